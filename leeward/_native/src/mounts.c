@@ -1,0 +1,97 @@
+/* The descriptor-based mount calls, Linux 5.2 and (mount_setattr) 5.12.
+ *
+ * Runs in: keeper and runner. Each needs CAP_SYS_ADMIN over the mount
+ * namespace. Nothing here follows a path that a job could have laid: the
+ * callers open first and mount by descriptor. */
+
+#include "mounts.h"
+
+#include <errno.h>
+#include <linux/mount.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SYS_open_tree
+#define SYS_open_tree 428
+#define SYS_move_mount 429
+#define SYS_fsopen 430
+#define SYS_fsconfig 431
+#define SYS_fsmount 432
+#endif
+#ifndef SYS_mount_setattr
+#define SYS_mount_setattr 442
+#endif
+
+/* From <sys/mount.h>, which clashes with <linux/mount.h> before glibc 2.37. */
+extern int umount2(const char *path, int flags);
+
+/* The same layout as struct mount_attr; headers before 5.12 lack it. */
+struct attributes {
+	uint64_t attr_set, attr_clr, propagation, userns_fd;
+};
+
+enum { PROPAGATION_PRIVATE = 1 << 18 }; /* MS_PRIVATE */
+
+/* open_tree(2): a detached copy of the mount at *path*, or a plain O_PATH
+ * descriptor without OPEN_TREE_CLONE. Close-on-exec, the caller's. */
+int lw_open_tree(int dir, const char *path, unsigned flags)
+{
+	long fd = syscall(SYS_open_tree, dir, path, flags | O_CLOEXEC);
+	return fd < 0 ? -errno : (int)fd;
+}
+
+/* move_mount(2): put the mount that *from* refers to on *to* below *to_dir*;
+ * on *to_dir* itself where *to* is empty. */
+int lw_move_mount(int from, int to_dir, const char *to)
+{
+	unsigned flags = MOVE_MOUNT_F_EMPTY_PATH | (*to ? 0U : MOVE_MOUNT_T_EMPTY_PATH);
+	return syscall(SYS_move_mount, from, "", to_dir, to, flags) < 0 ? -errno : 0;
+}
+
+/* mount_setattr(2) on the mount that *mount* refers to. Linux 5.12. */
+int lw_mount_setattr(int mount, unsigned flags, uint64_t set, uint64_t clear)
+{
+	struct attributes how = { .attr_set = set, .attr_clr = clear };
+	return syscall(SYS_mount_setattr, mount, "", flags | AT_EMPTY_PATH, &how, sizeof(how)) < 0 ? -errno : 0;
+}
+
+/* No mount or unmount travels between this namespace and any other. */
+int lw_mount_private(void)
+{
+	struct attributes how = { .propagation = PROPAGATION_PRIVATE };
+	return syscall(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &how, sizeof(how)) < 0 ? -errno : 0;
+}
+
+/* fsopen(2): a new, unconfigured filesystem. */
+int lw_fsopen(const char *type)
+{
+	long fd = syscall(SYS_fsopen, type, FSOPEN_CLOEXEC);
+	return fd < 0 ? -errno : (int)fd;
+}
+
+/* fsconfig(2): one option; a NULL *value* makes it a flag, a NULL *key* creates. */
+int lw_fsconfig_string(int fs, const char *key, const char *value)
+{
+	unsigned command = !key ? FSCONFIG_CMD_CREATE : value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG;
+	return syscall(SYS_fsconfig, fs, command, key, value, 0) < 0 ? -errno : 0;
+}
+
+/* fsmount(2): a detached mount of a created filesystem, MOUNT_ATTR_* set. */
+int lw_fsmount(int fs, unsigned attributes)
+{
+	long fd = syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, attributes);
+	return fd < 0 ? -errno : (int)fd;
+}
+
+/* pivot_root(2). */
+int lw_pivot_root(const char *new_root, const char *put_old)
+{
+	return syscall(SYS_pivot_root, new_root, put_old) < 0 ? -errno : 0;
+}
+
+/* umount2(2). */
+int lw_umount(const char *path, int flags)
+{
+	return umount2(path, flags) < 0 ? -errno : 0;
+}

@@ -1,0 +1,26 @@
+/* The calls of mount_setattr(2), move_mount(2) and their kin. See mounts.c. */
+#ifndef LW_MOUNTS_H
+#define LW_MOUNTS_H
+
+#include <linux/mount.h>
+#include <stdint.h>
+#include <fcntl.h>
+
+#ifndef MOUNT_ATTR_NOSYMFOLLOW
+#define MOUNT_ATTR_NOSYMFOLLOW 0x00200000
+#endif
+#ifndef AT_RECURSIVE
+#define AT_RECURSIVE 0x8000
+#endif
+
+int lw_open_tree(int dir, const char *path, unsigned flags);
+int lw_move_mount(int from, int to_dir, const char *to);
+int lw_mount_setattr(int mount, unsigned flags, uint64_t set, uint64_t clear);
+int lw_mount_private(void);
+int lw_fsopen(const char *type);
+int lw_fsconfig_string(int fs, const char *key, const char *value);
+int lw_fsmount(int fs, unsigned attributes);
+int lw_pivot_root(const char *new_root, const char *put_old);
+int lw_umount(const char *path, int flags);
+
+#endif

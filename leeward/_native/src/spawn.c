@@ -1,0 +1,415 @@
+/* Making processes: keepers by clone3, runners as an init and a job.
+ *
+ * Runs in:  zygote and keeper, both single-threaded; then init and job.
+ *
+ * A runner is two processes. The init is pid 1 of its pid namespace: it reaps
+ * orphans and ends when the job ends. It is a C loop that shares the keeper's
+ * memory (CLONE_VM), so it costs no page tables. The job is pid 2: a copy of
+ * the keeper, which wakes up inside the keeper's own call of lw_spawn_runner.
+ *
+ * Theory of operation
+ *
+ *   keeper                    init (own stack, keeper's memory)    job
+ *   _setjmp; clone3(VM) ----> attach to cgroups, PDEATHSIG
+ *   futex wait                clone3() --------------------------> _longjmp,
+ *     |                       close all, drop all, filter          returns 0
+ *   returns pid <------------ state = LOCKED, wake
+ *                             wait4 until the job is gone
+ *   (reads the status)        status = ..., exit
+ *
+ * The keeper sleeps while the job is copied from its memory, so the copy is
+ * consistent. Init and keeper share thread-local storage too, errno included:
+ * the init makes raw system calls only and calls nothing of libc but
+ * _longjmp, which runs in the job. */
+
+/* glibc's fortified longjmp takes a jump to another stack for an attack. */
+#undef _FORTIFY_SOURCE
+
+/* Python.h first, and without the stable ABI's own idea of stdlib macros. */
+#define PY_SSIZE_T_CLEAN
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030b0000
+#endif
+#include <Python.h>
+
+#include "spawn.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/futex.h>
+#include <linux/sched.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef SYS_landlock_restrict_self
+#define SYS_landlock_restrict_self 446
+#endif
+#ifndef PR_GET_TID_ADDRESS
+#define PR_GET_TID_ADDRESS 40
+#endif
+
+/* Linux 5.7; older headers lack the field and the flag. */
+#ifndef CLONE_INTO_CGROUP
+#define CLONE_INTO_CGROUP 0x200000000ULL
+#endif
+
+struct clone_request {
+	uint64_t flags, pidfd, child_tid, parent_tid, exit_signal;
+	uint64_t stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+};
+
+enum { STARTING = 0, LOCKED = 1, FAILED = 2 };
+
+/* Enough for the init's few frames; nothing there recurses. */
+#define STACK_SIZE (32U << 10)
+
+/* 5 s: on a machine so loaded that an init needs longer, the worker is no use. */
+#define BIRTH_DEADLINE_S 5
+
+struct lw_init {
+	uint32_t state;        /* futex: STARTING, LOCKED or FAILED */
+	int32_t error;         /* -errno where FAILED */
+	int32_t status;        /* wait status of the job, valid once `ended` is 1 */
+	uint32_t ended;
+	const struct lw_runner *how;
+	void *tid_address;
+	jmp_buf resume;        /* in the job: back into lw_spawn_runner */
+	_Alignas(16) unsigned char stack[STACK_SIZE];
+};
+
+/* --- raw system calls: no errno, no cancellation, no libc ----------------- */
+
+#if defined(__x86_64__)
+
+static inline long raw(long nr, long a, long b, long c, long d, long e)
+{
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	long ret;
+	__asm__ volatile("syscall"
+			 : "=a"(ret)
+			 : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
+			 : "rcx", "r11", "memory");
+	return ret;
+}
+
+/* clone3 on a stack of its own; the child enters *entry* and never returns. */
+static long clone3_onto(struct clone_request *request, void (*entry)(void *), void *argument)
+{
+	long ret;
+	__asm__ volatile("syscall\n\t"
+			 "test %%rax, %%rax\n\t"
+			 "jnz 1f\n\t"
+			 "xor %%ebp, %%ebp\n\t"
+			 "mov %[argument], %%rdi\n\t"
+			 "call *%[entry]\n\t"
+			 "ud2\n"
+			 "1:"
+			 : "=a"(ret)
+			 : "a"((long)SYS_clone3), "D"(request), "S"(sizeof(*request)),
+			   [entry] "r"(entry), [argument] "r"(argument)
+			 : "rcx", "r11", "memory");
+	return ret;
+}
+
+#define RSEQ_SIGNATURE 0x53053053U
+
+#elif defined(__aarch64__)
+
+static inline long raw(long nr, long a, long b, long c, long d, long e)
+{
+	register long x8 __asm__("x8") = nr;
+	register long x0 __asm__("x0") = a;
+	register long x1 __asm__("x1") = b;
+	register long x2 __asm__("x2") = c;
+	register long x3 __asm__("x3") = d;
+	register long x4 __asm__("x4") = e;
+	__asm__ volatile("svc 0"
+			 : "+r"(x0)
+			 : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4)
+			 : "memory");
+	return x0;
+}
+
+static long clone3_onto(struct clone_request *request, void (*entry)(void *), void *argument)
+{
+	register long x8 __asm__("x8") = SYS_clone3;
+	register long x0 __asm__("x0") = (long)request;
+	register long x1 __asm__("x1") = sizeof(*request);
+	__asm__ volatile("svc 0\n\t"
+			 "cbnz x0, 1f\n\t"
+			 "mov x29, xzr\n\t"
+			 "mov x0, %[argument]\n\t"
+			 "blr %[entry]\n\t"
+			 "brk #1\n"
+			 "1:"
+			 : "+r"(x0)
+			 : "r"(x8), "r"(x1), [entry] "r"(entry), [argument] "r"(argument)
+			 : "x30", "memory");
+	return x0;
+}
+
+#define RSEQ_SIGNATURE 0xd428bc00U
+
+#else
+#error "leeward knows x86_64 and aarch64"
+#endif
+
+/* --- the init ------------------------------------------------------------- */
+
+static long lock_init(const struct lw_runner *how)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct none[2];
+	struct sock_fprog program = { .len = how->filter_count,
+				      .filter = (struct sock_filter *)(uintptr_t)how->filter };
+	long err;
+
+	/* All zero, without a memset call that the compiler might take from libc. */
+	for (unsigned i = 0; i < 2; i++)
+		none[i].effective = none[i].permitted = none[i].inheritable = 0;
+
+	if ((err = raw(SYS_capset, (long)&head, (long)none, 0, 0, 0)) < 0)
+		return err;
+	if ((err = raw(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) < 0)
+		return err;
+	if (how->ruleset >= 0 &&
+	    (err = raw(SYS_landlock_restrict_self, how->ruleset, 0, 0, 0, 0)) < 0)
+		return err;
+	if ((err = raw(SYS_close_range, 0, ~0U, 0, 0, 0)) < 0)
+		return err;
+	return raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&program, 0, 0);
+}
+
+static void report(struct lw_init *init, uint32_t state, long err)
+{
+	init->error = (int32_t)err;
+	__atomic_store_n(&init->state, state, __ATOMIC_RELEASE);
+	raw(SYS_futex, (long)&init->state, FUTEX_WAKE_PRIVATE, 1, 0, 0);
+}
+
+/* *job* is volatile in the caller's frame only by need of the compiler: a child
+ * that comes back from clone3 here leaves by _longjmp and never returns. */
+__attribute__((noreturn, no_sanitize("address", "undefined", "thread")))
+static void init_main(void *argument)
+{
+	struct lw_init *init = argument;
+	const struct lw_runner *how = init->how;
+	struct clone_request request = {
+		.flags = CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID,
+		.child_tid = (uint64_t)(uintptr_t)init->tid_address,
+		.exit_signal = SIGCHLD,
+	};
+	uint64_t all_signals = ~0ULL;
+	long err = 0;
+
+	/* v1 hierarchies can't be joined by clone3: first thing, before the job exists. */
+	for (uint32_t i = 0; i < how->attach_count && err >= 0; i++)
+		err = raw(SYS_write, how->attach[i], (long)"0", 1, 0, 0);
+	if (err >= 0)
+		err = raw(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+
+	long job = err < 0 ? err : raw(SYS_clone3, (long)&request, sizeof(request), 0, 0, 0);
+	if (0 == job)
+		_longjmp(init->resume, 1);
+
+	/* The job has its own copy of everything; from here on this is pid 1. */
+	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all_signals, 0, sizeof(all_signals), 0);
+	err = job < 0 ? job : lock_init(how);
+	report(init, err < 0 ? FAILED : LOCKED, err);
+
+	while (err >= 0) {
+		int status;
+		long pid = raw(SYS_wait4, -1, (long)&status, 0, 0, 0);
+		if (pid == job) {
+			init->status = status;
+			__atomic_store_n(&init->ended, 1, __ATOMIC_RELEASE);
+			break;
+		}
+		if (pid < 0 && pid != -EINTR)
+			break;
+	}
+	for (;;)
+		raw(SYS_exit_group, 0, 0, 0, 0, 0);
+}
+
+/* --- the keeper's side ---------------------------------------------------- */
+
+/* Like fork(2), with namespaces, a cgroup and a pidfd.
+ *
+ * clone3(2), Linux 5.7 for the cgroup. Returns 0 in the child, its pid in the
+ * caller with *ret_pidfd set, or -errno. The caller has one thread. */
+int lw_clone(uint64_t flags, int cgroup, int *ret_pidfd)
+{
+	void *tid_address = NULL, *robust = NULL;
+	size_t robust_size = 0;
+	int pidfd = -1;
+
+	/* What fork(2) of libc does for the new thread's id and robust mutexes. */
+	if (prctl(PR_GET_TID_ADDRESS, &tid_address) < 0 ||
+	    syscall(SYS_get_robust_list, 0, &robust, &robust_size) < 0)
+		return -errno;
+
+	struct clone_request request = {
+		.flags = flags | CLONE_PIDFD | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID,
+		.pidfd = (uint64_t)(uintptr_t)&pidfd,
+		.child_tid = (uint64_t)(uintptr_t)tid_address,
+		.exit_signal = SIGCHLD,
+	};
+	if (cgroup >= 0) {
+		request.flags |= CLONE_INTO_CGROUP;
+		request.cgroup = (uint64_t)cgroup;
+	}
+	long pid = raw(SYS_clone3, (long)&request, sizeof(request), 0, 0, 0);
+	if (0 == pid)
+		syscall(SYS_set_robust_list, robust, robust_size);
+	else if (pid > 0)
+		*ret_pidfd = pidfd;
+	return (int)pid;
+}
+
+/* A stack and a mailbox for one init; NULL when there is no memory. */
+struct lw_init *lw_init_new(void)
+{
+	void *at = mmap(NULL, sizeof(struct lw_init), PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return MAP_FAILED == at ? NULL : at;
+}
+
+/* Give it back; only after the init was reaped, it runs on this memory. */
+void lw_init_free(struct lw_init *init)
+{
+	munmap(init, sizeof(*init));
+}
+
+/* The job's wait status: 0 and *ret_status, or -ECHILD where the init itself
+ * was killed and the job with it. Call it after the init was reaped. */
+int lw_init_status(const struct lw_init *init, int *ret_status)
+{
+	if (!__atomic_load_n(&init->ended, __ATOMIC_ACQUIRE))
+		return -ECHILD;
+	*ret_status = init->status;
+	return 0;
+}
+
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+extern const unsigned int __rseq_size __attribute__((weak));
+
+/* CLONE_VM took the init's rseq registration, so the job has none while glibc
+ * believes in one: sched_getcpu() would answer a stale processor for ever. */
+static void restore_rseq(void)
+{
+	if (!&__rseq_size || 0 == __rseq_size)
+		return;
+	char *area = (char *)__builtin_thread_pointer() + __rseq_offset;
+	if (syscall(SYS_rseq, area, 32, 0, RSEQ_SIGNATURE) < 0)
+		((volatile uint32_t *)area)[1] = (uint32_t)-2; /* RSEQ_CPU_ID_REGISTRATION_FAILED */
+}
+
+static int await_birth(struct lw_init *init, int pidfd)
+{
+	struct timespec tick = { .tv_nsec = 100000000 };
+
+	for (int i = 0; i < 10 * BIRTH_DEADLINE_S; i++) {
+		uint32_t state = __atomic_load_n(&init->state, __ATOMIC_ACQUIRE);
+		siginfo_t info = { 0 };
+
+		if (STARTING != state)
+			return LOCKED == state ? 0 : init->error;
+		syscall(SYS_futex, &init->state, FUTEX_WAIT_PRIVATE, STARTING, &tick, NULL, 0);
+		/* Killed before it could say anything, by the OOM killer say. */
+		if (0 == waitid((idtype_t)3 /* P_PIDFD */, (id_t)pidfd, &info, WEXITED | WNOHANG | WNOWAIT) &&
+		    info.si_pid && STARTING == __atomic_load_n(&init->state, __ATOMIC_ACQUIRE))
+			return -ESRCH;
+	}
+	return -ETIMEDOUT;
+}
+
+/* Make an init and its job.
+ *
+ * clone3(2), Linux 5.9 (close_range). Returns 0 in the job; in the caller the
+ * init's pid, locked, with *ret_pidfd set; or -errno, with nothing left
+ * behind. The caller has one thread and holds what fork(2) of CPython holds. */
+int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_pidfd)
+{
+	void *robust = NULL;
+	size_t robust_size = 0;
+	int pidfd = -1;
+
+	init->state = STARTING;
+	init->ended = 0;
+	init->how = how;
+	if (prctl(PR_GET_TID_ADDRESS, &init->tid_address) < 0 ||
+	    syscall(SYS_get_robust_list, 0, &robust, &robust_size) < 0)
+		return -errno;
+
+	/* Everything that the job reads after the jump lives in *init* or was
+	 * written before; volatile keeps it out of registers. */
+	void *volatile saved_robust = robust;
+	volatile size_t saved_size = robust_size;
+	if (_setjmp(init->resume)) {
+		syscall(SYS_set_robust_list, saved_robust, saved_size);
+		restore_rseq();
+		return 0;
+	}
+
+	struct clone_request request = {
+		.flags = how->flags | CLONE_VM | CLONE_PIDFD,
+		.pidfd = (uint64_t)(uintptr_t)&pidfd,
+		.exit_signal = SIGCHLD,
+		.stack = (uint64_t)(uintptr_t)init->stack,
+		.stack_size = STACK_SIZE,
+	};
+	if (how->cgroup >= 0) {
+		request.flags |= CLONE_INTO_CGROUP;
+		request.cgroup = (uint64_t)how->cgroup;
+	}
+	long pid = clone3_onto(&request, init_main, init);
+	if (pid < 0)
+		return (int)pid;
+
+	int err = await_birth(init, pidfd);
+	if (err < 0) {
+		syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+		while (waitpid((pid_t)pid, NULL, 0) < 0 && EINTR == errno)
+			;
+		close(pidfd);
+		return err;
+	}
+	*ret_pidfd = pidfd;
+	return (int)pid;
+}
+
+/* --- CPython's duties around a fork --------------------------------------- */
+
+void lw_before_fork(void)
+{
+	PyGILState_STATE held = PyGILState_Ensure();
+	PyOS_BeforeFork();
+	PyGILState_Release(held);
+}
+
+void lw_after_fork_parent(void)
+{
+	PyGILState_STATE held = PyGILState_Ensure();
+	PyOS_AfterFork_Parent();
+	PyGILState_Release(held);
+}
+
+void lw_after_fork_child(void)
+{
+	PyGILState_STATE held = PyGILState_Ensure();
+	PyOS_AfterFork_Child();
+	PyGILState_Release(held);
+}

@@ -1,0 +1,30 @@
+/* Making processes: keepers by clone3, runners as an init and a job. See spawn.c. */
+#ifndef LW_SPAWN_H
+#define LW_SPAWN_H
+
+#include <linux/sched.h>
+#include <stdint.h>
+
+struct lw_init;
+
+struct lw_runner {
+	uint64_t flags;                   /* CLONE_NEW* of the init, the job inherits them */
+	int cgroup;                       /* directory for CLONE_INTO_CGROUP, or -1 */
+	const int *attach;                /* open cgroup.procs files of v1 hierarchies */
+	uint32_t attach_count;
+	int ruleset;                      /* Landlock ruleset that the init enters, or -1 */
+	const void *filter;               /* struct sock_filter[]: what the init may call */
+	uint16_t filter_count;
+};
+
+int lw_clone(uint64_t flags, int cgroup, int *ret_pidfd);
+struct lw_init *lw_init_new(void);
+void lw_init_free(struct lw_init *init);
+int lw_init_status(const struct lw_init *init, int *ret_status);
+int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_pidfd);
+
+void lw_before_fork(void);
+void lw_after_fork_parent(void);
+void lw_after_fork_child(void);
+
+#endif
