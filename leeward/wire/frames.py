@@ -1,0 +1,233 @@
+"""
+Frames: a 4-byte big-endian length, then one MessagePack map.
+
+Runs in:   anywhere; pure. No socket, no clock, and little to import: the CLI's fast
+           path and processes that jobs can read load this module.
+Trust:     none. Bytes come from strangers on both sides of the daemon. Whatever goes
+           in, a map or PeerError comes out, and memory stays in proportion to what
+           has really arrived, never to a length that somebody claims.
+Source:    the MessagePack specification, github.com/msgpack/msgpack
+"""
+
+from __future__ import annotations
+
+from msgpack import Packer, unpackb
+
+from leeward.errors import PeerError
+
+TYPE_CHECKING = False  # typing costs the CLI as much as all the rest of this module
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+#: Version of everything that docs/wire.md says; both sides send it or check it.
+VERSION = 1
+
+#: Bytes of the length in front of each frame.
+HEADER = 4
+
+#: Bytes of one request: inputs (stdin and files have 64 MiB each way) share a frame.
+MAX_REQUEST = 80 << 20
+
+#: Bytes of one reply: what is larger goes by descriptor.
+MAX_REPLY = 16 << 20
+
+#: Maps and arrays inside each other. The widest message of ours has 4.
+MAX_DEPTH = 32
+
+#: Entries of one map or array.
+MAX_ENTRIES = 4096
+
+#: Values in one frame, keys included. An empty array is 1 byte on the wire and 56 in
+#: memory, so the count is bounded apart from the bytes.
+MAX_VALUES = 32768
+
+#: Bytes of a map's key: file names and environment variables are keys.
+MAX_KEY = 4096
+
+
+def frame(payload: bytes) -> bytes:
+    """
+    *payload* with its length in front.
+    """
+    return len(payload).to_bytes(HEADER, "big") + payload
+
+
+def encode(message: Mapping[str, Any], limit: int = MAX_REQUEST) -> bytes:
+    """
+    *message* as a whole frame.
+
+    Raises:
+        ValueError: it is larger than *limit*, or text in it isn't valid Unicode.
+        TypeError, OverflowError: it holds what MessagePack can't say.
+    """
+    # A Packer each time: a kept one grows to its largest message and stays so.
+    payload: bytes = Packer().pack(message)
+    if len(payload) > limit:
+        raise ValueError(f"a message of {len(payload)} bytes is above the {limit} that a frame may have")
+    return frame(payload)
+
+
+class FrameReader:
+    """
+    Cuts a stream of bytes into payloads.
+
+    Args:
+        limit: bytes that one payload may have.
+
+    Attributes:
+        held: bytes of an unfinished frame that are kept here, its length included.
+    """
+
+    __slots__ = ("_buffer", "_error", "_limit", "_need")
+
+    def __init__(self, limit: int = MAX_REQUEST) -> None:
+        self._limit = limit
+        self._buffer = bytearray()
+        self._need = HEADER  # bytes until something can be done with the buffer
+        self._error: PeerError | None = None
+
+    @property
+    def held(self) -> int:
+        return len(self._buffer)
+
+    def feed(self, data: bytes | memoryview) -> list[bytes]:
+        """
+        Take *data*; return the payloads that are complete now.
+
+        Raises:
+            PeerError: a length above the limit, now or in an earlier call. The stream
+                has no next frame after that; close it.
+        """
+        if self._error is not None:
+            raise self._error
+        buffer = self._buffer
+        buffer += data
+        if len(buffer) < self._need:
+            return []
+        payloads = []
+        start, end = 0, len(buffer)
+        while True:
+            self._need = HEADER
+            if end - start < HEADER:
+                break
+            length = int.from_bytes(buffer[start:start + HEADER], "big")
+            if length > self._limit:
+                self._error = PeerError(f"a frame of {length} bytes; at most {self._limit} are taken")
+                buffer.clear()
+                raise self._error
+            if end - start < HEADER + length:
+                self._need = HEADER + length
+                break
+            start += HEADER
+            payloads.append(bytes(memoryview(buffer)[start:start + length]))
+            start += length
+        del buffer[:start]
+        return payloads
+
+
+# What the first byte of a value says, for `_survey`.
+_ARRAY, _MAP, _SIZED, _REFUSED = -1, -2, -3, -4
+
+
+def _first_bytes() -> tuple[list[int], list[int]]:
+    """
+    By first byte: the value's whole size, or one of the kinds above; and the bytes of
+    its length field.
+    """
+    kinds, widths = [1] * 256, [0] * 256
+    for byte in range(0x80, 0x90):
+        kinds[byte], kinds[byte + 0x10] = _MAP, _ARRAY
+    for byte in range(0xA0, 0xC0):
+        kinds[byte] = 1 + (byte & 31)             # short text
+    kinds[0xC1] = _REFUSED                        # never used
+    for byte, width in ((0xC4, 1), (0xC5, 2), (0xC6, 4), (0xD9, 1), (0xDA, 2), (0xDB, 4)):
+        kinds[byte], widths[byte] = _SIZED, width  # binary, text
+    for byte in (*range(0xC7, 0xCA), *range(0xD4, 0xD9)):
+        kinds[byte] = _REFUSED                    # extension types, timestamps
+    for byte, size in zip(range(0xCA, 0xD4), (4, 8, 1, 2, 4, 8, 1, 2, 4, 8), strict=True):
+        kinds[byte] = 1 + size                    # float32, float64, uint8 .. int64
+    for byte, kind, width in ((0xDC, _ARRAY, 2), (0xDD, _ARRAY, 4), (0xDE, _MAP, 2), (0xDF, _MAP, 4)):
+        kinds[byte], widths[byte] = kind, width
+    return kinds, widths
+
+
+_KINDS, _WIDTHS = _first_bytes()
+
+
+def _survey(payload: bytes) -> None:
+    """
+    Walk over the values without building any, and refuse what would be too much.
+
+    The decoder allocates an array by the length that it claims, and nests 1024 deep:
+    4 KiB of input could have it take hundreds of MiB before it finds the end missing.
+    """
+    kinds, widths = _KINDS, _WIDTHS
+    position, values, left = 0, 0, 1
+    outer: list[int] = []  # values still to come in each container around this one
+    while True:
+        byte = payload[position]
+        kind = kinds[byte]
+        left -= 1
+        values += 1
+        if kind > 0:
+            position += kind
+        elif kind == _SIZED:
+            position += 1
+            width = widths[byte]
+            position += width + int.from_bytes(payload[position:position + width], "big")
+        elif kind == _REFUSED:
+            raise PeerError(f"byte {byte:#04x} starts no value that is taken; extension types are refused")
+        else:
+            width = widths[byte]
+            position += 1
+            entries = int.from_bytes(payload[position:position + width], "big") if width else byte & 15
+            position += width
+            if entries > MAX_ENTRIES:
+                raise PeerError(f"a map or array of {entries} entries; at most {MAX_ENTRIES} are taken")
+            outer.append(left)
+            if len(outer) > MAX_DEPTH:
+                raise PeerError(f"maps and arrays nested deeper than {MAX_DEPTH}")
+            left = entries * 2 if kind == _MAP else entries
+        if values + left > MAX_VALUES:
+            raise PeerError(f"more than {MAX_VALUES} values in a frame")
+        while not left:
+            if not outer:
+                if position != len(payload):
+                    raise PeerError(f"the map ends at {position} of {len(payload)} bytes")
+                return
+            left = outer.pop()
+
+
+def _map(pairs: list[tuple[object, object]]) -> dict[str, object]:
+    result: dict[str, object] = {}
+    for key, value in pairs:
+        if not isinstance(key, str) or len(key) > MAX_KEY:
+            raise PeerError("a map's key must be text of a sensible length")
+        result[key] = value
+    if len(result) != len(pairs):
+        raise PeerError("a map has the same key twice")
+    return result
+
+
+def decode(payload: bytes) -> dict[str, Any]:
+    """
+    The map that *payload* holds: text keys, each once; None, bool, int, float, str,
+    bytes, list and dict for values.
+
+    Raises:
+        PeerError: it is anything else, or larger or deeper than the limits above.
+    """
+    if not payload or _KINDS[payload[0]] != _MAP:
+        raise PeerError("a frame must hold a map")
+    try:
+        _survey(payload)
+        result: dict[str, Any] = unpackb(payload, raw=False, strict_map_key=True, object_pairs_hook=_map)
+    except PeerError:
+        raise
+    except IndexError:
+        raise PeerError("the map is cut short") from None
+    except Exception as error:
+        # Whatever a decoder may raise for strange bytes, the bytes were strange.
+        raise PeerError(f"not MessagePack: {type(error).__name__}: {error!s:.80}") from None
+    return result
