@@ -81,6 +81,18 @@ class DaemonAway(DaemonError):
     """
 
 
+class NoAnswer(DaemonError):
+    """
+    The daemon is there, but its answer didn't come before the caller's deadline.
+    """
+
+
+class BadReply(DaemonError):
+    """
+    What came from the daemon isn't what docs/wire.md says.
+    """
+
+
 class Refused(DaemonError):
     """
     The daemon is there and refused the request.
@@ -137,7 +149,24 @@ class RequestRejected(Refused):
     kind = "bad_request"
 
 
+class Cancelled(Refused):
+    """
+    The request was taken back before it had a result.
+    """
+
+    kind = "cancelled"
+
+
+class Forbidden(Refused):
+    """
+    The daemon doesn't serve this user.
+    """
+
+    kind = "forbidden"
+
+
 #: The error that a client raises for each kind of refusal on the wire.
 BY_KIND: dict[str, type[Refused]] = {
-    error.kind: error for error in (Busy, QueueTimeout, ShuttingDown, VersionMismatch, RequestRejected)
+    error.kind: error
+    for error in (Busy, QueueTimeout, ShuttingDown, VersionMismatch, RequestRejected, Cancelled, Forbidden)
 }

@@ -58,12 +58,18 @@ class JobError:
     traceback: str
 
 
-@dataclass(frozen=True, slots=True)
+#: How many bytes of stdout and stderr the repr of a Result shows.
+_SHOWN = 200
+
+
+@dataclass(frozen=True, repr=False)
 class Result:
     """
     What one job gave. Times in seconds, memory in bytes.
 
     Attributes:
+        stdout, stderr: what the job wrote. A client that got them as a memory file
+            copies one the first time it is asked for; `stdout_view` doesn't copy.
         limit: the limit that was hit, if any.
         memory_peak: of all the job's processes and files together; 0 if the host can't tell.
         denied: syscalls that were refused, by name, with counts.
@@ -72,8 +78,8 @@ class Result:
         files: what `collect` brought back, by name under /workspace.
     """
 
-    stdout: bytes | memoryview
-    stderr: bytes | memoryview
+    stdout: bytes
+    stderr: bytes
     exit_code: int
     outcome: Outcome
     limit: Limit | None = None
@@ -87,15 +93,38 @@ class Result:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
+    def stdout_view(self) -> memoryview:
+        """
+        stdout without a copy; it lives as long as somebody holds it.
+        """
+        return memoryview(self.stdout)
+
+    @property
+    def stderr_view(self) -> memoryview:
+        """
+        stderr without a copy; it lives as long as somebody holds it.
+        """
+        return memoryview(self.stderr)
+
+    @property
     def stdout_text(self) -> str:
         """
         stdout as UTF-8, with U+FFFD where it is not valid.
         """
-        return str(self.stdout, "utf-8", "replace")
+        return str(self.stdout_view, "utf-8", "replace")
 
     @property
     def stderr_text(self) -> str:
         """
         stderr as UTF-8, with U+FFFD where it is not valid.
         """
-        return str(self.stderr, "utf-8", "replace")
+        return str(self.stderr_view, "utf-8", "replace")
+
+    def __repr__(self) -> str:
+        shown = [f"{self.outcome}", f"exit_code={self.exit_code}"]
+        if self.limit is not None:
+            shown.append(f"limit={self.limit}")
+        for name, view in (("stdout", self.stdout_view), ("stderr", self.stderr_view)):
+            more = f" and {len(view) - _SHOWN} bytes more" if len(view) > _SHOWN else ""
+            shown.append(f"{name}={bytes(view[:_SHOWN])!r}{more}")
+        return f"<Result {' '.join(shown)}>"
