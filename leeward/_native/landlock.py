@@ -1,0 +1,139 @@
+"""
+Landlock's three system calls, and the kernel's names for what they restrict.
+
+Runs in:   anywhere; restrict_self() in the crossing.
+Source:    landlock(7), landlock_create_ruleset(2), <linux/landlock.h> of Linux 7.3
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+
+from leeward._native._shim import ffi, lib
+from leeward.errors import KernelRefusal
+
+
+class FsAccess(enum.IntFlag):
+    """
+    LANDLOCK_ACCESS_FS_*: what may be done with files and folders.
+    """
+
+    EXECUTE = lib.LANDLOCK_ACCESS_FS_EXECUTE
+    WRITE_FILE = lib.LANDLOCK_ACCESS_FS_WRITE_FILE
+    READ_FILE = lib.LANDLOCK_ACCESS_FS_READ_FILE
+    READ_DIR = lib.LANDLOCK_ACCESS_FS_READ_DIR
+    REMOVE_DIR = lib.LANDLOCK_ACCESS_FS_REMOVE_DIR
+    REMOVE_FILE = lib.LANDLOCK_ACCESS_FS_REMOVE_FILE
+    MAKE_CHAR = lib.LANDLOCK_ACCESS_FS_MAKE_CHAR
+    MAKE_DIR = lib.LANDLOCK_ACCESS_FS_MAKE_DIR
+    MAKE_REG = lib.LANDLOCK_ACCESS_FS_MAKE_REG
+    MAKE_SOCK = lib.LANDLOCK_ACCESS_FS_MAKE_SOCK
+    MAKE_FIFO = lib.LANDLOCK_ACCESS_FS_MAKE_FIFO
+    MAKE_BLOCK = lib.LANDLOCK_ACCESS_FS_MAKE_BLOCK
+    MAKE_SYM = lib.LANDLOCK_ACCESS_FS_MAKE_SYM
+    REFER = lib.LANDLOCK_ACCESS_FS_REFER
+    TRUNCATE = lib.LANDLOCK_ACCESS_FS_TRUNCATE
+    IOCTL_DEV = lib.LANDLOCK_ACCESS_FS_IOCTL_DEV
+    RESOLVE_UNIX = lib.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
+
+
+class NetAccess(enum.IntFlag):
+    """
+    LANDLOCK_ACCESS_NET_*: what may be done with ports.
+    """
+
+    BIND_TCP = lib.LANDLOCK_ACCESS_NET_BIND_TCP
+    CONNECT_TCP = lib.LANDLOCK_ACCESS_NET_CONNECT_TCP
+    BIND_UDP = lib.LANDLOCK_ACCESS_NET_BIND_UDP
+    CONNECT_SEND_UDP = lib.LANDLOCK_ACCESS_NET_CONNECT_SEND_UDP
+
+
+class Scope(enum.IntFlag):
+    """
+    LANDLOCK_SCOPE_*: what ends at the border of the domain.
+    """
+
+    ABSTRACT_UNIX_SOCKET = lib.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
+    SIGNAL = lib.LANDLOCK_SCOPE_SIGNAL
+
+
+class RestrictSelf(enum.IntFlag):
+    """
+    LANDLOCK_RESTRICT_SELF_*: which denials the host's audit log hears of.
+    """
+
+    LOG_SAME_EXEC_OFF = lib.LANDLOCK_RESTRICT_SELF_LOG_SAME_EXEC_OFF
+    LOG_NEW_EXEC_ON = lib.LANDLOCK_RESTRICT_SELF_LOG_NEW_EXEC_ON
+    LOG_SUBDOMAINS_OFF = lib.LANDLOCK_RESTRICT_SELF_LOG_SUBDOMAINS_OFF
+
+
+def abi() -> int:
+    """
+    The Landlock ABI of the running kernel; 0 where there is none.
+
+    Raises:
+        KernelRefusal: for a reason other than absence.
+    """
+    ret_abi = ffi.new("int *")
+    error = -lib.lw_landlock_abi(ret_abi)
+    if error in (errno.ENOSYS, errno.EOPNOTSUPP):
+        return 0
+    if error:
+        raise KernelRefusal("landlock_create_ruleset", "flags=LANDLOCK_CREATE_RULESET_VERSION", error)
+    return int(ret_abi[0])
+
+
+def create_ruleset(fs: int, net: int, scoped: int) -> int:
+    """
+    Make a ruleset that denies *fs*, *net* and *scoped* until rules allow parts of them.
+
+    Linux 5.13; *net* from 6.7, *scoped* from 6.12.
+
+    Returns:
+        A close-on-exec descriptor. The caller owns it.
+
+    Raises:
+        KernelRefusal: E2BIG or EINVAL where the kernel doesn't know a right.
+    """
+    ret_fd = ffi.new("int *")
+    error = -lib.lw_landlock_create_ruleset(fs, net, scoped, ret_fd)
+    if error:
+        raise KernelRefusal("landlock_create_ruleset", f"fs={fs:#x}, net={net:#x}, scoped={scoped:#x}", error)
+    return int(ret_fd[0])
+
+
+def allow_path(ruleset_fd: int, path: str, access: int, file_access: int) -> None:
+    """
+    Allow *access* on *path* and beneath; if it isn't a folder, *access* & *file_access*.
+
+    Raises:
+        KernelRefusal: of open or landlock_add_rule; ENOENT where nothing is at *path*.
+    """
+    error = -lib.lw_landlock_allow_path(ruleset_fd, path.encode(errors="surrogateescape"), access, file_access)
+    if error:
+        raise KernelRefusal("landlock_add_rule", f"fd={ruleset_fd}, path={path!r}, access={access:#x}", error)
+
+
+def allow_port(ruleset_fd: int, port: int, access: int) -> None:
+    """
+    Allow *access* on *port*. Linux 6.7.
+    """
+    error = -lib.lw_landlock_allow_port(ruleset_fd, port, access)
+    if error:
+        raise KernelRefusal("landlock_add_rule", f"fd={ruleset_fd}, port={port}, access={access:#x}", error)
+
+
+def restrict_self(ruleset_fd: int, flags: int) -> None:
+    """
+    Enforce the ruleset on this thread and on all that it starts from now on.
+
+    Irreversible; needs no_new_privs. Linux 5.13, *flags* from 6.15.
+
+    Raises:
+        KernelRefusal: EPERM without no_new_privs, E2BIG past 16 rulesets.
+    """
+    error = -lib.lw_landlock_restrict_self(ruleset_fd, flags)
+    if error:
+        hint = {errno.E2BIG: "16 rulesets are already stacked", errno.EPERM: "no_new_privs is not set"}
+        raise KernelRefusal("landlock_restrict_self", f"fd={ruleset_fd}, flags={flags:#x}", error, hint.get(error, ""))

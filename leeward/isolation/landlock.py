@@ -1,0 +1,197 @@
+"""
+Landlock: which files, ports, sockets and processes a job may touch.
+
+Runs in:   probe() in the daemon; plan() anywhere; enter() and deny_all() in the crossing.
+Stands if: the mount layer is wrong. This is the second lock on the same door.
+Leaves:    stat, chdir, chmod and the like, and descriptors that were open before enter().
+Source:    landlock(7), <linux/landlock.h>
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+from dataclasses import dataclass
+
+from leeward._native import landlock as native
+from leeward._native.landlock import FsAccess, NetAccess, RestrictSelf, Scope
+from leeward.errors import Bug, KernelRefusal, Unsupported
+from leeward.spec.sandbox import View
+
+#: In the root of every sandbox, readable by all, and covered by no rule: that opening it
+#: gives EACCES proves that Landlock holds. The mount layer makes it; the self-check opens it.
+SEALED = "/.sealed"
+
+_FS_1 = (FsAccess.EXECUTE | FsAccess.WRITE_FILE | FsAccess.READ_FILE | FsAccess.READ_DIR
+         | FsAccess.REMOVE_DIR | FsAccess.REMOVE_FILE | FsAccess.MAKE_CHAR | FsAccess.MAKE_DIR
+         | FsAccess.MAKE_REG | FsAccess.MAKE_SOCK | FsAccess.MAKE_FIFO | FsAccess.MAKE_BLOCK | FsAccess.MAKE_SYM)
+_TCP = NetAccess.BIND_TCP | NetAccess.CONNECT_TCP
+_UDP = NetAccess.BIND_UDP | NetAccess.CONNECT_SEND_UDP
+
+#: What each ABI added; landlock(7). ABI 8 (7.0) and 11 (7.3) brought flags for processes
+#: with threads and for no_new_privs: a runner has one thread, and has set no_new_privs.
+FS_SINCE = {1: _FS_1,                   # Linux 5.13
+            2: FsAccess.REFER,          # Linux 5.19; before it, every move between folders gives EXDEV
+            3: FsAccess.TRUNCATE,       # Linux 6.2
+            5: FsAccess.IOCTL_DEV,      # Linux 6.10
+            9: FsAccess.RESOLVE_UNIX}   # Linux 7.1; sockets from outside the sandbox, by path
+NET_SINCE = {4: _TCP,                   # Linux 6.7
+             10: _UDP}                  # Linux 7.2
+SCOPE_SINCE = {6: Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL}  # Linux 6.12
+
+#: From ABI 7 (Linux 6.15) a denial is written to the host's audit log. Jobs run unknown code
+#: in an interpreter that does not exec, and could fill that log at will: both are off.
+FLAGS_SINCE = {7: RestrictSelf.LOG_SAME_EXEC_OFF | RestrictSelf.LOG_SUBDOMAINS_OFF}
+
+#: The newest ABI that the tables above know.
+NEWEST = 11
+
+#: Rights that a rule on something other than a folder may hold.
+FILE_ACCESS = (FsAccess.EXECUTE | FsAccess.WRITE_FILE | FsAccess.READ_FILE
+               | FsAccess.TRUNCATE | FsAccess.IOCTL_DEV | FsAccess.RESOLVE_UNIX)
+
+#: Parts of the host: everything but to change them.
+READ_ONLY = FsAccess.EXECUTE | FsAccess.READ_FILE | FsAccess.READ_DIR
+#: Texts of our own making and /proc: data, nothing to run.
+DATA = FsAccess.READ_FILE | FsAccess.READ_DIR
+#: /dev/null and its like. Without IOCTL_DEV isatty() would still answer, by an error.
+DEVICE = FsAccess.READ_FILE | FsAccess.WRITE_FILE | FsAccess.IOCTL_DEV
+#: Folders of the job's own. It may run what it writes: it runs code of its choice anyway.
+#: No devices, whose nodes a job could not make or open in any case.
+SCRATCH = (_FS_1 | FsAccess.REFER | FsAccess.TRUNCATE) & ~(FsAccess.MAKE_CHAR | FsAccess.MAKE_BLOCK)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """
+    What may be done with *path* and all beneath it.
+
+    Attributes:
+        optional: a sandbox without *path* is no error.
+    """
+
+    path: str
+    access: int
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LandlockPlan:
+    """
+    A ruleset, ready to be made. With `abi` 0 there is nothing to enforce.
+
+    Attributes:
+        abi: the one that was planned for, at most NEWEST.
+        fs, net, scoped: what is denied unless a rule allows it.
+        flags: of landlock_restrict_self.
+    """
+
+    abi: int
+    fs: int
+    net: int
+    scoped: int
+    flags: int
+    rules: tuple[Rule, ...]
+
+
+def probe() -> int:
+    """
+    The kernel's Landlock ABI; 0 where Landlock is absent or not enabled.
+    """
+    return native.abi()
+
+
+def plan(view: View, abi: int, *, allow_missing: bool = False) -> LandlockPlan:
+    """
+    The strictest rules for *view* that a kernel of *abi* can enforce. Pure.
+
+    All that the ABI can deny is denied, and no rule allows a port. Links need no rule: what
+    counts is where they lead.
+
+    Args:
+        allow_missing: where there is no Landlock, plan nothing instead of raising.
+
+    Raises:
+        Unsupported: *abi* is 0 and *allow_missing* isn't set.
+        Bug: a rule would cover SEALED.
+    """
+    if abi < 1:
+        if not allow_missing:
+            raise Unsupported("landlock", have="none", need="ABI 1 (Linux 5.13)",
+                              cure="boot with `lsm=landlock,...`, or allow it to be missing: --allow-degraded landlock")
+        return LandlockPlan(0, 0, 0, 0, 0, ())
+    abi = min(abi, NEWEST)
+    handled = _upto(FS_SINCE, abi)
+    access: dict[str, Rule] = {}
+
+    def allow(path: str, rights: int, optional: bool = False) -> None:
+        path = posixpath.normpath(path)
+        if not path.startswith("/") or path in ("/", SEALED):
+            raise Bug(f"a Landlock rule on {path!r} would cover {SEALED}, or is not absolute")
+        before = access.get(path)
+        if before is not None:  # a text in a folder that is also a bind: the rights add up
+            rights, optional = rights | before.access, optional and before.optional
+        access[path] = Rule(path, int(rights) & handled, optional)
+
+    for bind in view.binds:
+        allow(bind.target, DEVICE if bind.device else READ_ONLY, bind.optional)
+    for text in view.texts:
+        # One rule for the folder instead of one for each text: everything in it is of our
+        # own making, or a bind that may be read anyway. It costs three calls per rule to enter.
+        folder = posixpath.dirname(text.target)
+        allow(folder if folder != "/" else text.target, DATA)
+    for target in view.scratch.targets:
+        allow(target, SCRATCH)
+    allow("/proc", DATA)
+    return LandlockPlan(abi, handled, _upto(NET_SINCE, abi), _upto(SCOPE_SINCE, abi), _upto(FLAGS_SINCE, abi),
+                        tuple(access[path] for path in sorted(access)))
+
+
+def _upto(since: dict[int, FsAccess] | dict[int, NetAccess] | dict[int, Scope] | dict[int, RestrictSelf],
+          abi: int) -> int:
+    rights = 0
+    for first, more in since.items():
+        if first <= abi:
+            rights |= int(more)
+    return rights
+
+
+def enter(plan: LandlockPlan) -> None:
+    """
+    Enforce *plan* on this thread and on all that it starts from now on. Irreversible.
+
+    Needs no_new_privs, and the sandbox's root as the root. Leaves no descriptor open.
+
+    Raises:
+        KernelRefusal: nothing is enforced then; the caller must not go on.
+    """
+    if not plan.abi:
+        return
+    ruleset = native.create_ruleset(plan.fs, plan.net, plan.scoped)
+    try:
+        for rule in plan.rules:
+            try:
+                native.allow_path(ruleset, rule.path, rule.access, FILE_ACCESS)
+            except KernelRefusal as refusal:
+                if not (rule.optional and refusal.errno in (errno.ENOENT, errno.ENOTDIR)):
+                    raise
+        native.restrict_self(ruleset, plan.flags)
+    finally:
+        os.close(ruleset)
+
+
+def deny_all(abi: int) -> int:
+    """
+    A ruleset that denies all that *abi* can, without a rule; for the sandbox's init.
+
+    Whoever is restricted by it opens no file and signals nobody outside; what it starts
+    later inherits that, so the init restricts itself after it has started the job.
+
+    Returns:
+        A close-on-exec descriptor that the caller owns, or -1 where *abi* is 0.
+    """
+    if abi < 1:
+        return -1
+    abi = min(abi, NEWEST)
+    return native.create_ruleset(_upto(FS_SINCE, abi), _upto(NET_SINCE, abi), _upto(SCOPE_SINCE, abi))
