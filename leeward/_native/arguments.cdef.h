@@ -1,0 +1,1 @@
+int lw_argument_value(const char *name, uint32_t *ret_value);

@@ -1,0 +1,8 @@
+#ifndef LW_ARGUMENTS_H
+#define LW_ARGUMENTS_H
+
+#include <stdint.h>
+
+int lw_argument_value(const char *name, uint32_t *ret_value);
+
+#endif

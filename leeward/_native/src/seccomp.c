@@ -1,0 +1,65 @@
+/* seccomp(2): install a filter with a listener, and ask what the kernel knows. */
+
+#include "seccomp.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Install a filter on the calling thread and return its notification fd.
+ *
+ * SECCOMP_SET_MODE_FILTER with SECCOMP_FILTER_FLAG_NEW_LISTENER (Linux 5.0) and
+ * what else is in `flags`. Needs no_new_privs. Irreversible. The fd is
+ * close-on-exec and owned by the caller. `program` is `count` instructions of
+ * eight bytes; the kernel copies them.
+ * Returns an fd >= 0, or -errno.
+ *
+ * Not TSYNC: the caller has one thread, and TSYNC with NEW_LISTENER needs
+ * Linux 5.7 (TSYNC_ESRCH). */
+int lw_seccomp_listen(const void *program, uint16_t count, unsigned int flags)
+{
+	struct sock_fprog prog = { .len = count, .filter = (struct sock_filter *)program };
+
+	long fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+			  SECCOMP_FILTER_FLAG_NEW_LISTENER | flags, &prog);
+	return fd < 0 ? -errno : (int)fd;
+}
+
+/* Does the kernel know all of these filter flags?
+ *
+ * Flags are checked before the program is read, so a program at address 0 gives
+ * EFAULT when they are known and EINVAL when not. Installs nothing.
+ * Returns 1, 0, or -errno. */
+int lw_seccomp_flags_known(unsigned int flags)
+{
+	if (!syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, NULL))
+		return -EPROTO;	/* a null program was accepted: not Linux as we know it */
+	if (errno == EFAULT)
+		return 1;
+	return errno == EINVAL ? 0 : -errno;
+}
+
+/* Does the kernel know this SECCOMP_RET_ action? SECCOMP_GET_ACTION_AVAIL, Linux 4.14.
+ * Returns 1, 0, or -errno. */
+int lw_seccomp_action_known(uint32_t action)
+{
+	if (!syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action))
+		return 1;
+	return errno == EOPNOTSUPP ? 0 : -errno;
+}
+
+/* The kernel's sizes of the notification structs, in bytes.
+ * SECCOMP_GET_NOTIF_SIZES, Linux 5.0. A newer kernel's may be larger than ours.
+ * Returns 0 or -errno. */
+int lw_seccomp_notif_sizes(uint16_t *ret_notif, uint16_t *ret_resp, uint16_t *ret_data)
+{
+	struct seccomp_notif_sizes sizes;
+
+	if (syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes))
+		return -errno;
+	*ret_notif = sizes.seccomp_notif;
+	*ret_resp = sizes.seccomp_notif_resp;
+	*ret_data = sizes.seccomp_data;
+	return 0;
+}
