@@ -39,8 +39,12 @@ def ffibuilder() -> FFI:
     The declarations and sources, ready to compile.
     """
     ffi = FFI()
+    constants: set[str] = set()
     for declarations in sorted(NATIVE.glob("*.cdef.h")):
-        ffi.cdef(declarations.read_text())
+        lines = declarations.read_text().splitlines()
+        # Two stems may need the same constant, and each says all that it needs; cffi wants it once.
+        ffi.cdef("\n".join(line for line in lines if not (line in constants and line.startswith("#define "))))
+        constants.update(line for line in lines if line.startswith("#define "))
     ffi.set_source(
         MODULE,
         "".join(f'#include "{header.name}"\n' for header in sorted(NATIVE.glob("src/*.h"))),
