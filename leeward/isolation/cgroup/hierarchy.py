@@ -1,0 +1,90 @@
+"""
+Where cgroup hierarchies are mounted, and where in them a process sits.
+
+Runs in:   the daemon, and `leeward doctor`. Pure but for `here`.
+Source:    cgroups(7), proc_pid_mountinfo(5)
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """
+    One mounted hierarchy.
+
+    Attributes:
+        version: 1 or 2.
+        controllers: those of a version 1 hierarchy, e.g. {"cpu", "cpuacct"}; empty for version 2,
+            where each group has its own list.
+        mount: the folder it is mounted on.
+        own: the folder of the process's own group.
+        writable: the mount is; whether the user may write there is another question.
+    """
+
+    version: int
+    controllers: frozenset[str]
+    mount: str
+    own: str
+    writable: bool = True
+
+
+def parse(cgroup: str, mountinfo: str) -> tuple[Hierarchy, ...]:
+    """
+    The hierarchies in which a process can see its own group.
+
+    Args:
+        cgroup: the text of /proc/PID/cgroup.
+        mountinfo: the text of /proc/PID/mountinfo.
+    """
+    own: dict[frozenset[str], str] = {}
+    for line in cgroup.splitlines():
+        _, names, path = line.split(":", 2)
+        own[frozenset(names.split(",")) if names else frozenset()] = path
+    found: dict[frozenset[str], Hierarchy] = {}
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, (kind, _, options) = before.split(" "), after.split(" ")[:3]
+        if kind not in ("cgroup", "cgroup2"):
+            continue
+        root, mount = _unescape(fields[3]), _unescape(fields[4])
+        here = _names(options.split(","), own) if "cgroup" == kind else frozenset()
+        if here is None or here not in own:
+            continue
+        folder = _within(own[here], root, mount)
+        if folder is not None:  # the last mount of a hierarchy is the one on top
+            found[here] = Hierarchy(2 if "cgroup2" == kind else 1, here, mount, folder,
+                                    "ro" not in fields[5].split(",") + options.split(","))
+    return tuple(found.values())
+
+
+def _names(options: Iterable[str], own: Iterable[frozenset[str]]) -> frozenset[str] | None:
+    given = set(options)
+    return next((names for names in own if names and names <= given), None)
+
+
+def _within(path: str, root: str, mount: str) -> str | None:
+    """
+    The folder of group *path* where *root* of its hierarchy is mounted at *mount*.
+    """
+    relative = posixpath.relpath(path, root)
+    if ".." == relative.split("/")[0]:  # a container's mount that doesn't show our group
+        return None
+    return posixpath.normpath(posixpath.join(mount, relative))
+
+
+def _unescape(field: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), field)
+
+
+def here() -> tuple[Hierarchy, ...]:
+    """
+    The hierarchies of this process.
+    """
+    return parse(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())

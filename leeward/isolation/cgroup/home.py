@@ -1,0 +1,133 @@
+"""
+The group that holds all others of one daemon: its name, its lock, and what dead daemons left.
+
+Runs in:   the daemon.
+
+A home is named leeward-PID-STARTTIME and locked by flock(2) while its daemon lives, in every
+hierarchy. Either would do on one host; together they hold where two daemons in two pid
+namespaces see one cgroup file system, and where a pid comes round again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import select
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from leeward.errors import KernelRefusal
+from leeward.isolation.cgroup.group import Group
+from leeward.isolation.cgroup.hierarchy import Hierarchy
+
+_NAME = re.compile(r"leeward-(\d+)-(\d+)")
+
+#: Nobody nests daemons deeper, and /sys/fs/cgroup of a large host has thousands of folders.
+_DEPTH = 8
+
+#: Seconds that the processes of a dead daemon get to vanish after SIGKILL.
+_PATIENCE_S = 1.0
+
+
+def name(pid: int | None = None) -> str:
+    """
+    The home's name for the daemon *pid*, by default this process.
+    """
+    pid = pid or os.getpid()
+    return f"leeward-{pid}-{_starttime(pid)}"
+
+
+def _starttime(pid: int) -> int:
+    """
+    Clock ticks from boot to the start of *pid*; 0 if there is no such process.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(text.rpartition(")")[2].split()[19])  # field 22; the name before may hold anything
+
+
+def make(parent: Group) -> Group:
+    """
+    Make and lock this daemon's home in *parent*.
+    """
+    home = parent.make(name())
+    fcntl.flock(home.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return home
+
+
+def sweep(hierarchies: Iterable[Hierarchy]) -> int:
+    """
+    Remove the homes of dead daemons of this user; return how many daemons they were of.
+    """
+    names = set()
+    for hierarchy in hierarchies:
+        for path in _homes(hierarchy.mount):
+            with contextlib.suppress(KernelRefusal, OSError):
+                home = Group.at(path)
+                if _deserted(home):
+                    names.add(home.name)
+                    _destroy(home)
+                home.close()
+    return len(names)
+
+
+def _homes(mount: str) -> Iterator[str]:
+    for folder, names, _ in os.walk(mount):
+        for found in [each for each in names if _NAME.fullmatch(each)]:
+            names.remove(found)
+            yield f"{folder}/{found}"
+        if folder.count("/") - mount.count("/") >= _DEPTH:
+            names.clear()
+
+
+def _deserted(home: Group) -> bool:
+    """
+    Whether *home* is this user's, and its daemon is gone.
+    """
+    pid, starttime = map(int, _NAME.fullmatch(home.name).groups())  # type: ignore[union-attr]  # _homes matched it
+    if os.fstat(home.fd).st_uid != os.geteuid() or _starttime(pid) == starttime:
+        return False
+    try:
+        fcntl.flock(home.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _destroy(group: Group) -> bool:
+    """
+    Remove *group* and all in it, with the processes that still run there.
+    """
+    for child in group.children():
+        _destroy(group.child(child))
+    deadline = time.monotonic() + _PATIENCE_S
+    while not group.remove():
+        pidfds = []
+        for pid in group.processes():
+            with contextlib.suppress(ProcessLookupError):
+                pidfds.append(os.pidfd_open(pid))
+        group.kill()
+        left = deadline - time.monotonic()
+        if left <= 0:
+            group.close()
+            return False
+        _await(pidfds, left)
+    return True
+
+
+def _await(pidfds: list[int], seconds: float) -> None:
+    """
+    Wait until one of *pidfds* has ended, a little if there is none: a group is busy for a
+    moment after its last process has gone.
+    """
+    poll = select.poll()
+    for fd in pidfds:
+        poll.register(fd, select.POLLIN)
+    poll.poll(int(min(seconds, 0.005 if not pidfds else seconds) * 1000) + 1)
+    for fd in pidfds:
+        os.close(fd)
