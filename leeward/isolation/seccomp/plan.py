@@ -1,0 +1,155 @@
+"""
+From the table to what one host's filter decides.
+
+Runs in:   the daemon; pure.
+
+The order in which a filter decides, here and in the compiled program:
+another architecture is killed; so is x32, which shares x86_64's; a number that no
+kernel gave out is answered ENOSYS; then the call's rows; then NOTIFY.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from errno import ENOSYS
+from types import MappingProxyType
+
+from leeward._native.arguments import value
+from leeward.errors import Bug, Unsupported
+from leeward.isolation.seccomp.rules import KILL, NOTIFY, Action, Match, Needs, Rule, errno
+from leeward.isolation.seccomp.syscalls import NUMBERS
+from leeward.isolation.seccomp.table import INIT_RULES, RULES
+
+AUDIT_ARCH = {"x86_64": value("AUDIT_ARCH_X86_64"), "aarch64": value("AUDIT_ARCH_AARCH64")}
+
+#: Bit 30 of a number means x32 to x86_64. Bit 31 doesn't: -1 is a number like any unknown one.
+X32_BIT = 0x4000_0000
+NEGATIVE_BIT = 0x8000_0000
+
+Args = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """
+    One system call: the first of *rows* whose tests all hold decides, else *otherwise*.
+    """
+
+    name: str
+    number: int
+    rows: tuple[tuple[tuple[Match, ...], Action], ...]
+    otherwise: Action
+
+    def decide(self, args: Args) -> Action:
+        for tests, action in self.rows:
+            if all(test.holds(args) for test in tests):
+                return action
+        return self.otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class SeccompPlan:
+    """
+    What a filter does, for every architecture, number and argument.
+
+    Attributes:
+        arch: "x86_64" or "aarch64", the only one whose calls aren't deadly.
+        calls: by number, each that this architecture has.
+        default: for a call without a row that fits.
+        unassigned: for a number that no call has.
+        rules: rows of the table that count here.
+    """
+
+    arch: str
+    audit_arch: int
+    calls: Mapping[int, Call]
+    default: Action
+    unassigned: Action
+    rules: int
+
+    def decide(self, audit_arch: int, number: int, args: Args) -> Action:
+        """
+        The decision; *number* as the 32 bits that the kernel sees.
+        """
+        number &= 0xFFFF_FFFF
+        if audit_arch != self.audit_arch:
+            return KILL
+        if self.has_x32 and number & X32_BIT and not number & NEGATIVE_BIT:
+            return KILL
+        call = self.calls.get(number)
+        return self.unassigned if call is None else call.decide(args)
+
+    def unassigned_spans(self) -> Iterator[tuple[int, int]]:
+        """
+        The gaps between the known numbers, as (first, last), lowest first.
+        """
+        at = 0
+        for number in sorted(self.calls):
+            if at < number:
+                yield at, number - 1
+            at = number + 1
+
+    @property
+    def has_x32(self) -> bool:
+        """
+        Do numbers with bit 30 mean another calling convention of this architecture?
+        """
+        return "x86_64" == self.arch
+
+    @property
+    def newest(self) -> int:
+        """
+        The highest number that a call has.
+        """
+        return max(self.calls)
+
+
+def plan(*, memory_counted: bool, affinity_fixed: bool, arch: str) -> SeccompPlan:
+    """
+    Choose the rows that hold on a host.
+
+    Args:
+        memory_counted: a cgroup counts memory that no process's resident set shows; if
+            not, the calls that make such memory are refused.
+        affinity_fixed: the processor limit is kept by the affinity, which jobs must not change.
+        arch: as os.uname().machine has it.
+
+    Raises:
+        Unsupported: no table for *arch*.
+    """
+    holds = {Needs.NOTHING: True, Needs.MEMORY_COUNTED: memory_counted, Needs.AFFINITY_FREE: not affinity_fixed}
+    return _plan(tuple(rule for rule in RULES if holds[rule.needs]), arch, NOTIFY, errno(ENOSYS))
+
+
+def init_plan(arch: str) -> SeccompPlan:
+    """
+    For the sandbox's init: what its loop needs; anything else kills it, and the sandbox with it.
+
+    Raises:
+        Unsupported: no table for *arch*.
+    """
+    return _plan(INIT_RULES, arch, KILL, KILL)
+
+
+def _plan(rules: tuple[Rule, ...], arch: str, default: Action, unassigned: Action) -> SeccompPlan:
+    if arch not in NUMBERS:
+        raise Unsupported("seccomp", have=arch, need=" or ".join(NUMBERS))
+    numbers = NUMBERS[arch]
+    by_name: dict[str, list[Rule]] = {name: [] for name in numbers}
+    for rule in rules:
+        if rule.name in by_name:  # else another architecture's
+            by_name[rule.name].append(rule)
+    calls = {numbers[name]: _call(name, numbers[name], mine, default) for name, mine in by_name.items()}
+    return SeccompPlan(arch, AUDIT_ARCH[arch], MappingProxyType(calls), default, unassigned,
+                       sum(len(mine) for mine in by_name.values()))
+
+
+def _call(name: str, number: int, rules: list[Rule], default: Action) -> Call:
+    plain = {rule.action for rule in rules if not rule.tests}
+    if len(plain) > 1:
+        raise Bug(f"the seccomp table decides {name} twice: {', '.join(sorted(action.text for action in plain))}")
+    otherwise = plain.pop() if plain else default
+    # A row that says what happens anyway would only lengthen the program.
+    return Call(name, number, tuple((rule.tests, rule.action) for rule in rules
+                                    if rule.tests and rule.action != otherwise), otherwise)
