@@ -1,0 +1,68 @@
+"""
+Results that lie in a memory file: checked, then mapped.
+
+Runs in:   the clients and the CLI's fast path.
+Trust:     none in the descriptor. A file that could still shrink would end the client
+           by SIGBUS, one that could still be written would change under its reader, so
+           the seals and the size are asked of the kernel, not believed.
+Source:    memfd_create(2), fcntl(2) on file sealing
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+
+from leeward.errors import BadReply
+
+TYPE_CHECKING = False  # see wire/frames.py
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Without these the bytes aren't final.
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+
+def map_arena(fd: int, size: int) -> memoryview:
+    """
+    The *size* bytes of *fd*, read-only, for as long as a view of them lives.
+
+    The mapping holds a descriptor of its own; *fd* stays the caller's.
+
+    Raises:
+        BadReply: it isn't sealed, isn't a memory file, or has another size.
+    """
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError:
+        raise BadReply("the daemon sent a descriptor that is no memory file") from None
+    if seals & SEALS != SEALS:
+        raise BadReply(f"the daemon sent a memory file that isn't final: seals {seals:#x}, want {SEALS:#x}")
+    if os.fstat(fd).st_size != size:
+        raise BadReply(f"the daemon sent a memory file of {os.fstat(fd).st_size} bytes, and announced {size}")
+    try:
+        return memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
+    except (OSError, ValueError, OverflowError) as error:
+        raise BadReply(f"a result of {size} bytes can't be mapped: {error}") from None
+
+
+def map_arenas(fds: Sequence[int], sizes: Sequence[int]) -> list[memoryview]:
+    """
+    Map all, and close *fds*, also on failure.
+    """
+    try:
+        return [map_arena(fd, size) for fd, size in zip(fds, sizes, strict=True)]
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def piece(value: bytes | tuple[int, int, int], arenas: Sequence[memoryview]) -> bytes | memoryview:
+    """
+    Bytes as they are; a place as the part of the mapping that it names.
+    """
+    if isinstance(value, bytes):
+        return value
+    arena, offset, length = value
+    return arenas[arena][offset:offset + length]

@@ -1,0 +1,119 @@
+"""
+One connection to the daemon, without the connection: ids, replies, descriptors.
+
+Runs in:   the clients and the CLI's fast path. No socket and no clock, so the blocking
+           and the asyncio client share it; it owns received descriptors until it hands
+           them out.
+Trust:     none in the daemon's bytes; see wire/replies.py.
+
+Requests may be answered in any order, by id. Descriptors are in the stream beside the
+bytes of their frame, and the kernel keeps that order: frames that announce memory files
+take them from a queue, first come, first served.
+"""
+
+from __future__ import annotations
+
+import os
+
+from leeward.errors import BY_KIND, BadReply, PeerError, Refused, RequestRejected
+from leeward.wire.frames import MAX_REPLY, VERSION, FrameReader, decode, encode
+from leeward.wire.replies import parse_reply
+
+TYPE_CHECKING = False  # see wire/frames.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from leeward.wire.replies import Reply
+
+#: Descriptors that one read can bring; the kernel itself stops at 253.
+MAX_DESCRIPTORS = 16
+
+
+def refusal(reply: Reply) -> Refused:
+    """
+    The error that *reply* stands for.
+    """
+    kind = BY_KIND.get(reply.kind)
+    if kind is None:
+        error = Refused(reply.message)
+        error.kind = reply.kind
+        return error
+    return kind(reply.message)
+
+
+class Conversation:
+    """
+    Makes requests into bytes, and bytes into answers.
+    """
+
+    def __init__(self) -> None:
+        self._reader = FrameReader(MAX_REPLY)
+        self._last = 0
+        self._waiting: set[int] = set()
+        self._descriptors: list[int] = []
+
+    @property
+    def waiting(self) -> int:
+        """
+        How many requests have no answer yet.
+        """
+        return len(self._waiting)
+
+    def request(self, op: str, fields: Mapping[str, Any]) -> tuple[int, bytes]:
+        """
+        The id of a new request, and its frame to send.
+
+        Raises:
+            RequestRejected: the wire can't say it.
+        """
+        number = self._last + 1
+        try:
+            data = encode({"v": VERSION, "id": number, "op": op, **fields})
+        except (ValueError, TypeError, OverflowError) as error:
+            raise RequestRejected(f"{op} can't be sent: {error}") from None
+        self._last = number
+        self._waiting.add(number)
+        return number, data
+
+    def received(self, data: bytes, descriptors: Iterable[int] = ()) -> list[tuple[Reply, list[int]]]:
+        """
+        The answers that are complete now, each with its descriptors, which the caller owns.
+
+        Raises:
+            BadReply: the daemon broke the protocol; close the connection.
+            Refused: the daemon refused the whole connection.
+        """
+        self._descriptors += descriptors
+        answers: list[tuple[Reply, list[int]]] = []
+        try:
+            for payload in self._reader.feed(data):
+                reply = parse_reply(decode(payload))
+                if reply.id == 0:
+                    if reply.ok is None:
+                        raise refusal(reply)
+                    raise PeerError("an answer to nobody")
+                if reply.id not in self._waiting:
+                    raise PeerError(f"an answer to request {reply.id}, which isn't waiting")
+                if len(self._descriptors) < len(reply.arenas):
+                    raise PeerError("a memory file that was announced didn't come")
+                self._waiting.remove(reply.id)
+                answers.append((reply, self._descriptors[:len(reply.arenas)]))
+                del self._descriptors[:len(reply.arenas)]
+            if len(self._descriptors) > MAX_DESCRIPTORS:
+                raise PeerError("more descriptors than were announced")
+        except (PeerError, Refused) as error:
+            for _, owned in answers:
+                self._descriptors += owned
+            self.close()
+            if isinstance(error, Refused):
+                raise
+            raise BadReply(f"the daemon broke the protocol: {error}") from None
+        return answers
+
+    def close(self) -> None:
+        """
+        Close the descriptors that nobody took.
+        """
+        while self._descriptors:
+            os.close(self._descriptors.pop())

@@ -1,0 +1,61 @@
+"""
+The arguments of `execute`, as fields of a request.
+
+Runs in:   the clients. What is wrong with a value is the daemon's to say, once for all
+           languages; here only what Python's own types would hide is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from leeward.errors import RequestRejected
+from leeward.spec.sizes import parse_size
+
+
+def execute_fields(
+    code: str | bytes | None,
+    *,
+    module: str | None = None,
+    name: str | None = None,
+    args: Iterable[str] = (),
+    env: Mapping[str, str] | None = None,
+    files: Mapping[str, bytes] | None = None,
+    stdin: bytes | str = b"",
+    collect: Iterable[str] = (),
+    timeout: float | None = None,
+    memory: int | str | None = None,
+    processes: int | None = None,
+    output: int | str | None = None,
+) -> dict[str, Any]:
+    """
+    The fields of an execute request; those that weren't given are left out.
+
+    Raises:
+        RequestRejected: a size that is none, or one string where several are meant.
+    """
+    for what, strings in (("args", args), ("collect", collect)):
+        if isinstance(strings, (str, bytes)):
+            raise RequestRejected(f"{what} takes several strings, not one: [{strings!r:.40}]")
+    try:
+        limits = {
+            "memory": parse_size(memory) if isinstance(memory, str) else memory,
+            "output": parse_size(output) if isinstance(output, str) else output,
+            "processes": processes,
+            "time": timeout,
+        }
+    except ValueError as error:
+        raise RequestRejected(str(error)) from None
+    fields: dict[str, Any] = {
+        "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code,
+        "module": module,
+        "name": name,
+        "args": list(args),
+        "env": dict(env or {}),
+        "files": {key: bytes(content) for key, content in (files or {}).items()},
+        "stdin": stdin.encode() if isinstance(stdin, str) else bytes(stdin),
+        "collect": list(collect),
+        "limits": {key: value for key, value in limits.items() if value is not None},
+    }
+    return {key: value for key, value in fields.items() if value or (key == "code" and value is not None)}

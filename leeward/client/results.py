@@ -1,0 +1,103 @@
+"""
+From a reply to a Result; large ones stay in the memory file that the daemon sealed.
+
+Runs in:   the clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from leeward.client.arena import map_arenas, piece
+from leeward.errors import BadReply, PeerError
+from leeward.outcome import JobError, Limit, Outcome, Result
+from leeward.wire.replies import Reply, parse_result
+
+
+class MappedResult(Result):
+    """
+    A Result whose stdout, stderr or files are mapped.
+
+    The mapping is read-only and lives as long as the result or a view of it. `stdout`
+    and `stderr` are copied when they are first asked for; the views are the mapping.
+    """
+
+    # Not dataclass fields, and `stdout` and `stderr` aren't set at first: __getattr__ fills them in.
+    _views: Mapping[str, memoryview]
+
+    def __init__(self, stdout: memoryview, stderr: memoryview, fields: Mapping[str, Any]) -> None:
+        self.__dict__.update(fields, _views={"stdout": stdout, "stderr": stderr})
+
+    def __getattr__(self, name: str) -> bytes:
+        # Reached only while the instance has no such attribute.
+        if name not in ("stdout", "stderr"):
+            raise AttributeError(f"a Result has no {name!r}")
+        content = bytes(self._views[name])
+        self.__dict__[name] = content
+        return content
+
+    @property
+    def stdout_view(self) -> memoryview:
+        return self._views["stdout"]
+
+    @property
+    def stderr_view(self) -> memoryview:
+        return self._views["stderr"]
+
+    def __reduce__(self) -> tuple[type[Result], tuple[Any, ...]]:
+        # A mapping can't be pickled or copied; a plain Result can.
+        return Result, (self.stdout, self.stderr, self.exit_code, self.outcome, self.limit, self.duration,
+                        self.cpu_time, self.memory_peak, dict(self.denied), self.truncated, self.degraded,
+                        self.error, dict(self.files))
+
+
+class MappedFiles(Mapping[str, bytes]):
+    """
+    Collected files; one that is mapped is copied when it is asked for.
+    """
+
+    def __init__(self, pieces: Mapping[str, bytes | memoryview]) -> None:
+        self._pieces = pieces
+
+    def __getitem__(self, name: str) -> bytes:
+        return bytes(self._pieces[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pieces)
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def view(self, name: str) -> memoryview:
+        """
+        The file without a copy.
+        """
+        return memoryview(self._pieces[name])
+
+    def __repr__(self) -> str:
+        return f"<files {', '.join(f'{name} ({len(content)} bytes)' for name, content in self._pieces.items())}>"
+
+
+def result_of(reply: Reply, descriptors: Sequence[int]) -> Result:
+    """
+    The result in *reply*; *descriptors* are closed here, also on failure.
+
+    Raises:
+        BadReply: it holds none, or a memory file isn't final.
+    """
+    arenas = map_arenas(descriptors, reply.arenas)
+    try:
+        fields = parse_result(reply)
+    except PeerError as error:
+        raise BadReply(f"the daemon broke the protocol: {error}") from None
+    fields["outcome"] = Outcome(fields["outcome"])
+    if fields["limit"] is not None:
+        fields["limit"] = Limit(fields["limit"])
+    if fields["error"] is not None:
+        fields["error"] = JobError(**fields["error"])
+    if not arenas:
+        return Result(**fields)
+    fields["files"] = MappedFiles({name: piece(value, arenas) for name, value in fields["files"].items()})
+    stdout, stderr = (memoryview(piece(fields.pop(name), arenas)) for name in ("stdout", "stderr"))
+    return MappedResult(stdout, stderr, fields)
