@@ -1,0 +1,7 @@
+"""
+What all tests share. A skip for a feature that the machine has fails the run: skip_policy.py.
+"""
+
+from __future__ import annotations
+
+pytest_plugins = ["skip_policy", "ordinary_user"]

@@ -1,0 +1,195 @@
+"""
+What this machine offers: one probe for each feature that a test may need.
+
+Runs in:   the tests.
+Why ours:  these look for themselves and import nothing of leeward, so a wrong probe there
+           can't hide a test here.
+
+A requirement is a feature's name, or name>=version: "landlock>=4", "kernel>=6.12".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: A version, e.g. (6, 12); (1,) where there are no versions; () where the feature is absent.
+Version = tuple[int, ...]
+
+PRESENT: Version = (1,)
+ABSENT: Version = ()
+
+
+def present(condition: object) -> Version:
+    """
+    The version of a feature that has none.
+    """
+    return PRESENT if condition else ABSENT
+
+
+def _kernel() -> Version:
+    return tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])
+
+
+def _syscall(number: int, *arguments: int | None) -> int:
+    """
+    The result of a system call, or -errno. For calls with the same number everywhere.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    got = int(libc.syscall(ctypes.c_long(number), *(ctypes.c_void_p(argument) for argument in arguments)))
+    return -ctypes.get_errno() if got < 0 else got
+
+
+def _landlock() -> Version:
+    create_ruleset, version = 444, 1
+    abi = _syscall(create_ruleset, None, 0, version)
+    return (abi,) if abi > 0 else ABSENT
+
+
+def _io_uring() -> Version:
+    # Without parameters it fails after the check whether it is allowed at all.
+    return present(-errno.EFAULT == _syscall(425, 1, None))
+
+
+def _user_namespaces() -> Version:
+    unshare = shutil.which("unshare")
+    return present(unshare and 0 == subprocess.run(
+        [unshare, "--user", "true"], check=False, stderr=subprocess.DEVNULL).returncode)
+
+
+def _seccomp_notify() -> Version:
+    actions = Path("/proc/sys/kernel/seccomp/actions_avail")
+    return present(actions.exists() and "user_notif" in actions.read_text().split())
+
+
+def own_cgroups(mounts: str, groups: str) -> dict[str, Path]:
+    """
+    The folder of the group that a process is in, by v1 controller, and "" for v2.
+
+    Args:
+        mounts: /proc/self/mountinfo.
+        groups: /proc/self/cgroup.
+    """
+    folders = {}
+    for mount in mounts.splitlines():
+        left, _, right = mount.partition(" - ")
+        kind, _, options = right.split(" ")[:3]
+        shown, target = left.split(" ")[3:5]
+        for group in groups.splitlines():
+            _, controllers, path = group.split(":", 2)
+            matches = "cgroup2" == kind if not controllers else (
+                "cgroup" == kind and set(controllers.split(",")) <= set(options.split(",")))
+            if matches:
+                inner = path.removeprefix(shown) if "/" != shown else path
+                folders.update(dict.fromkeys(controllers.split(","), Path(target + "/" + inner.strip("/"))))
+    return folders
+
+
+def _cgroups() -> dict[str, Path]:
+    return own_cgroups(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
+
+
+def _cgroup_v2() -> Version:
+    folder = _cgroups().get("")
+    return present(folder and os.access(folder, os.W_OK))
+
+
+def _cgroup_v2_controllers() -> Version:
+    folder = _cgroups().get("")
+    offered = folder / "cgroup.controllers" if folder else Path("/nonexistent")
+    return present(_cgroup_v2() and offered.exists()
+                   and {"memory", "pids", "cpu"} <= set(offered.read_text().split()))
+
+
+def _cgroup_v1_controllers() -> Version:
+    folders = _cgroups()
+    return present(all(name in folders and os.access(folders[name], os.W_OK) for name in ("memory", "pids", "cpu")))
+
+
+def _ordinary_user() -> Version:
+    return present(0 != os.geteuid() or shutil.which("useradd"))
+
+
+def system_python() -> Path | None:
+    """
+    An interpreter that every user of this machine can run: 3.11 or newer, with headers or not.
+    """
+    asks = "import sys, venv; sys.exit(sys.version_info < (3, 11))"
+    for path in (Path("/usr/bin/python3"), Path("/usr/local/bin/python3")):
+        if path.exists() and 0 == subprocess.run([path, "-I", "-c", asks], check=False,
+                                                 stderr=subprocess.DEVNULL).returncode:
+            return path
+    return None
+
+
+def _sanitizers() -> Version:
+    compiler = shutil.which("gcc")
+    if not compiler:
+        return ABSENT
+    found = subprocess.run([compiler, "-print-file-name=libasan.so"], check=True, capture_output=True, text=True)
+    return present(os.path.isabs(found.stdout.strip()))
+
+
+#: The features by name. Add one here before a test may be skipped for it.
+TABLE: dict[str, Callable[[], Version]] = {
+    "cgroup-v1-controllers": _cgroup_v1_controllers,  # memory, pids and cpu on v1, and we may make groups
+    "cgroup-v2": _cgroup_v2,                          # a v2 tree that we may make groups in, whatever it controls
+    "cgroup-v2-controllers": _cgroup_v2_controllers,  # the same with memory, pids and cpu delegated
+    "compiler": lambda: present(shutil.which("gcc") and Path(sysconfig.get_path("include"), "Python.h").exists()),
+    "cpython-tests": lambda: present(importlib.util.find_spec("test.test_json")),
+    "io-uring": _io_uring,
+    "kernel": _kernel,
+    "landlock": _landlock,                            # its version is the ABI
+    "nix": lambda: present(shutil.which("nix-instantiate")),
+    "not-root": lambda: present(0 != os.geteuid()),
+    "ordinary-user": _ordinary_user,                  # to be one, or to make one
+    "real-packages": lambda: present((ROOT / ".venv-realpackages/.setup").exists()),
+    "root": lambda: present(0 == os.geteuid()),
+    "sanitizers": _sanitizers,
+    "seccomp-notify": _seccomp_notify,
+    "system-python": lambda: present(system_python()),
+    "user-namespaces": _user_namespaces,
+    "x86-64": lambda: present("x86_64" == platform.machine()),
+}
+
+
+@functools.cache
+def have(name: str) -> Version:
+    """
+    The version of feature *name* here; asked once.
+
+    Raises:
+        KeyError: TABLE has no such feature.
+    """
+    return TABLE[name]()
+
+
+def is_met(requirement: str) -> bool:
+    """
+    Whether this machine has what *requirement* asks for.
+
+    Raises:
+        KeyError: it names a feature that TABLE doesn't have.
+    """
+    name, _, least = requirement.partition(">=")
+    return have(name) >= (tuple(int(part) for part in least.split(".")) if least else PRESENT)
+
+
+def shown(name: str) -> str:
+    """
+    What this machine has of feature *name*, in words.
+    """
+    version = have(name)
+    return ".".join(map(str, version)) if version else "none"

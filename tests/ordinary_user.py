@@ -1,0 +1,164 @@
+"""
+Running things as somebody who isn't root: a user, and an installation that he can reach.
+
+Runs in:   pytest, as a plugin of conftest.py.
+
+root's interpreter may lie in root's home, mode 0700. So the user gets an environment of
+the system's interpreter with leeward's wheel in it, all of it root's and read-only to him, as an
+administrator would install it. A run that isn't root's uses what it runs on.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import features
+from skip_policy import require
+
+#: Made when it is missing, and kept: another run on the same machine may be using it.
+NAME = "lwtest"
+
+
+@dataclass(frozen=True)
+class OrdinaryUser:
+    """
+    Somebody without privileges, and the folders that are his in this run.
+
+    Attributes:
+        home: his HOME, mode 0700.
+        runtime: his XDG_RUNTIME_DIR, mode 0700.
+    """
+
+    name: str
+    uid: int
+    gid: int
+    home: Path
+    runtime: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """
+        What his processes see of the environment; nothing of ours is in it.
+        """
+        return {"HOME": str(self.home), "USER": self.name, "LOGNAME": self.name, "LANG": "C.UTF-8",
+                "PATH": "/usr/local/bin:/usr/bin:/bin", "XDG_RUNTIME_DIR": str(self.runtime)}
+
+    def _options(self, env: Mapping[str, str] | None, options: dict[str, Any]) -> dict[str, Any]:
+        options = {"cwd": self.home, "stdin": subprocess.DEVNULL, **options}
+        if "input" in options:
+            del options["stdin"]
+        if 0 == os.geteuid():
+            options |= {"user": self.uid, "group": self.gid, "extra_groups": []}
+        return {**options, "env": {**self.environment, **(env or {})}}
+
+    def run(self, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None,
+            **options: Any) -> subprocess.CompletedProcess[Any]:
+        """
+        `subprocess.run` as this user, with output captured and an empty stdin.
+
+        Args:
+            env: on top of `environment`.
+            options: as subprocess.run has them.
+        """
+        options = {"capture_output": True, "text": True, "check": False, **options}
+        return subprocess.run(command, **self._options(env, options))
+
+    def popen(self, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None,
+              **options: Any) -> subprocess.Popen[Any]:
+        """
+        `subprocess.Popen` as this user.
+        """
+        return subprocess.Popen(command, **self._options(env, options))
+
+
+@dataclass(frozen=True)
+class Installation:
+    """
+    An environment with leeward in it.
+    """
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def leeward(self) -> Path:
+        return self.folder / "bin" / "leeward"
+
+
+def _make_user() -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(NAME)
+    except KeyError:
+        # --system: no ranges in /etc/subuid, so nothing beyond his own uid.
+        subprocess.run(["useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent",
+                        "--shell", "/usr/sbin/nologin", NAME], check=True, capture_output=True)
+        return pwd.getpwnam(NAME)
+
+
+@pytest.fixture(scope="session")
+def open_folder() -> Iterator[Path]:
+    """
+    A folder of this run that every user can look into; pytest's own are 0700.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="leeward-tests-", dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def ordinary_user(open_folder: Path) -> OrdinaryUser:
+    """
+    Somebody who isn't root: the user of this run, or one that root makes.
+    """
+    require("ordinary-user")
+    entry = _make_user() if 0 == os.geteuid() else pwd.getpwuid(os.geteuid())
+    home, runtime = open_folder / "home", open_folder / "run"
+    for folder in (home, runtime):
+        folder.mkdir(mode=0o700)
+        os.chown(folder, entry.pw_uid, entry.pw_gid)
+    return OrdinaryUser(entry.pw_name, entry.pw_uid, entry.pw_gid, home, runtime)
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """
+    leeward's wheel, built from this checkout.
+    """
+    require("compiler")
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder],
+                   cwd=features.ROOT, check=True, capture_output=True)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="session")
+def user_install(request: pytest.FixtureRequest, open_folder: Path) -> Installation:
+    """
+    leeward where an ordinary user can run it, on an interpreter that he can reach.
+    """
+    if 0 != os.geteuid():
+        return Installation(Path(sys.prefix))
+    require("system-python", "compiler")
+    installation = Installation(open_folder / "installation")
+    subprocess.run([str(features.system_python()), "-m", "venv", "--without-pip", installation.folder],
+                   check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "pip", "--python", installation.python, "install", "--quiet",
+                    "--disable-pip-version-check", request.getfixturevalue("wheel")],
+                   check=True, capture_output=True)
+    return installation
