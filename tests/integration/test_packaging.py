@@ -1,0 +1,145 @@
+"""
+What is built, and that a stranger can install it: wheel, source archive, `dev`, flake.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from features import ROOT
+
+SHIM = "leeward/_native/_shim.abi3.so"
+
+
+def checkout(to: Path, owner: int = -1) -> Path:
+    """
+    A copy of this checkout without anything that was built in it.
+    """
+    built = (".git", ".venv*", "*.so", "__pycache__", ".*_cache", ".hypothesis", "dist", "build")
+    shutil.copytree(ROOT, to, ignore=shutil.ignore_patterns(*built))
+    for path in (to, *to.rglob("*")):
+        os.chown(path, owner, -1)
+    return to
+
+
+def test_the_wheel_holds_both_packages_and_the_shim_and_no_sources(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+
+    assert wheel.name.split("-")[2:4] == ["cp311", "abi3"]
+    assert wheel.stem.split("-")[4].startswith("linux_")
+    assert {"leeward", "leeward_cli"} == {top for top in tops if not top.endswith(".dist-info")}
+    assert {SHIM, "leeward/py.typed", "leeward_cli/main.py"} <= set(names)
+    assert not [name for name in names if name.endswith((".c", ".h", ".o"))]
+
+
+def test_the_source_archive_builds_the_same_wheel(wheel, tmp_path):
+    def build(what: str, folder: Path) -> Path:
+        subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", what, "-d", tmp_path],
+                       cwd=folder, check=True, capture_output=True)
+        (made,) = tmp_path.glob("*.tar.gz" if "sdist" == what else "*.whl")
+        return made
+
+    with tarfile.open(build("sdist", ROOT)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+
+    assert not list(folder.rglob("*.so"))
+    assert list(folder.glob("leeward/_native/src/*.c"))
+    assert list(folder.glob("leeward/_native/*.cdef.h"))
+    rebuilt = build("wheel", folder)
+    assert wheel.name == rebuilt.name
+    assert set(zipfile.ZipFile(wheel).namelist()) == set(zipfile.ZipFile(rebuilt).namelist())
+
+
+def test_an_ordinary_user_can_import_what_is_installed(ordinary_user, user_install):
+    program = "import os, leeward._native._shim as shim; print(os.getuid(), shim.__file__)"
+
+    got = ordinary_user.run([user_install.python, "-c", program])
+
+    assert "" == got.stderr
+    uid, where = got.stdout.split(maxsplit=1)
+    assert ordinary_user.uid == int(uid)
+    assert where.strip().endswith(SHIM)
+
+
+def test_dev_lists_its_tasks(tmp_path):
+    listed = subprocess.run([ROOT / "dev"], capture_output=True, text=True, check=True, cwd=tmp_path)
+
+    assert {"setup", "demo", "test", "lint", "bench", "build"} == {
+        line.split()[1] for line in listed.stdout.splitlines() if line.startswith("./dev ")}
+
+    unknown = subprocess.run([ROOT / "dev", "dance"], capture_output=True, text=True, check=False)
+    assert 1 == unknown.returncode
+    assert "no task is called dance" in unknown.stderr
+
+
+@pytest.mark.needs("system-python", "compiler")
+@pytest.mark.timeout(300)  # pip installs a dozen packages
+def test_dev_sets_up_as_an_ordinary_user_in_a_path_with_spaces(ordinary_user):
+    copy = checkout(ordinary_user.home / "my own tree", ordinary_user.uid)
+
+    first = ordinary_user.run([copy / "dev", "setup"])
+
+    assert 0 == first.returncode, first.stderr
+    assert (copy / SHIM).exists()
+    assert "leeward" in ordinary_user.run([copy / ".venv/bin/leeward", "--help"]).stdout
+
+    second = ordinary_user.run([copy / "dev", "setup"])
+    assert (0, "", "") == (second.returncode, second.stdout, second.stderr)  # nothing left to do
+
+    with (copy / "leeward/_native/spawn.cdef.h").open("a") as declarations:
+        declarations.write("\n")
+    third = ordinary_user.run([copy / "dev", "setup"])
+    assert "dev: compiling the shim\n" == third.stderr
+
+
+@pytest.fixture
+def bare_tools(open_folder):
+    """
+    A folder of commands, as a system without Python and a compiler has them.
+    """
+    folder = open_folder / "bare-tools"
+    folder.mkdir(exist_ok=True)
+    for name in ("sh", "cat", "cksum", "dirname", "grep", "id", "printf", "rm", "stat", "tr"):
+        (folder / name).symlink_to(shutil.which(name))
+    (folder / "apt-get").symlink_to("/bin/false")
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(("task", "packages"), [
+    ("demo", "python3 python3-venv python3-dev gcc libc6-dev libseccomp2"),
+    ("test", "python3 python3-venv python3-dev gcc libc6-dev libseccomp2 libcap-dev libpython3-testsuite"),
+])
+def test_an_ordinary_user_is_told_the_line_for_an_administrator(ordinary_user, bare_tools, task, packages):
+    copy = checkout(ordinary_user.home / "bare tree", ordinary_user.uid)
+
+    got = ordinary_user.run([copy / "dev", task], env={"PATH": str(bare_tools)})
+
+    shutil.rmtree(copy)
+    assert 1 == got.returncode
+    assert f"    apt-get install -y --no-install-recommends {packages}\n" in got.stderr
+
+
+@pytest.mark.needs("root")
+def test_a_checkout_of_root_says_so_to_others(ordinary_user, open_folder):
+    copy = checkout(open_folder / "tree of root")
+
+    got = ordinary_user.run([copy / "dev", "setup"])
+
+    assert 1 == got.returncode
+    assert f"dev: {copy} belongs to root, and {ordinary_user.name} can't write there" in got.stderr
+
+
+@pytest.mark.needs("nix")
+def test_the_flake_parses():
+    subprocess.run(["nix-instantiate", "--parse", ROOT / "flake.nix"], check=True, capture_output=True)
