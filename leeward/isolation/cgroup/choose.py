@@ -1,0 +1,41 @@
+"""
+Which driver holds the limits: the best that this host lets this user have.
+
+Runs in:   the daemon, once.
+"""
+
+from __future__ import annotations
+
+from leeward.errors import Unsupported
+from leeward.isolation.cgroup import hierarchy
+from leeward.isolation.cgroup.entry import Driver
+from leeward.isolation.cgroup.none import NoneDriver
+from leeward.isolation.cgroup.v1 import V1Driver
+
+#: Best first.
+NAMES = ("v2", "v1", "none")
+
+
+def choose(wanted: str | None = None) -> Driver:
+    """
+    Set up the best driver, or the one that is *wanted*.
+
+    Moves this process to a group of its own where version 2 needs it. What dead daemons left is
+    not touched: call `sweep`.
+
+    Raises:
+        Unsupported: none can serve, or the wanted one can't; why, for each.
+    """
+    hierarchies = hierarchy.here()
+    passed_over: tuple[tuple[str, str], ...] = ()
+    for name in NAMES if wanted is None else (wanted,):
+        try:
+            match name:
+                case "v1":
+                    return V1Driver(hierarchies, passed_over)
+                case "none":
+                    return NoneDriver(passed_over)
+        except Unsupported as missing:
+            passed_over += ((name, str(missing)),)
+    raise Unsupported("cgroup", have="; ".join(f"{name}: {why}" for name, why in passed_over) or "none",
+                      need=wanted or "one driver that works")

@@ -1,0 +1,153 @@
+"""
+The driver for hosts where no controller may be used: rlimits, one processor, and a watch.
+
+Runs in:   the daemon.
+Leaves:    what a job takes between two looks. One that touches memory as fast as it can goes past
+           its limit by what it can touch in TICK_S: some 20 MiB on the machine in docs/kernel.md.
+
+Tasks are counted by the kernel (RLIMIT_NPROC, per user namespace and uid from Linux 5.14 on).
+Time is bounded by fixing the job to one processor: more than 100 % can't be had, less than
+100 % can't be enforced. Memory is what `watch` finds; RLIMIT_DATA refuses a single process what
+would be past the limit anyway, as a MemoryError in the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+from collections.abc import Mapping
+
+from leeward.errors import Unsupported
+from leeward.isolation.cgroup import watch
+from leeward.isolation.cgroup.entry import Entry, Usage
+from leeward.outcome import Limit
+from leeward.spec.limits import Limits
+
+#: Seconds between looks. A look at one process takes some 60 us.
+TICK_S = 0.01
+
+#: Tasks of the user namespace that are not the job's: the keeper, the job's init, and the
+#: init and job of a runner that is armed meanwhile.
+OTHERS = 4
+
+#: A single process may reserve this much more than the memory limit. Stacks of threads
+#: are reserved at 8 MiB each, though hardly touched: 32 of them must fit.
+DATA_FACTOR = 1.25
+
+
+class NoneLeaf:
+    """
+    A job that is watched.
+    """
+
+    tick_interval = TICK_S
+    entry = Entry()
+
+    def __init__(self, cpu: int, limits: Limits) -> None:
+        self._cpu, self._limits = cpu, limits
+        self._account = watch.Account()
+        self._alive: set[watch.Key] = set()
+        self._broken = False
+
+    def apply(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def rlimits(self) -> Mapping[int, int]:
+        return {resource.RLIMIT_NPROC: self._limits.processes + OTHERS,
+                resource.RLIMIT_DATA: int(self._limits.memory * DATA_FACTOR)}
+
+    def cpu(self) -> int | None:
+        return self._cpu
+
+    def usage(self) -> Usage:
+        account = self._account
+        return Usage(account.time / watch.TICKS_PER_S, account.memory_peak, int(self._broken),
+                     int(account.tasks >= self._limits.processes))
+
+    def tick(self, init_pid: int, files_fd: int = -1) -> Limit | None:
+        processes, spent = watch.look(init_pid)
+        self._alive = {process.key for process in processes}
+        self._account.note(processes, files=_bytes_in_files(files_fd) if files_fd >= 0 else None, spent=spent)
+        self._broken = self._broken or self._account.memory > self._limits.memory
+        return Limit.MEMORY if self._broken else None
+
+    def kill(self) -> None:
+        """
+        SIGKILL to those that the last look found. The end of the init ends all: this is for haste.
+        """
+        for pid, start in self._alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                pidfd = os.pidfd_open(pid)
+                try:
+                    if watch.start_time(pid) == start:  # not a stranger with the same number
+                        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                finally:
+                    os.close(pidfd)
+
+    def remove(self) -> bool:
+        return True
+
+
+def _bytes_in_files(fd: int) -> int:
+    system = os.fstatvfs(fd)
+    return (system.f_blocks - system.f_bfree) * system.f_frsize
+
+
+class NoneWorker:
+    """
+    A worker, and the processor that its jobs are fixed to.
+    """
+
+    keeper = Entry()
+
+    def __init__(self, cpu: int) -> None:
+        self._cpu = cpu
+
+    def leaf(self, sequence: int, limits: Limits) -> NoneLeaf:
+        return NoneLeaf(self._cpu, limits)
+
+    def remove(self) -> bool:
+        return True
+
+
+class NoneDriver:
+    """
+    Limits without controllers.
+    """
+
+    name = "none"
+    degraded = True
+    memory_counted = False
+    affinity_fixed = True
+    huge_pages = False
+
+    def __init__(self, passed_over: tuple[tuple[str, str], ...] = ()) -> None:
+        """
+        Raises:
+            Unsupported: the kernel doesn't list children, so a job can't be watched.
+        """
+        pid = os.getpid()
+        if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
+            raise Unsupported("cgroup", have="no controllers, and no /proc/PID/task/TID/children",
+                              need="controllers, or a kernel with CONFIG_PROC_CHILDREN",
+                              cure="systemd-run --user --scope -p Delegate=yes leeward daemon run")
+        self.passed_over = passed_over
+        self._cpus = sorted(os.sched_getaffinity(0))
+
+    @property
+    def detail(self) -> Mapping[str, str]:
+        return {"memory": f"a watch every {TICK_S * 1000:g} ms, and RLIMIT_DATA", "processes": "RLIMIT_NPROC",
+                "cpu": "one processor per worker"}
+
+    def worker(self, slot: int, owner_uid: int, limits: Limits) -> NoneWorker:
+        return NoneWorker(self._cpus[slot % len(self._cpus)])
+
+    def sweep(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """
+        Nothing was made.
+        """

@@ -1,0 +1,192 @@
+"""
+How much memory and time a tree of processes takes, where no controller counts it.
+
+Runs in:   the daemon. `Account` is pure; `look` reads /proc.
+Needs:     CONFIG_PROC_CHILDREN. Reads only files that are open to all: a job isn't dumpable,
+           so an ordinary user can't have its smaps, pagemap or maps.
+Source:    proc_pid_stat(5), proc_pid_status(5), proc_pid_task_tid_children(5)
+
+The kernel tells the resident pages of a process, but not which of them it shares with the
+process that it was forked from. Adding them up would count a job's 100 MB once for each process
+of its pool. What is told as well is the number of page faults, and a page becomes a process's own
+only by a fault: its own, or one of its parent's on a page that the two shared. So a process is
+charged the smaller of
+
+    its resident pages,
+    its own faults since it was forked, and its parent's.
+
+That is never less than what it really holds, and never more than its resident pages. A fault
+gives one page because jobs run without huge pages. Once the parent has gone nobody knows what
+was shared with whom, and the process is charged all its resident pages.
+
+Files on the job's file system are charged once, as that file system tells, whoever maps them.
+Not seen: buffers of pipes and sockets, bounded by the limits on descriptors and processes.
+Seccomp refuses jobs what else would hold memory without a page in any process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+#: A process, whatever becomes of its number: pid and start time in clock ticks.
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """
+    One process at one moment.
+
+    Attributes:
+        parent: its parent's key, or None for a child of the sandbox's init.
+        resident: bytes of its own: anonymous, in swap, and its page tables.
+        shared: bytes of files in memory that it maps.
+        faults: page faults, of all its threads, since it was forked.
+        time: clock ticks, user and system, with those of children that were waited for.
+        tasks: its threads.
+    """
+
+    key: Key
+    parent: Key | None
+    resident: int
+    shared: int
+    faults: int
+    time: int
+    tasks: int
+
+
+@dataclass(slots=True)
+class Account:
+    """
+    What a job takes, from one look to the next.
+
+    Attributes:
+        memory: bytes at the last look.
+        memory_peak: bytes at the look that found most.
+        time: clock ticks; never goes back.
+        tasks: at the look that found most.
+    """
+
+    memory: int = 0
+    memory_peak: int = 0
+    time: int = 0
+    tasks: int = 0
+    #: For each process its parent and that one's faults when it was forked, or before. None
+    #: stands for a parent outside the job: what is shared with it isn't the job's.
+    _births: dict[Key, tuple[Key | None, int]] = field(default_factory=dict)
+    _faults: dict[Key, int] = field(default_factory=dict)
+
+    def note(self, processes: Iterable[Process], *, files: int | None, spent: int = 0) -> None:
+        """
+        Take in one look.
+
+        Args:
+            files: bytes in files on the job's file system, or None: then mapped ones are
+                charged to each process that maps them.
+            spent: clock ticks of processes that are gone, as their init knows them.
+        """
+        alive = {process.key: process for process in processes}
+        first = not self._births
+        for process in alive.values():
+            if process.key in self._births:
+                continue
+            if process.parent is not None:
+                # Its parent's count of the look before: never later than the fork.
+                self._births[process.key] = (process.parent, self._faults.get(process.parent, 0))
+            elif first:
+                self._births[process.key] = (None, 0)
+                first = False  # the oldest child of the init is the job; others are orphans
+            else:
+                self._births[process.key] = (process.key, 0)  # its parent died unseen
+        anonymous = sum(self._charge(process, alive) for process in alive.values())
+        mapped = files if files is not None else sum(process.shared for process in alive.values())
+        self.memory = anonymous + mapped
+        self.memory_peak = max(self.memory_peak, self.memory)
+        self.time = max(self.time, spent + sum(process.time for process in alive.values()))
+        self.tasks = max(self.tasks, sum(process.tasks for process in alive.values()))
+        self._faults = {key: process.faults for key, process in alive.items()}
+        self._births = {key: birth for key, birth in self._births.items() if key in alive}
+
+    def _charge(self, process: Process, alive: dict[Key, Process]) -> int:
+        parent, before = self._births[process.key]
+        if parent is None:
+            made = process.faults
+        elif parent in alive and parent != process.key:
+            made = process.faults + alive[parent].faults - before
+        else:
+            return process.resident
+        return min(process.resident, made * PAGE)
+
+
+def look(init_pid: int) -> tuple[list[Process], int]:
+    """
+    The processes under the sandbox's init, parents before children, and the clock ticks of
+    those that the init has reaped.
+
+    A process that ends meanwhile is left out; one that is forked meanwhile may be.
+    """
+    found: list[Process] = []
+    try:
+        spent = sum(map(int, _stat(init_pid)[13:15]))
+        waiting: list[tuple[int, Key | None]] = [(pid, None) for pid in sorted(_children(init_pid))]
+    except (FileNotFoundError, ProcessLookupError):
+        return [], 0
+    while waiting:
+        pid, parent = waiting.pop(0)
+        try:
+            process = _process(pid, parent)
+            children = _children(pid, process.tasks)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        found.append(process)
+        waiting += [(child, process.key) for child in children]
+    return found, spent
+
+
+def _process(pid: int, parent: Key | None) -> Process:
+    stat = _stat(pid)
+    resident = shared = 0
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        name, _, value = line.partition(b":")
+        if name in (b"RssAnon", b"VmSwap", b"VmPTE"):
+            resident += int(value.split()[0]) << 10
+        elif b"RssShmem" == name:
+            shared = int(value.split()[0]) << 10
+    return Process((pid, int(stat[19])), parent, resident, shared, int(stat[7]) + int(stat[9]),
+                   sum(map(int, stat[11:15])), int(stat[17]))
+
+
+def start_time(pid: int) -> int:
+    """
+    Clock ticks from boot to the start of *pid*.
+    """
+    return int(_stat(pid)[19])
+
+
+def _stat(pid: int) -> list[bytes]:
+    """
+    The fields of /proc/PID/stat from the third on: the second may hold anything.
+    """
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def _children(pid: int, tasks: int = 1) -> list[int]:
+    """
+    The children of all threads of *pid*: the kernel keeps them by the thread that forked.
+    """
+    threads = os.listdir(f"/proc/{pid}/task") if tasks > 1 else (pid,)
+    return [int(child) for thread in threads
+            for child in _read(f"/proc/{pid}/task/{thread}/children").split()]
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 1 << 14)
+    finally:
+        os.close(fd)
