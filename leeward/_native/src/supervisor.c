@@ -1,0 +1,558 @@
+/* The supervisor: one thread that answers refused system calls of all jobs.
+ *
+ * Theory of operation. A filter's listener is readable while a task waits for an answer.
+ * The thread waits for all listeners by epoll, level-triggered, and gives each ready one
+ * one answer a turn: EACCES, always. So a job that floods delays another by one answer.
+ * A job past RATE_PER_MS is left waiting until its bucket has filled: it sleeps meanwhile,
+ * which costs the others nothing.
+ *
+ * It reads nothing of the task, not its memory and not its /proc, and sends no flags: what
+ * it answers can't depend on what a task changes behind its back, and no id needs to be
+ * proved to be still the same (SEND does that, by ENOENT). It opens nothing and allocates
+ * nothing, so neither EMFILE nor ENOMEM keeps it from answering.
+ *
+ * One mutex guards everything but the waiting. The thread holds it for at most EVENTS
+ * answers; callers hold it for copying a table. A listener is closed under it, and its
+ * slot's generation goes up, so that an event fetched before can't hit a later job.
+ *
+ * RECV would block if nothing were waiting, and can't be told not to. It is called only
+ * when epoll has just said EPOLLIN, and by this thread alone: a task that died since then
+ * has left its count behind, RECV finds nothing and says ENOENT. */
+
+#include "supervisor.h"
+
+#include <errno.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "seccomp.h"
+
+/* Listeners served in one turn, with the mutex held: about 100 us. */
+#define EVENTS 16
+
+/* Answers to one job: 1000 at once, then 4 a millisecond. An answer costs this thread
+ * about 12 us, so that a flood takes 5 % of a processor; and 256 tasks that all wait get
+ * theirs within 64 ms. */
+#define RATE_PER_MS 4
+#define BURST 1000
+
+/* How long a job without tokens waits at least; until the next look at all of them. */
+#define MUTED_MS 10
+
+/* A call that a job hasn't made before is reported at once, a repeated one after this. */
+#define REPORT_MS 100
+
+#define WAKE_TAG UINT64_MAX
+
+struct kind {
+	uint64_t count;
+	uint64_t unreported;
+	uint32_t arch;
+	int32_t nr;
+	uint32_t pid;
+};
+
+struct listener {
+	int fd;
+	uint64_t job;
+	uint64_t filled_ms;	/* when the tokens were counted last */
+	uint32_t tokens;
+	uint32_t slot;
+	uint32_t generation;
+	bool muted;
+	bool watched;		/* false once the last task is gone */
+	bool unreported;
+	struct kind kinds[LW_SUPERVISOR_KINDS];	/* open addressing; count 0 is free */
+	struct kind other;
+};
+
+struct lw_supervisor {
+	pthread_t thread;
+	pthread_mutex_t mutex;
+	int epoll;
+	int wake;		/* to the thread: look at `stopping` */
+	int reports;		/* to Python: drain() has something */
+	bool stopping;
+	uint32_t muted;		/* how many listeners are */
+	uint64_t unmute_ms;	/* 0: none is muted */
+	uint64_t report_ms;	/* 0: nothing waits to be reported */
+	struct seccomp_notif *request;
+	struct seccomp_notif_resp *response;
+	size_t request_size;
+	size_t response_size;
+	uint32_t top;		/* slots below it may be in use */
+	uint32_t generation;
+	uint32_t drain_from;	/* the slot where drain() begins, so that none waits for others */
+	struct listener *listeners[LW_SUPERVISOR_JOBS];
+};
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void poke(int eventfd)
+{
+	const uint64_t one = 1;
+
+	/* EAGAIN: the counter is full, and so the other side is awake already. */
+	while (write(eventfd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+static void unpoke(int eventfd)
+{
+	uint64_t count;
+
+	while (read(eventfd, &count, sizeof(count)) < 0 && errno == EINTR)
+		;
+}
+
+static uint64_t tag_of(const struct listener *listener)
+{
+	return (uint64_t)listener->generation << 32 | listener->slot;
+}
+
+static struct listener *tagged(const struct lw_supervisor *supervisor, uint64_t tag)
+{
+	struct listener *listener = supervisor->listeners[tag & UINT32_MAX];
+
+	return listener && tag_of(listener) == tag ? listener : NULL;
+}
+
+static void watch_for(const struct lw_supervisor *supervisor, struct listener *listener, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.u64 = tag_of(listener) };
+
+	epoll_ctl(supervisor->epoll, EPOLL_CTL_MOD, listener->fd, &event);
+}
+
+static void unmute(struct lw_supervisor *supervisor, struct listener *listener)
+{
+	if (listener->muted) {
+		listener->muted = false;
+		supervisor->muted--;
+	}
+}
+
+/* Nobody is left who could ask: a level-triggered hang-up would wake us for ever. */
+static void unwatch(struct lw_supervisor *supervisor, struct listener *listener)
+{
+	unmute(supervisor, listener);
+	if (listener->watched)
+		epoll_ctl(supervisor->epoll, EPOLL_CTL_DEL, listener->fd, NULL);
+	listener->watched = false;
+}
+
+/* A listener that can't be read, for a reason never seen: closed, the kernel itself refuses
+ * what we would have, with ENOSYS. */
+static void give_up(struct lw_supervisor *supervisor, struct listener *listener)
+{
+	unwatch(supervisor, listener);
+	close(listener->fd);
+	listener->fd = -1;
+}
+
+static struct kind *kind_of(struct listener *listener, uint32_t arch, int32_t nr)
+{
+	uint32_t at = ((uint32_t)nr ^ arch >> 24) % LW_SUPERVISOR_KINDS;
+
+	for (uint32_t tried = 0; tried < LW_SUPERVISOR_KINDS; tried++) {
+		struct kind *kind = &listener->kinds[at];
+
+		if (!kind->count) {
+			kind->arch = arch;
+			kind->nr = nr;
+			return kind;
+		}
+		if (kind->arch == arch && kind->nr == nr)
+			return kind;
+		at = (at + 1) % LW_SUPERVISOR_KINDS;
+	}
+	return &listener->other;
+}
+
+static void count(struct lw_supervisor *supervisor, struct listener *listener, uint64_t now)
+{
+	const struct seccomp_notif *request = supervisor->request;
+	struct kind *kind = kind_of(listener, request->data.arch, request->data.nr);
+
+	kind->pid = request->pid;
+	kind->unreported++;
+	listener->unreported = true;
+	if (!kind->count++)
+		poke(supervisor->reports);
+	else if (!supervisor->report_ms)
+		supervisor->report_ms = now + REPORT_MS;
+}
+
+/* Take one call and refuse it. */
+static void answer(struct lw_supervisor *supervisor, struct listener *listener, uint64_t now)
+{
+	struct seccomp_notif *request = supervisor->request;
+	struct seccomp_notif_resp *response = supervisor->response;
+
+	memset(request, 0, supervisor->request_size);	/* or the kernel says EINVAL */
+	if (ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_RECV, request)) {
+		if (errno != ENOENT && errno != EINTR)	/* ENOENT: it died meanwhile */
+			give_up(supervisor, listener);
+		return;
+	}
+	memset(response, 0, supervisor->response_size);
+	response->id = request->id;
+	response->error = -EACCES;
+	/* ENOENT: it died meanwhile. There is nobody to tell. */
+	while (ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_SEND, response) && errno == EINTR)
+		;
+	count(supervisor, listener, now);
+}
+
+static void fill(struct listener *listener, uint64_t now)
+{
+	uint64_t more = (now - listener->filled_ms) * RATE_PER_MS;
+
+	listener->tokens = more >= BURST - listener->tokens ? BURST : listener->tokens + (uint32_t)more;
+	listener->filled_ms = now;
+}
+
+static void serve(struct lw_supervisor *supervisor, struct listener *listener, uint32_t events, uint64_t now)
+{
+	if (!(events & EPOLLIN)) {
+		unwatch(supervisor, listener);
+		return;
+	}
+	fill(listener, now);
+	if (listener->tokens) {
+		listener->tokens--;
+		answer(supervisor, listener, now);
+		return;
+	}
+	watch_for(supervisor, listener, 0);	/* a hang-up still shows */
+	listener->muted = true;
+	if (!supervisor->muted++)
+		supervisor->unmute_ms = now + MUTED_MS;
+}
+
+static void unmute_all(struct lw_supervisor *supervisor)
+{
+	for (uint32_t slot = 0; slot < supervisor->top && supervisor->muted; slot++) {
+		struct listener *listener = supervisor->listeners[slot];
+
+		if (listener && listener->muted) {
+			unmute(supervisor, listener);
+			watch_for(supervisor, listener, EPOLLIN);
+		}
+	}
+}
+
+/* What is due by the clock; gives the milliseconds until more is, or -1. */
+static int tick(struct lw_supervisor *supervisor, uint64_t now)
+{
+	uint64_t next = UINT64_MAX;
+
+	if (supervisor->muted && supervisor->unmute_ms <= now)
+		unmute_all(supervisor);
+	if (supervisor->report_ms && supervisor->report_ms <= now) {
+		supervisor->report_ms = 0;
+		poke(supervisor->reports);
+	}
+	if (supervisor->muted)
+		next = supervisor->unmute_ms;
+	if (supervisor->report_ms && supervisor->report_ms < next)
+		next = supervisor->report_ms;
+	return next == UINT64_MAX ? -1 : (int)(next - now);
+}
+
+static void *run(void *argument)
+{
+	struct lw_supervisor *supervisor = argument;
+	struct epoll_event events[EVENTS];
+	int timeout = -1;
+
+	for (;;) {
+		int ready = epoll_wait(supervisor->epoll, events, EVENTS, timeout);
+		uint64_t now = now_ms();
+
+		pthread_mutex_lock(&supervisor->mutex);
+		if (supervisor->stopping)
+			break;
+		for (int at = 0; at < ready; at++) {
+			struct listener *listener;
+
+			if (events[at].data.u64 == WAKE_TAG) {
+				unpoke(supervisor->wake);
+				continue;
+			}
+			listener = tagged(supervisor, events[at].data.u64);
+			if (listener)	/* else removed since epoll_wait */
+				serve(supervisor, listener, events[at].events, now);
+		}
+		timeout = tick(supervisor, now);
+		pthread_mutex_unlock(&supervisor->mutex);
+	}
+	pthread_mutex_unlock(&supervisor->mutex);
+	return NULL;
+}
+
+static int thread_start(struct lw_supervisor *supervisor)
+{
+	sigset_t all, before;
+	int failed;
+
+	/* Signals are for the thread that runs Python. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	failed = pthread_create(&supervisor->thread, NULL, run, supervisor);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (!failed)
+		pthread_setname_np(supervisor->thread, "lw-supervisor");
+	return -failed;
+}
+
+static void release(struct lw_supervisor *supervisor)
+{
+	for (uint32_t slot = 0; slot < supervisor->top; slot++) {
+		if (supervisor->listeners[slot] && supervisor->listeners[slot]->fd >= 0)
+			close(supervisor->listeners[slot]->fd);
+		free(supervisor->listeners[slot]);
+	}
+	if (supervisor->epoll >= 0)
+		close(supervisor->epoll);
+	if (supervisor->wake >= 0)
+		close(supervisor->wake);
+	if (supervisor->reports >= 0)
+		close(supervisor->reports);
+	free(supervisor->request);
+	free(supervisor->response);
+	pthread_mutex_destroy(&supervisor->mutex);
+	free(supervisor);
+}
+
+static int prepare(struct lw_supervisor *supervisor)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.u64 = WAKE_TAG };
+	uint16_t request, response, data;
+	int failed = lw_seccomp_notif_sizes(&request, &response, &data);
+
+	if (failed)
+		return failed;
+	/* A newer kernel may write more than the structs that we were built with. */
+	supervisor->request_size = request > sizeof(struct seccomp_notif) ? request : sizeof(struct seccomp_notif);
+	supervisor->response_size = response > sizeof(struct seccomp_notif_resp)
+		? response : sizeof(struct seccomp_notif_resp);
+	supervisor->request = malloc(supervisor->request_size);
+	supervisor->response = malloc(supervisor->response_size);
+	if (!supervisor->request || !supervisor->response)
+		return -ENOMEM;
+	supervisor->epoll = epoll_create1(EPOLL_CLOEXEC);
+	supervisor->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	supervisor->reports = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (supervisor->epoll < 0 || supervisor->wake < 0 || supervisor->reports < 0)
+		return -errno;
+	return epoll_ctl(supervisor->epoll, EPOLL_CTL_ADD, supervisor->wake, &event) ? -errno : 0;
+}
+
+/* Start the thread. `lw_supervisor_stop` ends it and frees everything.
+ * Returns 0 or -errno. */
+int lw_supervisor_start(struct lw_supervisor **ret_supervisor)
+{
+	struct lw_supervisor *supervisor = calloc(1, sizeof(*supervisor));
+	int failed;
+
+	if (!supervisor)
+		return -ENOMEM;
+	supervisor->epoll = supervisor->wake = supervisor->reports = -1;
+	pthread_mutex_init(&supervisor->mutex, NULL);
+	failed = prepare(supervisor);
+	if (!failed)
+		failed = thread_start(supervisor);
+	if (failed) {
+		release(supervisor);
+		return failed;
+	}
+	*ret_supervisor = supervisor;
+	return 0;
+}
+
+/* End the thread, close all listeners and free everything. From then on a refused call of
+ * a job that still runs gets ENOSYS from the kernel. */
+void lw_supervisor_stop(struct lw_supervisor *supervisor)
+{
+	pthread_mutex_lock(&supervisor->mutex);
+	supervisor->stopping = true;
+	pthread_mutex_unlock(&supervisor->mutex);
+	poke(supervisor->wake);
+	pthread_join(supervisor->thread, NULL);
+	release(supervisor);
+}
+
+/* An eventfd, readable when drain() has something. Still ours. */
+int lw_supervisor_eventfd(const struct lw_supervisor *supervisor)
+{
+	return supervisor->reports;
+}
+
+static uint32_t free_slot(const struct lw_supervisor *supervisor)
+{
+	uint32_t slot = 0;
+
+	while (slot < supervisor->top && supervisor->listeners[slot])
+		slot++;
+	return slot;
+}
+
+/* Answer for this listener from now on, and count for `job`. The fd is ours on success only.
+ * Returns 0 or -errno; EUSERS: LW_SUPERVISOR_JOBS are there already. */
+int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, uint32_t *ret_slot)
+{
+	struct listener *listener = calloc(1, sizeof(*listener));
+	struct epoll_event event = { .events = EPOLLIN };
+	int failed = 0;
+
+	if (!listener)
+		return -ENOMEM;
+	pthread_mutex_lock(&supervisor->mutex);
+	listener->slot = free_slot(supervisor);
+	listener->generation = ++supervisor->generation;
+	listener->fd = fd;
+	listener->job = job;
+	listener->tokens = BURST;
+	listener->filled_ms = now_ms();
+	listener->watched = true;
+	event.data.u64 = tag_of(listener);
+	if (listener->slot >= LW_SUPERVISOR_JOBS)
+		failed = -EUSERS;
+	else if (epoll_ctl(supervisor->epoll, EPOLL_CTL_ADD, fd, &event))
+		failed = -errno;
+	if (!failed) {
+		*ret_slot = listener->slot;
+		supervisor->listeners[listener->slot] = listener;
+		if (supervisor->top <= listener->slot)
+			supervisor->top = listener->slot + 1;
+	}
+	pthread_mutex_unlock(&supervisor->mutex);
+	if (failed)
+		free(listener);
+	return failed;
+}
+
+static void tell(const struct listener *listener, const struct kind *kind, struct lw_denied *denied)
+{
+	denied->job = listener->job;
+	denied->count = kind->count;
+	denied->unreported = kind->unreported;
+	denied->arch = kind->arch;
+	denied->nr = kind == &listener->other ? LW_OTHER_NR : kind->nr;
+	denied->pid = kind->pid;
+}
+
+static uint32_t tell_all(const struct listener *listener, struct lw_denied *ret_denied)
+{
+	uint32_t told = 0;
+
+	for (uint32_t at = 0; at < LW_SUPERVISOR_KINDS; at++)
+		if (listener->kinds[at].count)
+			tell(listener, &listener->kinds[at], &ret_denied[told++]);
+	if (listener->other.count)
+		tell(listener, &listener->other, &ret_denied[told++]);
+	return told;
+}
+
+/* What a job was refused so far; `ret_denied` has room for LW_SUPERVISOR_MOST.
+ * Returns 0, or -ENOENT for a slot that isn't in use. */
+int lw_supervisor_counts(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
+			 uint32_t *ret_count)
+{
+	int failed = -ENOENT;
+
+	pthread_mutex_lock(&supervisor->mutex);
+	if (slot < supervisor->top && supervisor->listeners[slot]) {
+		*ret_count = tell_all(supervisor->listeners[slot], ret_denied);
+		failed = 0;
+	}
+	pthread_mutex_unlock(&supervisor->mutex);
+	return failed;
+}
+
+/* Stop answering and close the listener; give what `lw_supervisor_counts` would.
+ * What isn't reported yet is the caller's to report.
+ * Returns 0, or -ENOENT for a slot that isn't in use. */
+int lw_supervisor_remove(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
+			 uint32_t *ret_count)
+{
+	struct listener *listener = NULL;
+
+	pthread_mutex_lock(&supervisor->mutex);
+	if (slot < supervisor->top)
+		listener = supervisor->listeners[slot];
+	if (listener) {
+		*ret_count = tell_all(listener, ret_denied);
+		unwatch(supervisor, listener);
+		if (listener->fd >= 0)
+			close(listener->fd);
+		supervisor->listeners[slot] = NULL;
+		while (supervisor->top && !supervisor->listeners[supervisor->top - 1])
+			supervisor->top--;
+	}
+	pthread_mutex_unlock(&supervisor->mutex);
+	free(listener);
+	return listener ? 0 : -ENOENT;
+}
+
+/* Fill in what wasn't reported yet of one listener, as far as there is room. */
+static uint32_t report(struct listener *listener, struct lw_denied *ret_denied, uint32_t told)
+{
+	for (uint32_t at = 0; at <= LW_SUPERVISOR_KINDS; at++) {
+		struct kind *kind = at < LW_SUPERVISOR_KINDS ? &listener->kinds[at] : &listener->other;
+
+		if (!kind->unreported)
+			continue;
+		if (told == LW_SUPERVISOR_MOST)
+			return told;
+		tell(listener, kind, &ret_denied[told++]);
+		kind->unreported = 0;
+	}
+	listener->unreported = false;
+	return told;
+}
+
+/* Hand over what was refused since the last time, summed up by job and call;
+ * `ret_denied` has room for LW_SUPERVISOR_MOST. If that was too little the eventfd is
+ * readable again. Returns 0. */
+int lw_supervisor_drain(struct lw_supervisor *supervisor, struct lw_denied *ret_denied, uint32_t *ret_count)
+{
+	uint32_t told = 0;
+	bool more = false;
+
+	pthread_mutex_lock(&supervisor->mutex);
+	unpoke(supervisor->reports);
+	for (uint32_t turn = 0; turn < supervisor->top && !more; turn++) {
+		uint32_t slot = (supervisor->drain_from + turn) % supervisor->top;
+		struct listener *listener = supervisor->listeners[slot];
+
+		if (listener && listener->unreported) {
+			told = report(listener, ret_denied, told);
+			more = listener->unreported;
+			supervisor->drain_from = slot + 1;
+		}
+	}
+	if (more)
+		poke(supervisor->reports);
+	else
+		supervisor->report_ms = 0;
+	pthread_mutex_unlock(&supervisor->mutex);
+	*ret_count = told;
+	return 0;
+}

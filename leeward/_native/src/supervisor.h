@@ -1,0 +1,39 @@
+#ifndef LW_SUPERVISOR_H
+#define LW_SUPERVISOR_H
+
+#include <stdint.h>
+
+/* Distinct (arch, nr) pairs that a listener counts by themselves. The table of calls has
+ * about 150 that are refused, and no other number reaches a listener. What comes after
+ * is counted together, as LW_OTHER_NR. */
+#define LW_SUPERVISOR_KINDS 256
+#define LW_OTHER_NR (-1)
+
+/* Most entries that one call gives back. */
+#define LW_SUPERVISOR_MOST (LW_SUPERVISOR_KINDS + 1)
+
+/* Jobs at once. */
+#define LW_SUPERVISOR_JOBS 4096
+
+struct lw_denied {
+	uint64_t job;
+	uint64_t count;		/* since the start of the job */
+	uint64_t unreported;	/* of these, not drained yet */
+	uint32_t arch;		/* AUDIT_ARCH_* */
+	int32_t nr;
+	uint32_t pid;		/* of the last one, in the daemon's pid namespace; 0 if not seen there */
+};
+
+struct lw_supervisor;
+
+int lw_supervisor_start(struct lw_supervisor **ret_supervisor);
+void lw_supervisor_stop(struct lw_supervisor *supervisor);
+int lw_supervisor_eventfd(const struct lw_supervisor *supervisor);
+int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, uint32_t *ret_slot);
+int lw_supervisor_counts(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
+			 uint32_t *ret_count);
+int lw_supervisor_remove(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
+			 uint32_t *ret_count);
+int lw_supervisor_drain(struct lw_supervisor *supervisor, struct lw_denied *ret_denied, uint32_t *ret_count);
+
+#endif

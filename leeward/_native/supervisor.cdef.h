@@ -1,0 +1,24 @@
+#define LW_SUPERVISOR_MOST ...
+#define LW_OTHER_NR ...
+
+struct lw_denied {
+	uint64_t job;
+	uint64_t count;
+	uint64_t unreported;
+	uint32_t arch;
+	int32_t nr;
+	uint32_t pid;
+	...;
+};
+
+struct lw_supervisor;
+
+int lw_supervisor_start(struct lw_supervisor **ret_supervisor);
+void lw_supervisor_stop(struct lw_supervisor *supervisor);
+int lw_supervisor_eventfd(const struct lw_supervisor *supervisor);
+int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, uint32_t *ret_slot);
+int lw_supervisor_counts(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
+			 uint32_t *ret_count);
+int lw_supervisor_remove(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
+			 uint32_t *ret_count);
+int lw_supervisor_drain(struct lw_supervisor *supervisor, struct lw_denied *ret_denied, uint32_t *ret_count);

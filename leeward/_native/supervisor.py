@@ -1,0 +1,105 @@
+"""
+The native thread that answers refused system calls.
+
+Runs in:   the daemon. `src/supervisor.c` has the theory of operation.
+Source:    seccomp_unotify(2)
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, NamedTuple
+
+from leeward._native._shim import ffi, lib
+from leeward.errors import Bug, KernelRefusal
+
+#: The number under which a job's refusals are counted when it has tried too many different calls.
+OTHER_NR = int(lib.LW_OTHER_NR)
+
+
+class Tally(NamedTuple):
+    """
+    How often one job was refused one call.
+
+    Attributes:
+        count: since the job's start.
+        unreported: of these, not handed over by `Thread.drain` before.
+        arch: AUDIT_ARCH_*.
+        nr: the call's number there, or OTHER_NR.
+        pid: who tried it last, as the daemon sees it; 0 if it can't.
+    """
+
+    job: int
+    count: int
+    unreported: int
+    arch: int
+    nr: int
+    pid: int
+
+
+class Thread:
+    """
+    The running thread. Not for two Python threads at once: the buffer is shared.
+
+    Raises:
+        KernelRefusal: no thread, no epoll, no eventfd, or no user notification.
+    """
+
+    def __init__(self) -> None:
+        handle = ffi.new("struct lw_supervisor **")
+        failed = lib.lw_supervisor_start(handle)
+        if failed:
+            raise KernelRefusal("pthread_create", "the supervisor", -failed)
+        self._handle: Any = handle[0]
+        self._told = ffi.new("struct lw_denied[]", lib.LW_SUPERVISOR_MOST)
+        self._count = ffi.new("uint32_t *")
+
+    def fileno(self) -> int:
+        """
+        An eventfd that is readable when `drain` has something; ours.
+        """
+        return int(lib.lw_supervisor_eventfd(self._handle))
+
+    def add(self, fd: int, job: int) -> int:
+        """
+        Answer for the listener *fd*, which is the thread's from now on; return its slot.
+
+        Raises:
+            KernelRefusal: and then *fd* is still the caller's.
+        """
+        slot = ffi.new("uint32_t *")
+        failed = lib.lw_supervisor_add(self._handle, fd, job, slot)
+        if failed:
+            raise KernelRefusal("epoll_ctl", f"EPOLL_CTL_ADD, listener {fd}", -failed,
+                                "as many jobs as the supervisor can have" if -failed == errno.EUSERS else "")
+        return int(slot[0])
+
+    def counts(self, slot: int) -> list[Tally]:
+        """
+        What the job in *slot* was refused so far.
+        """
+        return self._tallies(lib.lw_supervisor_counts(self._handle, slot, self._told, self._count))
+
+    def remove(self, slot: int) -> list[Tally]:
+        """
+        Close the listener in *slot*; return the last word on its job.
+        """
+        return self._tallies(lib.lw_supervisor_remove(self._handle, slot, self._told, self._count))
+
+    def drain(self) -> list[Tally]:
+        """
+        What was refused since the last time. Call again while `fileno` is readable.
+        """
+        return self._tallies(lib.lw_supervisor_drain(self._handle, self._told, self._count))
+
+    def stop(self) -> None:
+        """
+        End the thread and close its listeners. Nothing else may be called after.
+        """
+        lib.lw_supervisor_stop(self._handle)
+
+    def _tallies(self, failed: int) -> list[Tally]:
+        if failed:
+            raise Bug("the supervisor has no such slot")
+        return [Tally(row.job, row.count, row.unreported, row.arch, row.nr, row.pid)
+                for row in self._told[0:self._count[0]]]
