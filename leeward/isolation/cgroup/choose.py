@@ -11,6 +11,7 @@ from leeward.isolation.cgroup import hierarchy
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.cgroup.none import NoneDriver
 from leeward.isolation.cgroup.v1 import V1Driver
+from leeward.isolation.cgroup.v2 import V2Driver
 
 #: Best first.
 NAMES = ("v2", "v1", "none")
@@ -31,6 +32,8 @@ def choose(wanted: str | None = None) -> Driver:
     for name in NAMES if wanted is None else (wanted,):
         try:
             match name:
+                case "v2":
+                    return V2Driver(hierarchies, passed_over)
                 case "v1":
                     return V1Driver(hierarchies, passed_over)
                 case "none":

@@ -33,6 +33,9 @@ from dataclasses import dataclass, field
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
+#: A job that starts and ends threads all the time could else keep its children out of sight.
+_TRIES = 3
+
 #: A process, whatever becomes of its number: pid and start time in clock ticks.
 Key = tuple[int, int]
 
@@ -179,9 +182,19 @@ def _children(pid: int, tasks: int = 1) -> list[int]:
     """
     The children of all threads of *pid*: the kernel keeps them by the thread that forked.
     """
-    threads = os.listdir(f"/proc/{pid}/task") if tasks > 1 else (pid,)
-    return [int(child) for thread in threads
-            for child in _read(f"/proc/{pid}/task/{thread}/children").split()]
+    if tasks == 1:
+        return [int(child) for child in _read(f"/proc/{pid}/task/{pid}/children").split()]
+    found: set[int] = set()
+    for _ in range(_TRIES):
+        complete = True
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            try:
+                found.update(int(child) for child in _read(f"/proc/{pid}/task/{thread}/children").split())
+            except (FileNotFoundError, ProcessLookupError):
+                complete = False  # the thread has ended; its children are another thread's now
+        if complete:
+            break
+    return sorted(found)
 
 
 def _read(path: str) -> bytes:

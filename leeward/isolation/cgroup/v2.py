@@ -1,0 +1,273 @@
+"""
+The driver for version 2, in a subtree that is delegated to this user: the real thing.
+
+Runs in:   the daemon, which it moves to a group of its own.
+Source:    Documentation/admin-guide/cgroup-v2.rst, cgroups(7), clone(2)
+
+    D                       the daemon's group at its start: delegated by systemd, or the root
+      leeward-PID-START     home
+        daemon              the daemon and what it starts without an entry: the zygote
+        w0                  worker; its cgroup.procs belongs to the worker's uid
+          keeper            keeper and inits
+          1                 leaf of job 1
+
+Only D's leaves may hold processes once D gives controllers to its children, so the daemon has to
+leave D before that, and D must hold nobody else. clone3 into a group wants cgroup.procs of that
+group and of the one above both to be writable by the caller: so w0's is the worker's, and keeper's
+is not, since it is the zygote, root's, that puts keepers there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+
+from leeward.errors import KernelRefusal, Unsupported
+from leeward.isolation.cgroup import home
+from leeward.isolation.cgroup.entry import Entry, Usage
+from leeward.isolation.cgroup.group import Group, field, pread
+from leeward.isolation.cgroup.hierarchy import Hierarchy
+from leeward.outcome import Limit
+from leeward.spec.limits import Limits
+
+NEEDED = frozenset({"memory", "pids"})
+
+#: Taken where it is delegated; a processor is fixed where it isn't.
+WELCOME = frozenset({"cpu"})
+
+#: Microseconds; the kernel's default. A job that used up its share waits at most this long.
+PERIOD_US = 100_000
+
+#: Seconds between looks, which the kernel's own work makes nearly needless: one tells of a process
+#: ended for want of memory on kernels before 4.19, and of the peak on those before 5.19.
+TICK_S = 0.05
+
+CURE = "systemd-run --user --scope -p Delegate=yes leeward daemon run"
+CURE_ROOT = "systemd-run --scope -p Delegate=yes leeward daemon run"
+
+
+class V2Leaf:
+    """
+    The group of one job.
+    """
+
+    tick_interval = TICK_S
+
+    def __init__(self, worker: V2Worker, name: str, limits: Limits) -> None:
+        self._cpu = worker.cpu
+        self._limits: Limits | None = None
+        self._peak = 0
+        self._usage = Usage()
+        self._files: dict[str, int] = {}
+        self._group = worker.group.make(name)
+        try:
+            if worker.owner_uid != os.geteuid():
+                self._group.give(worker.owner_uid, "cgroup.procs")
+            # Open now, while nobody waits, what is read when the job has ended.
+            for key, file in worker.files:
+                self._files[key] = self._group.open(file)
+            if worker.oom_group:
+                self._group.write("memory.oom.group", "1")  # all of a job or nothing
+            if worker.swap:
+                self._group.write("memory.swap.max", "0")
+            self.apply(limits)
+        except KernelRefusal:
+            self._close()
+            with contextlib.suppress(KernelRefusal):
+                self._group.remove()
+            self._group.close()
+            raise
+
+    @property
+    def entry(self) -> Entry:
+        return Entry(self._group.fd)
+
+    def apply(self, limits: Limits) -> None:
+        before = self._limits
+        if before is None or before.memory != limits.memory:
+            self._group.write("memory.max", str(limits.memory))
+        if before is None or before.processes != limits.processes:
+            self._group.write("pids.max", str(limits.processes))
+        if self._cpu is None and (before is None or before.cpu != limits.cpu):
+            self._group.write("cpu.max", f"{limits.cpu * PERIOD_US // 100} {PERIOD_US}")
+        self._limits = limits
+
+    def rlimits(self) -> Mapping[int, int]:
+        return {}
+
+    def cpu(self) -> int | None:
+        return self._cpu
+
+    def usage(self) -> Usage:
+        files = self._files
+        if files:
+            self._peak = max(self._peak, int(pread(files["memory"])))
+            events = pread(files["events"])
+            self._usage = Usage(field(pread(files["time"]), "usage_usec") / 1e6, self._peak,
+                                field(events, "oom_kill"), field(pread(files["forks"]), "max"))
+        return self._usage
+
+    def tick(self, init_pid: int, files_fd: int = -1) -> Limit | None:
+        return Limit.MEMORY if self.usage().oom_kills else None
+
+    def kill(self) -> None:
+        if not self._group.has("cgroup.kill"):  # Linux before 5.14
+            self._group.write("pids.max", "0")  # else a fork could outrun us
+        self._group.kill()
+
+    def remove(self) -> bool:
+        if self._files:
+            self.usage()
+        self._close()
+        return self._group.remove()
+
+    def _close(self) -> None:
+        for fd in self._files.values():
+            os.close(fd)
+        self._files.clear()
+
+
+class V2Worker:
+    """
+    The group of one worker. What its leaves will find is looked up once, here.
+    """
+
+    def __init__(self, parent: Group, slot: int, owner_uid: int, cpu: int | None) -> None:
+        self.owner_uid, self.cpu = owner_uid, cpu
+        self.group = parent.make(f"w{slot}")
+        self._keeper: Group | None = None
+        try:
+            self._keeper = self.group.make("keeper")
+            self.group.write("cgroup.subtree_control", _enable(NEEDED if cpu is not None else NEEDED | WELCOME))
+            if owner_uid != os.geteuid():
+                self.group.give(owner_uid, "cgroup.procs")
+        except KernelRefusal:
+            self.remove()
+            raise
+        self.oom_group = self._keeper.has("memory.oom.group")  # Linux 4.19
+        self.swap = self._keeper.has("memory.swap.max")        # absent where the kernel doesn't count swap
+        peak = "memory.peak" if self._keeper.has("memory.peak") else "memory.current"  # Linux 5.19
+        self.files = (("memory", peak), ("events", "memory.events"), ("forks", "pids.events"), ("time", "cpu.stat"))
+
+    @property
+    def keeper(self) -> Entry:
+        return Entry(self._keeper.fd) if self._keeper is not None else Entry()
+
+    def leaf(self, sequence: int, limits: Limits) -> V2Leaf:
+        return V2Leaf(self, str(sequence), limits)
+
+    def remove(self) -> bool:
+        if self._keeper is not None:
+            if not self._keeper.remove():
+                return False
+            self._keeper = None
+        return self.group.fd < 0 or self.group.remove()
+
+
+class V2Driver:
+    """
+    Limits by version 2 controllers.
+    """
+
+    name = "v2"
+    degraded = False
+    memory_counted = True
+    huge_pages = True
+
+    def __init__(self, hierarchies: tuple[Hierarchy, ...], passed_over: tuple[tuple[str, str], ...] = ()) -> None:
+        """
+        Make this daemon's home, move this process into it, and enable controllers.
+
+        Raises:
+            Unsupported: the memory or pids controller isn't to be had; all is as it was then.
+        """
+        self.passed_over = passed_over
+        self._hierarchies = hierarchies
+        self._outer = Group.at(_delegated(hierarchies))
+        self._home: Group | None = None
+        self._daemon: Group | None = None
+        self._enabled: frozenset[str] = frozenset()
+        try:
+            have = self._settle()
+        except KernelRefusal as refusal:
+            self.close()
+            raise Unsupported("cgroup v2", have=str(refusal), need="a delegated group that holds leeward alone",
+                              cure=CURE if os.geteuid() else CURE_ROOT) from refusal
+        self.affinity_fixed = "cpu" not in have
+        self._cpus = sorted(os.sched_getaffinity(0))
+
+    def _settle(self) -> frozenset[str]:
+        """
+        Make room in the daemon's own group; return the controllers that workers will have.
+        """
+        outer = self._outer
+        self._home = home.make(outer)
+        self._daemon = self._home.make("daemon")
+        self._daemon.write("cgroup.procs", "0")
+        wanted = (NEEDED | WELCOME) & frozenset(outer.read("cgroup.controllers").split())
+        missing = wanted - frozenset(outer.read("cgroup.subtree_control").split())
+        if missing:
+            outer.write("cgroup.subtree_control", _enable(missing))
+            self._enabled = missing
+        self._home.write("cgroup.subtree_control", _enable(wanted))
+        return wanted
+
+    @property
+    def detail(self) -> Mapping[str, str]:
+        return {"home": self._home.path if self._home is not None else "",
+                "cpu": "one processor per worker: controller not delegated" if self.affinity_fixed else "cpu.max"}
+
+    def worker(self, slot: int, owner_uid: int, limits: Limits) -> V2Worker:
+        assert self._home is not None
+        return V2Worker(self._home, slot, owner_uid,
+                        self._cpus[slot % len(self._cpus)] if self.affinity_fixed else None)
+
+    def sweep(self) -> int:
+        return home.sweep(self._hierarchies)
+
+    def close(self) -> None:
+        """
+        As Driver.close. This process goes back to where it was, unless another daemon is there.
+        """
+        with contextlib.suppress(KernelRefusal):
+            if self._enabled:
+                if self._home is not None:
+                    self._home.write("cgroup.subtree_control", _disable(self._enabled))
+                self._outer.write("cgroup.subtree_control", _disable(self._enabled))
+        with contextlib.suppress(KernelRefusal):
+            self._outer.write("cgroup.procs", "0")
+        for group in (self._daemon, self._home):
+            if group is not None:
+                with contextlib.suppress(KernelRefusal):
+                    group.remove()
+                group.close()
+        self._outer.close()
+
+
+def _delegated(hierarchies: tuple[Hierarchy, ...]) -> str:
+    """
+    The folder of our own version 2 group, if it has the controllers.
+    """
+    unified = next((each for each in hierarchies if each.version == 2), None)
+    if unified is None:
+        raise Unsupported("cgroup v2", have="no mount of it", need="memory and pids on version 2")
+    if not unified.writable:
+        raise Unsupported("cgroup v2", have=f"{unified.mount} is read-only", need="a writable mount")
+    group = Group.at(unified.own)
+    try:
+        have = frozenset(group.read("cgroup.controllers").split())
+    finally:
+        group.close()
+    if not have >= NEEDED:
+        raise Unsupported("cgroup v2", have=f"controllers {' '.join(sorted(have)) or 'none'} in {unified.own}",
+                          need="memory and pids", cure=CURE if os.geteuid() else CURE_ROOT)
+    return unified.own
+
+
+def _enable(controllers: frozenset[str]) -> str:
+    return " ".join(f"+{name}" for name in sorted(controllers))
+
+
+def _disable(controllers: frozenset[str]) -> str:
+    return " ".join(f"-{name}" for name in sorted(controllers))
