@@ -11,7 +11,7 @@
       # The package with the shim compiled in, the client and the command line.
       leeward = pkgs: pkgs.python3Packages.buildPythonApplication {
         pname = "leeward";
-        version = (builtins.fromTOML (builtins.readFile ./pyproject.toml)).project.version;
+        version = builtins.head (builtins.match ".*__version__ = \"([^\"]+)\".*" (builtins.readFile ./leeward/__init__.py));
         pyproject = true;
         src = self;
         build-system = with pkgs.python3Packages; [ hatchling cffi setuptools ];

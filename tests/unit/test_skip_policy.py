@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import features
 import pytest
+
+import features
 import skip_policy
 
 
