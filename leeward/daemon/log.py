@@ -1,0 +1,115 @@
+"""
+The daemon's log: structlog, as text or JSON, one line an event.
+
+Runs in:   the daemon.
+Trust:     values may come from jobs and clients. Control characters are escaped, so that
+           no value can forge a line or drive a terminal, and every length is bounded.
+Waits:     never. A reader that stopped reading, or a full disk, costs lines, not jobs:
+           what couldn't be written is counted, and told when writing works again.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+import structlog
+
+#: Characters of one value, and of an event's name.
+MAX_VALUE = 500
+#: Values of one event.
+MAX_VALUES = 24
+#: Bytes of a line. A pipe that polls writable takes as much without blocking (PIPE_BUF, pipe(7)).
+MAX_LINE = 4096
+
+
+def escape(text: str, limit: int = MAX_VALUE) -> str:
+    """
+    *text* without anything that a terminal or a line-wise reader could take for more than text.
+    """
+    # Bidi and zero-width characters aren't printable either.
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text[:limit])
+    return shown if len(text) <= limit else f"{shown}... ({len(text)} characters)"
+
+
+def _bounded(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, bytes):
+        return escape(repr(value[:MAX_VALUE]))
+    if isinstance(value, Mapping):
+        return {escape(str(key), 80): _bounded(item) for key, item in list(value.items())[:MAX_VALUES]}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_bounded(item) for item in list(value)[:MAX_VALUES]]
+    return escape(str(value))
+
+
+def clean(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """
+    A structlog processor: every value escaped and bounded.
+    """
+    return {escape(str(key), 80): _bounded(value) for key, value in list(event.items())[:MAX_VALUES]}
+
+
+def as_text(_: Any, __: str, event: MutableMapping[str, Any]) -> str:
+    """
+    A structlog processor: time, level, event, then key=value.
+    """
+    head = f"{event.pop('timestamp', '')} {event.pop('level', ''):7} {event.pop('event', '')}"
+    return " ".join([head, *(f"{key}={_quoted(value)}" for key, value in event.items())])
+
+
+def _quoted(value: Any) -> str:
+    text = str(value)
+    return repr(text) if not text or " " in text or "=" in text or '"' in text else text
+
+
+class Writer:
+    """
+    Writes lines to a descriptor, and never waits for it.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lost = 0
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+
+    def line(self, text: str) -> None:
+        data = text.encode("utf-8", "replace")[:MAX_LINE - 1] + b"\n"
+        if self._lost and self._write(b"%d lines of the log were lost before this one\n" % self._lost):
+            self._lost = 0
+        if not self._write(data):
+            self._lost += 1
+
+    def _write(self, data: bytes) -> bool:
+        try:
+            return any(events & select.POLLOUT for _, events in self._poll.poll(0)) and os.write(self._fd, data) > 0
+        except OSError:
+            return False
+
+    # The names by which structlog calls, one for each level.
+    debug = info = warning = error = critical = msg = line
+
+
+def set_up(level: str = "info", as_json: bool = False, fd: int = 2) -> None:
+    """
+    Make structlog's loggers write to *fd*, from *level* on.
+    """
+    numbers = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+    renderer: Any = structlog.processors.JSONRenderer() if as_json else as_text
+    writer = Writer(fd)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            clean,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(numbers[level]),
+        logger_factory=lambda *_: writer,
+        cache_logger_on_first_use=True,
+    )

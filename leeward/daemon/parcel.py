@@ -1,0 +1,105 @@
+"""
+Results made ready to leave: one frame, and sealed memory files for what is large.
+
+Runs in:   the daemon.
+Owns:      the descriptors of a parcel, until it is sent or dropped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from leeward.outcome import Result
+from leeward.pool.report import Arena, Report
+from leeward.wire.messages import Place, encode_result
+
+#: Bytes of a result that may travel inside the frame. The pool puts large output into a
+#: memory file long before; this bounds collected files, and what a slow reader holds here.
+INLINE = 1 << 20
+
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+
+
+@dataclass(slots=True)
+class Parcel:
+    """
+    Bytes to send, with the memory files whose descriptors go with the first of them.
+    """
+
+    frame: memoryview
+    arenas: list[Arena] = field(default_factory=list)
+
+    def close(self) -> None:
+        """
+        Close the descriptors; those that were sent are the receiver's own.
+        """
+        while self.arenas:
+            self.arenas.pop().close()
+
+
+def seal(pieces: Iterable[bytes]) -> Arena:
+    """
+    A sealed memory file with *pieces* one after the other.
+
+    Raises:
+        OSError: no descriptor or no memory is left.
+    """
+    fd = os.memfd_create("leeward_results", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        size = 0
+        for piece in pieces:
+            rest = memoryview(piece)
+            while rest:
+                written = os.write(fd, rest)
+                rest, size = rest[written:], size + written
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    except BaseException:
+        os.close(fd)
+        raise
+    return Arena(fd, size)
+
+
+def pack(number: int, report: Report) -> Parcel:
+    """
+    The answer to request *number*, whose report has a result; the report's arena goes with it.
+
+    Raises:
+        OSError: a memory file for collected files can't be made.
+        ValueError: the result is larger than a reply may be.
+    """
+    result = report.result
+    assert result is not None
+    arenas = [] if report.arena is None else [report.arena]
+    stdout: Place | None = None
+    stderr: Place | None = None
+    if report.arena is not None:
+        stdout = None if report.arena.stdout is None else (0, *report.arena.stdout)
+        stderr = None if report.arena.stderr is None else (0, *report.arena.stderr)
+    try:
+        files = _files_apart(result, arenas)
+        frame = encode_result(number, result, stdout=stdout, stderr=stderr, files=files,
+                              arenas=tuple(arena.size for arena in arenas))
+    except BaseException:
+        for arena in arenas:
+            arena.close()
+        raise
+    return Parcel(memoryview(frame), arenas)
+
+
+def _files_apart(result: Result, arenas: list[Arena]) -> dict[str, Place] | None:
+    """
+    Put collected files into one more of *arenas* where they are many bytes.
+    """
+    files = {name: content for name, content in result.files.items() if content}
+    if sum(map(len, files.values())) <= INLINE:
+        return None
+    places: dict[str, Place] = {}
+    offset = 0
+    for name, content in files.items():
+        places[name] = len(arenas), offset, len(content)
+        offset += len(content)
+    arenas.append(seal(files.values()))
+    return places

@@ -1,0 +1,486 @@
+"""
+The socket server: connections, requests, replies.
+
+Runs in:   the daemon, on the reactor's one thread.
+Trust:     none in a client. One that sends half a frame, floods, stops reading, or
+           vanishes costs itself: its connection, and the jobs that it asked for.
+Waits:     never. Sockets are non-blocking, and one turn of the loop serves a connection
+           at most _TURN_FRAMES requests before the others have theirs.
+
+Theory of operation. A connection has an input side (FrameReader, then `_pending`
+payloads), requests in flight by the client's ids, and an output side (parcels in order).
+It is read while its pending payloads are served and its output is short; else the
+kernel's buffer fills and the client waits. Every request gets one reply, in the order in
+which they are ready, unless the connection ends first. When it ends, for whatever
+reason, its tickets are cancelled: nobody is there to take the results. A peer that
+breaks the protocol gets one refusal with id 0 and is closed, because after a bad frame
+there is no knowing where the next one starts.
+
+Deadlines are looked at by one sweep a second for all connections: a timer for each
+request would cost more than the request.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import structlog
+
+from leeward import __version__
+from leeward.daemon.config import Config
+from leeward.daemon.parcel import Parcel, pack
+from leeward.errors import BadRequest, Busy, PeerError, Refused
+from leeward.pool.report import Report
+from leeward.spec.job import Job
+from leeward.spec.limits import adjusted
+from leeward.wire.frames import VERSION, FrameReader, decode
+from leeward.wire.messages import (
+    Cancel,
+    Execute,
+    Ping,
+    Status,
+    encode_ok,
+    encode_refusal,
+    parse_request,
+    refusal_of,
+    request_id,
+)
+from leeward.worker.reactor import READ, WRITE, Reactor, Timer
+
+#: Seconds that a frame may take from its first byte to its last; 64 MiB take 0.1 s here.
+FRAME_S = 10.0
+#: Seconds that a client may leave a reply unread before it counts as gone.
+UNREAD_S = 30.0
+#: Seconds between sweeps, and so the grain of these deadlines.
+SWEEP_S = 1.0
+#: Requests of one connection at once. More than pool and queue hold by default, so that
+#: a batch meets the queue's limit first.
+IN_FLIGHT = 256
+#: Bytes of replies that wait for a client before nothing more is read from it.
+OUTPUT = 1 << 20
+#: Bytes of unfinished frames of all connections together.
+INPUT = 512 << 20
+#: Memory files that wait for their clients to read, each an open descriptor.
+ARENAS = 128
+#: What tracebacks call code that came without a name.
+NAME = "<string>"
+#: Bytes of one read; malloc still serves it without mmap(2).
+_CHUNK = 1 << 16
+#: Requests of one connection served in a row, and connections accepted in a row.
+_TURN_FRAMES, _TURN_ACCEPTS = 32, 64
+#: Seconds without accept(2) after it ran out of descriptors.
+_PAUSE_S = 0.1
+
+log = structlog.get_logger("leeward.server")
+
+
+class Ticket(Protocol):
+    """
+    A submitted job.
+    """
+
+    def cancel(self) -> None: ...
+
+
+class Jobs(Protocol):
+    """
+    What the server needs of leeward.pool.Pool.
+    """
+
+    def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float) -> Ticket: ...
+
+
+def admitted(peer: int, own: int) -> bool:
+    """
+    Whether the daemon of user *own* serves user *peer*: itself, and root.
+    """
+    return peer in (own, 0)
+
+
+class Server:
+    """
+    Serves clients on listening sockets, or on sockets that it is given.
+
+    Args:
+        jobs: takes what clients want to have run.
+        status: what `leeward status` shows.
+        shut_down: called when a client asks the daemon to end.
+        uid: whom to serve, beside root.
+    """
+
+    def __init__(self, reactor: Reactor, jobs: Jobs, config: Config, *, status: Callable[[], Mapping[str, Any]],
+                 shut_down: Callable[[], None], uid: int) -> None:
+        self.reactor, self.jobs, self.config = reactor, jobs, config
+        self.status, self.shut_down, self.uid = status, shut_down, uid
+        self.connections: dict[int, Connection] = {}
+        self.held = 0    # bytes of unfinished frames
+        self.arenas = 0  # memory files in parcels that aren't sent
+        self._listener: socket.socket | None = None
+        self._sweep: Timer | None = None
+
+    def listen(self, listener: socket.socket) -> None:
+        """
+        Accept clients from *listener*, which stays the caller's.
+        """
+        listener.setblocking(False)
+        self._listener = listener
+        self.reactor.watch(listener.fileno(), READ, self._accept)
+
+    def stop_listening(self) -> None:
+        """
+        Accept nobody any more.
+        """
+        if self._listener is not None:
+            self.reactor.forget(self._listener.fileno())
+            self._listener = None
+
+    def _accept(self, _: int) -> None:
+        for _turn in range(_TURN_ACCEPTS):
+            if self._listener is None:
+                return
+            try:
+                sock, _address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                # EMFILE, ENFILE, ENOMEM: the client stays in the backlog. Without the pause
+                # a listener that is readable and can't be read would spin.
+                log.warning("cannot accept", error=error.strerror)
+                self.reactor.change(self._listener.fileno(), 0)
+                self.reactor.after(_PAUSE_S, self._resume)
+                return
+            pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            if not admitted(uid, self.uid):
+                log.warning("peer refused", uid=uid, pid=pid)
+                self._turn_away(sock, "forbidden", f"this daemon serves user {self.uid} and root, not user {uid}")
+            elif len(self.connections) >= self.config.max_connections:
+                log.warning("too many connections", limit=self.config.max_connections, pid=pid)
+                self._turn_away(sock, "busy", f"{self.config.max_connections} connections are open already")
+            else:
+                self.adopt(sock)
+
+    def _resume(self) -> None:
+        if self._listener is not None:
+            self.reactor.change(self._listener.fileno(), READ)
+
+    def _turn_away(self, sock: socket.socket, kind: str, message: str) -> None:
+        sock.setblocking(False)
+        try:
+            sock.send(encode_refusal(0, kind, message))
+        except OSError:
+            pass  # it is gone, or never reads; either way it is away
+        sock.close()
+
+    def adopt(self, sock: socket.socket) -> Connection:
+        """
+        Serve a connected client, whoever it is. The socket is the server's from now on.
+        """
+        sock.setblocking(False)
+        connection = Connection(self, sock)
+        self.connections[sock.fileno()] = connection
+        if self._sweep is None:
+            self._sweep = self.reactor.after(SWEEP_S, self._look)
+        return connection
+
+    def _look(self) -> None:
+        self._sweep = None
+        now = time.monotonic()
+        for connection in list(self.connections.values()):
+            connection.look(now)
+        if self.connections:
+            self._sweep = self.reactor.after(SWEEP_S, self._look)
+
+    @property
+    def flushed(self) -> bool:
+        """
+        Whether no request waits and every reply has been taken by the kernel.
+        """
+        return not any(connection.unfinished for connection in self.connections.values())
+
+    def close(self) -> None:
+        """
+        Close every connection; what they asked for is cancelled.
+        """
+        self.stop_listening()
+        for connection in list(self.connections.values()):
+            connection.close("the daemon ends")
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+
+
+class Connection:
+    """
+    One client. The theory of operation is in the module's head.
+    """
+
+    __slots__ = ("_closed", "_events", "_fd", "_frame_since", "_heard", "_in_flight", "_output", "_output_size",
+                 "_pending", "_reader", "_server", "_sock", "_unread_since")
+
+    def __init__(self, server: Server, sock: socket.socket) -> None:
+        self._server, self._sock, self._fd = server, sock, sock.fileno()
+        self._reader = FrameReader()
+        self._pending: deque[bytes] = deque()
+        self._in_flight: dict[int, Ticket | None] = {}
+        self._output: deque[Parcel] = deque()
+        self._output_size = 0
+        self._frame_since: float | None = None   # when the unfinished frame began
+        self._unread_since: float | None = None  # when the kernel last took a byte of the waiting output
+        self._heard = time.monotonic()
+        self._closed = False
+        self._events = READ
+        server.reactor.watch(self._fd, READ, self._ready)
+
+    @property
+    def unfinished(self) -> bool:
+        return bool(self._in_flight or self._output or self._pending)
+
+    # --- input ----------------------------------------------------------------
+
+    def _ready(self, events: int) -> None:
+        if events & WRITE:
+            self._flush()
+        if self._closed:
+            return
+        if events & READ and self._events & READ:
+            self._read()
+        elif events & ~(READ | WRITE):
+            self.close("hung up")
+
+    def _read(self) -> None:
+        try:
+            # recv, not recvmsg: the kernel then closes descriptors that somebody sends us.
+            data = self._sock.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.close(error.strerror or "read failed")
+            return
+        if not data:
+            self.close("end of stream")
+            return
+        before = self._reader.held
+        try:
+            self._pending += self._reader.feed(data)
+        except PeerError as error:
+            self._server.held -= before
+            self._refuse("bad_request", str(error))
+            return
+        held = self._reader.held
+        self._server.held += held - before
+        now = time.monotonic()
+        self._heard = now
+        if not held:
+            self._frame_since = None
+        elif self._frame_since is None or self._pending:
+            self._frame_since = now
+        if self._server.held > INPUT and held > _CHUNK:
+            self._refuse("busy", f"requests of {INPUT} bytes are on their way already")
+            return
+        self._serve()
+
+    def _serve(self) -> None:
+        """
+        Answer pending requests, a bounded number of them.
+        """
+        for _ in range(_TURN_FRAMES):
+            if not self._pending or self._closed or self._output_size > OUTPUT:
+                break
+            self._request(self._pending.popleft())
+        if self._closed:
+            return
+        if self._pending and self._output_size <= OUTPUT:
+            self._server.reactor.soon(self._serve)
+        self._watch()
+
+    def _watch(self) -> None:
+        """
+        Wait for what can be served: input while there is room for replies, room while there is output.
+        """
+        events = (READ if not self._pending and self._output_size <= OUTPUT else 0) | (WRITE if self._output else 0)
+        if events != self._events:
+            self._events = events
+            self._server.reactor.change(self._fd, events)
+
+    # --- requests -------------------------------------------------------------
+
+    def _request(self, payload: bytes) -> None:
+        try:
+            message = decode(payload)
+            number = request_id(message)
+            if number in self._in_flight:
+                raise PeerError(f"request {number} is still in flight")
+        except PeerError as error:
+            self._refuse("bad_request", str(error))
+            return
+        try:
+            request = parse_request(message)
+            if isinstance(request, Execute):
+                self._execute(request)
+                return
+            answer: Mapping[str, Any]
+            if isinstance(request, Ping):
+                answer = {"version": __version__, "wire": VERSION}
+            elif isinstance(request, Status):
+                answer = self._server.status()
+            elif isinstance(request, Cancel):
+                answer = {"cancelled": self._cancel(request.target)}
+            else:
+                log.info("a client asks to shut down")
+                self._server.reactor.soon(self._server.shut_down)
+                answer = {}
+        except (BadRequest, Refused) as error:
+            self._send(Parcel(memoryview(encode_refusal(number, *refusal_of(error)))))
+        except Exception as error:
+            # A bug of ours; whoever asked is told, and everybody else is served on.
+            log.exception("a request failed")
+            text = f"a bug of the daemon's, please report it: {type(error).__name__}: {error}"
+            self._send(Parcel(memoryview(encode_refusal(number, "internal", text))))
+        else:
+            self._send(Parcel(memoryview(encode_ok(number, answer))))
+
+    def _execute(self, request: Execute) -> None:
+        server = self._server
+        if len(self._in_flight) >= IN_FLIGHT:
+            raise Busy(f"{IN_FLIGHT} requests of this connection are in flight already")
+        if server.arenas >= ARENAS:
+            raise Busy(f"{ARENAS} large results wait for clients that don't read them")
+        job = Job(
+            code=request.code, module=request.module, name=request.name or NAME, args=request.args,
+            env=request.env, files=request.files, stdin=request.stdin, collect=request.collect,
+            limits=adjusted(server.config.limits, server.config.ceilings, request.limits),
+        )
+        self._in_flight[request.id] = None
+        try:
+            ticket = server.jobs.submit(job, partial(self._done, request.id), server.config.queue_timeout)
+        except BaseException:
+            del self._in_flight[request.id]
+            raise
+        if request.id in self._in_flight:  # not answered at once
+            self._in_flight[request.id] = ticket
+
+    def _cancel(self, target: int) -> bool:
+        if target not in self._in_flight:
+            return False
+        ticket = self._in_flight.pop(target)
+        if ticket is not None:
+            ticket.cancel()
+        self._send(Parcel(memoryview(encode_refusal(target, "cancelled", "the client took the request back"))))
+        return True
+
+    def _done(self, number: int, report: Report) -> None:
+        self._in_flight.pop(number, None)
+        if report.result is not None:
+            try:
+                parcel = pack(number, report)
+            except (OSError, ValueError) as error:
+                log.error("a result cannot be sent", error=str(error))
+                parcel = Parcel(memoryview(encode_refusal(number, "internal", f"the result can't be sent: {error}")))
+        else:
+            refusal = report.refusal
+            kind, message = ("internal", "no result") if refusal is None else (refusal.kind, refusal.message)
+            parcel = Parcel(memoryview(encode_refusal(number, kind, message)))
+        self._send(parcel)
+
+    # --- output ---------------------------------------------------------------
+
+    def _send(self, parcel: Parcel) -> None:
+        if self._closed:
+            parcel.close()
+            return
+        self._output.append(parcel)
+        self._output_size += len(parcel.frame)
+        self._server.arenas += len(parcel.arenas)
+        if len(self._output) == 1:
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._output and not self._closed:
+            parcel = self._output[0]
+            try:
+                if parcel.arenas:
+                    fds = array("i", [arena.fd for arena in parcel.arenas])
+                    sent = self._sock.sendmsg([parcel.frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+                    self._server.arenas -= len(parcel.arenas)
+                    parcel.close()
+                else:
+                    sent = self._sock.send(parcel.frame)
+            except BlockingIOError:
+                if self._unread_since is None:
+                    self._unread_since = time.monotonic()
+                break
+            except OSError as error:
+                self.close(error.strerror or "write failed")
+                return
+            self._unread_since = None
+            self._output_size -= sent
+            if sent < len(parcel.frame):
+                parcel.frame = parcel.frame[sent:]
+            else:
+                self._output.popleft()
+        if self._closed:
+            return
+        self._heard = time.monotonic()
+        if self._pending and self._output_size <= OUTPUT and not self._events & READ:
+            self._server.reactor.soon(self._serve)
+        self._watch()
+
+    # --- the end --------------------------------------------------------------
+
+    def look(self, now: float) -> None:
+        """
+        Close what has passed a deadline.
+        """
+        idle = self._server.config.idle_timeout
+        if self._frame_since is not None and not self._events & READ:
+            self._frame_since = now  # it is we who don't read
+        if self._frame_since is not None and now - self._frame_since > FRAME_S:
+            self._refuse("bad_request", f"a frame that isn't complete after {FRAME_S:.0f} s")
+        elif self._unread_since is not None and now - self._unread_since > UNREAD_S:
+            self.close("replies unread")
+        elif idle and not self.unfinished and self._frame_since is None and now - self._heard > idle:
+            self.close("idle")
+
+    def _refuse(self, kind: str, message: str) -> None:
+        """
+        Say why with id 0, as far as the client takes it, and close.
+        """
+        log.info("connection refused", why=message)
+        if not self._output:  # else it would land inside another frame
+            try:
+                self._sock.send(encode_refusal(0, kind, message))
+            except OSError:
+                pass  # it doesn't read; it is closed all the same
+        self.close(message)
+
+    def close(self, why: str) -> None:
+        """
+        End the connection and what it asked for.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        server = self._server
+        log.debug("connection closed", why=why, in_flight=len(self._in_flight))
+        server.reactor.forget(self._fd)
+        del server.connections[self._fd]
+        server.held -= self._reader.held
+        self._sock.close()
+        self._pending.clear()
+        while self._output:
+            parcel = self._output.popleft()
+            server.arenas -= len(parcel.arenas)
+            parcel.close()
+        for ticket in list(self._in_flight.values()):
+            if ticket is not None:
+                ticket.cancel()
+        self._in_flight.clear()
