@@ -60,6 +60,13 @@ def set_attributes(mount: int, set: MountAttr | int, clear: int = 0) -> None:
     _checked(lib.lw_mount_setattr(mount, lib.AT_RECURSIVE, set, clear), "mount_setattr", f"{mount}, {set!r}")
 
 
+def set_attributes_here(mount: int, set: MountAttr | int, clear: int = 0) -> None:
+    """
+    Set MOUNT_ATTR_* on *mount* alone.
+    """
+    _checked(lib.lw_mount_setattr(mount, 0, set, clear), "mount_setattr", f"{mount}, {set!r}")
+
+
 def make_private() -> None:
     """
     Cut all propagation of this mount namespace.

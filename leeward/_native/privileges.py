@@ -84,6 +84,20 @@ def die_with_parent(signal: int) -> None:
     _checked(lib.lw_prctl(lib.PR_SET_PDEATHSIG, signal, 0), "prctl", f"PR_SET_PDEATHSIG, {signal}")
 
 
+def be_subreaper() -> None:
+    """
+    PR_SET_CHILD_SUBREAPER: orphaned descendants become children of this process.
+    """
+    _checked(lib.lw_prctl(lib.PR_SET_CHILD_SUBREAPER, 1, 0), "prctl", "PR_SET_CHILD_SUBREAPER, 1")
+
+
+def no_huge_pages() -> None:
+    """
+    PR_SET_THP_DISABLE: a page fault makes 4 KiB, not 2 MiB. Inherited.
+    """
+    _checked(lib.lw_prctl(lib.PR_SET_THP_DISABLE, 1, 0), "prctl", "PR_SET_THP_DISABLE, 1")
+
+
 def unshare(flags: int) -> None:
     """
     unshare(2).

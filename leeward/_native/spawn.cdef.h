@@ -14,6 +14,7 @@ struct lw_runner {
 int lw_clone(uint64_t flags, int cgroup, int *ret_pidfd);
 struct lw_init *lw_init_new(void);
 void lw_init_free(struct lw_init *init);
+int lw_init_join_error(const struct lw_init *init);
 int lw_init_status(const struct lw_init *init, int *ret_status);
 int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_pidfd);
 

@@ -71,8 +71,8 @@ class Init:
 
         Args:
             flags: namespaces of both.
-            cgroup: directory descriptor for CLONE_INTO_CGROUP, or -1.
-            attach: cgroup.procs descriptors that the init joins first.
+            cgroup: the job's, a directory descriptor for CLONE_INTO_CGROUP, or -1.
+            attach: cgroup.procs descriptors that the job joins before anything else.
             ruleset: Landlock ruleset that the init enters, or -1.
             filter: BPF of the init.
 
@@ -106,6 +106,12 @@ class Init:
         """
         status = ffi.new("int *")
         return status[0] if 0 == lib.lw_init_status(self._init, status) else None
+
+    def join_error(self) -> int:
+        """
+        In the job: 0, or the errno with which one of *attach* could not be joined.
+        """
+        return -int(lib.lw_init_join_error(self._init))
 
     def free(self) -> None:
         """

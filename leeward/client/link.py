@@ -47,8 +47,8 @@ CONNECT_S = 5.0
 #: Seconds of silence before the link asks whether the daemon lives. Longer than any
 #: pause of a daemon on a busy machine, short enough for somebody who waits.
 PATIENCE_S = 10.0
-#: Bytes of one read; a small result's frame fits, and the kernel's buffer isn't larger.
-READ = 1 << 18
+#: Bytes of one read: a small result fits, and malloc still serves it without mmap(2).
+READ = 1 << 16
 #: Bytes of ancillary data that one read takes.
 ANCILLARY = CMSG_SPACE(MAX_DESCRIPTORS * 4)
 

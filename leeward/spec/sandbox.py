@@ -80,17 +80,14 @@ class SandboxSpec:
 
     Attributes:
         profile: its name, e.g. "python".
-        interpreter: the Python that the zygote is, an absolute path.
-        sys_path: what a job's sys.path holds after its own folder.
+        executable: the Python that the zygote is, and sys.executable inside.
         preload: modules that the zygote imports before any job.
         uid: user and group id inside; never 0.
     """
 
     profile: str
     view: View
-    interpreter: str
     executable: str
-    sys_path: tuple[str, ...]
     preload: tuple[str, ...]
     limits: Limits = field(default_factory=Limits)
     hostname: str = "leeward"

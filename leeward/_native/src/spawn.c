@@ -10,9 +10,9 @@
  * Theory of operation
  *
  *   keeper                    init (own stack, keeper's memory)    job
- *   _setjmp; clone3(VM) ----> attach to cgroups, PDEATHSIG
- *   futex wait                clone3() --------------------------> _longjmp,
- *     |                       close all, drop all, filter          returns 0
+ *   _setjmp; clone3(VM) ----> PDEATHSIG
+ *   futex wait                clone3(INTO_CGROUP) ---------------> attach to cgroups,
+ *     |                       close all, drop all, filter          _longjmp, returns 0
  *   returns pid <------------ state = LOCKED, wake
  *                             wait4 until the job is gone
  *   (reads the status)        status = ..., exit
@@ -212,17 +212,22 @@ static void init_main(void *argument)
 		.exit_signal = SIGCHLD,
 	};
 	uint64_t all_signals = ~0ULL;
-	long err = 0;
+	long err = raw(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 
-	/* v1 hierarchies can't be joined by clone3: first thing, before the job exists. */
-	for (uint32_t i = 0; i < how->attach_count && err >= 0; i++)
-		err = raw(SYS_write, how->attach[i], (long)"0", 1, 0, 0);
-	if (err >= 0)
-		err = raw(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-
+	/* The job alone goes into the leaf. The init shares the keeper's memory, and
+	 * the kernel, out of memory in a group, kills all that share memory with it. */
+	if (how->cgroup >= 0) {
+		request.flags |= CLONE_INTO_CGROUP;
+		request.cgroup = (uint64_t)how->cgroup;
+	}
 	long job = err < 0 ? err : raw(SYS_clone3, (long)&request, sizeof(request), 0, 0, 0);
-	if (0 == job)
+	if (0 == job) {
+		/* v1 hierarchies can't be joined by clone3: the very first thing, then. */
+		for (uint32_t i = 0; i < how->attach_count && err >= 0; i++)
+			err = raw(SYS_write, how->attach[i], (long)"0", 1, 0, 0);
+		init->error = err < 0 ? (int32_t)err : 0; /* in the job's own copy */
 		_longjmp(init->resume, 1);
+	}
 
 	/* The job has its own copy of everything; from here on this is pid 1. */
 	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all_signals, 0, sizeof(all_signals), 0);
@@ -303,6 +308,12 @@ int lw_init_status(const struct lw_init *init, int *ret_status)
 	return 0;
 }
 
+/* In the job: 0, or the -errno with which a cgroup could not be joined. */
+int lw_init_join_error(const struct lw_init *init)
+{
+	return init->error;
+}
+
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
@@ -371,10 +382,6 @@ int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_
 		.stack = (uint64_t)(uintptr_t)init->stack,
 		.stack_size = STACK_SIZE,
 	};
-	if (how->cgroup >= 0) {
-		request.flags |= CLONE_INTO_CGROUP;
-		request.cgroup = (uint64_t)how->cgroup;
-	}
 	long pid = clone3_onto(&request, init_main, init);
 	if (pid < 0)
 		return (int)pid;

@@ -9,8 +9,8 @@ struct lw_init;
 
 struct lw_runner {
 	uint64_t flags;                   /* CLONE_NEW* of the init, the job inherits them */
-	int cgroup;                       /* directory for CLONE_INTO_CGROUP, or -1 */
-	const int *attach;                /* open cgroup.procs files of v1 hierarchies */
+	int cgroup;                       /* the job's: for CLONE_INTO_CGROUP, or -1 */
+	const int *attach;                /* open cgroup.procs files, which the job joins */
 	uint32_t attach_count;
 	int ruleset;                      /* Landlock ruleset that the init enters, or -1 */
 	const void *filter;               /* struct sock_filter[]: what the init may call */
@@ -20,6 +20,7 @@ struct lw_runner {
 int lw_clone(uint64_t flags, int cgroup, int *ret_pidfd);
 struct lw_init *lw_init_new(void);
 void lw_init_free(struct lw_init *init);
+int lw_init_join_error(const struct lw_init *init);
 int lw_init_status(const struct lw_init *init, int *ret_status);
 int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_pidfd);
 

@@ -59,8 +59,10 @@ def compile(plan: SeccompPlan) -> Program:
     """
     import pyseccomp  # noqa: PLC0415  30 ms that only a daemon's start pays
 
-    body, leftover = _body(plan, pyseccomp)
-    program = (*_gate(plan), *_numbers(plan), *_spans(plan, leftover), *body)
+    numbers = _numbers(plan, _compiled(plan, pyseccomp))
+    gate = shorten.question(bpf.ARCH_OFFSET, WORD, [(0, KILL.ret), (plan.audit_arch, numbers),
+                                                    (plan.audit_arch + 1, KILL.ret)])
+    program = shorten.write(gate)
     check(plan, program)
     return Program(bpf.assemble(program), plan.rules, len(program))
 

@@ -1,0 +1,51 @@
+"""
+What the interpreter of every job looks like, arranged once in the zygote.
+
+Runs in:   the zygote.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+
+from leeward.isolation.plan import WorkerPlan
+
+#: Top-level names that are ours, not the job's: it would find our versions in place of its own.
+_OURS = ("leeward", "msgpack", "_cffi_backend", "cffi")
+
+#: Ours, kept alive though the import system no longer knows them.
+_kept: dict[str, object] = {}
+
+
+def interpreter(plan: WorkerPlan) -> None:
+    """
+    sys.path, sys.executable and the names that `site` adds, as a job expects them.
+    """
+    for path in plan.import_path:
+        sys.path.remove(path)
+    # '' stands for the folder at the time of import; that of the job, /workspace, is put there later.
+    sys.path[:] = [path for path in sys.path if path]
+    sys.executable = plan.executable
+    if plan.bare:
+        import site  # not run under -S: only its names
+
+        site.setquit()
+        site.setcopyright()
+        site.sethelper()
+        for name in ("exit", "quit", "help"):
+            assert hasattr(builtins, name)
+    sys.argv[:] = [""]
+    os.environ.clear()
+    os.environ.update(dict(plan.environment))
+
+
+def keep_ours_apart() -> None:
+    """
+    Take our modules out of sys.modules, and keep them.
+
+    A job that imports msgpack gets its own, or none; never ours.
+    """
+    for name in [name for name in sys.modules if name.split(".")[0] in _OURS]:
+        _kept[name] = sys.modules.pop(name)

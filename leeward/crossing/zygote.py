@@ -1,0 +1,136 @@
+"""
+The zygote: a fresh interpreter with warm modules that makes keepers.
+
+Runs in:   its own process, exec'd by the daemon; one thread; host namespaces.
+Knows:     its plan. No request, no result, no secret ever reaches it.
+Ends:      when the daemon's end of the control channel closes.
+
+Run by root it keeps uid 0 without any capability, because the interpreter may lie in
+root's home; each keeper changes to an unprivileged uid before it makes a runner.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import select
+import sys
+
+from leeward._native import privileges
+from leeward._native.spawn import Clone, clone
+from leeward.crossing import keeper, settle
+from leeward.errors import LeewardError
+from leeward.isolation.channel import Channel
+from leeward.isolation.plan import WorkerPlan
+from leeward.wire import control, records
+
+_NAMESPACES = Clone.NEWUSER | Clone.NEWNET | Clone.NEWNS
+
+
+def main(control_fd: int) -> None:
+    """
+    Read the plan, warm up, serve until the daemon is gone.
+    """
+    channel = Channel.adopt(control_fd)
+    channel.socket.set_inheritable(False)
+    plan = records.unpack(WorkerPlan, channel.socket.recv(control.MAX_MESSAGE))
+    try:
+        if plan.unprivileged:
+            os.setgroups([])
+            privileges.drop_bounding()
+            privileges.drop_capabilities()
+        privileges.no_new_privs()
+        warm_up(plan)
+    except (LeewardError, OSError, ImportError) as error:
+        channel.send(control.Failed(-1, "", f"zygote: {error}"))
+        return
+    channel.send(control.Ready({"modules": str(len(sys.modules))}))
+    Zygote(channel, plan).serve()
+
+
+def warm_up(plan: WorkerPlan) -> None:
+    """
+    Import what jobs will want, so that they find it in memory.
+
+    Raises:
+        ImportError: a module of the configuration can't be imported, or it started a thread:
+            a thread would not exist in a clone, while others wait for it.
+    """
+    settle.interpreter(plan)
+    for name in plan.preload:
+        importlib.import_module(name)
+        if len(os.listdir("/proc/self/task")) > 1:
+            raise ImportError(f"preload: module {name} starts a thread; jobs have to import it themselves")
+    settle.keep_ours_apart()
+    gc.collect()
+    # What is here stays: no collection in a job touches, and so copies, its pages.
+    gc.freeze()
+
+
+class Zygote:
+    """
+    Makes keepers on demand and reaps them.
+    """
+
+    def __init__(self, channel: Channel, plan: WorkerPlan) -> None:
+        self._channel = channel
+        self._plan = plan
+        self._keepers: dict[int, int] = {}  # pidfd -> pid
+        self._poll = select.poll()
+        self._poll.register(channel.fileno(), select.POLLIN)
+
+    def serve(self) -> None:
+        while True:
+            for fd, _ in self._poll.poll():
+                if fd in self._keepers:
+                    self._reap(fd)
+                elif not self._hear():
+                    return
+
+    def _hear(self) -> bool:
+        received = self._channel.receive()
+        if received is None:
+            return False
+        message, fds = received
+        assert isinstance(message, control.MakeKeeper)
+        try:
+            self._make(message, fds)
+        except LeewardError as error:
+            self._channel.send(control.Failed(message.slot, "namespaces", str(error)))
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return True
+
+    def _make(self, message: control.MakeKeeper, fds: list[int]) -> None:
+        end, *entry = fds
+        into = entry.pop(0) if message.into else -1
+        pid, pidfd = clone(_NAMESPACES, into)
+        if 0 == pid:
+            self._become_keeper(message, end, entry)
+        self._keepers[pidfd] = pid
+        self._poll.register(pidfd, select.POLLIN)
+        self._channel.send(control.Made(message.slot, pid), [pidfd])
+
+    def _become_keeper(self, message: control.MakeKeeper, end: int, attach: list[int]) -> None:
+        """
+        Never returns: what a keeper leaves by any way is its process.
+        """
+        try:
+            for fd in attach:
+                os.write(fd, b"0")
+            keep = os.dup(end)
+            self._channel.close()
+            for fd in (*self._keepers, end, *attach):
+                os.close(fd)
+            keeper.main(Channel.adopt(keep), self._plan)
+        except BaseException as error:  # the last frame of this process: say it and leave
+            os.write(2, f"leeward keeper {message.slot}: {type(error).__name__}: {error}\n".encode(errors="replace"))
+        finally:
+            os._exit(1)
+
+    def _reap(self, pidfd: int) -> None:
+        self._poll.unregister(pidfd)
+        os.waitpid(self._keepers.pop(pidfd), 0)
+        os.close(pidfd)

@@ -1,0 +1,154 @@
+"""
+Runs a job's code the way `python -c` and `python -m` would.
+
+Runs in:   the job's process, after the last lock.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import errno
+import linecache
+import os
+import runpy
+import sys
+import threading
+import traceback
+import types
+from dataclasses import dataclass
+from typing import Any
+
+_KILLED_BY_INTERRUPT = 130  # 128 + SIGINT, as the shell says it
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """
+    How the main module ended.
+    """
+
+    exit_code: int
+    error: tuple[str, str, str] | None = None
+    limit: str | None = None
+
+
+def run(fields: dict[str, Any]) -> End:
+    """
+    Run the main module to its end, threads and atexit functions included.
+    """
+    os.environ.update(fields["env"])
+    module, name = fields["module"], fields["name"]
+    sys.argv[:] = [name if module is None and name != "<string>" else "-m" if module else "-c", *fields["args"]]
+    sys.path.insert(0, os.getcwd())
+    main = _fresh_main()
+    try:
+        if module is None:
+            source = fields["code"]
+            exec(_compiled(source, name), main.__dict__)  # what leeward is for; the locks are on
+        else:
+            runpy._run_module_as_main(module, alter_argv=True)  # type: ignore[attr-defined]  # as `python -m` does
+        end = End(0)
+    except SystemExit as leaving:
+        end = End(_exit_code(leaving))
+    except BaseException as error:  # a job may raise anything
+        end = _raised(error, fields)
+    return _wind_up(end)
+
+
+def _fresh_main() -> types.ModuleType:
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __annotations__={})
+    sys.modules["__main__"] = main
+    return main
+
+
+def _compiled(source: bytes | str, name: str) -> types.CodeType:
+    return compile(source, name, "exec", dont_inherit=True)
+
+
+def _exit_code(leaving: SystemExit) -> int:
+    code = leaving.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _raised(error: BaseException, fields: dict[str, Any]) -> End:
+    """
+    Print the traceback as the interpreter would, without the frames that are ours.
+    """
+    error.__traceback__ = _own_frames(error.__traceback__)
+    source = fields["code"]
+    if source is not None:
+        text = source.decode("utf-8", "replace") if isinstance(source, bytes) else source
+        linecache.cache[fields["name"]] = (len(text), None, text.splitlines(keepends=True), fields["name"])
+    shown = "".join(traceback.format_exception(error))
+    try:
+        if sys.excepthook is sys.__excepthook__:
+            sys.stderr.write(shown)
+        else:
+            sys.excepthook(type(error), error, error.__traceback__)
+    except BaseException:  # a job's own hook, or its own stderr: nothing more can be told there
+        shown += "(and sys.excepthook failed)\n"
+    code = _KILLED_BY_INTERRUPT if isinstance(error, KeyboardInterrupt) else 1
+    return End(code, (type(error).__qualname__, _text(error), shown), _limit_behind(error))
+
+
+def _own_frames(tb: types.TracebackType | None) -> types.TracebackType | None:
+    while tb is not None and tb.tb_frame.f_globals is globals():
+        tb = tb.tb_next
+    return tb
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:  # a job's own __str__
+        return "(no text: its __str__ failed)"
+
+
+def _limit_behind(error: BaseException) -> str | None:
+    """
+    The limit that this exception is the usual sign of.
+    """
+    if isinstance(error, MemoryError):
+        return "memory"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "files"
+    if isinstance(error, OSError) and error.errno == errno.EAGAIN and not isinstance(error, ConnectionError):
+        return "processes"
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return "processes"
+    return None
+
+
+def _wind_up(end: End) -> End:
+    """
+    What the interpreter does at its end: join threads, run atexit functions, flush.
+    """
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that aren't daemons
+        atexit._run_exitfuncs()
+    except SystemExit as leaving:
+        end = End(_exit_code(leaving), end.error, end.limit)
+    except BaseException:  # as the interpreter: told, and no change of the exit code
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            continue  # closed or replaced by the job
+    return end
+
+
+def rehearse() -> None:
+    """
+    Go through the motions of a small job, so that the pages it writes are private already.
+    """
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins)
+    exec(compile("def f(x):\n    return [str(i) for i in range(x)]\nf(3)\n", "<string>", "exec"), main.__dict__)

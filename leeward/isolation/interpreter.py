@@ -1,0 +1,82 @@
+"""
+The interpreter that jobs get, found on this host.
+
+Runs in:   the daemon. Starts the interpreter of `python_env` once, to ask what it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from leeward.errors import BadRequest, Unsupported
+from leeward.spec.profiles import HostPython
+
+_ASK = "import sys,json;print(json.dumps([sys.version_info[:2],sys.base_prefix,sys.prefix,sys.flags.no_site]))"
+_ASK_DEADLINE_S = 30.0
+
+
+def find(python_env: str = "") -> HostPython:
+    """
+    The daemon's own base interpreter, or the one of a virtual environment of the same version.
+
+    The same version, because the zygote loads the shim's foreign-function module into it.
+
+    Raises:
+        BadRequest: *python_env* is no virtual environment, or others may write to it.
+        Unsupported: its Python is of another version.
+    """
+    own = HostPython(executable=_base_executable(), version=(sys.version_info[0], sys.version_info[1]),
+                     prefix=os.path.realpath(sys.base_prefix))
+    if not python_env:
+        return own
+    env = os.path.realpath(python_env)
+    executable = os.path.join(env, "bin", "python")
+    if not os.path.isfile(os.path.join(env, "pyvenv.cfg")) or not os.access(executable, os.X_OK):
+        raise BadRequest(f"python_env {python_env!r} is no virtual environment: it has no pyvenv.cfg or no bin/python")
+    _check_owner(env)
+    try:
+        said = subprocess.run([executable, "-I", "-c", _ASK], capture_output=True, timeout=_ASK_DEADLINE_S,
+                              check=True, stdin=subprocess.DEVNULL).stdout
+        version, prefix, _, _ = json.loads(said)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise BadRequest(f"python_env {python_env!r}: its Python doesn't run: {error}") from error
+    if tuple(version) != own.version:
+        raise Unsupported("python_env", have=f"Python {version[0]}.{version[1]} in {env}",
+                          need=f"Python {own.version[0]}.{own.version[1]}, the daemon's",
+                          cure="install leeward with the Python that made the environment")
+    return HostPython(executable=executable, version=own.version, prefix=os.path.realpath(prefix), env=env)
+
+
+def _base_executable() -> str:
+    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+
+
+def _check_owner(env: str) -> None:
+    """
+    Modules of the environment run in the zygote: who can write there is trusted with it.
+    """
+    state = os.stat(env)
+    if state.st_uid not in (0, os.geteuid()):
+        raise BadRequest(f"python_env {env!r} belongs to uid {state.st_uid}; it must be yours or root's")
+    if state.st_mode & 0o022:
+        raise BadRequest(f"python_env {env!r} can be written by others; chmod go-w it")
+
+
+def root_links() -> dict[str, str]:
+    """
+    Which of the folders beside /usr are links into it.
+    """
+    names = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+    return {name: os.readlink(name) for name in names if os.path.islink(name)}
+
+
+def localtime() -> str:
+    """
+    Where /etc/localtime leads, if that lies below /usr.
+    """
+    target = str(Path("/etc/localtime").resolve())
+    return target if target.startswith("/usr/") and os.path.exists(target) else ""

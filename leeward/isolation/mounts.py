@@ -1,0 +1,161 @@
+"""
+Mounts: what a sandbox sees of the host's files, and what it may write.
+
+Runs in:   `sources` and `build` in the keeper; `enter` in the runner.
+Order:     sources are opened while the keeper still has its first host uid (the
+           interpreter may lie in a home of mode 0700), everything else after.
+Stands if: Landlock is wrong. What is not mounted has no name here.
+Leaves:    descriptors that were open before; the runner closes those.
+Source:    mount_namespaces(7), mount_setattr(2), pivot_root(2), proc(5)
+
+The template is the keeper's: a tmpfs root with read-only binds. A runner's mount
+namespace is a copy of it, on which only two things are put: its own /proc and its
+own tmpfs. Nothing is unmounted per job (that would wait for an RCU period).
+
+A new /proc in a user namespace needs another one, fully visible, in the same mount
+namespace. The template's is that of a pid namespace which is already dead: it
+shows no process, and each runner's own lies on top of it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from leeward._native import mounts as native
+from leeward._native.mounts import MountAttr
+from leeward._native.spawn import Clone, clone
+from leeward.errors import KernelRefusal, Unsupported
+from leeward.isolation.landlock import SEALED
+from leeward.spec.sandbox import Scratch, Text, View
+
+#: Where the new root is mounted until it is the root. Any folder does; what it hides comes back.
+_STAGE = "/tmp"
+
+_READ_ONLY = MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NODEV
+_DEVICE = MountAttr.NOSUID | MountAttr.NOEXEC
+_SCRATCH = MountAttr.NOSUID | MountAttr.NODEV
+
+#: World-readable, in every root, and in no Landlock rule: a runner that can open it isn't restricted.
+_SEALED_TEXT = Text(SEALED, b"A job that can read this is not held by Landlock.\n")
+
+
+@dataclass(slots=True)
+class Source:
+    """
+    A detached copy of a part of the host, and where it goes.
+    """
+
+    fd: int
+    target: str
+    is_folder: bool
+
+
+def sources(view: View) -> list[Source]:
+    """
+    Take a detached copy of every bind of *view* and set its attributes.
+
+    By descriptor, before any path of ours exists, and refusing a link as last component.
+
+    Raises:
+        Unsupported: a bind that isn't optional is not there.
+        KernelRefusal: the kernel won't.
+    """
+    opened: list[Source] = []
+    for bind in view.binds:
+        try:
+            fd = native.copy_tree(bind.source)
+        except KernelRefusal as refusal:
+            if bind.optional:
+                continue
+            raise Unsupported(f"bind {bind.source}", have=str(refusal), need="a readable file or folder") from refusal
+        native.set_attributes(fd, _DEVICE if bind.device else _READ_ONLY)
+        is_folder = os.path.isdir(f"/proc/self/fd/{fd}")
+        opened.append(Source(fd, bind.target, is_folder))
+    return opened
+
+
+def build(view: View, opened: list[Source]) -> None:
+    """
+    Make the template and pivot into it. Irreversible; closes *opened*.
+
+    Needs a mount namespace of its own, all capabilities in its user namespace, and an
+    id map: the files of the root are made by the caller's mapped uid.
+    """
+    native.make_private()
+    root = native.filesystem("tmpfs", {"size": "1m", "nr_inodes": "512", "mode": "0755"}, _SCRATCH)
+    native.move_mount(root, _STAGE)
+    os.close(root)
+    os.chdir(_STAGE)
+    for source in opened:
+        _attach(source)
+    for text in (*view.texts, _SEALED_TEXT):
+        path = _below(text.target)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444)
+        with open(fd, "wb") as file:
+            file.write(text.content)
+    for link in view.links:
+        os.symlink(link.to, _below(link.target))
+    for target in ("/proc", *view.scratch.targets):
+        os.makedirs(_below(target), exist_ok=True)
+    _proc_of_nobody()
+    native.pivot_root(".", ".")
+    native.unmount(".")
+    os.chdir("/")
+    fd = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    native.set_attributes_here(fd, _READ_ONLY)
+    os.close(fd)
+
+
+def _below(target: str) -> str:
+    path = "." + target
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    return path
+
+
+def _attach(source: Source) -> None:
+    path = _below(source.target)
+    if source.is_folder:
+        os.makedirs(path, exist_ok=True)
+    else:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444))
+    native.move_mount(source.fd, path)
+    os.close(source.fd)
+
+
+def _proc_of_nobody() -> None:
+    pid, pidfd = clone(Clone.NEWPID)
+    if 0 == pid:
+        try:
+            fd = native.filesystem("proc", {}, _SCRATCH | MountAttr.NOEXEC | MountAttr.RDONLY)
+            native.move_mount(fd, "./proc")
+        except KernelRefusal as refusal:
+            os._exit(refusal.errno)
+        os._exit(0)
+    os.close(pidfd)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status:
+        raise KernelRefusal("fsmount", "proc", abs(status), "no new /proc here: parts of the host's /proc are masked"
+                            if status == 1 else "")
+
+
+def enter(scratch: Scratch, scratch_bytes: int) -> None:
+    """
+    Put the runner's own /proc and its own tmpfs on its copy of the template.
+
+    Needs a mount and a pid namespace of its own and CAP_SYS_ADMIN. Linux 5.8 (subset=pid).
+    """
+    proc = native.filesystem("proc", {"subset": "pid"}, _SCRATCH | MountAttr.NOEXEC)
+    native.move_mount(proc, "/proc")
+    os.close(proc)
+    options = {"size": str(scratch_bytes), "nr_inodes": str(scratch.inodes), "mode": "0755"}
+    tmpfs = native.filesystem("tmpfs", options, _SCRATCH)
+    for number, target in enumerate(scratch.targets):
+        name = str(number)
+        os.mkdir(name, 0o700, dir_fd=tmpfs)
+        # /tmp and /dev/shm are expected to be world-writable and sticky; there is one user here anyway.
+        os.chmod(name, 0o755 if 0 == number else 0o1777, dir_fd=tmpfs)
+        fd = native.copy_tree(name, tmpfs)
+        native.move_mount(fd, target)
+        os.close(fd)
+    os.close(tmpfs)

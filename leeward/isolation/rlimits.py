@@ -1,0 +1,50 @@
+"""
+Resource limits that the kernel keeps per process or per user.
+
+Runs in:   plan() in the daemon; enter() in the runner.
+Leaves:    memory, tasks and CPU of the whole job: cgroups hold those, or a watch and limits
+           that the daemon sets from outside when the job's own are known (cgroup/none.py).
+           Bytes of files: the size of the tmpfs holds those; RLIMIT_FSIZE would turn a
+           clear ENOSPC into EFBIG and kill tools by SIGXFSZ.
+Source:    getrlimit(2)
+"""
+
+from __future__ import annotations
+
+import resource
+
+from leeward.spec.limits import MIB, Limits
+
+#: RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE, ...: per user; a job needs little of each.
+_LOCKED_BYTES = 8 * MIB
+_QUEUE_BYTES = 819200
+_STACK_BYTES = 8 * MIB
+_SIGNALS = 1024
+
+
+def plan(limits: Limits) -> tuple[tuple[int, int, int], ...]:
+    """
+    (resource, soft, hard) in the order in which they are set.
+    """
+    return (
+        (resource.RLIMIT_CORE, 0, 0),          # no core file, and no tenant data for the host's core handler
+        (resource.RLIMIT_NOFILE, limits.descriptors, limits.descriptors),
+        (resource.RLIMIT_MEMLOCK, _LOCKED_BYTES, _LOCKED_BYTES),
+        (resource.RLIMIT_MSGQUEUE, _QUEUE_BYTES, _QUEUE_BYTES),
+        (resource.RLIMIT_SIGPENDING, _SIGNALS, _SIGNALS),
+        (resource.RLIMIT_STACK, _STACK_BYTES, _STACK_BYTES),
+        (resource.RLIMIT_NICE, 0, 0),
+        (resource.RLIMIT_RTPRIO, 0, 0),
+    )
+
+
+def enter(rows: tuple[tuple[int, int, int], ...]) -> None:
+    """
+    Set them, never above what the process already has as its hard limit.
+    """
+    for number, soft, hard in rows:
+        _, most = resource.getrlimit(number)
+        if most != resource.RLIM_INFINITY:
+            hard = min(hard, most)
+            soft = min(soft, hard)
+        resource.setrlimit(number, (soft, hard))

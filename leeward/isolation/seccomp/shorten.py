@@ -1,0 +1,206 @@
+"""
+The same filter in fewer instructions.
+
+Runs in:   the daemon, and the tests. Pure.
+
+Each job installs a filter, and that costs by the instruction: the kernel translates and
+compiles them, and runs the program for every number to see which calls it may pass
+without asking. libseccomp gives 527 instructions for our table, this module some 200
+that decide the same.
+
+A filter is read as a tree of questions: *which word of the call's data, behind which
+mask*, and the spans of its values with what comes next, an answer or another question.
+Neighbours with the same answer become one span, and each question is written as a
+binary search. The caller checks the result; nothing here has to be believed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from leeward.errors import Bug
+from leeward.isolation.seccomp import bpf
+from leeward.isolation.seccomp.bpf import Instruction
+
+_ALL = 0xFFFF_FFFF
+_JUMPS: dict[int, Callable[[int, int], bool]] = {
+    bpf.JEQ_K: lambda a, k: a == k,
+    bpf.JGT_K: lambda a, k: a > k,
+    bpf.JGE_K: lambda a, k: a >= k,
+}
+
+#: The farthest that a conditional jump goes, in instructions.
+FARTHEST = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """
+    Load the word at *offset*, apply *mask*, and look between which *spans* it falls.
+
+    Attributes:
+        spans: (first value, what comes next), ascending; the first begins at 0 and each
+            ends where the next begins.
+    """
+
+    offset: int
+    mask: int
+    spans: tuple[tuple[int, Node], ...]
+
+    def next(self, word: int) -> Node:
+        return self.spans[bisect_right(self.spans, word & self.mask, key=lambda span: span[0]) - 1][1]
+
+
+#: An answer, SECCOMP_RET_*, or a question.
+Node = int | Question
+
+
+def question(offset: int, mask: int, spans: Sequence[tuple[int, Node]]) -> Node:
+    """
+    A question with no needless span; its answer, if it has but one.
+    """
+    merged: list[tuple[int, Node]] = []
+    for first, node in spans:
+        if not merged or merged[-1][1] != node:
+            merged.append((first, node))
+    return merged[0][1] if 1 == len(merged) else Question(offset, mask, tuple(merged))
+
+
+def read(program: Sequence[Instruction], known: dict[int, int]) -> Node:
+    """
+    What *program* asks and answers, where the words in *known*, by offset, are settled.
+
+    Raises:
+        Bug: it does something that no filter of ours does.
+    """
+    return _Reader(program, known).at(0)
+
+
+class _Reader:
+    def __init__(self, program: Sequence[Instruction], known: dict[int, int]) -> None:
+        self.program, self.known = program, known
+        self.seen: dict[int, Node] = {}
+
+    def at(self, start: int) -> Node:
+        """
+        The node that begins with a load or a return.
+        """
+        if start not in self.seen:
+            self.seen[start] = self._read(start)
+        return self.seen[start]
+
+    def _read(self, start: int) -> Node:
+        code, _, _, k = self.program[start]
+        if bpf.RET_K == code:
+            return k
+        if bpf.LD_ABS != code:
+            raise Bug(f"instruction {start}, with code {code:#x}, uses what nothing loaded")
+        offset, mask, at = k, _ALL, start + 1
+        while bpf.AND_K == self.program[at].code:
+            mask, at = mask & self.program[at].k, at + 1
+        if offset in self.known:
+            return self.at(self._follow(at, self.known[offset] & mask))
+        edges = sorted(edge for edge in self._edges(at) if edge <= mask)
+        return question(offset, mask, [(edge, self.at(self._follow(at, edge))) for edge in edges])
+
+    def _edges(self, start: int) -> set[int]:
+        """
+        The values at which some jump from here on, up to the next load, changes its mind.
+        """
+        edges, waiting, seen = {0}, [start], set()
+        while waiting:
+            at = waiting.pop()
+            code, jt, jf, k = self.program[at]
+            if at in seen or code in (bpf.RET_K, bpf.LD_ABS):
+                continue
+            seen.add(at)
+            if bpf.JA == code:
+                waiting.append(at + 1 + k)
+            elif code in _JUMPS:
+                edges |= {k, k + 1}
+                waiting += [at + 1 + jt, at + 1 + jf]
+            else:
+                raise Bug(f"instruction {at} has code {code:#x}, which this filter has no use for")
+        return edges
+
+    def _follow(self, at: int, a: int) -> int:
+        """
+        The load or return that a run with *a* in the accumulator comes to.
+        """
+        while True:
+            code, jt, jf, k = self.program[at]
+            if code in _JUMPS:
+                at += 1 + (jt if _JUMPS[code](a, k) else jf)
+            elif bpf.JA == code:
+                at += 1 + k
+            else:
+                return at
+
+
+def write(node: Node) -> tuple[Instruction, ...]:
+    """
+    The program of *node*.
+    """
+    writer = _Writer()
+    writer.place(node)
+    return tuple(reversed(writer.backwards))
+
+
+class _Writer:
+    """
+    Writes from the end to the beginning, since jumps only go forward.
+    """
+
+    def __init__(self) -> None:
+        self.backwards: list[Instruction] = []
+        self.places: dict[Node, int] = {}  # by node, its instruction, counted from the end
+
+    def place(self, node: Node) -> int:
+        """
+        Make sure that *node* is written; return where.
+        """
+        if node not in self.places:
+            self.places[node] = self._answer(node) if isinstance(node, int) else self._question(node)
+        return self.places[node]
+
+    def _append(self, code: int, k: int, jt: int = 0, jf: int = 0) -> int:
+        self.backwards.append(Instruction(code, jt, jf, k))
+        return len(self.backwards) - 1
+
+    def _answer(self, ret: int) -> int:
+        return self._append(bpf.RET_K, ret)
+
+    def _question(self, node: Question) -> int:
+        for _, following in reversed(node.spans):
+            if isinstance(following, Question):
+                self.place(following)
+        place = self._search(node.spans)
+        if len(self.backwards) - 1 != place:  # a search of one span: `question` makes none
+            raise Bug("a question without a choice")
+        if _ALL != node.mask:
+            self._append(bpf.AND_K, node.mask)
+        return self._append(bpf.LD_ABS, node.offset)
+
+    def _search(self, spans: Sequence[tuple[int, Node]]) -> int:
+        if 1 == len(spans):
+            return self.place(spans[0][1])
+        middle = len(spans) // 2
+        above, below = self._search(spans[middle:]), self._search(spans[:middle])
+        above, below = self._near(above, 2), self._near(below, 1)
+        here = len(self.backwards)
+        return self._append(bpf.JGE_K, spans[middle][0], here - above - 1, here - below - 1)
+
+    def _near(self, place: int, room: int) -> int:
+        """
+        *place*, or one that leads there, in reach of a jump that is *room* instructions on at most.
+        """
+        here = len(self.backwards)
+        if here + room - place - 1 <= FARTHEST:
+            return place
+        target = self.backwards[place]
+        if bpf.RET_K == target.code:
+            self.places[target.k] = here  # the next ones will find this nearer
+            return self._append(*target[::3])
+        return self._append(bpf.JA, here - place - 1)

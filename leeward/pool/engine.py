@@ -1,0 +1,305 @@
+"""
+The engine: decides the plan, starts zygote and supervisor, fills the pool. Fails closed.
+
+Runs in:   the daemon, and `leeward run`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from leeward._native import privileges
+from leeward.errors import LeewardError, Unsupported
+from leeward.isolation import interpreter, landlock, rlimits
+from leeward.isolation.cgroup.choose import choose
+from leeward.isolation.cgroup.entry import Driver
+from leeward.isolation.plan import WorkerPlan
+from leeward.isolation.seccomp import compile as seccomp_compile
+from leeward.isolation.seccomp import plan as seccomp_plan
+from leeward.outcome import Outcome
+from leeward.pool.pool import Pool
+from leeward.spec import profiles
+from leeward.spec.job import Job
+from leeward.spec.limits import Limits
+from leeward.spec.sandbox import SandboxSpec
+from leeward.supervisor import Supervisor
+from leeward.wire import control
+from leeward.worker.reactor import READ, Reactor
+from leeward.worker.report import Report
+from leeward.worker.worker import Terms, Worker
+from leeward.worker.zygote import Zygote, import_path
+
+#: A daemon run by root gives worker n the host id BASE + n: above all that login.defs,
+#: subuid and container ranges of the distributions hand out, below 2^31.
+WORKER_UID_BASE = 2_000_000_000
+
+_START_DEADLINE_S = 30.0
+_ZYGOTE_BACKOFF_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """
+    What an engine is told. `daemon.config` documents each.
+    """
+
+    pool_size: int = 4
+    spares: int = 1
+    recycle_after: int = 100
+    queue_size: int = 64
+    limits: Limits = field(default_factory=Limits)
+    python_env: str = ""
+    preload: tuple[str, ...] = ()
+    allow_degraded: tuple[str, ...] = ()
+    cgroup: str | None = None
+
+
+class Log(Protocol):
+    """
+    Where an engine tells what happens; structlog's bound loggers fit.
+    """
+
+    def info(self, event: str, **fields: object) -> object: ...
+    def warning(self, event: str, **fields: object) -> object: ...
+
+
+class Engine:
+    """
+    Everything between a submitted job and its report.
+    """
+
+    def __init__(self, reactor: Reactor, settings: Settings, log: Log) -> None:
+        self._reactor = reactor
+        self._settings = settings
+        self._log = log
+        self._closing = False
+        self._zygote: Zygote | None = None
+        self._zygote_ready = False
+        self._zygotes_lost = 0
+        self._waiting: list[Worker] = []
+        self._problem: tuple[str, str] | None = None
+        self.driver: Driver
+        self.supervisor: Supervisor
+        self.pool: Pool
+        self.spec: SandboxSpec
+        self.plan: WorkerPlan
+        self.layers: dict[str, dict[str, object]] = {}
+        self.degraded: tuple[str, ...] = ()
+
+    # --- start ----------------------------------------------------------------
+
+    def start(self) -> None:
+        """
+        Bring up the first worker; the others follow while the reactor runs.
+
+        Raises:
+            Unsupported: a layer can't be set, with the feature that is missing and its cure.
+            LeewardError: anything else that keeps the first worker from being ready.
+        """
+        privileges.be_subreaper()  # orphans of a dead zygote or keeper come to us, and are reaped
+        self.driver = choose(self._settings.cgroup)
+        self.driver.sweep()
+        self._decide()
+        self.supervisor = Supervisor()
+        self._reactor.watch(self.supervisor.fileno(), READ, self._on_denials)
+        self.pool = Pool(self._reactor, self, size=self._settings.pool_size, queue_size=self._settings.queue_size)
+        self._start_zygote()
+        self.pool.open()
+        deadline = time.monotonic() + _START_DEADLINE_S
+        while not self.pool.any_free and self._problem is None and time.monotonic() < deadline:
+            self._reactor.turn(1.0)
+        if self._problem is not None or not self.pool.any_free:
+            layer, message = self._problem or ("", f"no worker was ready within {_START_DEADLINE_S:g} s")
+            self.close()
+            raise LeewardError(f"{layer}: {message}" if layer else message)
+        self._note_layers()
+
+    def _decide(self) -> None:
+        """
+        Everything that can be decided without a process.
+        """
+        settings = self._settings
+        host = interpreter.find(settings.python_env)
+        self.spec = spec = profiles.python(host, interpreter.root_links(), limits=settings.limits,
+                                           localtime=interpreter.localtime(), preload=settings.preload)
+        abi = landlock.probe()
+        allowed = "landlock" in settings.allow_degraded
+        rules = landlock.plan(spec.view, abi, allow_missing=allowed)
+        filter_plan = seccomp_plan.plan(memory_counted=self.driver.memory_counted,
+                                        affinity_fixed=self.driver.affinity_fixed, arch=platform.machine())
+        program = seccomp_compile.compile(filter_plan)
+        self.degraded = (*(("landlock",) if not rules.abi else ()), *(("cgroup",) if self.driver.degraded else ()))
+        self.plan = WorkerPlan(
+            import_path=import_path(), control=-1, unprivileged=0 == os.geteuid(), uid=spec.uid,
+            hostname=spec.hostname, view=spec.view, scratch_bytes=settings.limits.files,
+            rlimits=rlimits.plan(settings.limits), landlock=rules, seccomp=program.insns,
+            init_seccomp=seccomp_compile.init_program(), preload=spec.preload, bare=not host.env,
+            executable=spec.executable, environment=spec.environment, huge_pages=self.driver.huge_pages,
+        )
+        self.layers = {
+            "namespaces": {"state": "active", "namespaces": ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"]},
+            "mounts": {"state": "active", "root": "tmpfs, read-only", "binds": len(spec.view.binds)},
+            "landlock": {"state": "active" if rules.abi else "missing", "abi": rules.abi, "rules": len(rules.rules)},
+            "seccomp": {"state": "active", "rules": program.rules, "instructions": program.instructions},
+            "cgroup": {"state": "degraded" if self.driver.degraded else "active", "driver": self.driver.name,
+                       **self.driver.detail, "passed_over": dict(self.driver.passed_over)},
+        }
+
+    def _note_layers(self) -> None:
+        seen = next((worker.report for worker in self.pool.workers if worker.report), {})
+        for layer, text in seen.items():
+            if layer in self.layers:
+                self.layers[layer]["self_check"] = text
+
+    def _start_zygote(self) -> None:
+        self._zygote_ready = False
+        self._zygote = Zygote(self._reactor, self.plan, ready=self._on_zygote_ready, made=self._on_made,
+                              failed=self._on_zygote_failed, gone=self._on_zygote_gone)
+
+    # --- the zygote -----------------------------------------------------------
+
+    def make_worker(self, slot: int, pool: Pool) -> Worker:
+        """
+        For the pool: a worker whose keeper is on order.
+        """
+        settings = self._settings
+        root = 0 == os.geteuid()
+        uid = WORKER_UID_BASE + slot if root else os.geteuid()
+        gid = WORKER_UID_BASE + slot if root else os.getegid()
+        group = self.driver.worker(slot, uid, settings.limits)
+        terms = Terms(settings.limits, self.spec.uid, settings.spares, settings.recycle_after, self.degraded)
+        worker = Worker(self._reactor, slot, uid, gid, group, terms, self.supervisor, pool)
+        self._waiting.append(worker)
+        if self._zygote_ready:
+            self._reactor.soon(self._order)
+        return worker
+
+    def _order(self) -> None:
+        """
+        One keeper at a time is on order, so that the zygote's answers need no search.
+        """
+        while self._waiting and self._zygote is not None and self._zygote_ready:
+            worker = self._waiting[0]
+            message, fds = worker.order()
+            try:
+                self._zygote.make_keeper(message, fds)
+            except LeewardError as error:
+                self._log.warning("zygote takes no orders", error=str(error))
+                return
+            self._waiting.pop(0)
+            worker.ordered()
+
+    def _on_zygote_ready(self) -> None:
+        self._zygote_ready = True
+        self._zygotes_lost = 0
+        self._order()
+
+    def _on_made(self, message: control.Made, pidfd: int) -> None:
+        for worker in self.pool.workers:
+            if worker.slot == message.slot and worker.pid < 0:
+                worker.made(message, pidfd)
+                return
+        os.close(pidfd)  # its worker retired meanwhile; the keeper reads end of file and goes
+
+    def _on_zygote_failed(self, message: control.Failed) -> None:
+        self._problem = self._problem or (message.layer, message.message)
+        self._log.warning("zygote failed", layer=message.layer, error=message.message)
+        for worker in self.pool.workers:
+            if worker.slot == message.number and worker.pid < 0:
+                self.pool.worker_failed(worker, message.layer, message.message)
+                worker.retire(message.message)
+
+    def _on_zygote_gone(self) -> None:
+        """
+        Keepers live on without it; those on order don't.
+        """
+        zygote, self._zygote, self._zygote_ready = self._zygote, None, False
+        if zygote is not None:
+            zygote.process.wait()
+        if self._closing:
+            return
+        self._zygotes_lost += 1
+        self._log.warning("zygote is gone", lost=self._zygotes_lost)
+        for worker in self.pool.workers:
+            if worker.pid < 0 and worker not in self._waiting:
+                worker.retire("the zygote is gone")
+        if self._zygotes_lost == 1:
+            self._start_zygote()
+        else:
+            self._problem = self._problem or ("", "the zygote ends as soon as it starts")
+            self._reactor.after(min(5.0, _ZYGOTE_BACKOFF_S * 2 ** min(self._zygotes_lost, 8)), self._restart_zygote)
+
+    def _restart_zygote(self) -> None:
+        if not self._closing and self._zygote is None:
+            self._start_zygote()
+
+    # --- what happens ---------------------------------------------------------
+
+    def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
+        """
+        For the pool: a worker could not do its duty.
+        """
+        self._problem = self._problem or (layer, message)
+        self._log.warning("worker failed", worker=worker.slot, layer=layer, error=message)
+
+    def runner_made(self) -> None:
+        """
+        For the pool: a runner is armed.
+        """
+        self._problem = None
+
+    def job_ended(self, job: Job, report: Report) -> None:
+        """
+        For the pool: a report was given.
+        """
+        result = report.result
+        if result is not None:
+            level = self._log.warning if result.outcome is Outcome.INTERNAL else self._log.info
+            level("job ended", outcome=result.outcome.value, exit_code=result.exit_code,
+                  limit=result.limit and result.limit.value, seconds=round(result.duration, 6))
+
+    def _on_denials(self, _events: int) -> None:
+        for denied in self.supervisor.drain():
+            self._log.warning("system call denied", syscall=denied.syscall, pid=denied.pid, runner=denied.job,
+                              count=denied.count)
+
+    def status(self) -> Mapping[str, object]:
+        """
+        `leeward status`, but for transport and uptime.
+        """
+        return {**self.pool.counts(), "layers": self.layers, "degraded": list(self.degraded)}
+
+    # --- the end --------------------------------------------------------------
+
+    def drain(self, seconds: float, done: Callable[[], None]) -> None:
+        """
+        Take no more jobs; call *done* when none runs, at the latest after *seconds*.
+        """
+        self._closing = True
+        self.pool.drain(seconds, done)
+
+    def close(self) -> None:
+        """
+        End every process and give everything back. Takes at most some seconds.
+        """
+        self._closing = True
+        if hasattr(self, "pool"):
+            self.pool.drain(0.0, lambda: None)
+            self.pool.retire_all()
+            deadline = time.monotonic() + 3.0
+            while not self.pool.empty and time.monotonic() < deadline:
+                self._reactor.turn(0.1)
+        if self._zygote is not None:
+            self._zygote.end()
+            self._zygote = None
+        if hasattr(self, "supervisor"):
+            self._reactor.forget(self.supervisor.fileno())
+            self.supervisor.close()
+        with contextlib.suppress(Unsupported, OSError):
+            self.driver.close()

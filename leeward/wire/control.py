@@ -1,0 +1,171 @@
+"""
+What daemon, zygote, keepers and newborn runners say to each other.
+
+Runs in:   all four. One message is one SOCK_SEQPACKET datagram: a tag and a record.
+           Descriptors travel beside it; each record says which, in order.
+Trust:     daemon to zygote and keeper is trusted both ways: neither has run a job.
+           A newborn runner hasn't either, until it says Ready.
+
+    daemon -> zygote   MakeKeeper    [control end] + Entry descriptors
+    zygote -> daemon   Made          [pidfd]
+    zygote -> daemon   Failed
+    daemon -> keeper   Mapped
+    keeper -> daemon   Ready
+    daemon -> keeper   Arm           [birth end] + Entry descriptors
+    keeper -> daemon   Armed         [init pidfd, job write, reply read, stdout read, stderr read]
+    keeper -> daemon   Ended
+    runner -> daemon   Locked        [seccomp listener], on the birth socket
+    runner -> daemon   Ready | Failed
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgpack
+
+from leeward.errors import PeerError
+from leeward.wire.records import build, learn, plain
+
+#: A control message is never larger; a longer datagram would be cut, and is refused.
+MAX_MESSAGE = 192 << 10
+#: Descriptors beside one message, at most.
+MAX_FDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class MakeKeeper:
+    """
+    Make a keeper.
+
+    Attributes:
+        slot: the worker's number.
+        into: a cgroup directory for CLONE_INTO_CGROUP is the second descriptor.
+        attach: how many cgroup.procs descriptors follow.
+    """
+
+    slot: int
+    into: bool
+    attach: int
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """
+    A keeper exists and waits for its id maps.
+    """
+
+    slot: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """
+    The keeper's uid_map, gid_map and setgroups are written.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """
+    Make a runner and lock it.
+
+    Attributes:
+        runner: its number, unique in this daemon's life.
+        into, attach: as in MakeKeeper.
+        cpu: the one processor that the job may use, where affinity is the CPU limit.
+    """
+
+    runner: int
+    into: bool
+    attach: int
+    cpu: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Armed:
+    """
+    Init and job exist; the job is still on its way to the last lock.
+    """
+
+    runner: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """
+    No process of a runner is left.
+
+    Attributes:
+        status: wait status of the job's process, None where the init was killed first.
+        cpu: seconds of all its reaped processes.
+    """
+
+    runner: int
+    status: int | None
+    cpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """
+    All locks are on; the listener comes with this.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """
+    Waiting for work. *report* tells what a self-check saw, layer by layer.
+    """
+
+    report: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """
+    Something could not be made.
+
+    Attributes:
+        number: the slot or runner it was for.
+        layer: which lock, or "" where it wasn't one.
+        feature: the host feature that is missing, or "".
+    """
+
+    number: int
+    layer: str
+    message: str
+
+
+Message = MakeKeeper | Made | Mapped | Arm | Armed | Ended | Locked | Ready | Failed
+
+KINDS: tuple[type, ...] = (MakeKeeper, Made, Mapped, Arm, Armed, Ended, Locked, Ready, Failed)
+learn(*KINDS)
+_TAGS = {kind: tag for tag, kind in enumerate(KINDS)}
+
+
+def encode(message: Message) -> bytes:
+    """
+    One datagram.
+    """
+    packed = msgpack.packb([_TAGS[type(message)], plain(message)], use_bin_type=True)
+    assert isinstance(packed, bytes)
+    return packed
+
+
+def decode(data: bytes) -> Message:
+    """
+    The message in one datagram.
+
+    Raises:
+        PeerError: it holds none.
+    """
+    try:
+        tag, fields = msgpack.unpackb(data, raw=False)
+        message: Message = build(KINDS[tag], fields)
+    except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
+        raise PeerError(f"not a control message: {error}") from error
+    return message

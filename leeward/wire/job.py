@@ -1,0 +1,132 @@
+"""
+What goes down the job pipe, and what comes back on the reply pipe.
+
+Runs in:   the daemon and `inside`. Pure.
+Trust:     a job's bytes come from the daemon; a reply comes from the job, and is hostile:
+           `read_reply` checks every field and bounds every length.
+
+Each pipe carries one frame: 4 bytes of big-endian length, then MessagePack.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+
+from leeward.errors import PeerError
+from leeward.outcome import JobError, Limit
+from leeward.spec.job import Job
+
+HEADER = struct.Struct(">I")
+
+#: The error text of a job is cut here: type, message, traceback, in characters.
+MAX_TYPE, MAX_TEXT = 200, 64 << 10
+#: A reply without files, packed: the texts above in UTF-8, and change.
+MAX_BARE_REPLY = 1 << 20
+#: Files that `collect` brings back, at most.
+MAX_FILES = 1000
+
+
+def job_frame(job: Job) -> bytes:
+    """
+    The frame that starts *job*.
+    """
+    body = msgpack.packb({
+        "code": job.code, "module": job.module, "name": job.name, "args": list(job.args), "env": dict(job.env),
+        "files": dict(job.files), "stdin": job.stdin, "collect": list(job.collect),
+    }, use_bin_type=True)
+    assert isinstance(body, bytes)
+    return HEADER.pack(len(body)) + body
+
+
+def read_job(body: bytes) -> dict[str, Any]:
+    """
+    The fields that `job_frame` wrote.
+    """
+    fields = msgpack.unpackb(body, raw=False, max_bin_len=len(body), max_str_len=len(body))
+    assert isinstance(fields, dict)
+    return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """
+    What a job says of its own end.
+
+    Attributes:
+        exit_code: 0 to 255.
+        raised: an exception left the main module.
+        limit: the limit it believes it ran into.
+    """
+
+    exit_code: int
+    raised: bool = False
+    error: JobError | None = None
+    limit: Limit | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def reply_frame(exit_code: int, error: tuple[str, str, str] | None, limit: str | None,
+                files: Mapping[str, bytes]) -> bytes:
+    """
+    The frame that ends a job.
+    """
+    body = msgpack.packb({"exit": exit_code, "error": error, "limit": limit, "files": dict(files)},
+                         use_bin_type=True, unicode_errors="replace")
+    assert isinstance(body, bytes)
+    return HEADER.pack(len(body)) + body
+
+
+def read_reply(body: bytes, max_files: int) -> Reply:
+    """
+    The reply in *body*, whose bytes are hostile.
+
+    Args:
+        max_files: how many files it may bring back.
+
+    Raises:
+        PeerError: it is no reply; nothing else comes out, whatever goes in.
+    """
+    try:
+        fields = msgpack.unpackb(body, raw=False, strict_map_key=True, max_map_len=max(4, max_files),
+                                 max_array_len=3, max_ext_len=0, unicode_errors="replace")
+    except Exception as error:  # whatever a decoder finds wrong with hostile bytes is the peer's fault
+        raise PeerError(f"reply of a job: {type(error).__name__}") from error
+    if not isinstance(fields, dict) or set(fields) != {"exit", "error", "limit", "files"}:
+        raise PeerError("reply of a job: wrong fields")
+    exit_code, error, limit, files = fields["exit"], fields["error"], fields["limit"], fields["files"]
+    if type(exit_code) is not int or not 0 <= exit_code <= 255:
+        raise PeerError("reply of a job: exit code out of range")
+    if error is not None and not (isinstance(error, list) and 3 == len(error) and all(isinstance(x, str) for x in error)):
+        raise PeerError("reply of a job: error is no triple of texts")
+    if limit is not None and limit not in set(Limit):
+        raise PeerError("reply of a job: unknown limit")
+    if not isinstance(files, dict) or len(files) > max_files:
+        raise PeerError("reply of a job: files")
+    for name, content in files.items():
+        if not is_plain_name(name) or not isinstance(content, bytes):
+            raise PeerError("reply of a job: a file's name or content")
+    return Reply(
+        exit_code=exit_code,
+        raised=error is not None,
+        error=None if error is None else JobError(error[0][:MAX_TYPE], error[1][:MAX_TEXT], error[2][:MAX_TEXT]),
+        limit=None if limit is None else Limit(limit),
+        files=files,
+    )
+
+
+def is_plain_name(name: object) -> bool:
+    """
+    Is *name* a relative path of ordinary components, such as may stand below /workspace?
+
+    No empty, "." or ".." component, no NUL or other control character, at most 1024 characters
+    in at most 16 components.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= 1024 or not name.isprintable():
+        return False
+    parts = name.split("/")
+    return len(parts) <= 16 and not any(part in ("", ".", "..") for part in parts)

@@ -1,0 +1,330 @@
+"""
+One job on one runner: send it, watch it, say how it ended.
+
+Runs in:   the daemon.
+
+Theory of operation. Started by `Execution.start`, which writes the frame, it waits for
+whichever comes first:
+
+    reply complete           the main module ended; answer at once, then kill what is left
+    runner empty (Ended)     it ended by itself: os._exit, a signal, the OOM killer
+    time, output, memory     kill; the answer waits until the runner is empty
+    cancelled                the same, and nobody is answered
+
+It calls *done* exactly once. The daemon alone says outcome, limit, times and counts.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from leeward.errors import LeewardError, PeerError
+from leeward.outcome import (
+    EXIT_INTERNAL,
+    EXIT_OUT_OF_MEMORY,
+    EXIT_OUTPUT_LIMIT,
+    EXIT_SIGNAL_BASE,
+    EXIT_TIMED_OUT,
+    JobError,
+    Limit,
+    Outcome,
+    Result,
+)
+from leeward.worker.report import Arena, Report
+from leeward.spec.job import Job
+from leeward.wire import job as wire
+from leeward.worker.output import Output, Stream
+from leeward.worker.reactor import READ, WRITE, Reactor, Timer
+from leeward.worker.runner import Runner
+
+#: Output is left in the pipes this long: a short job's is taken in one go at its end, and
+#: the daemon isn't woken for every line. A pipe holds 64 KiB; a flood waits 5 ms once.
+_FIRST_LOOK_S = 0.005
+
+_REPLY_CHUNK = 1 << 20
+#: Beside its content, what a collected file may cost in the reply.
+_PER_FILE = 1100
+
+
+class Stop(enum.Enum):
+    """
+    Why we ended a job that hadn't ended.
+    """
+
+    TIME = "time"
+    OUTPUT = "output"
+    MEMORY = "memory"
+    REPLY = "reply"  # its reply broke the protocol
+    CANCELLED = "cancelled"
+    SHUTDOWN = "shutdown"
+
+
+class Execution:
+    """
+    The run of one job.
+
+    Args:
+        done: called once with the report, when the client may be answered.
+        lost: called instead of *done* if the runner was gone before it had the whole code:
+            the job has not started and may run elsewhere.
+    """
+
+    def __init__(self, reactor: Reactor, job: Job, runner: Runner, degraded: tuple[str, ...],
+                 done: Callable[[Report], None], lost: Callable[[], None]) -> None:
+        self._reactor = reactor
+        self._job = job
+        self._runner = runner
+        self._degraded = degraded
+        self._done: Callable[[Report], None] | None = done
+        self._lost = lost
+        self._output = Output(*runner.give_output(), job.limits.output)
+        self._unsent = memoryview(wire.job_frame(job))
+        self._reply = bytearray()
+        self._reply_size = wire.HEADER.size
+        self._timers: list[Timer] = []
+        self._stop: Stop | None = None
+        self._started = 0.0
+        self._watched: set[int] = set()
+
+    @property
+    def over(self) -> bool:
+        """
+        Has *done* (or *lost*) been called?
+        """
+        return self._done is None
+
+    # --- starting -------------------------------------------------------------
+
+    def start(self) -> None:
+        """
+        Send the code; the time limit counts from here.
+        """
+        try:
+            self._runner.limit(self._job.limits)
+        except LeewardError:
+            self._give_up()
+            return
+        self._started = time.monotonic()
+        self._watch(self._runner.reply, READ, self._on_reply)
+        self._timers.append(self._reactor.after(self._job.limits.time, lambda: self.stop(Stop.TIME)))
+        self._timers.append(self._reactor.after(_FIRST_LOOK_S, self._watch_output))
+        self._timers.append(self._reactor.after(self._runner.leaf.tick_interval, self._tick))
+        self._send()
+
+    def _send(self, _events: int = 0) -> None:
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._runner.job, self._unsent):]
+        except BlockingIOError:
+            if self._runner.job not in self._watched:
+                self._watch(self._runner.job, WRITE, self._send)
+            return
+        except BrokenPipeError:
+            self._give_up()
+            return
+        self._forget(self._runner.job)
+        self._runner.close_job()
+
+    def _give_up(self) -> None:
+        """
+        The runner died before it had the whole frame: nothing of the job has run.
+        """
+        lost, self._done = self._lost, None
+        self._release()
+        self._output.close()
+        lost()
+
+    # --- while it runs --------------------------------------------------------
+
+    def _watch_output(self) -> None:
+        for stream in (self._output.out, self._output.err):
+            self._watch(stream.fd, READ, lambda _, stream=stream: self._on_output(stream))  # type: ignore[misc]  # a bound default
+
+    def _on_output(self, stream: Stream) -> None:
+        if not self._output.drain(stream):
+            self._forget(stream.fd)
+        if self._output.truncated:
+            self.stop(Stop.OUTPUT)
+
+    def _on_reply(self, _events: int) -> None:
+        try:
+            complete = self._read_reply()
+        except PeerError:
+            self.stop(Stop.REPLY)
+            return
+        if complete:
+            self._finish(None)
+
+    def _read_reply(self) -> bool:
+        """
+        Read on; is the frame complete?
+
+        Raises:
+            PeerError: it announces more than a reply may have.
+        """
+        while len(self._reply) < self._reply_size:
+            try:
+                data = os.read(self._runner.reply, min(self._reply_size - len(self._reply), _REPLY_CHUNK))
+            except BlockingIOError:
+                return False
+            if not data:  # closed by the job: its exit status will tell
+                self._forget(self._runner.reply)
+                return False
+            self._reply += data
+            if len(self._reply) == wire.HEADER.size == self._reply_size:
+                size = wire.HEADER.unpack(self._reply)[0]
+                if size > self._most_reply():
+                    raise PeerError(f"a reply of {size} bytes")
+                self._reply_size += size
+        return True
+
+    def _most_reply(self) -> int:
+        if not self._job.collect:
+            return wire.MAX_BARE_REPLY
+        return wire.MAX_BARE_REPLY + self._job.limits.files + _PER_FILE * wire.MAX_FILES
+
+    def _tick(self) -> None:
+        if self.over:
+            return
+        verdict = self._runner.leaf.tick(self._runner.pid)
+        if Limit.MEMORY == verdict:
+            self.stop(Stop.MEMORY)
+        if not self.over:
+            self._timers.append(self._reactor.after(self._runner.leaf.tick_interval, self._tick))
+
+    def stop(self, why: Stop) -> None:
+        """
+        End the job; the answer comes when no process of it is left.
+        """
+        if self._stop is None and not self.over:
+            self._stop = why
+            self._runner.kill()
+
+    # --- the end --------------------------------------------------------------
+
+    def emptied(self, status: int | None, reason: str) -> None:
+        """
+        No process of the runner is left.
+
+        Args:
+            status: the job's wait status, or None where it isn't known.
+            reason: why it isn't known.
+        """
+        if self.over:
+            return
+        if self._unsent and self._stop is None:
+            self._give_up()
+            return
+        try:
+            replied = self._stop is None and self._read_reply()
+        except PeerError:
+            replied = False
+        self._finish(None if replied else (status, reason))
+
+    def _finish(self, end: tuple[int | None, str] | None) -> None:
+        """
+        Put the report together; *end* is None where a complete reply tells the end.
+        """
+        done, self._done = self._done, None
+        assert done is not None
+        ended = time.monotonic()
+        self._release()
+        self._output.settle()
+        if end is None:
+            self._runner.leaf.tick(self._runner.pid)  # its processes are still there to be counted
+        usage = self._runner.leaf.usage()
+        error: JobError | None = None
+        limit: Limit | None = None
+        files: dict[str, bytes] = {}
+        if self._stop is None and self._output.truncated:
+            self._stop = Stop.OUTPUT  # seen only in what was left in the pipes
+        if self._stop is not None:
+            outcome, exit_code, limit = _STOPPED[self._stop]
+            if outcome is Outcome.INTERNAL:
+                error = JobError("Ended", _WHY[self._stop], "")
+        elif end is None:
+            try:
+                reply = wire.read_reply(bytes(self._reply[wire.HEADER.size:]), wire.MAX_FILES)
+            except PeerError as broken:
+                outcome, exit_code = Outcome.INTERNAL, EXIT_INTERNAL
+                error = JobError("PeerError", str(broken), "")
+            else:
+                outcome = Outcome.RAISED if reply.raised else Outcome.FINISHED
+                exit_code, error, limit, files = reply.exit_code, reply.error, reply.limit, dict(reply.files)
+        else:
+            outcome, exit_code, error = _ended(*end, oom=usage.oom_kills > 0)
+        if usage.forks_refused and limit is None:
+            limit = Limit.PROCESSES
+        if usage.oom_kills and limit is None:
+            limit = Limit.MEMORY
+        if outcome is Outcome.OUT_OF_MEMORY:
+            limit = Limit.MEMORY
+        output = self._output
+        memfd = output.finish()
+        arena = None
+        if memfd >= 0:
+            arena = Arena(memfd, output.size, _region(output.out), _region(output.err))
+        result = Result(
+            stdout=bytes(output.out.head), stderr=bytes(output.err.head), exit_code=exit_code, outcome=outcome,
+            limit=limit, duration=ended - self._started, cpu_time=max(0.0, usage.cpu_time - self._runner.cpu_before),
+            memory_peak=usage.memory_peak, denied=self._runner.denied(), truncated=output.truncated,
+            degraded=self._degraded, error=error, files=files,
+        )
+        done(Report(result=result, arena=arena))
+
+    # --- descriptors ----------------------------------------------------------
+
+    def _watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
+        if fd >= 0 and not self.over:
+            self._reactor.watch(fd, events, callback)
+            self._watched.add(fd)
+
+    def _forget(self, fd: int) -> None:
+        if fd in self._watched:
+            self._watched.discard(fd)
+            self._reactor.forget(fd)
+
+    def _release(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        for fd in tuple(self._watched):
+            self._forget(fd)
+
+
+_STOPPED: dict[Stop, tuple[Outcome, int, Limit | None]] = {
+    Stop.TIME: (Outcome.TIMED_OUT, EXIT_TIMED_OUT, Limit.TIME),
+    Stop.OUTPUT: (Outcome.OUTPUT_LIMIT, EXIT_OUTPUT_LIMIT, Limit.OUTPUT),
+    Stop.MEMORY: (Outcome.OUT_OF_MEMORY, EXIT_OUT_OF_MEMORY, Limit.MEMORY),
+    Stop.REPLY: (Outcome.INTERNAL, EXIT_INTERNAL, None),
+    Stop.CANCELLED: (Outcome.INTERNAL, EXIT_INTERNAL, None),
+    Stop.SHUTDOWN: (Outcome.INTERNAL, EXIT_INTERNAL, None),
+}
+
+_WHY: dict[Stop, str] = {
+    Stop.REPLY: "the job broke the protocol of its reply pipe",
+    Stop.CANCELLED: "nobody waits for it any more",
+    Stop.SHUTDOWN: "the daemon shut down before the job was over",
+}
+
+
+def _ended(status: int | None, reason: str, *, oom: bool) -> tuple[Outcome, int, JobError | None]:
+    """
+    What a wait status means.
+    """
+    if oom and (status is None or (os.WIFSIGNALED(status) and signal.SIGKILL == os.WTERMSIG(status))):
+        return Outcome.OUT_OF_MEMORY, EXIT_OUT_OF_MEMORY, None
+    if status is None:
+        return Outcome.INTERNAL, EXIT_INTERNAL, JobError("WorkerLost", reason, "")
+    if os.WIFSIGNALED(status):
+        return Outcome.SIGNALLED, EXIT_SIGNAL_BASE + os.WTERMSIG(status), None
+    return Outcome.FINISHED, os.WEXITSTATUS(status), None
+
+
+def _region(stream: Stream) -> tuple[int, int] | None:
+    return (stream.offset, stream.length) if stream.spilled else None
+
+

@@ -1,0 +1,56 @@
+"""
+What the pool says of a job when it is over, and where its bytes are.
+
+Runs in:   the daemon, and `leeward run`; pure but for `Arena.close`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from leeward.errors import Refused
+from leeward.outcome import Result
+
+#: An offset and a length, in bytes.
+Region = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Arena:
+    """
+    A sealed memfd that holds the large parts of a result.
+
+    SHRINK, GROW, WRITE and SEAL are set before anybody sees it, and no job ever held it.
+
+    Attributes:
+        fd: owned by this object.
+        size: of the file, in bytes.
+        stdout, stderr: where they lie, or None where they are inline in the result.
+    """
+
+    fd: int
+    size: int
+    stdout: Region | None = None
+    stderr: Region | None = None
+
+    def close(self) -> None:
+        """
+        Close the descriptor; what is mapped or sent stays.
+        """
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+@dataclass(slots=True)
+class Report:
+    """
+    The one answer to a request: a refusal, or a result with an arena where it is large.
+    """
+
+    result: Result | None = None
+    refusal: Refused | None = None
+    arena: Arena | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,175 @@
+"""
+A runner, seen from the daemon: its descriptors, its state, its cgroup leaf.
+
+Runs in:   the daemon.
+Owns:      the init's pidfd, the daemon's ends of four pipes, the birth channel until
+           the runner is ready, and the leaf. `dispose` gives all of it back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+from typing import Protocol
+
+from leeward.errors import LeewardError
+from leeward.isolation.cgroup.entry import Leaf
+from leeward.isolation.channel import Channel
+from leeward.spec.limits import Limits
+from leeward.worker.states import RunnerEvent, RunnerState, after_runner
+
+
+class Denials(Protocol):
+    """
+    The supervisor, as far as a runner needs it.
+    """
+
+    def add(self, listener: int, job: int) -> None: ...
+    def counts(self, job: int) -> dict[str, int]: ...
+    def remove(self, job: int) -> dict[str, int]: ...
+
+
+class Runner:
+    """
+    One armed or running process of a worker.
+
+    Attributes:
+        number: unique in this daemon's life; the supervisor and the log know it by this.
+        pid: of its init, in the daemon's pid namespace; for logs and watching only.
+        denied_before: counts that the self-check caused.
+        cpu_before: seconds that arming took.
+    """
+
+    def __init__(self, number: int, leaf: Leaf, birth: Channel, denials: Denials) -> None:
+        self.number = number
+        self.leaf = leaf
+        self.birth: Channel | None = birth
+        self.state = RunnerState.ARMING
+        self.pid = -1
+        self.pidfd = -1
+        self.job = self.reply = self.out = self.err = -1
+        self.locked = False
+        self.checked = False
+        self.listening = False
+        self.report: dict[str, str] = {}
+        self.denied_before: dict[str, int] = {}
+        self.cpu_before = 0.0
+        self._denials = denials
+        self._job_pid = -1
+
+    def happen(self, event: RunnerEvent) -> None:
+        """
+        Move to the next state of the table.
+        """
+        self.state = after_runner(self.state, event)
+
+    def take(self, pid: int, fds: list[int]) -> None:
+        """
+        Own what the keeper sent: the init's pidfd and the daemon's ends.
+        """
+        self.pid = pid
+        self.pidfd, self.job, self.reply, self.out, self.err = fds
+        for fd in (self.job, self.reply, self.out, self.err):
+            os.set_blocking(fd, False)
+
+    def listen(self, listener: int) -> None:
+        """
+        Hand the seccomp listener to the supervisor.
+        """
+        self._denials.add(listener, self.number)
+        self.listening = True
+        self.locked = True
+
+    def ready(self) -> bool:
+        """
+        Has it come all the way, by both of its channels?
+        """
+        return self.checked and self.pidfd >= 0
+
+    def settle(self) -> None:
+        """
+        Note what arming cost, so that a job isn't charged for it.
+        """
+        self.denied_before = self._denials.counts(self.number)
+        self.leaf.tick(self.pid)
+        self.cpu_before = self.leaf.usage().cpu_time
+        if self.leaf.rlimits():
+            self._job_pid = job_of(self.pid)
+
+    def limit(self, limits: Limits) -> None:
+        """
+        Hold the job to *limits*, before it has any code.
+
+        Raises:
+            LeewardError: it is gone, or a limit can't be set.
+        """
+        try:
+            self.leaf.apply(limits)
+            for number, value in self.leaf.rlimits().items():
+                resource.prlimit(self._job_pid, number, (value, value))
+        except OSError as error:
+            raise LeewardError(f"limits of runner {self.number}: {error}") from error
+
+    def denied(self) -> dict[str, int]:
+        """
+        Calls refused since it was armed, by name.
+        """
+        counts = self._denials.counts(self.number)
+        return {name: count - self.denied_before.get(name, 0) for name, count in counts.items()
+                if count > self.denied_before.get(name, 0)}
+
+    def kill(self) -> None:
+        """
+        End every process of it: SIGKILL to the init takes the pid namespace along.
+        """
+        if self.pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):  # gone already
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def close_birth(self) -> None:
+        if self.birth is not None:
+            self.birth.close()
+            self.birth = None
+
+    def give_output(self) -> tuple[int, int]:
+        """
+        The read ends of stdout and stderr; the caller owns them from now on.
+        """
+        ends = self.out, self.err
+        self.out = self.err = -1
+        return ends
+
+    def close_job(self) -> None:
+        """
+        No more code comes: the runner reads end of file.
+        """
+        if self.job >= 0:
+            os.close(self.job)
+            self.job = -1
+
+    def dispose(self) -> None:
+        """
+        Close every descriptor; the leaf stays for its owner to remove.
+        """
+        self.close_birth()
+        for fd in (self.pidfd, self.job, self.reply, self.out, self.err):
+            if fd >= 0:
+                os.close(fd)
+        self.pidfd = self.job = self.reply = self.out = self.err = -1
+        if self.listening:
+            self._denials.remove(self.number)
+            self.listening = False
+
+
+def job_of(init: int) -> int:
+    """
+    The pid of the job's process, the only child that an armed runner's init has.
+
+    Raises:
+        LeewardError: it has none.
+    """
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{init}/task/{init}/children") as file:
+        return int(file.read().split()[0])
+    raise LeewardError(f"init {init} has no child")

@@ -1,0 +1,433 @@
+"""
+A worker: one keeper, its runners, and at most one job at a time.
+
+Runs in:   the daemon.
+
+Theory of operation. The zygote clones the keeper; the daemon writes its id maps; the keeper
+builds its template and serves. From then on the daemon arms runners, `spares` of them ahead,
+and leases one per job. A runner that has had a job is killed after the answer, and the next
+job's code is sent only when that runner's init is gone: two jobs of one worker share its
+user and network namespaces, so they must not overlap.
+
+Whatever goes wrong in a keeper retires the whole worker; its owner makes another.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from leeward.errors import KernelRefusal, LeewardError, PeerError
+from leeward.isolation.cgroup.entry import WorkerGroup
+from leeward.isolation.channel import Channel
+from leeward.worker.report import Report
+from leeward.spec.job import Job
+from leeward.spec.limits import Limits
+from leeward.wire import control
+from leeward.worker.execution import Execution, Stop
+from leeward.worker.reactor import READ, Reactor
+from leeward.worker.runner import Denials, Runner
+from leeward.worker.states import RunnerEvent, RunnerState, WorkerEvent, WorkerState, after_worker
+
+_numbers = itertools.count(1)
+
+
+
+class Owner(Protocol):
+    """
+    What a worker tells the pool.
+    """
+
+    def worker_free(self, worker: Worker) -> None: ...
+    def worker_failed(self, worker: Worker, layer: str, message: str) -> None: ...
+    def worker_gone(self, worker: Worker) -> None: ...
+    def runner_made(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """
+    What all workers of a pool have in common.
+    """
+
+    limits: Limits
+    uid: int
+    spares: int
+    recycle_after: int
+    degraded: tuple[str, ...]
+
+
+class Worker:
+    """
+    Attributes:
+        slot: its number in the pool; the cgroup and the host uid follow from it.
+        jobs: how many it has run.
+    """
+
+    def __init__(self, reactor: Reactor, slot: int, host_uid: int, host_gid: int, group: WorkerGroup,
+                 terms: Terms, denials: Denials, owner: Owner) -> None:
+        self.slot = slot
+        self.group = group
+        self.jobs = 0
+        self.state = WorkerState.MAKING
+        self.pid = -1
+        self._reactor = reactor
+        self._ids = host_uid, host_gid
+        self._terms = terms
+        self._denials = denials
+        self._owner = owner
+        self._channel, self._far_end = Channel.pair()
+        self._channel.socket.setblocking(False)
+        self._pidfd = -1
+        self._runners: dict[int, Runner] = {}
+        self._armed: deque[Runner] = deque()
+        self._execution: Execution | None = None
+        self._running: Runner | None = None
+        self._retired_for: str = ""
+        self._keeper_gone = False
+        self._leaves: list[Runner] = []
+        self._first_report: dict[str, str] = {}
+
+    # --- making ---------------------------------------------------------------
+
+    def order(self) -> tuple[control.MakeKeeper, list[int]]:
+        """
+        The message that has the keeper made, and its descriptors; then call `ordered`.
+        """
+        entry = self.group.keeper
+        fds = [self._far_end.fileno(), *([entry.into] if entry.into >= 0 else []), *entry.attach]
+        return control.MakeKeeper(self.slot, entry.into >= 0, len(entry.attach)), fds
+
+    def ordered(self) -> None:
+        """
+        The order is out: only the keeper holds the far end now.
+        """
+        self._far_end.close()
+        self._reactor.watch(self._channel.fileno(), READ, self._on_message)
+
+    def made(self, message: control.Made, pidfd: int) -> None:
+        """
+        The keeper exists: write its id maps and let it go on.
+        """
+        self.pid, self._pidfd = message.pid, pidfd
+        self._reactor.watch(pidfd, READ, self._on_keeper_end)
+        if self.state is not WorkerState.MAKING:
+            return
+        try:
+            write_id_maps(message.pid, self._terms.uid, *self._ids)
+            self._channel.send(control.Mapped())
+        except (KernelRefusal, OSError) as error:
+            self.retire(f"id maps: {error}")
+
+    # --- messages -------------------------------------------------------------
+
+    def _on_message(self, _events: int) -> None:
+        try:
+            received = self._channel.receive()
+        except BlockingIOError:
+            return
+        except (PeerError, OSError) as error:
+            self.retire(f"keeper: {error}")
+            return
+        if received is None:
+            self.retire("its keeper is gone")
+            return
+        message, fds = received
+        match message:
+            case control.Ready():
+                self._happen(WorkerEvent.READY)
+                self._refill()
+            case control.Armed(number, pid):
+                self._on_armed(number, pid, fds)
+            case control.Ended(number, status, _):
+                self._on_ended(number, status, "its init was killed")
+            case control.Failed(number, layer, text):
+                self._on_failed(number, layer, text)
+            case _:
+                self.retire(f"keeper says {type(message).__name__}")
+
+    def _on_armed(self, number: int, pid: int, fds: list[int]) -> None:
+        runner = self._runners[number]
+        runner.take(pid, fds)
+        self._check_ready(runner)
+
+    def _on_birth(self, runner: Runner) -> None:
+        assert runner.birth is not None
+        try:
+            received = runner.birth.receive()
+        except BlockingIOError:
+            return
+        except (PeerError, OSError):
+            received = None
+        if received is None:
+            self._stop_birth(runner)
+            if not runner.checked:
+                self._on_failed(runner.number, "", "the runner went before it was ready")
+            return
+        message, fds = received
+        match message:
+            case control.Locked() if 1 == len(fds):
+                runner.listen(fds[0])
+            case control.Ready(report) if runner.locked:
+                runner.checked = True
+                runner.report = report
+                self._first_report = self._first_report or report
+                self._stop_birth(runner)
+                self._check_ready(runner)
+            case control.Failed(_, layer, text):
+                self._stop_birth(runner)
+                self._on_failed(runner.number, layer, text)
+            case _:
+                for fd in fds:
+                    os.close(fd)
+                self._stop_birth(runner)
+                self._on_failed(runner.number, "", f"the runner says {type(message).__name__}")
+
+    def _stop_birth(self, runner: Runner) -> None:
+        if runner.birth is not None:
+            self._reactor.forget(runner.birth.fileno())
+            runner.close_birth()
+
+    def _check_ready(self, runner: Runner) -> None:
+        if runner.state is RunnerState.ARMING and runner.ready():
+            runner.settle()
+            runner.happen(RunnerEvent.READY)
+            self._armed.append(runner)
+            self._owner.runner_made()
+            if self.free:
+                self._owner.worker_free(self)
+
+    def _on_failed(self, number: int, layer: str, text: str) -> None:
+        self._owner.worker_failed(self, layer, text)
+        runner = self._runners.get(number)
+        if runner is not None:
+            self._drop(runner)
+        self.retire(f"{layer or 'runner'}: {text}")
+
+    # --- arming and leasing ---------------------------------------------------
+
+    @property
+    def free(self) -> bool:
+        """
+        May a job start here now?
+        """
+        return (self.state is WorkerState.SERVING and self._running is None and bool(self._armed)
+                and self.jobs < self._terms.recycle_after)
+
+    @property
+    def busy(self) -> bool:
+        return self._execution is not None
+
+    @property
+    def report(self) -> dict[str, str]:
+        """
+        What the self-check of its first runner saw.
+        """
+        return self._first_report
+
+    def _refill(self) -> None:
+        """
+        Arm runners until there are `spares` ahead, or as many as jobs are left for this worker.
+        """
+        if self.state is not WorkerState.SERVING:
+            return
+        wanted = min(self._terms.spares, self._terms.recycle_after - self.jobs)
+        coming = sum(runner.state is RunnerState.ARMING for runner in self._runners.values())
+        for _ in range(wanted - coming - len(self._armed)):
+            try:
+                self._arm()
+            except (LeewardError, OSError) as error:
+                self._owner.worker_failed(self, "cgroup", str(error))
+                self.retire(f"arming: {error}")
+                return
+
+    def _arm(self) -> None:
+        number = next(_numbers)
+        leaf = self.group.leaf(number, self._terms.limits)
+        here, there = Channel.pair()
+        here.socket.setblocking(False)
+        runner = Runner(number, leaf, here, self._denials)
+        self._runners[number] = runner
+        entry = leaf.entry
+        fds = [there.fileno(), *([entry.into] if entry.into >= 0 else []), *entry.attach]
+        try:
+            self._channel.send(control.Arm(number, entry.into >= 0, len(entry.attach), leaf.cpu()), fds)
+        finally:
+            there.close()
+        self._reactor.watch(here.fileno(), READ, lambda _: self._on_birth(runner))
+
+    def run(self, job: Job, done: Callable[[Report], None], lost: Callable[[], None]) -> Execution:
+        """
+        Lease an armed runner to *job*. Call only when `free`.
+        """
+        runner = self._armed.popleft()
+        runner.happen(RunnerEvent.LEASED)
+        self._running = runner
+        self.jobs += 1
+
+        def answered(report: Report) -> None:
+            done(report)  # the client first; what follows is nobody's wait
+            self._after_job(runner)
+
+        def gone() -> None:
+            self._after_job(runner)
+            lost()
+
+        self._execution = Execution(self._reactor, job, runner, self._terms.degraded, answered, gone)
+        self._execution.start()
+        return self._execution
+
+    def _after_job(self, runner: Runner) -> None:
+        self._execution = None
+        if runner.state is RunnerState.RUNNING:
+            runner.happen(RunnerEvent.ENDED)
+            runner.kill()
+        if runner.state is RunnerState.GONE:
+            self._running = None
+        self._reactor.soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self.state is not WorkerState.SERVING:
+            return
+        if self.jobs >= self._terms.recycle_after and self._running is None:
+            self.retire("")
+            return
+        self._refill()
+        if self.free:
+            self._owner.worker_free(self)
+
+    def _on_ended(self, number: int, status: int | None, reason: str) -> None:
+        """
+        No process of this runner is left.
+        """
+        runner = self._runners.pop(number, None)
+        if runner is None:
+            return
+        if runner in self._armed:
+            self._armed.remove(runner)
+        was_arming = runner.state is RunnerState.ARMING
+        self._stop_birth(runner)
+        runner.happen(RunnerEvent.EMPTY)
+        if runner is self._running and self._execution is not None:
+            self._execution.emptied(status, reason)
+        if runner is self._running:
+            self._running = None
+        self._dispose(runner)
+        if was_arming and self.state is WorkerState.SERVING:
+            self._owner.worker_failed(self, "", "a runner ended before it was ready")
+            self.retire("a runner ended before it was ready")
+            return
+        self._go_on()
+        self._check_gone()
+
+    def _drop(self, runner: Runner) -> None:
+        if runner.state in (RunnerState.ARMING, RunnerState.ARMED):
+            runner.happen(RunnerEvent.ENDED)
+            runner.kill()
+
+    def _dispose(self, runner: Runner) -> None:
+        if runner.pidfd >= 0:
+            self._reactor.forget(runner.pidfd)
+        runner.dispose()
+        if not runner.leaf.remove():
+            self._leaves.append(runner)
+            self._reactor.after(0.05, self._remove_leaves)
+
+    def _remove_leaves(self) -> None:
+        self._leaves = [runner for runner in self._leaves if not runner.leaf.remove()]
+        if self._leaves:
+            self._reactor.after(0.05, self._remove_leaves)
+        self._check_gone()
+
+    # --- the end --------------------------------------------------------------
+
+    def cancel(self, execution: Execution) -> None:
+        """
+        End this job; its report goes nowhere useful.
+        """
+        execution.stop(Stop.CANCELLED)
+
+    def retire(self, reason: str) -> None:
+        """
+        Let the keeper and all its runners go; a job that runs ends with *reason*.
+        """
+        if self.state in (WorkerState.RETIRING, WorkerState.GONE):
+            return
+        making = self.state is WorkerState.MAKING
+        self._happen(WorkerEvent.RETIRED)
+        self._retired_for = reason
+        if self._channel.fileno() >= 0:
+            self._reactor.forget(self._channel.fileno())
+            self._channel.close()
+        if making:
+            self._far_end.close()
+        for runner in list(self._runners.values()):
+            self._stop_birth(runner)
+            if runner.pidfd >= 0:
+                # The keeper can't tell any more: its init's end is seen by the pidfd.
+                runner.kill()
+                self._reactor.watch(runner.pidfd, READ, lambda _, runner=runner: self._on_orphan_end(runner))  # type: ignore[misc]  # a bound default
+            else:
+                # Never heard of: it reads end of file on its pipes, or dies with the keeper.
+                self._on_ended(runner.number, None, reason)
+        if self._pidfd < 0 and making:
+            self._keeper_gone = True
+        self._reactor.soon(self._check_gone)
+
+    def _on_orphan_end(self, runner: Runner) -> None:
+        self._reactor.forget(runner.pidfd)
+        reap(runner.pidfd)
+        self._on_ended(runner.number, None, self._retired_for)
+
+    def _on_keeper_end(self, _events: int) -> None:
+        self._reactor.forget(self._pidfd)
+        reap(self._pidfd)
+        os.close(self._pidfd)
+        self._pidfd = -1
+        self._keeper_gone = True
+        self.retire("its keeper is gone")
+        self._check_gone()
+
+    def _check_gone(self) -> None:
+        if (self.state is WorkerState.RETIRING and self._keeper_gone and not self._runners and not self._leaves):
+            if not self.group.remove():
+                self._reactor.after(0.05, self._check_gone)
+                return
+            self._happen(WorkerEvent.EMPTY)
+            self._owner.worker_gone(self)
+
+    def _happen(self, event: WorkerEvent) -> None:
+        self.state = after_worker(self.state, event)
+
+
+def write_id_maps(pid: int, inside: int, host_uid: int, host_gid: int) -> None:
+    """
+    One user and one group: *inside* in the namespace is the host's. user_namespaces(7)
+
+    Raises:
+        KernelRefusal: which file, and the errno.
+    """
+    rows = (("setgroups", "deny"), ("uid_map", f"{inside} {host_uid} 1"), ("gid_map", f"{inside} {host_gid} 1"))
+    for name, text in rows:
+        try:
+            fd = os.open(f"/proc/{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(fd, text.encode())
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise KernelRefusal("write", f"/proc/{pid}/{name}, {text!r}", error.errno or 0) from error
+
+
+def reap(pidfd: int) -> None:
+    """
+    Collect a dead process if it became our child; its own parent does otherwise.
+    """
+    try:
+        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+    except ChildProcessError:
+        return
