@@ -265,9 +265,12 @@ class Engine:
                   limit=result.limit and result.limit.value, seconds=round(result.duration, 6))
 
     def _on_denials(self, _events: int) -> None:
+        running = {worker.running: worker.slot for worker in self.pool.workers}
         for denied in self.supervisor.drain():
+            if denied.job not in running:
+                continue  # a runner's self-check, or a job that has ended: its result has the counts
             self._log.warning("system call denied", syscall=denied.syscall, pid=denied.pid, runner=denied.job,
-                              count=denied.count)
+                              worker=running[denied.job], count=denied.count)
 
     def status(self) -> Mapping[str, object]:
         """

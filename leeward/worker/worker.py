@@ -223,6 +223,13 @@ class Worker:
         return self._execution is not None
 
     @property
+    def running(self) -> int:
+        """
+        The number of the runner that has a job, or had the last one and isn't empty yet; 0 for none.
+        """
+        return 0 if self._running is None else self._running.number
+
+    @property
     def report(self) -> dict[str, str]:
         """
         What the self-check of its first runner saw.
