@@ -8,7 +8,8 @@ Source:    seccomp_unotify(2)
 from __future__ import annotations
 
 import errno
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from leeward._native._shim import ffi, lib
 from leeward.errors import Bug, KernelRefusal
@@ -17,7 +18,8 @@ from leeward.errors import Bug, KernelRefusal
 OTHER_NR = int(lib.LW_OTHER_NR)
 
 
-class Tally(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Tally:
     """
     How often one job was refused one call.
 

@@ -3,9 +3,10 @@ From a plan to the program that the kernel runs, checked against the plan.
 
 Runs in:   the daemon, once per start; imports pyseccomp (it runs ldconfig, 30 ms).
 
-libseccomp makes a binary search over the calls. What it can't say stands before its
-program, in some instructions of our own: that x32 is deadly while -1 isn't, what
-becomes of numbers that no call has, and calls that are newer than the library.
+libseccomp makes the program. What it can't say is added: that x32 is deadly while -1
+isn't, what becomes of numbers that no call has, and calls that are newer than the
+library. `shorten` then writes it in fewer instructions. None of the three is trusted:
+`check` runs the bytes that the kernel will get.
 """
 
 from __future__ import annotations
@@ -17,18 +18,22 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from leeward._native.arguments import value
 from leeward.errors import Bug, Unsupported
-from leeward.isolation.seccomp import bpf
+from leeward.isolation.seccomp import bpf, shorten
 from leeward.isolation.seccomp.bpf import Instruction
-from leeward.isolation.seccomp.plan import NEGATIVE_BIT, X32_BIT, Args, Call, SeccompPlan, init_plan
-from leeward.isolation.seccomp.rules import KILL, Action
+from leeward.isolation.seccomp.plan import AUDIT_ARCH, NEGATIVE_BIT, X32_BIT, Args, Call, SeccompPlan, init_plan
+from leeward.isolation.seccomp.rules import KILL, WORD, Action
+from leeward.isolation.seccomp.shorten import Node
 
-#: SCMP_FLTATR_CTL_OPTIMIZE: 2 is the binary search. A filter of 300 calls installs in
-#: 112 us so, in 410 as a list, and each job installs one.
+#: SCMP_FLTATR_CTL_OPTIMIZE: 2 is the binary search, of which `shorten` reads least.
 BINARY_SEARCH = 2
 
 #: Numbers that are run through the program at each start; the tests run more.
 CHECKED = range(1025)
+
+#: Architectures whose calls an x86_64 or aarch64 kernel takes, and the ends of the range.
+OTHER_ARCHES = frozenset((*AUDIT_ARCH.values(), value("AUDIT_ARCH_I386"), value("AUDIT_ARCH_ARM"), 0, WORD))
 
 NO_ARGS: Args = (0, 0, 0, 0, 0, 0)
 
@@ -57,12 +62,11 @@ def compile(plan: SeccompPlan) -> Program:
         Bug: the program doesn't do what the plan says.
         Unsupported: libseccomp isn't there, or too old.
     """
-    import pyseccomp  # noqa: PLC0415  30 ms that only a daemon's start pays
+    import pyseccomp
 
-    numbers = _numbers(plan, _compiled(plan, pyseccomp))
-    gate = shorten.question(bpf.ARCH_OFFSET, WORD, [(0, KILL.ret), (plan.audit_arch, numbers),
-                                                    (plan.audit_arch + 1, KILL.ret)])
-    program = shorten.write(gate)
+    numbers = _numbers(plan, *_compiled(plan, pyseccomp))
+    program = shorten.write(shorten.question(bpf.ARCH_OFFSET, WORD, [
+        (0, KILL.ret), (plan.audit_arch, numbers), (plan.audit_arch + 1, KILL.ret)]))
     check(plan, program)
     return Program(bpf.assemble(program), plan.rules, len(program))
 
@@ -76,40 +80,37 @@ def init_program() -> bytes:
     return compile(init_plan(platform.machine())).insns
 
 
-def _body(plan: SeccompPlan, library: ModuleType) -> tuple[tuple[Instruction, ...], list[Call]]:
+def _compiled(plan: SeccompPlan, library: ModuleType) -> tuple[tuple[Instruction, ...], frozenset[int]]:
     """
-    libseccomp's part, and the calls whose names it doesn't know.
+    libseccomp's program for the calls that it knows, and the numbers of those.
     """
     native, target = library.Arch.NATIVE, getattr(library.Arch, plan.arch.upper())
-    leftover: list[Call] = []
-    made = library.SyscallFilter(plan.default.ret)
+    known: set[int] = set()
     try:
+        made = library.SyscallFilter(plan.default.ret)
         if library.system_arch() != target:
             made.add_arch(target)
             made.remove_arch(native)
         made.set_attr(library.Attr.ACT_BADARCH, KILL.ret)
         made.set_attr(library.Attr.CTL_OPTIMIZE, BINARY_SEARCH)
         for call in plan.calls.values():
-            number = library.resolve_syscall(native, call.name)
-            if library.resolve_syscall(target, call.name) != call.number:
-                leftover.append(call)
-                continue
-            if call.otherwise != plan.default:
-                _only(call)
-                made.add_rule_exactly(call.otherwise.ret, number)
-            for tests, action in call.rows:
-                made.add_rule_exactly(action.ret, number, *(
-                    library.Arg(test.arg, library.MASKED_EQ, test.mask, test.value) for test in tests))
-        return bpf.disassemble(_export(made)), leftover
+            if library.resolve_syscall(target, call.name) == call.number:
+                _add(made, library, library.resolve_syscall(native, call.name), call, plan.default)
+                known.add(call.number)
+        return bpf.disassemble(_export(made)), frozenset(known)
     except OSError as refused:
-        raise Unsupported("libseccomp", have=f"one that answers {refused.strerror}", need="2.5 or newer",
-                          cure="apt-get install libseccomp2") from refused
+        raise _too_old(f"one that answers {refused.strerror}") from refused
 
 
-def _only(call: Call) -> None:
-    if call.rows:
-        # libseccomp lets a row without arguments swallow those with.
+def _add(made: Any, library: ModuleType, number: int, call: Call, default: Action) -> None:
+    if call.rows and call.otherwise != default:
+        # To libseccomp a row without arguments is all that counts of a call.
         raise Bug(f"the seccomp table gives {call.name} a default of its own besides rows with arguments")
+    if call.otherwise != default:
+        made.add_rule_exactly(call.otherwise.ret, number)
+    for tests, action in call.rows:
+        made.add_rule_exactly(action.ret, number, *(
+            library.Arg(test.arg, library.MASKED_EQ, test.mask, test.value) for test in tests))
 
 
 def _export(made: Any) -> bytes:
@@ -119,54 +120,30 @@ def _export(made: Any) -> bytes:
         return file.read()
 
 
-def _gate(plan: SeccompPlan) -> tuple[Instruction, ...]:
+def _numbers(plan: SeccompPlan, compiled: tuple[Instruction, ...], known: frozenset[int]) -> Node:
     """
-    Another architecture's calls end here, whatever their numbers.
+    The question for the number: libseccomp's answers where it knows the call, else the plan's.
     """
-    return (
-        Instruction(bpf.LD_ABS, 0, 0, bpf.ARCH_OFFSET),
-        Instruction(bpf.JEQ_K, 1, 0, plan.audit_arch),
-        Instruction(bpf.RET_K, 0, 0, KILL.ret),
-        Instruction(bpf.LD_ABS, 0, 0, bpf.NR_OFFSET),
-    )
-
-
-def _numbers(plan: SeccompPlan) -> Iterator[Instruction]:
-    """
-    x32, and all numbers above the newest call.
-    """
-    if KILL == plan.unassigned:
-        return  # then libseccomp's part says the same
-    yield Instruction(bpf.JSET_K, 2 if plan.has_x32 else 1, 0, NEGATIVE_BIT)
+    node = shorten.read(compiled, {bpf.ARCH_OFFSET: plan.audit_arch})
+    spans: list[tuple[int, Node]] = []
+    for number in range(plan.newest + 1):
+        call = plan.calls.get(number)
+        if call is None:
+            spans.append((number, plan.unassigned.ret))
+        elif number in known:
+            spans.append((number, shorten.settled(node, bpf.NR_OFFSET, number)))
+        elif call.rows:
+            raise _too_old(f"one that doesn't know {call.name}")
+        else:
+            spans.append((number, call.otherwise.ret))
+    spans.append((plan.newest + 1, plan.unassigned.ret))
     if plan.has_x32:
-        yield Instruction(bpf.JSET_K, 2, 0, X32_BIT)
-    yield Instruction(bpf.JGT_K, 0, 2 if plan.has_x32 else 1, plan.newest)
-    yield Instruction(bpf.RET_K, 0, 0, plan.unassigned.ret)
-    if plan.has_x32:
-        yield Instruction(bpf.RET_K, 0, 0, KILL.ret)
+        spans += [(X32_BIT, KILL.ret), (NEGATIVE_BIT, plan.unassigned.ret)]
+    return shorten.question(bpf.NR_OFFSET, WORD, spans)
 
 
-def _spans(plan: SeccompPlan, leftover: list[Call]) -> Iterator[Instruction]:
-    """
-    Runs of numbers that share an action and that libseccomp wasn't told about.
-    """
-    decided: dict[int, Action] = {}
-    for first, last in plan.unassigned_spans():
-        decided.update(dict.fromkeys(range(first, last + 1), plan.unassigned))
-    for call in leftover:
-        if call.rows:
-            raise Unsupported("libseccomp", have=f"one that doesn't know {call.name}", need="2.5 or newer",
-                              cure="apt-get install libseccomp2")
-        decided[call.number] = call.otherwise
-    numbers = sorted(number for number, action in decided.items() if action != plan.default)
-    at = 0
-    while at < len(numbers):
-        first = last = numbers[at]
-        while at < len(numbers) and numbers[at] == last and decided[last] == decided[first]:
-            at, last = at + 1, last + 1
-        yield Instruction(bpf.JGE_K, 0, 2, first)
-        yield Instruction(bpf.JGT_K, 1, 0, last - 1)
-        yield Instruction(bpf.RET_K, 0, 0, decided[first].ret)
+def _too_old(have: str) -> Unsupported:
+    return Unsupported("libseccomp", have=have, need="2.5 or newer", cure="apt-get install libseccomp2")
 
 
 def check(plan: SeccompPlan, program: tuple[Instruction, ...]) -> None:
@@ -176,9 +153,9 @@ def check(plan: SeccompPlan, program: tuple[Instruction, ...]) -> None:
     Raises:
         Bug: they differ.
     """
-    gate = _gate(plan)
-    if program[:len(gate)] != gate:  # with it, every other architecture is killed: no need to try them
-        raise Bug("the syscall filter doesn't begin by asking for the architecture")
+    for arch in OTHER_ARCHES - {plan.audit_arch}:
+        if any(KILL.ret != bpf.run(program, bpf.words(arch, number)) for number in (-1, *CHECKED[::64])):
+            raise Bug(f"the syscall filter doesn't kill calls of architecture {arch:#x}")
     for number in (-1, -2, *CHECKED, *(X32_BIT | number for number in CHECKED), X32_BIT - 1, NEGATIVE_BIT - 1):
         call = plan.calls.get(number)
         for args in samples(call) if call else (NO_ARGS,):

@@ -49,12 +49,18 @@ class Question:
     mask: int
     spans: tuple[tuple[int, Node], ...]
 
-    def next(self, word: int) -> Node:
-        return self.spans[bisect_right(self.spans, word & self.mask, key=lambda span: span[0]) - 1][1]
-
 
 #: An answer, SECCOMP_RET_*, or a question.
 Node = int | Question
+
+
+def settled(node: Node, offset: int, word: int) -> Node:
+    """
+    What *node* comes to where the word at *offset* is known and asked for first.
+    """
+    while isinstance(node, Question) and node.offset == offset:
+        node = node.spans[bisect_right(node.spans, word & node.mask, key=lambda span: span[0]) - 1][1]
+    return node
 
 
 def question(offset: int, mask: int, spans: Sequence[tuple[int, Node]]) -> Node:
@@ -81,39 +87,41 @@ def read(program: Sequence[Instruction], known: dict[int, int]) -> Node:
 class _Reader:
     def __init__(self, program: Sequence[Instruction], known: dict[int, int]) -> None:
         self.program, self.known = program, known
-        self.seen: dict[int, Node] = {}
+        self.seen: dict[tuple[int, int, int], Node] = {}
 
-    def at(self, start: int) -> Node:
+    def at(self, start: int, offset: int = -1, mask: int = 0) -> Node:
         """
-        The node that begins with a load or a return.
+        The node that begins at *start* with a return, a load, or a mask on what is loaded already.
         """
-        if start not in self.seen:
-            self.seen[start] = self._read(start)
-        return self.seen[start]
-
-    def _read(self, start: int) -> Node:
         code, _, _, k = self.program[start]
         if bpf.RET_K == code:
             return k
-        if bpf.LD_ABS != code:
-            raise Bug(f"instruction {start}, with code {code:#x}, uses what nothing loaded")
-        offset, mask, at = k, _ALL, start + 1
-        while bpf.AND_K == self.program[at].code:
-            mask, at = mask & self.program[at].k, at + 1
+        if bpf.LD_ABS == code:
+            offset, mask = k, _ALL
+        elif bpf.AND_K == code and offset >= 0:
+            mask &= k
+        else:
+            raise Bug(f"instruction {start} has code {code:#x}, which this filter has no use for")
+        key = (start, offset, mask)
+        if key not in self.seen:
+            self.seen[key] = self._choice(start + 1, offset, mask)
+        return self.seen[key]
+
+    def _choice(self, start: int, offset: int, mask: int) -> Node:
         if offset in self.known:
-            return self.at(self._follow(at, self.known[offset] & mask))
-        edges = sorted(edge for edge in self._edges(at) if edge <= mask)
-        return question(offset, mask, [(edge, self.at(self._follow(at, edge))) for edge in edges])
+            return self.at(self._follow(start, self.known[offset] & mask), offset, mask)
+        edges = sorted(edge for edge in self._edges(start) if edge <= mask)
+        return question(offset, mask, [(edge, self.at(self._follow(start, edge), offset, mask)) for edge in edges])
 
     def _edges(self, start: int) -> set[int]:
         """
-        The values at which some jump from here on, up to the next load, changes its mind.
+        The values at which some jump from here on changes its mind, up to the next that is no jump.
         """
         edges, waiting, seen = {0}, [start], set()
         while waiting:
             at = waiting.pop()
             code, jt, jf, k = self.program[at]
-            if at in seen or code in (bpf.RET_K, bpf.LD_ABS):
+            if at in seen:
                 continue
             seen.add(at)
             if bpf.JA == code:
@@ -121,13 +129,11 @@ class _Reader:
             elif code in _JUMPS:
                 edges |= {k, k + 1}
                 waiting += [at + 1 + jt, at + 1 + jf]
-            else:
-                raise Bug(f"instruction {at} has code {code:#x}, which this filter has no use for")
         return edges
 
     def _follow(self, at: int, a: int) -> int:
         """
-        The load or return that a run with *a* in the accumulator comes to.
+        Where a run with *a* in the accumulator comes to, past all jumps.
         """
         while True:
             code, jt, jf, k = self.program[at]
@@ -186,7 +192,12 @@ class _Writer:
     def _search(self, spans: Sequence[tuple[int, Node]]) -> int:
         if 1 == len(spans):
             return self.place(spans[0][1])
-        middle = len(spans) // 2
+        if 3 == len(spans) and spans[0][1] == spans[2][1] and spans[1][0] + 1 == spans[2][0]:  # one value stands out
+            beside, value = self.place(spans[0][1]), self.place(spans[1][1])
+            beside, value = self._near(beside, 2), self._near(value, 1)
+            here = len(self.backwards)
+            return self._append(bpf.JEQ_K, spans[1][0], here - value - 1, here - beside - 1)
+        middle = max(3, len(spans) // 6 * 3) if len(spans) > 4 else len(spans) // 2  # leaves threes for the case above
         above, below = self._search(spans[middle:]), self._search(spans[:middle])
         above, below = self._near(above, 2), self._near(below, 1)
         here = len(self.backwards)

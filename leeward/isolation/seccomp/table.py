@@ -25,7 +25,8 @@ FILES = (
     *rows("read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek close close_range"
           " dup dup2 dup3", ALLOW, "a job uses its own descriptors"),
     *rows("open openat creat", ALLOW, "the mount view and Landlock decide which"),
-    *rows("openat2", errno(ENOSYS), "what it asks lies in memory, where no filter looks; libraries fall back to openat"),
+    *rows("openat2", errno(ENOSYS),
+          "what it asks lies in memory, where no filter looks; who probes falls back to openat"),
     *rows("stat fstat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat getdents getdents64"
           " statfs fstatfs", ALLOW, "a look at what the mount view shows"),
     *rows("getcwd chdir fchdir umask", ALLOW, "each process has a working directory and a mask"),
@@ -34,7 +35,7 @@ FILES = (
     *rows("truncate ftruncate fallocate fadvise64 readahead copy_file_range sendfile sync_file_range", ALLOW,
           "contents of files: sqlite, shutil, cp. The result's memfd is never in a job's hands"),
     *rows("fsync fdatasync msync", ALLOW, "sqlite and its like; nothing happens on a tmpfs"),
-    *rows("sync syncfs", errno(0), "would write back the host's disks; a job's own files are memory. Answered, not done"),
+    *rows("sync syncfs", errno(0), "would write back the host's disks; a job's files are memory. Answered, not done"),
     *rows("chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat", ALLOW,
           "its own files; EROFS or EPERM elsewhere, which tar, shutil and install expect"),
     *rows("getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr setxattr lsetxattr fsetxattr"
@@ -42,9 +43,10 @@ FILES = (
           "cp and shutil.copystat; without capabilities no attribute that means anything can be set"),
     *rows("getxattrat setxattrat listxattrat removexattrat file_getattr file_setattr", errno(ENOSYS),
           "newer than libc; who probes falls back to the older calls"),
-    *(Rule(name, ALLOW, "FIFOs, plain files, sockets; devices are nobody's, the whiteout 0:0 too", (match,))
+    *(Rule(name, ALLOW, "plain files, FIFOs, sockets; devices are nobody's, the whiteout 0:0 too", (match,))
       for name, arg in (("mknod", 1), ("mknodat", 2))
-      for match in (under(arg, "S_IFMT", "S_IFREG"), under(arg, "S_IFMT", "S_IFIFO"), under(arg, "S_IFMT", "S_IFSOCK"))),
+      for match in (flags(arg, lack="S_IFMT"), *(under(arg, "S_IFMT", kind) for kind in ("S_IFREG", "S_IFIFO",
+                                                                                          "S_IFSOCK")))),
     *rows("flock", ALLOW, "locks between a job's processes"),
     *rows("inotify_init inotify_init1 inotify_add_watch inotify_rm_watch", ALLOW,
           "watching own files; counted by the user namespace, which is the worker's own"),
@@ -65,18 +67,22 @@ DESCRIPTORS = (
           "event loops and subprocess"),
     *rows("poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2", ALLOW,
           "waiting for descriptors"),
-    *each("fcntl", 1, "F_DUPFD F_DUPFD_CLOEXEC F_GETFD F_SETFD F_GETFL F_SETFL", "what any program does with descriptors"),
-    *each("fcntl", 1, "F_GETLK F_SETLK F_SETLKW F_OFD_GETLK F_OFD_SETLK F_OFD_SETLKW", "record locks; sqlite lives by them"),
+    *each("fcntl", 1, "F_DUPFD F_DUPFD_CLOEXEC F_GETFD F_SETFD F_GETFL F_SETFL",
+          "what any program does with descriptors"),
+    *each("fcntl", 1, "F_GETLK F_SETLK F_SETLKW F_OFD_GETLK F_OFD_SETLK F_OFD_SETLKW",
+          "record locks; sqlite lives by them"),
     *each("fcntl", 1, "F_GETPIPE_SZ", "a question"),
     *each("fcntl", 1, "F_SETPIPE_SZ", "buffers of programs that move much", needs=Needs.MEMORY_COUNTED),
     *each("fcntl", 1, "F_ADD_SEALS F_GET_SEALS",
           "seals of its own memfds (Wayland, dbus, ctypes users); it never holds the result's"),
-    # Refused, by having no row: F_SETLEASE, which holds up whoever opens a file of the host that has the job's user id;
-    # F_NOTIFY, which inotify replaced; F_SETOWN and F_SETSIG, signals at a descriptor's will.
-    *each("ioctl", 1, "FIOCLEX FIONCLEX FIONBIO FIONREAD", "close-on-exec, non-blocking, bytes waiting; Python sets the first"),
+    # Refused, by having no row: F_SETLEASE, which holds up whoever opens a file of the host that has the
+    # job's user id; F_NOTIFY, which inotify replaced; F_SETOWN and F_SETSIG, signals at a descriptor's will.
+    *each("ioctl", 1, "FIOCLEX FIONCLEX FIONBIO FIONREAD",
+          "close-on-exec, non-blocking, bytes waiting; Python sets the first"),
     *each("ioctl", 1, "TCGETS TCGETS2 TIOCGWINSZ TIOCGPGRP", "isatty() and a terminal's size: questions"),
     *each("ioctl", 1, "FICLONE", "cp asks before each copy"),
-    # Refused with all other requests: TIOCSTI and TIOCLINUX, which type on a terminal, and TIOCSETD, which loads a driver.
+    # Refused with all other requests: TIOCSTI and TIOCLINUX, which type on a terminal, and TIOCSETD, which
+    # loads a driver.
 )
 
 MEMORY = (
@@ -91,14 +97,16 @@ MEMORY = (
           " MADV_DONTFORK MADV_DOFORK MADV_HUGEPAGE MADV_NOHUGEPAGE MADV_DONTDUMP MADV_DODUMP MADV_WIPEONFORK"
           " MADV_KEEPONFORK MADV_COLD MADV_PAGEOUT MADV_POPULATE_READ MADV_POPULATE_WRITE MADV_COLLAPSE"
           " MADV_GUARD_INSTALL MADV_GUARD_REMOVE",
-          "allocators, thread stacks, mmap.madvise. Not MADV_MERGEABLE: merged pages tell by their timing what others hold"),
+          "allocators, thread stacks, mmap.madvise. Not MADV_MERGEABLE: merged pages tell by their timing what"
+          " others hold"),
     *rows("memfd_create", ALLOW, "memory files; the cgroup counts them", needs=Needs.MEMORY_COUNTED),
     *rows("memfd_secret userfaultfd", NOTIFY, "memory that can't be reclaimed; page faults that wait for a job's whim"),
     *rows("pkey_alloc pkey_free pkey_mprotect", ALLOW, "JITs guard their code pages with these"),
     *rows("mseal", NOTIFY, "nothing needs it yet"),
     *rows("map_shadow_stack", errno(ENOSYS), "libc asks and goes without"),
     *rows("get_mempolicy", ALLOW, "libnuma asks when it is loaded"),
-    *rows("mbind set_mempolicy set_mempolicy_home_node migrate_pages move_pages", NOTIFY, "where memory lies is the host's choice"),
+    *rows("mbind set_mempolicy set_mempolicy_home_node migrate_pages move_pages", NOTIFY,
+          "where memory lies is the host's choice"),
     *rows("remap_file_pages process_madvise process_mrelease", NOTIFY, "obsolete, or about another process's memory"),
     *rows("shmget shmat shmctl shmdt semget semop semtimedop semctl msgget msgsnd msgrcv msgctl", ALLOW,
           "System V IPC of its own IPC namespace, which ends with the job; the cgroup counts its memory",
@@ -126,16 +134,19 @@ PROCESSES = (
     *rows("sched_yield sched_getaffinity sched_getparam sched_setparam sched_getscheduler sched_setscheduler"
           " sched_get_priority_max sched_get_priority_min sched_rr_get_interval sched_getattr getcpu getpriority"
           " setpriority ioprio_get", ALLOW, "os.sched_*, nice; without a capability and by rlimits only downwards"),
-    *rows("sched_setaffinity", ALLOW, "os.sched_setaffinity, taskset; cpu.max holds the limit", needs=Needs.AFFINITY_FREE),
+    *rows("sched_setaffinity", ALLOW, "os.sched_setaffinity, taskset; cpu.max holds the limit",
+          needs=Needs.AFFINITY_FREE),
     *rows("sched_setattr ioprio_set", NOTIFY, "nobody needs it, and deadlines take processors from others"),
-    *rows("getrlimit setrlimit prlimit64 getrusage times sysinfo uname", ALLOW, "the resource module; limits only go down"),
+    *rows("getrlimit setrlimit prlimit64 getrusage times sysinfo uname", ALLOW,
+          "the resource module; limits only go down"),
     *rows("uretprobe uprobe", ALLOW, "the way back from a probe that the host's administrator set in a library"),
     *rows("arch_prctl", ALLOW, "thread pointers: every exec sets one", is_(0, "ARCH_SET_FS")),
     *each("arch_prctl", 0, "ARCH_GET_FS ARCH_SET_GS ARCH_GET_GS", "the other thread pointers"),
     *each("arch_prctl", 0, "ARCH_GET_XCOMP_SUPP ARCH_GET_XCOMP_PERM ARCH_REQ_XCOMP_PERM", "matrix units, for BLAS"),
     *each("arch_prctl", 0, "ARCH_CET_STATUS ARCH_SHSTK_STATUS", "libc asks at every exec"),
     *rows("personality", ALLOW, "the question", number(0, 0xFFFF_FFFF)),
-    *rows("personality", ALLOW, "to be what it is; other personalities turn address randomness off", is_(0, "PER_LINUX")),
+    *rows("personality", ALLOW, "to be what it is; other personalities turn address randomness off",
+          is_(0, "PER_LINUX")),
 )
 
 PRCTL = (
@@ -148,9 +159,9 @@ PRCTL = (
     *each("prctl", 0, "PR_GET_DUMPABLE PR_GET_SECCOMP PR_GET_SECUREBITS PR_CAPBSET_READ PR_GET_TSC PR_GET_TIMERSLACK"
           " PR_GET_TID_ADDRESS PR_GET_CHILD_SUBREAPER PR_GET_THP_DISABLE PR_GET_SPECULATION_CTRL", "questions"),
     *rows("prctl", errno(EACCES), "as seccomp(2)", is_(0, "PR_SET_SECCOMP")),
-    # Refused, by having no row: what touches capabilities (PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_SET_SECUREBITS), what opens a
-    # process to others (PR_SET_DUMPABLE 1, PR_SET_PTRACER), what moves its memory map (PR_SET_MM), merges its pages with
-    # those of others (PR_SET_MEMORY_MERGE), or nobody asked for.
+    # Refused, by having no row: what touches capabilities (PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_SET_SECUREBITS),
+    # opens a process to others (PR_SET_DUMPABLE 1, PR_SET_PTRACER), moves its memory map (PR_SET_MM), merges its
+    # pages with those of others (PR_SET_MEMORY_MERGE), or nobody asked for.
 )
 
 TIME = (
@@ -162,8 +173,8 @@ TIME = (
 )
 
 SOCKETS = (
-    Rule("socket", ALLOW, "Unix sockets; in a network namespace of its own they lead nowhere else. No other family: each"
-                          " is a driver of the kernel", (is_(0, "AF_UNIX"),)),
+    Rule("socket", ALLOW, "Unix sockets; in a network namespace of its own they lead nowhere else. No other family:"
+                          " each is a driver of the kernel", (is_(0, "AF_UNIX"),)),
     Rule("socketpair", ALLOW, "asyncio, multiprocessing", (is_(0, "AF_UNIX"),)),
     *rows("bind connect listen accept accept4 sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg shutdown getsockname"
           " getpeername getsockopt", ALLOW, "on Unix sockets; asyncio's loop wakes itself by sendto"),
@@ -174,18 +185,19 @@ SOCKETS = (
 )
 
 NEVER = (
-    *rows("seccomp", errno(EACCES), "a second listener could answer in our place, by CONTINUE, once ours is closed; so the"
-                                    " filter itself says no, with or without a supervisor"),
+    *rows("seccomp", errno(EACCES), "a second listener could answer in our place, by CONTINUE, once ours is closed;"
+                                    " so the filter itself says no, with or without a supervisor"),
     *rows("unshare setns", NOTIFY, "a new user namespace is where most ways into the kernel begin"),
-    *rows("mount umount2 pivot_root chroot open_tree open_tree_attr move_mount mount_setattr fsopen fsconfig fsmount fspick"
-          " statmount listmount listns", NOTIFY, "no job mounts"),
+    *rows("mount umount2 pivot_root chroot open_tree open_tree_attr move_mount mount_setattr fsopen fsconfig fsmount"
+          " fspick statmount listmount listns", NOTIFY, "no job mounts"),
     *rows("ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd", NOTIFY, "into another process, past its guard"),
     *rows("bpf perf_event_open", NOTIFY, "programs in the kernel, and eyes in it"),
     *rows("keyctl add_key request_key", NOTIFY, "keys belong to a user id and outlive jobs"),
     *rows("landlock_create_ruleset landlock_add_rule landlock_restrict_self lsm_get_self_attr lsm_set_self_attr"
           " lsm_list_modules", NOTIFY, "the locks are on; jobs don't add to them"),
-    *rows("init_module finit_module delete_module create_module query_module get_kernel_syms kexec_load kexec_file_load"
-          " reboot swapon swapoff acct syslog vhangup sethostname setdomainname nfsservctl", NOTIFY, "the host's machine"),
+    *rows("init_module finit_module delete_module create_module query_module get_kernel_syms kexec_load"
+          " kexec_file_load reboot swapon swapoff acct syslog vhangup sethostname setdomainname nfsservctl", NOTIFY,
+          "the host's machine"),
     *rows("iopl ioperm modify_ldt set_thread_area get_thread_area", NOTIFY, "ports and segments of the processor"),
     *rows("_sysctl uselib epoll_ctl_old epoll_wait_old getpmsg putpmsg afs_syscall tuxcall security vserver", NOTIFY,
           "gone from the kernel, or never in it"),
