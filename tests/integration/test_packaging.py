@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -48,8 +47,7 @@ def test_the_source_archive_builds_the_same_wheel(wheel, tmp_path):
         (made,) = tmp_path.glob("*.tar.gz" if "sdist" == what else "*.whl")
         return made
 
-    with tarfile.open(build("sdist", ROOT)) as archive:
-        archive.extractall(tmp_path, filter="data")
+    subprocess.run(["tar", "-xf", build("sdist", ROOT), "-C", tmp_path], check=True)
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
 
     assert not list(folder.rglob("*.so"))
@@ -142,4 +140,4 @@ def test_a_checkout_of_root_says_so_to_others(ordinary_user, open_folder):
 
 @pytest.mark.needs("nix")
 def test_the_flake_parses():
-    subprocess.run(["nix-instantiate", "--parse", ROOT / "flake.nix"], check=True, capture_output=True)
+    subprocess.run(["nix-instantiate", "--store", "dummy://", "--parse", ROOT / "flake.nix"], check=True, capture_output=True)
