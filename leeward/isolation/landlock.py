@@ -126,9 +126,11 @@ def plan(view: View, abi: int, *, allow_missing: bool = False) -> LandlockPlan:
     access: dict[str, Rule] = {}
 
     def allow(path: str, rights: int, optional: bool = False) -> None:
-        path = posixpath.normpath(path)
-        if not path.startswith("/") or path in ("/", SEALED):
-            raise Bug(f"a Landlock rule on {path!r} would cover {SEALED}, or is not absolute")
+        if not path.startswith("/"):
+            raise Bug(f"a Landlock rule on {path!r}, which is not absolute")
+        path = "/" + posixpath.normpath(path).lstrip("/")  # normpath leaves two slashes as they are
+        if path in ("/", SEALED):
+            raise Bug(f"a Landlock rule on {path!r} would cover {SEALED}")
         before = access.get(path)
         if before is not None:  # a text in a folder that is also a bind: the rights add up
             rights, optional = rights | before.access, optional and before.optional

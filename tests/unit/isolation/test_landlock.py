@@ -1,0 +1,171 @@
+"""
+The Landlock plan: what is denied at each ABI, and what each part of a view allows.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from leeward._native.landlock import FsAccess, NetAccess, RestrictSelf, Scope
+from leeward.errors import Bug, Unsupported
+from leeward.isolation import landlock
+from leeward.spec.sandbox import Bind, Link, Scratch, Text, View
+
+VIEW = View(
+    binds=(Bind("/usr", "/usr"), Bind("/home/a/python", "/opt/python"), Bind("/missing", "/opt/site", optional=True),
+           Bind("/dev/null", "/dev/null", device=True)),
+    texts=(Text("/etc/passwd", b""), Text("/etc/hosts", b""), Text("/etc/ssl/cert.pem", b"")),
+    links=(Link("/bin", "usr/bin"), Link("/dev/fd", "/proc/self/fd")),
+    scratch=Scratch(("/workspace", "/tmp", "/dev/shm")),
+)
+
+
+def access(plan: landlock.LandlockPlan) -> dict[str, FsAccess]:
+    return {rule.path: FsAccess(rule.access) for rule in plan.rules}
+
+
+@pytest.mark.parametrize(("abi", "fs", "net", "scoped", "flags"), [
+    # The widths in bits are the kernel's own, LANDLOCK_LAST_* of each version.
+    (1, (1 << 13) - 1, 0, 0, 0),
+    (2, (1 << 14) - 1, 0, 0, 0),
+    (3, (1 << 15) - 1, 0, 0, 0),
+    (4, (1 << 15) - 1, 3, 0, 0),
+    (5, (1 << 16) - 1, 3, 0, 0),
+    (6, (1 << 16) - 1, 3, 3, 0),
+    (7, (1 << 16) - 1, 3, 3, 5),
+    (8, (1 << 16) - 1, 3, 3, 5),
+    (9, (1 << 17) - 1, 3, 3, 5),
+    (10, (1 << 17) - 1, 15, 3, 5),
+    (11, (1 << 17) - 1, 15, 3, 5),
+])
+def test_everything_that_an_abi_knows_is_denied(abi, fs, net, scoped, flags):
+    """
+    A right that the kernel could restrict and the plan didn't would be open to all.
+    """
+    got = landlock.plan(VIEW, abi)
+
+    assert (fs, net, scoped, flags) == (got.fs, got.net, got.scoped, got.flags)
+    assert abi == got.abi
+
+
+def test_a_newer_kernel_gets_the_newest_plan_that_we_know():
+    """
+    What comes after NEWEST isn't guessed.
+    """
+    assert landlock.plan(VIEW, landlock.NEWEST) == landlock.plan(VIEW, landlock.NEWEST + 30)
+
+
+@pytest.mark.parametrize("abi", range(1, landlock.NEWEST + 1))
+def test_no_rule_holds_a_right_that_its_abi_lacks(abi):
+    """
+    The kernel would refuse the rule, and the sandbox with it.
+    """
+    got = landlock.plan(VIEW, abi)
+
+    assert all(rule.access and not rule.access & ~got.fs for rule in got.rules)
+
+
+@pytest.mark.parametrize("abi", range(1, landlock.NEWEST + 1))
+def test_nothing_covers_the_sealed_file(abi):
+    """
+    The self-check opens it and must fail.
+    """
+    paths = [rule.path for rule in landlock.plan(VIEW, abi).rules]
+
+    assert "/" not in paths
+    assert not [path for path in paths if (landlock.SEALED + "/").startswith(path + "/")]
+
+
+@pytest.mark.parametrize("view", [
+    View((Bind("/", "/"),), (), (), Scratch(())),
+    View((Bind("/usr", "//"),), (), (), Scratch(())),
+    View((), (), (), Scratch(("/tmp/..",))),
+    View((), (Text(landlock.SEALED, b""),), (), Scratch(())),
+    View((Bind("/usr", "usr"),), (), (), Scratch(())),
+])
+def test_a_view_that_would_cover_it_is_a_bug(view):
+    """
+    However the path is written.
+    """
+    with pytest.raises(Bug):
+        landlock.plan(view, 7)
+
+
+def test_each_part_of_a_view_allows_its_own():
+    """
+    Binds are read and run, texts read, scratch is free, devices are devices.
+    """
+    read_only = FsAccess.READ_FILE | FsAccess.READ_DIR | FsAccess.EXECUTE
+    data = FsAccess.READ_FILE | FsAccess.READ_DIR
+    scratch = FsAccess((1 << 15) - 1) & ~(FsAccess.MAKE_CHAR | FsAccess.MAKE_BLOCK)
+
+    assert access(landlock.plan(VIEW, 7)) == {
+        "/dev/null": FsAccess.READ_FILE | FsAccess.WRITE_FILE | FsAccess.IOCTL_DEV,
+        "/dev/shm": scratch,
+        "/etc": data,
+        "/etc/ssl": data,
+        "/opt/python": read_only,
+        "/opt/site": read_only,
+        "/proc": data,
+        "/tmp": scratch,
+        "/usr": read_only,
+        "/workspace": scratch,
+    }
+
+
+def test_only_an_optional_bind_may_be_missing():
+    """
+    Any other path that isn't there means that the mount layer is wrong.
+    """
+    assert [rule.path for rule in landlock.plan(VIEW, 7).rules if rule.optional] == ["/opt/site"]
+
+
+def test_rights_on_one_path_add_up():
+    """
+    A folder of texts that is a bind too can still be run from.
+    """
+    view = View((Bind("/srv/etc", "/etc", optional=True),), (Text("/etc/hosts", b""),), (), Scratch(()))
+
+    (etc,) = [rule for rule in landlock.plan(view, 7).rules if rule.path == "/etc"]
+
+    assert etc.access & FsAccess.EXECUTE
+    assert not etc.optional
+
+
+def test_a_text_in_the_root_gets_a_rule_of_its_own():
+    """
+    Its folder would be "/".
+    """
+    view = View((), (Text("/motd", b""),), (), Scratch(()))
+
+    assert ["/motd", "/proc"] == [rule.path for rule in landlock.plan(view, 7).rules]
+
+
+def test_without_landlock_the_plan_is_refused():
+    """
+    The message says how to get it, and how to go without.
+    """
+    with pytest.raises(Unsupported, match=r"landlock: have none.*lsm=landlock.*--allow-degraded landlock"):
+        landlock.plan(VIEW, 0)
+
+
+def test_without_landlock_the_operator_may_allow_an_empty_plan():
+    """
+    It enforces nothing, and entering it does nothing.
+    """
+    empty = landlock.plan(VIEW, 0, allow_missing=True)
+
+    assert (0, 0, 0, 0, ()) == (empty.abi, empty.fs, empty.net, empty.scoped, empty.rules)
+    landlock.enter(empty)
+    assert -1 == landlock.deny_all(0)
+
+
+def test_names_are_the_kernel_s():
+    """
+    Spot checks against <linux/landlock.h>.
+    """
+    assert 1 << 13 == FsAccess.REFER
+    assert 1 << 16 == FsAccess.RESOLVE_UNIX
+    assert 1 << 3 == NetAccess.CONNECT_SEND_UDP
+    assert 1 << 1 == Scope.SIGNAL
+    assert RestrictSelf.LOG_SAME_EXEC_OFF | RestrictSelf.LOG_SUBDOMAINS_OFF == 5
