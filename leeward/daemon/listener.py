@@ -94,8 +94,10 @@ class Listener:
 
     def close(self) -> None:
         """
-        Stop listening, and remove the socket if it is still this one.
+        Stop listening, and remove the socket if it is still this one; harmless twice.
         """
+        if self._folder < 0:
+            return
         self.socket.close()
         try:
             about = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
@@ -104,6 +106,7 @@ class Listener:
         except OSError:
             pass  # gone, or its folder is: nothing of ours is left there
         os.close(self._folder)
+        self._folder = -1
 
 
 def _open_folder(folder: str, own: bool) -> int:

@@ -35,11 +35,11 @@ import structlog
 
 from leeward import __version__
 from leeward.daemon.config import Config
+from leeward.daemon.intake import job_of
 from leeward.daemon.parcel import Parcel, pack
 from leeward.errors import BadRequest, Busy, PeerError, Refused
 from leeward.pool.report import Report
 from leeward.spec.job import Job
-from leeward.spec.limits import adjusted
 from leeward.wire.frames import VERSION, FrameReader, decode
 from leeward.wire.messages import (
     Cancel,
@@ -69,8 +69,6 @@ OUTPUT = 1 << 20
 INPUT = 512 << 20
 #: Memory files that wait for their clients to read, each an open descriptor.
 ARENAS = 128
-#: What tracebacks call code that came without a name.
-NAME = "<string>"
 #: Bytes of one read; malloc still serves it without mmap(2).
 _CHUNK = 1 << 16
 #: Requests of one connection served in a row, and connections accepted in a row.
@@ -354,11 +352,7 @@ class Connection:
             raise Busy(f"{IN_FLIGHT} requests of this connection are in flight already")
         if server.arenas >= ARENAS:
             raise Busy(f"{ARENAS} large results wait for clients that don't read them")
-        job = Job(
-            code=request.code, module=request.module, name=request.name or NAME, args=request.args,
-            env=request.env, files=request.files, stdin=request.stdin, collect=request.collect,
-            limits=adjusted(server.config.limits, server.config.ceilings, request.limits),
-        )
+        job = job_of(request, server.config)
         self._in_flight[request.id] = None
         try:
             ticket = server.jobs.submit(job, partial(self._done, request.id), server.config.queue_timeout)

@@ -1,0 +1,3 @@
+"""
+The `leeward` command.
+"""

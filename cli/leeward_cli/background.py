@@ -1,0 +1,121 @@
+"""
+`leeward daemon start` and `stop`.
+
+Runs in:   the CLI; `settle` in the daemon that it started.
+
+Theory of operation. `start` runs `daemon run` in a session of its own, with its own
+standard error and the end of a pipe. What goes wrong on the way up is thus seen on the
+terminal. When the daemon is ready it moves its descriptors to a log file and writes a
+byte; a pipe that ends without that byte is a start that failed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import struct
+import subprocess
+import sys
+import time
+from _socket import SO_PEERCRED, SOL_SOCKET
+
+from leeward.client.link import Link, connect
+from leeward.errors import DaemonAway, NoAnswer
+from leeward_cli.job import complain, write
+
+#: Seconds until a daemon must be ready; its own deadline for the first worker is shorter.
+START_S = 60.0
+#: Seconds until a daemon that was asked must have ended: it drains for less than 5.
+STOP_S = 15.0
+
+
+def log_file(socket: str) -> str:
+    """
+    Where the background daemon of *socket* logs: beside it, in the same private folder.
+    """
+    return f"{socket.removesuffix('.sock')}.log"
+
+
+def start(arguments: list[str], socket: str) -> int:
+    """
+    Start `daemon run` with *arguments*, wait until it is ready; return the exit status.
+    """
+    read, written = os.pipe()
+    # -P: the folder where the user happens to be must not provide our modules.
+    command = [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={written}", *arguments]
+    daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(written,),
+                              start_new_session=True, cwd="/")
+    os.close(written)
+    try:
+        ready = bool(select.select([read], [], [], START_S)[0]) and os.read(read, 1) == b"+"
+    except KeyboardInterrupt:
+        daemon.terminate()
+        raise
+    finally:
+        os.close(read)
+    if ready:
+        write(1, f"leeward daemon {daemon.pid} is ready on {socket}; it logs to {log_file(socket)}\n".encode())
+        # It outlives us; without this Python would warn that nobody waits for it.
+        daemon.returncode = 0
+        return 0
+    try:
+        status = daemon.wait(1.0)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait()
+        complain(f"the daemon was not ready within {START_S:.0f} s")
+        return 1
+    if status < 0:
+        complain(f"the daemon was ended by signal {-status} while it started")
+    return 1
+
+
+def settle(ready_fd: int, socket: str) -> None:
+    """
+    In the daemon: leave the terminal, and say that all is well.
+    """
+    log = os.open(log_file(socket), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    os.ftruncate(log, 0)
+    for fd in (1, 2):
+        os.dup2(log, fd)
+    os.close(log)
+    os.write(ready_fd, b"+")
+    os.close(ready_fd)
+
+
+def stop(socket: str) -> int:
+    """
+    Ask the daemon on *socket* to end, wait for that; return the exit status.
+    """
+    probe = connect(socket)
+    assert probe is not None
+    pid, _, _ = struct.unpack("3i", probe.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))
+    probe.close()
+    # 0 is a daemon in a pid namespace that we don't see; then only the socket tells.
+    process = os.pidfd_open(pid) if pid else None
+    until = time.monotonic() + STOP_S
+    link = Link(socket)
+    try:
+        link.call("shutdown", {}, until)
+        if process is not None:
+            if not select.select([process], [], [], max(0.0, until - time.monotonic()))[0]:
+                raise NoAnswer(f"daemon {pid} has not ended within {STOP_S:.0f} s; `kill -9 {pid}` ends it at once")
+        else:
+            _wait_closed(link, until)
+    finally:
+        link.close()
+        if process is not None:
+            os.close(process)
+    return 0
+
+
+def _wait_closed(link: Link, until: float) -> None:
+    """
+    Wait until the connection ends, which it does with the daemon.
+    """
+    try:
+        while True:
+            link.call("ping", {}, until)
+            time.sleep(0.05)
+    except DaemonAway:
+        return

@@ -1,0 +1,100 @@
+"""
+`exec`, `ping` and `status`: straight to the socket.
+
+Runs in:   the CLI. A whole `leeward exec` is one short process, so this imports neither
+           click nor dataclasses, and leaves without tearing the interpreter down.
+"""
+
+from __future__ import annotations
+
+import time
+
+from leeward.client.arena import map_arenas
+from leeward.client.link import Link
+from leeward.spec.paths import client_socket
+from leeward.wire.replies import parse_result
+from leeward_cli import job
+from leeward_cli.options import UsageError, parse
+
+TYPE_CHECKING = False  # see leeward/wire/frames.py
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+#: Seconds that a daemon may take to answer a ping or a status.
+ANSWER_S = 5.0
+
+
+def exec_(argv: Sequence[str]) -> int:
+    """
+    Run a job by the daemon. Ctrl-C closes the connection, and the daemon ends the job.
+    """
+    parsed = parse("exec", argv)
+    fields = job.request(parsed)
+    reply, descriptors = Link(client_socket(parsed.value("--socket"))).call("execute", fields)
+    arenas = map_arenas(descriptors, reply.arenas)
+    return job.show(parse_result(reply), arenas, parsed)
+
+
+def ping(argv: Sequence[str]) -> int:
+    """
+    Does the daemon answer?
+    """
+    parsed = parse("ping", argv)
+    _no_words("ping", parsed.words + parsed.after)
+    Link(client_socket(parsed.value("--socket"))).call("ping", {}, time.monotonic() + ANSWER_S)
+    job.write(1, b"Pong!\n")
+    return 0
+
+
+def status(argv: Sequence[str]) -> int:
+    """
+    Workers, jobs and layers.
+    """
+    parsed = parse("status", argv)
+    _no_words("status", parsed.words + parsed.after)
+    reply, _ = Link(client_socket(parsed.value("--socket"))).call("status", {}, time.monotonic() + ANSWER_S)
+    assert reply.ok is not None
+    if parsed.flag("--json"):
+        import json
+
+        job.write(1, json.dumps(reply.ok).encode() + b"\n")
+    else:
+        job.write(1, job.escape(status_text(reply.ok).encode("utf-8", "replace")))
+    return 0
+
+
+def _no_words(command: str, words: list[str]) -> None:
+    if words:
+        raise UsageError(f"{command} takes no arguments, not {words[0]!a}")
+
+
+def status_text(status: dict[str, Any]) -> str:
+    """
+    *status*, for people.
+    """
+    lines = []
+    for name in ("workers", "jobs"):
+        counts = status.get(name, {})
+        lines.append(f"{name:<13} {', '.join(f'{count} {what}' for what, count in counts.items())}")
+    lines.append("layers")
+    for layer, about in status.get("layers", {}).items():
+        details = ", ".join(f"{key} {_detail(value)}" for key, value in about.items() if key != "state")
+        lines.append(f"  {layer:<11} {about.get('state', '?')}{f' ({details})' if details else ''}")
+    lines.append(f"{'degraded':<13} {', '.join(status.get('degraded', [])) or 'nothing'}")
+    shown = ("workers", "jobs", "layers", "degraded")
+    for key, value in status.items():
+        if key not in shown:
+            lines.append(f"{key.replace('_', ' '):<13} {f'{value:.1f} s' if key == 'uptime' else _detail(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _detail(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {item}" for key, item in value.items()) or "none"
+    return str(value)
+
+
+COMMANDS = {"exec": exec_, "ping": ping, "status": status}

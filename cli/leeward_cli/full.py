@@ -1,0 +1,180 @@
+"""
+Everything that isn't in a hurry: help, `daemon`, `doctor`.
+
+Runs in:   the CLI, by click.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from leeward import __version__
+from leeward.errors import LeewardError
+from leeward_cli.job import complain
+from leeward_cli.options import OPTIONS, USAGE
+from leeward_cli.options import Option as OwnOption
+
+DEGRADABLE = ("landlock", "cgroup")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="leeward")
+def cli() -> None:
+    """
+    Run untrusted Python code in warm, fully confined processes.
+    """
+
+
+class Described(click.Command):
+    """
+    A command that `leeward_cli.main` runs by itself; click only shows its help.
+    """
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(name, help=text, params=[_click_option(option) for option in OPTIONS[name]])
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write(f"Usage: {USAGE[self.name or '']}\n")
+
+
+def _click_option(option: OwnOption) -> click.Option:
+    names = [option.name, "module"] if option.name == "-m" else [option.name]
+    if not option.value:
+        return click.Option(names, is_flag=True, help=option.help)
+    return click.Option(names, metavar=option.value, multiple=option.many, help=option.help)
+
+
+cli.add_command(Described("exec", """
+    Run code by the daemon: CODE, a file, a module, or what comes on standard input (-).
+
+    Arguments after -- are the job's sys.argv[1:]. Its output and exit status are passed
+    through: 124 is its time limit, 137 its memory limit, 153 its output limit, 128 + n a
+    signal. 1 may also be a daemon that is away, and 2 a mistake in this command line; the
+    message says so.
+    """))
+cli.add_command(Described("run", """
+    Run code without a daemon, with the same isolation, in a sandbox made for this one job.
+
+    Options and exit status are those of exec.
+    """))
+cli.add_command(Described("ping", "Ask whether the daemon answers."))
+cli.add_command(Described("status", "Show workers, jobs and layers of the daemon."))
+
+
+@cli.group()
+def daemon() -> None:
+    """
+    Run, start and stop the daemon.
+    """
+
+
+def _daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--pool-size", type=int, metavar="N", help="Workers.  [default: 4]"),
+        click.option("--socket", metavar="PATH", help="Listen here; else LEEWARD_SOCKET, else the default."),
+        click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well."),
+        click.option("--allow-degraded", type=click.Choice(DEGRADABLE), multiple=True, metavar="LAYER",
+                     help="Go without landlock or cgroup, if it can't be set; may be repeated."),
+        click.option("--log-level", type=click.Choice(LOG_LEVELS), help="[default: info]"),
+        click.option("--log-json", is_flag=True, default=None, help="Log JSON objects."),
+    ):
+        command = option(command)
+    return command
+
+
+def _config(pool_size: int | None, socket: str | None, config_file: str | None, allow_degraded: tuple[str, ...],
+            log_level: str | None, log_json: bool | None) -> Any:
+    from leeward.daemon.config import load
+
+    overrides = {
+        "pool_size": pool_size,
+        "socket": os.path.abspath(socket) if socket else None,
+        "allow_degraded": tuple(dict.fromkeys(allow_degraded)) or None,
+        "log_level": log_level,
+        "log_json": log_json,
+    }
+    return load(config_file, {key: value for key, value in overrides.items() if value is not None})
+
+
+@daemon.command("run")
+@_daemon_options
+@click.option("--print-config", is_flag=True, help="Print the configuration, with every key's default and unit.")
+@click.option("--ready-fd", type=int, hidden=True, help="Of `daemon start`: become a background process when ready.")
+def daemon_run(print_config: bool, ready_fd: int | None, **options: Any) -> None:
+    """
+    Be the daemon, in the foreground, until SIGTERM or Ctrl-C.
+    """
+    config = _config(**options)
+    if print_config:
+        from leeward.daemon.config import print_config as as_toml
+
+        click.echo(as_toml(config), nl=False)
+        return
+    from leeward.daemon.main import run
+
+    if ready_fd is None:
+        run(config)
+    else:
+        from leeward_cli.background import settle
+
+        run(config, lambda: settle(ready_fd, config.socket))
+
+
+@daemon.command("start")
+@_daemon_options
+def daemon_start(**options: Any) -> int:
+    """
+    Start the daemon in the background, and wait until it is ready.
+    """
+    from leeward_cli.background import start
+
+    config = _config(**options)
+    arguments: list[str] = []
+    for name, value in options.items():
+        option = "--config" if name == "config_file" else f"--{name.replace('_', '-')}"
+        if value is True:
+            arguments.append(option)
+        elif isinstance(value, tuple):
+            arguments += [f"{option}={item}" for item in value]
+        elif value is not None:
+            arguments.append(f"{option}={os.path.abspath(value) if name in ('socket', 'config_file') else value}")
+    return start(arguments, config.socket)
+
+
+@daemon.command("stop")
+@click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+def daemon_stop(socket: str | None) -> int:
+    """
+    Stop the daemon; running jobs have some seconds. Waits until it has ended.
+    """
+    from leeward.spec.paths import client_socket
+    from leeward_cli.background import stop
+
+    return stop(client_socket(socket))
+
+
+def app(argv: Sequence[str]) -> int:
+    """
+    Run the command in *argv*; return the exit status.
+    """
+    try:
+        status = cli.main(args=list(argv), prog_name="leeward", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        from leeward_cli.main import die_by
+
+        return die_by("SIGINT")
+    except LeewardError as error:
+        complain(str(error))
+        return 1
+    return status if isinstance(status, int) else 0

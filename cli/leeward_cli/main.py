@@ -1,0 +1,88 @@
+"""
+The `leeward` command: chooses the fast path or the full one, and the exit status.
+
+Runs in:   the CLI.
+
+Exit status: the job's own, with 124 for its time limit, 137 for its memory limit, 153 for
+its output limit, 128 + n for a signal; 1 for a daemon that is away or refuses, 2 for a
+command line that makes no sense.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # see leeward/wire/frames.py
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Commands that go without click; `run` has their options.
+_OWN = ("exec", "ping", "run", "status")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """
+    Run the command in *arguments*, or in sys.argv; return the exit status.
+    """
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    _keep_standard_descriptors()
+    command = argv[0] if argv else ""
+    options = argv[1:argv.index("--")] if "--" in argv else argv[1:]
+    if command not in _OWN or "--help" in options:
+        from leeward_cli.full import app
+
+        return app(argv)
+    return _own(command, argv[1:])
+
+
+def _own(command: str, argv: list[str]) -> int:
+    from leeward.errors import LeewardError
+    from leeward_cli.job import complain
+    from leeward_cli.options import USAGE, UsageError
+
+    try:
+        if command == "run":
+            from leeward_cli.cold import run
+
+            return run(argv)
+        from leeward_cli.fast import COMMANDS
+
+        return COMMANDS[command](argv)
+    except UsageError as error:
+        complain(f"{error}")
+        complain(f"usage: {USAGE[command]}")
+        return 2
+    except LeewardError as error:
+        complain(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return die_by("SIGINT")
+    except BrokenPipeError:
+        return die_by("SIGPIPE")  # `leeward exec ... | head`: the reader has seen enough
+    except OSError as error:
+        complain(str(error))
+        return 1
+
+
+def die_by(name: str) -> int:
+    """
+    End as the signal would have ended us, so that a shell sees it.
+    """
+    import signal  # builds enumerations, 2 ms that only this way out pays
+
+    number = int(getattr(signal, name))
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return 128 + number
+
+
+def _keep_standard_descriptors() -> None:
+    """
+    Fill closed ones of 0, 1 and 2, so that no socket of ours becomes somebody's stdout.
+    """
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
