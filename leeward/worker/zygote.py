@@ -26,6 +26,10 @@ from leeward.worker.reactor import READ, Reactor
 #: that no path of the host stands in the command line that every job can read.
 _BOOTSTRAP = "import os;exec(os.read(0,65536))"
 
+#: What the bootstrap's source ends with. The tests of single locks put another entry here;
+#: the product has no way to leave one out.
+ENTRY = "from leeward.crossing import zygote\nzygote.main({control})\n"
+
 
 def import_path() -> tuple[str, ...]:
     """
@@ -127,9 +131,7 @@ def _exec(plan: WorkerPlan, control_fd: int) -> subprocess.Popen[bytes]:
         f"sys.path[:0] = {list(plan.import_path)!r}\n"
         "os.dup2(os.open('/dev/null', os.O_RDWR), 0)\n"
         "os.dup2(0, 1)\n"
-        "from leeward.crossing import zygote\n"
-        f"zygote.main({control_fd})\n"
-    )
+    ) + ENTRY.format(control=control_fd)
     process = subprocess.Popen(
         [plan.executable, *flags, "-c", _BOOTSTRAP],
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=None, cwd="/",

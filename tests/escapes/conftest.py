@@ -1,0 +1,55 @@
+"""
+Sandboxes and canaries that the escape tests share.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from box import Box
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    """
+    The product as it is: every lock.
+    """
+    with Box() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def only() -> Iterator[Callable[..., Box]]:
+    """
+    `only("landlock")`: a sandbox with that lock alone; `only()` with none that can be left out.
+    """
+    boxes: dict[frozenset[str], Box] = {}
+    with ExitStack() as stack:
+        def make(*locks: str) -> Box:
+            key = frozenset(locks)
+            if key not in boxes:
+                boxes[key] = stack.enter_context(Box(locks=key))
+            return boxes[key]
+        yield make
+
+
+@pytest.fixture
+def secret() -> Iterator[tuple[Path, str]]:
+    """
+    A canary: a file of the host that everybody may read, and the random text in it.
+
+    Not below /tmp: with Landlock alone that is a folder of the job's, whoever's it really is.
+    """
+    text = secrets.token_hex(16)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        path = Path(folder) / "secret"
+        path.write_text(text)
+        path.chmod(0o644)
+        yield path, text

@@ -1,0 +1,131 @@
+"""
+A zygote whose runners have some locks only: for the tests of single locks, and for controls.
+
+Runs in:   a test's zygote. The product has no switch for this: the locks are taken out here, by
+           replacing what `crossing` calls, in a process that only a test can start.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from leeward._native import mounts as native_mounts
+from leeward._native import seccomp as native_seccomp
+from leeward._native.spawn import Clone
+from leeward.crossing import keeper, runner, zygote
+from leeward.inside import files
+from leeward.isolation import landlock, mounts
+from leeward.isolation.plan import WorkerPlan
+
+#: Every lock that can be left out. The user namespace can't: without it nothing can be made.
+LOCKS = frozenset({"namespaces", "mounts", "rlimits", "privileges", "landlock", "seccomp"})
+
+_ALLOW_ALL = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)  # BPF_RET, SECCOMP_RET_ALLOW
+
+
+def strip(keep: frozenset[str]) -> None:
+    """
+    Take out all locks but those to *keep*.
+    """
+    unknown = keep - LOCKS
+    assert not unknown, unknown
+    order = dict(runner.ORDER)
+    if "namespaces" not in keep:
+        keeper._RUNNER_NAMESPACES = Clone(0) if "mounts" not in keep else Clone.NEWNS | Clone.NEWPID
+        zygote._NAMESPACES = Clone.NEWUSER | Clone.NEWNS
+        order["namespaces"] = _nothing
+        keeper.privileges.loopback_up = _no_loopback
+    if "mounts" not in keep:
+        mounts.sources = _no_sources
+        mounts.build = _no_build
+        order["mounts"] = _host_folder
+        order["landlock"] = _landlock_on_the_host
+        files.collect = _collect_nothing
+        files.lay = _lay_nothing
+    for name in ("rlimits", "privileges"):
+        if name not in keep:
+            order[name] = _nothing
+    if "landlock" not in keep:
+        order["landlock"] = _nothing
+        landlock.deny_all = _no_ruleset
+    if "seccomp" not in keep:
+        runner.seccomp.enter = _listen_to_nothing
+    runner.ORDER = tuple(order.items())
+    runner.self_check = _no_check
+
+
+def _nothing(plan: WorkerPlan) -> None:
+    return
+
+
+def _no_loopback() -> None:
+    return
+
+
+def _no_sources(view: object) -> list[mounts.Source]:
+    """
+    Nothing is bound but, where the interpreter lies in somebody's private home, its prefix.
+    """
+    if _PRIVATE_HOME is None:
+        return []
+    return [mounts.Source(native_mounts.copy_tree(sys.base_prefix), sys.base_prefix, True)]
+
+
+def _no_build(view: object, opened: list[mounts.Source]) -> None:
+    """
+    The host's own tree, all of it; with the interpreter in reach of an unprivileged uid.
+    """
+    native_mounts.make_private()
+    for source in opened:
+        cover = native_mounts.filesystem("tmpfs", {"mode": "0755"}, 0)
+        native_mounts.move_mount(cover, str(_PRIVATE_HOME))
+        os.makedirs(source.target)
+        native_mounts.move_mount(source.fd, source.target)
+
+
+def _private_home(prefix: str) -> Path | None:
+    """
+    The folder on the way to *prefix* that only its owner may pass.
+    """
+    folders = [folder for folder in reversed(Path(prefix).parents) if not folder.stat().st_mode & 0o001]
+    return folders[0] if folders and 0 == os.geteuid() else None
+
+
+#: Asked in the zygote: a keeper of root's has no uid that the question would be about.
+_PRIVATE_HOME = _private_home(sys.base_prefix)
+
+
+def _host_folder(plan: WorkerPlan) -> None:
+    os.chdir("/tmp")
+
+
+def _landlock_on_the_host(plan: WorkerPlan) -> None:
+    """
+    The product's rules, as far as the host has the folders that they are about.
+    """
+    rules = tuple(replace(rule, optional=True) for rule in plan.landlock.rules)
+    landlock.enter(replace(plan.landlock, rules=rules))
+
+
+def _collect_nothing(patterns: object) -> tuple[dict[str, bytes], bool]:
+    return {}, False
+
+
+def _lay_nothing(contents: object) -> None:
+    return
+
+
+def _no_ruleset(abi: int) -> int:
+    return -1
+
+
+def _listen_to_nothing(program: bytes) -> int:
+    return native_seccomp.listen(_ALLOW_ALL)
+
+
+def _no_check(plan: WorkerPlan) -> dict[str, str]:
+    return {}
