@@ -69,7 +69,7 @@ def perform(one: Job, config: Config) -> Report:
     """
     reactor = Reactor()
     engine = Engine(reactor, Settings(
-        pool_size=1, spares=0, recycle_after=1, queue_size=1, limits=config.limits, python_env=config.python_env,
+        pool_size=1, spares=1, recycle_after=1, queue_size=1, limits=config.limits, python_env=config.python_env,
         preload=config.preload, allow_degraded=config.allow_degraded,
     ), Quiet())
     try:

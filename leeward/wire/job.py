@@ -94,8 +94,8 @@ def read_reply(body: bytes, max_files: int) -> Reply:
     try:
         fields = msgpack.unpackb(body, raw=False, strict_map_key=True, max_map_len=max(4, max_files),
                                  max_array_len=3, max_ext_len=0, unicode_errors="replace")
-    except Exception as error:  # whatever a decoder finds wrong with hostile bytes is the peer's fault
-        raise PeerError(f"reply of a job: {type(error).__name__}") from error
+    except Exception as wrong:  # whatever a decoder finds wrong with hostile bytes is the peer's fault
+        raise PeerError(f"reply of a job: {type(wrong).__name__}") from wrong
     if not isinstance(fields, dict) or set(fields) != {"exit", "error", "limit", "files"}:
         raise PeerError("reply of a job: wrong fields")
     exit_code, error, limit, files = fields["exit"], fields["error"], fields["limit"], fields["files"]

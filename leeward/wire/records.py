@@ -69,7 +69,7 @@ def plain(value: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=None)
-def _fields(kind: type) -> tuple[Any, ...]:
+def _fields(kind: Any) -> tuple[Any, ...]:
     hints = typing.get_type_hints(kind)
     return tuple(hints[field.name] for field in dataclasses.fields(kind))
 
@@ -89,7 +89,7 @@ def build(kind: Any, value: Any) -> Any:
         return tuple(build(arg, item) for arg, item in zip(args, value, strict=True))
     if origin is not None and issubclass(origin, Mapping):
         return {build(args[0], key): build(args[1], item) for key, item in value.items()}
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = _fields(kind)
         return kind(*(build(hint, item) for hint, item in zip(hints, value, strict=True)))
     if kind is Any or isinstance(value, kind):
