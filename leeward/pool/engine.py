@@ -46,7 +46,7 @@ _ZYGOTE_BACKOFF_S = 0.2
 @dataclass(frozen=True, slots=True)
 class Settings:
     """
-    What an engine is told. `daemon.config` documents each.
+    What an engine is told. `daemon.config` documents each; its defaults are there, too.
     """
 
     pool_size: int = 4

@@ -40,9 +40,11 @@ class Runner:
         pid: of its init, in the daemon's pid namespace; for logs and watching only.
         denied_before: counts that the self-check caused.
         cpu_before: seconds that arming took.
+        more_tasks: how many the kernel counts against this job's RLIMIT_NPROC for spares that the
+            leaf doesn't know of.
     """
 
-    def __init__(self, number: int, leaf: Leaf, birth: Channel, denials: Denials) -> None:
+    def __init__(self, number: int, leaf: Leaf, birth: Channel, denials: Denials, more_tasks: int = 0) -> None:
         self.number = number
         self.leaf = leaf
         self.birth: Channel | None = birth
@@ -58,6 +60,7 @@ class Runner:
         self.cpu_before = 0.0
         self._denials = denials
         self._job_pid = -1
+        self._more_tasks = more_tasks
 
     def happen(self, event: RunnerEvent) -> None:
         """
@@ -108,6 +111,8 @@ class Runner:
         try:
             self.leaf.apply(limits)
             for number, value in self.leaf.rlimits().items():
+                if resource.RLIMIT_NPROC == number:
+                    value += self._more_tasks
                 resource.prlimit(self._job_pid, number, (value, value))
         except OSError as error:
             raise LeewardError(f"limits of runner {self.number}: {error}") from error

@@ -4,8 +4,8 @@ A worker: one keeper, its runners, and at most one job at a time.
 Runs in:   the daemon.
 
 Theory of operation. The zygote clones the keeper; the daemon writes its id maps; the keeper
-builds its template and serves. From then on the daemon arms runners, `spares` of them ahead,
-and leases one per job. A runner that has had a job is killed after the answer, and the next
+builds its template and serves. From then on the daemon keeps runners armed, one for the next
+job and `spares` more, and leases one per job. A runner that has had a job is killed after the answer, and the next
 job's code is sent only when that runner's init is gone: two jobs of one worker share its
 user and network namespaces, so they must not overlap.
 
@@ -238,11 +238,11 @@ class Worker:
 
     def _refill(self) -> None:
         """
-        Arm runners until there are `spares` ahead, or as many as jobs are left for this worker.
+        Arm runners: one for the next job and `spares` more, but no more than jobs are left here.
         """
         if self.state is not WorkerState.SERVING:
             return
-        wanted = min(self._terms.spares, self._terms.recycle_after - self.jobs)
+        wanted = min(1 + self._terms.spares - self.busy, self._terms.recycle_after - self.jobs)
         coming = sum(runner.state is RunnerState.ARMING for runner in self._runners.values())
         for _ in range(wanted - coming - len(self._armed)):
             try:
@@ -257,7 +257,7 @@ class Worker:
         leaf = self.group.leaf(number, self._terms.limits)
         here, there = Channel.pair()
         here.socket.setblocking(False)
-        runner = Runner(number, leaf, here, self._denials)
+        runner = Runner(number, leaf, here, self._denials, more_tasks=2 * max(0, self._terms.spares - 1))
         self._runners[number] = runner
         entry = leaf.entry
         fds = [there.fileno(), *([entry.into] if entry.into >= 0 else []), *entry.attach]
