@@ -131,7 +131,7 @@ def _numbers(plan: SeccompPlan, compiled: tuple[Instruction, ...], known: frozen
         if call is None:
             spans.append((number, plan.unassigned.ret))
         elif number in known:
-            spans.append((number, shorten.settled(node, bpf.NR_OFFSET, number)))
+            spans.append((number, shorten.given(node, bpf.NR_OFFSET, number)))
         elif call.rows:
             raise _too_old(f"one that doesn't know {call.name}")
         else:
@@ -180,7 +180,8 @@ def samples(call: Call) -> Iterator[Args]:
         yield tuple(clean)
         yield tuple(dirty)
         for test in tests:
-            for bit in (test.mask & -test.mask, 1 << test.mask.bit_length() - 1):
+            for near in (test.mask & -test.mask, 1 << test.mask.bit_length() - 1, test.value ^ (test.value + 1),
+                         test.value ^ (test.value - 1)):
                 broken = list(dirty)
-                broken[test.arg] ^= bit
+                broken[test.arg] ^= near & WORD
                 yield tuple(broken)

@@ -5,8 +5,8 @@ Runs in:   the daemon, and the tests. Pure.
 
 Each job installs a filter, and that costs by the instruction: the kernel translates and
 compiles them, and runs the program for every number to see which calls it may pass
-without asking. libseccomp gives 527 instructions for our table, this module some 200
-that decide the same.
+without asking. libseccomp gives 530 instructions for our table, this module
+200 that decide the same.
 
 A filter is read as a tree of questions: *which word of the call's data, behind which
 mask*, and the spans of its values with what comes next, an answer or another question.
@@ -17,7 +17,7 @@ binary search. The caller checks the result; nothing here has to be believed.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from leeward.errors import Bug
@@ -54,13 +54,15 @@ class Question:
 Node = int | Question
 
 
-def settled(node: Node, offset: int, word: int) -> Node:
+def given(node: Node, offset: int, word: int) -> Node:
     """
-    What *node* comes to where the word at *offset* is known and asked for first.
+    What is left of *node* where the word at *offset* is known.
     """
-    while isinstance(node, Question) and node.offset == offset:
-        node = node.spans[bisect_right(node.spans, word & node.mask, key=lambda span: span[0]) - 1][1]
-    return node
+    if isinstance(node, int):
+        return node
+    if offset == node.offset:
+        return given(node.spans[bisect_right(node.spans, word & node.mask, key=_first) - 1][1], offset, word)
+    return question(node.offset, node.mask, [(first, given(inner, offset, word)) for first, inner in node.spans])
 
 
 def question(offset: int, mask: int, spans: Sequence[tuple[int, Node]]) -> Node:
@@ -68,10 +70,30 @@ def question(offset: int, mask: int, spans: Sequence[tuple[int, Node]]) -> Node:
     A question with no needless span; its answer, if it has but one.
     """
     merged: list[tuple[int, Node]] = []
-    for first, node in spans:
+    for first, node in _flat(offset, mask, spans):
         if not merged or merged[-1][1] != node:
             merged.append((first, node))
     return merged[0][1] if 1 == len(merged) else Question(offset, mask, tuple(merged))
+
+
+def _flat(offset: int, mask: int, spans: Sequence[tuple[int, Node]]) -> Iterator[tuple[int, Node]]:
+    """
+    The spans, without asking inside of them what is known there.
+    """
+    for at, (first, node) in enumerate(spans):
+        end = spans[at + 1][0] if at + 1 < len(spans) else _ALL + 1
+        if _ALL == mask and first + 1 == end:
+            yield first, given(node, offset, first)
+        elif isinstance(node, Question) and (offset, mask) == (node.offset, node.mask):
+            inner = bisect_right(node.spans, first, key=_first) - 1
+            yield first, node.spans[inner][1]
+            yield from (span for span in node.spans[inner + 1:] if span[0] < end)
+        else:
+            yield first, node
+
+
+def _first(span: tuple[int, Node]) -> int:
+    return span[0]
 
 
 def read(program: Sequence[Instruction], known: dict[int, int]) -> Node:

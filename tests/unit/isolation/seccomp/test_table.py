@@ -1,0 +1,154 @@
+"""
+The table: complete, without contradictions, each row with its reason.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from leeward.isolation.seccomp.__main__ import listing
+from leeward.isolation.seccomp.plan import Call, plan
+from leeward.isolation.seccomp.rules import ALLOW, NOTIFY, Rule
+from leeward.isolation.seccomp.syscalls import ALL
+from leeward.isolation.seccomp.table import INIT_RULES, RULES
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def test_every_call_has_a_row() -> None:
+    """
+    A new call of the kernel needs a decision, not the default.
+    """
+    assert set(ALL) == {rule.name for rule in RULES}
+
+
+@pytest.mark.parametrize("rules", [RULES, INIT_RULES])
+def test_every_row_has_a_reason(rules: tuple[Rule, ...]) -> None:
+    """
+    A row that can't say who needs it goes away.
+    """
+    assert [] == [rule for rule in rules if len(rule.reason) < 5]
+
+
+def test_no_row_stands_twice() -> None:
+    """
+    Else one of the two reasons is wrong.
+    """
+    keys = [(rule.name, rule.tests, rule.needs) for rule in RULES]
+
+    assert len(keys) == len(set(keys))
+
+
+def overlap(one: Rule, other: Rule) -> bool:
+    """
+    Can some arguments fit both rows?
+    """
+    return not any(a.arg == b.arg and (a.value ^ b.value) & a.mask & b.mask
+                   for a in one.tests for b in other.tests)
+
+
+def test_rows_of_one_call_dont_contradict_each_other() -> None:
+    """
+    Where two rows can both fit they say the same, so their order means nothing.
+    """
+    for one, other in itertools.combinations(RULES, 2):
+        if one.name == other.name and one.action != other.action:
+            assert not overlap(one, other), (one, other)
+
+
+def test_a_test_asks_for_no_bit_outside_its_mask() -> None:
+    """
+    Such a row could never fit.
+    """
+    assert [] == [rule for rule in RULES for test in rule.tests if test.value & ~test.mask]
+
+
+#: Calls that programs don't repeat after EINTR, so that a signal during the answer would break them.
+NEVER_REPEATED = ("close", "fork", "vfork", "dup2", "dup3", "execve", "exit", "exit_group", "munmap", "rt_sigreturn",
+                  "clone3", "seccomp")
+
+
+def test_calls_that_nobody_repeats_arent_notified() -> None:
+    """
+    c041: a lost close, or "cannot fork".
+    """
+    assert [] == [rule for rule in RULES if rule.name in NEVER_REPEATED and rule.action is NOTIFY]
+
+
+CAN_NEVER_BE_ALLOWED = (
+    "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd bpf perf_event_open userfaultfd keyctl"
+    " add_key request_key mount umount2 pivot_root chroot swapon swapoff reboot kexec_load kexec_file_load init_module"
+    " finit_module delete_module acct quotactl lookup_dcookie modify_ldt iopl ioperm vmsplice splice tee fanotify_init"
+    " open_by_handle_at name_to_handle_at move_pages migrate_pages mbind set_mempolicy uselib nfsservctl syslog vhangup"
+    " landlock_create_ruleset landlock_add_rule landlock_restrict_self lsm_get_self_attr lsm_set_self_attr"
+    " lsm_list_modules mseal unshare setns io_uring_setup io_uring_enter io_uring_register memfd_secret fsopen fsconfig"
+    " fsmount fspick open_tree open_tree_attr move_mount mount_setattr statmount listmount sethostname setdomainname"
+    " clock_settime settimeofday adjtimex clock_adjtime"
+)
+
+
+@pytest.mark.parametrize("name", CAN_NEVER_BE_ALLOWED.split())
+def test_is_refused_by_the_supervisor(name: str) -> None:
+    """
+    c033 and others: these are refused and counted, on every host, with any arguments.
+    """
+    assert {NOTIFY} == {rule.action for rule in RULES if name == rule.name}
+
+
+@pytest.mark.parametrize("name", ["seccomp", "clone3", "openat2"])
+def test_is_answered_without_the_supervisor(name: str) -> None:
+    """
+    c002, c034: no listener is asked about these, so none can say something else.
+    """
+    actions = {rule.action for rule in RULES if name == rule.name}
+
+    assert 1 == len(actions)
+    assert not actions & {NOTIFY, ALLOW}
+
+
+def test_the_init_has_five_calls() -> None:
+    """
+    It says that it is locked, waits and exits; all else is deadly.
+    """
+    assert {(name, ALLOW) for name in ("wait4", "waitid", "exit", "exit_group", "futex")} == {
+        (rule.name, rule.action) for rule in INIT_RULES}
+
+
+def test_the_document_is_the_table() -> None:
+    """
+    docs/seccomp.md is what `python -m leeward.isolation.seccomp` prints.
+    """
+    assert (ROOT / "docs" / "seccomp.md").read_text() == listing()
+
+
+def test_memory_that_nobody_counts_is_refused() -> None:
+    """
+    c054: without a memory cgroup the calls that make memory outside of resident sets go.
+    """
+    counted = plan(memory_counted=True, affinity_fixed=False, arch="x86_64")
+    uncounted = plan(memory_counted=False, affinity_fixed=False, arch="x86_64")
+
+    assert {"memfd_create", "shmget", "shmat", "msgsnd"} <= newly_refused(counted.calls, uncounted.calls)
+    assert "sched_setaffinity" not in newly_refused(counted.calls, uncounted.calls)
+
+
+def test_a_fixed_affinity_stays() -> None:
+    """
+    Where the affinity is the processor limit a job can't move it.
+    """
+    free = plan(memory_counted=True, affinity_fixed=False, arch="x86_64")
+    fixed = plan(memory_counted=True, affinity_fixed=True, arch="x86_64")
+
+    assert {"sched_setaffinity"} == newly_refused(free.calls, fixed.calls)
+
+
+def newly_refused(before: Mapping[int, Call], after: Mapping[int, Call]) -> set[str]:
+    """
+    Calls that were allowed with any arguments and aren't any more; mmap goes by its flags, see test_plan.
+    """
+    return {call.name for number, call in before.items()
+            if ALLOW == call.otherwise != after[number].otherwise} - {"mmap"}
