@@ -160,7 +160,7 @@ class Engine:
     def _start_zygote(self) -> None:
         self._zygote_ready = False
         self._zygote = Zygote(self._reactor, self.plan, ready=self._on_zygote_ready, made=self._on_made,
-                              failed=self._on_zygote_failed, gone=self._on_zygote_gone)
+                              failed=self._on_zygote_failed, said=self._on_zygote_words, gone=self._on_zygote_gone)
 
     # --- the zygote -----------------------------------------------------------
 
@@ -214,6 +214,9 @@ class Engine:
             if worker.slot == message.number and worker.pid < 0:
                 self.pool.worker_failed(worker, message.layer, message.message)
                 worker.retire(message.message)
+
+    def _on_zygote_words(self, text: str) -> None:
+        self._log.warning("zygote says", text=text)
 
     def _on_zygote_gone(self) -> None:
         """

@@ -6,6 +6,8 @@ Runs in:   the daemon.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -21,6 +23,9 @@ from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan
 from leeward.wire import control, records
 from leeward.worker.reactor import READ, Reactor
+
+#: Bytes that are read of a last word at a time.
+_MOST_WORDS = 4096
 
 #: What the zygote's interpreter is told to run. Its source comes by standard input, so
 #: that no path of the host stands in the command line that every job can read.
@@ -46,6 +51,8 @@ class Zygote:
     One zygote process.
 
     Args:
+        ready: called once it serves.
+        said: called with what it, or a keeper, had to say on stderr.
         made: called with (message, keeper's pidfd) for each keeper; owns the pidfd.
         failed: called with each Failed.
         gone: called once when it is no more.
@@ -55,9 +62,10 @@ class Zygote:
                  ready: Callable[[], None],
                  made: Callable[[control.Made, int], None],
                  failed: Callable[[control.Failed], None],
+                 said: Callable[[str], None],
                  gone: Callable[[], None]) -> None:
         self._reactor = reactor
-        self._ready, self._made, self._failed, self._gone = ready, made, failed, gone
+        self._ready, self._made, self._failed, self._said, self._gone = ready, made, failed, said, gone
         here, there = Channel.pair()
         try:
             plan = replace(plan, control=there.fileno())
@@ -68,6 +76,10 @@ class Zygote:
         here.send_raw(records.pack(plan))
         here.socket.setblocking(False)
         reactor.watch(here.fileno(), READ, self._on_message)
+        assert self.process.stdout is not None
+        self._words = self.process.stdout.fileno()
+        os.set_blocking(self._words, False)
+        reactor.watch(self._words, READ, self._on_words)
 
     @property
     def pid(self) -> int:
@@ -104,10 +116,28 @@ class Zygote:
         elif isinstance(message, control.Ready):
             self._ready()
 
+    def _on_words(self, _events: int) -> None:
+        """
+        What it, or one of its keepers, wrote to stderr: only ever a last word.
+        """
+        with contextlib.suppress(BlockingIOError):
+            text = os.read(self._words, _MOST_WORDS)
+            if text:
+                self._said(text.decode("utf-8", "replace").rstrip())
+                return
+            self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        if self.process.stdout is not None:
+            self._reactor.forget(self._words)
+            self.process.stdout.close()
+            self.process.stdout = None
+
     def close(self) -> None:
         """
         Let it go: it ends when its channel closes. Keepers live on.
         """
+        self._stop_listening()
         if self._channel.fileno() >= 0:
             self._reactor.forget(self._channel.fileno())
             self._channel.close()
@@ -129,12 +159,13 @@ def _exec(plan: WorkerPlan, control_fd: int) -> subprocess.Popen[bytes]:
     source = (
         "import sys\n"
         f"sys.path[:0] = {list(plan.import_path)!r}\n"
-        "os.dup2(os.open('/dev/null', os.O_RDWR), 0)\n"
-        "os.dup2(0, 1)\n"
+        "os.dup2(os.open('/dev/null', os.O_RDONLY), 0)\n"
     ) + ENTRY.format(control=control_fd)
     process = subprocess.Popen(
         [plan.executable, *flags, "-c", _BOOTSTRAP],
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=None, cwd="/",
+        # Pipes, all three: sys.stdin, stdout and stderr of every job are made here, at the start
+        # of the interpreter, and one made on /dev/null would take a job's pipes for seekable.
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/",
         env=dict(plan.environment), pass_fds=[control_fd], close_fds=True,
     )
     assert process.stdin is not None
