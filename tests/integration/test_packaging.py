@@ -5,10 +5,12 @@ What is built, and that a stranger can install it: wheel, source archive, `dev`,
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -82,22 +84,34 @@ def test_dev_lists_its_tasks(tmp_path):
 
 @pytest.mark.needs("system-python", "compiler")
 @pytest.mark.timeout(300)  # pip installs a dozen packages
-def test_dev_sets_up_as_an_ordinary_user_in_a_path_with_spaces(ordinary_user):
-    copy = checkout(ordinary_user.home / "my own tree", ordinary_user.uid)
+@pytest.mark.parametrize("who", ["ordinary user", pytest.param("root", marks=pytest.mark.needs("root"))])
+def test_dev_goes_from_nothing_to_a_demo_in_a_path_with_spaces(ordinary_user, open_folder, who):
+    if "root" == who:
+        copy = checkout(open_folder / "the tree of root")
+        environment = {**ordinary_user.environment, "HOME": str(open_folder)}
+        run = partial(subprocess.run, capture_output=True, text=True, check=False, env=environment, cwd="/",
+                      stdin=subprocess.DEVNULL)
+    else:
+        copy = checkout(ordinary_user.home / "my own tree", ordinary_user.uid)
+        run = ordinary_user.run
+    dev = copy / "dev"
 
-    first = ordinary_user.run([copy / "dev", "setup"])
-
+    first = run([dev, "setup"])
     assert 0 == first.returncode, first.stderr
     assert (copy / SHIM).exists()
-    assert "leeward" in ordinary_user.run([copy / ".venv/bin/leeward", "--help"]).stdout
 
-    second = ordinary_user.run([copy / "dev", "setup"])
-    assert (0, "", "") == (second.returncode, second.stdout, second.stderr)  # nothing left to do
+    demo = run([dev, "demo"])
+    assert (0, "") == (demo.returncode, demo.stderr)
+    assert "Collatz, 1 to 2000: 67.0 steps" in demo.stdout  # what the program computed
+    assert "I am uid 1000" in demo.stdout  # where it ran
+    assert re.search("^ *seccomp +active", demo.stdout, re.MULTILINE)  # what confined it
+
+    again = run([dev, "setup"])
+    assert (0, "", "") == (again.returncode, again.stdout, again.stderr)  # nothing left to do
 
     with (copy / "leeward/_native/spawn.cdef.h").open("a") as declarations:
         declarations.write("\n")
-    third = ordinary_user.run([copy / "dev", "setup"])
-    assert "dev: compiling the shim\n" == third.stderr
+    assert "dev: compiling the shim\n" == run([dev, "setup"]).stderr
 
 
 @pytest.fixture
