@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _keep_standard_descriptors()
     command = argv[0] if argv else ""
     options = argv[1:argv.index("--")] if "--" in argv else argv[1:]
-    if command not in _OWN or "--help" in options:
+    if command not in _OWN or "--help" in options or "-h" in options:
         from leeward_cli.full import app
 
         return app(argv)
