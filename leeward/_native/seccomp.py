@@ -31,9 +31,9 @@ def listen(program: bytes) -> int:
     """
     Install *program* on this thread; return its notification descriptor.
 
-    While a call is being answered only a deadly signal interrupts it, where the
-    kernel can do that (Linux 5.19); a program with handlers and without SA_RESTART
-    would see EINTR otherwise, also from calls that nobody repeats.
+    Once the supervisor has taken a call only a deadly signal ends the wait for its
+    answer, where the kernel can do that (Linux 5.19). Until then any signal does, and a
+    handler without SA_RESTART makes the call fail with EINTR.
 
     Irreversible; needs no_new_privs. Linux 5.0. seccomp(2), seccomp_unotify(2).
 

@@ -7,8 +7,7 @@ Measured:  CPython 3.11 to 3.13 and their tests, the coreutils and shells of Deb
 Left out:  nothing, so that a new call of the kernel gets a decision; a test sees to it.
 
 Where no row of a call fits its arguments: NOTIFY. A call that programs don't repeat
-after EINTR (close, fork) is never NOTIFY: before Linux 5.19 a signal ends the wait for
-the supervisor.
+after EINTR (close, fork) is never NOTIFY: a signal can end the wait for the supervisor.
 """
 
 from __future__ import annotations
