@@ -1,0 +1,35 @@
+"""
+Limits: what a request may ask for.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from leeward.errors import BadRequest
+from leeward.spec.limits import CEILINGS, GIB, MIB, Limits, adjusted
+
+
+def test_defaults_are_the_documented_ones():
+    assert Limits(memory=256 * MIB, cpu=100, processes=32, time=30.0, files=64 * MIB, output=10 * MIB,
+                  descriptors=256) == Limits()
+    assert (4 * GIB, 256, 600.0, 256 * MIB) == (CEILINGS.memory, CEILINGS.processes, CEILINGS.time, CEILINGS.output)
+
+
+def test_a_request_moves_what_it_names_and_nothing_else():
+    got = adjusted(Limits(), CEILINGS, {"memory": 64 * MIB, "time": 2})
+
+    assert Limits(memory=64 * MIB, time=2.0) == got
+
+
+@pytest.mark.parametrize("asked", [
+    {"memory": 5 * GIB}, {"processes": 257}, {"time": 601}, {"output": 257 * MIB},   # above the ceiling
+    {"memory": 0}, {"processes": 0}, {"time": 0}, {"time": -1.0}, {"output": -1},    # below the floor
+    {"time": math.nan}, {"time": math.inf}, {"memory": True}, {"memory": "1G"}, {"memory": 1e9}, {"time": None},
+    {"files": MIB}, {"descriptors": 8}, {"cpu": 200}, {"colour": 1},                 # not for a request
+])
+def test_anything_else_is_refused(asked: dict[str, object]):
+    with pytest.raises(BadRequest):
+        adjusted(Limits(), CEILINGS, asked)

@@ -1,0 +1,83 @@
+"""
+The job pipe and the reply pipe. A reply's bytes are hostile.
+"""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leeward.errors import PeerError
+from leeward.outcome import Limit
+from leeward.spec.job import Job
+from leeward.wire.job import HEADER, MAX_FILES, is_plain_name, job_frame, read_job, read_reply, reply_frame
+
+
+def _body(frame: bytes) -> bytes:
+    assert HEADER.unpack(frame[:4])[0] == len(frame) - 4
+    return frame[4:]
+
+
+def test_a_job_survives_the_pipe():
+    job = Job(code=b"\xff\x00", name="x.py", args=("a", "\udcff"[:0]), env={"K": "V"}, files={"d/f": b"\x00"},
+              stdin=b"in", collect=("*.png",))
+
+    fields = read_job(_body(job_frame(job)))
+
+    assert (b"\xff\x00", None, "x.py", {"d/f": b"\x00"}, b"in") == tuple(
+        fields[name] for name in ("code", "module", "name", "files", "stdin"))
+
+
+def test_a_reply_survives_the_pipe():
+    reply = read_reply(_body(reply_frame(3, ("ValueError", "text", "trace"), "files", {"a/b.png": b"\x89"})), MAX_FILES)
+
+    assert (3, True, Limit.FILES, {"a/b.png": b"\x89"}) == (reply.exit_code, reply.raised, reply.limit, reply.files)
+
+
+def test_lone_surrogates_of_a_job_do_no_harm():
+    reply = read_reply(_body(reply_frame(1, ("E", "\udc80", "t\ud800"), None, {})), MAX_FILES)
+
+    assert reply.error is not None
+    assert "\udc80" not in reply.error.message
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_give_a_reply_or_a_peer_error(data: bytes):
+    try:
+        read_reply(data, MAX_FILES)
+    except PeerError:
+        return
+
+
+GOOD = {"exit": 0, "error": None, "limit": None, "files": {}}
+
+
+@pytest.mark.parametrize("wrong", [
+    {"exit": 256}, {"exit": -1}, {"exit": True}, {"exit": "0"}, {"exit": 2**63},
+    {"error": "text"}, {"error": ["a", "b"]}, {"error": ["a", "b", 3]}, {"limit": "sky"}, {"limit": 3},
+    {"files": []}, {"files": {"../x": b""}}, {"files": {"/x": b""}}, {"files": {"x": "text"}}, {"more": 1},
+    {"files": {"a\nb": b""}}, {"files": {"": b""}},
+])
+def test_wrong_fields_are_refused(wrong: dict[str, object]):
+    with pytest.raises(PeerError):
+        read_reply(msgpack.packb({**GOOD, **wrong}), MAX_FILES)
+
+
+@pytest.mark.parametrize("bomb", [
+    b"\x81" * 100_000, b"\x91" * 100_000, b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff",
+    b"\xc7\xff\x01" + b"x" * 255, b"",
+])
+def test_bombs_are_refused(bomb: bytes):
+    with pytest.raises(PeerError):
+        read_reply(bomb, MAX_FILES)
+
+
+@pytest.mark.parametrize(("name", "plain"), [
+    ("a.txt", True), ("a/b/c", True), ("ünï.png", True), ("-rf", True),
+    ("", False), ("/etc/passwd", False), ("..", False), ("a/../b", False), ("a//b", False), ("a/", False), (".", False),
+    ("a\0b", False), ("a\nb", False), ("\x1b[2J", False), ("x" * 1025, False), ("/".join("a" * 17), False), (3, False),
+])
+def test_plain_names(name: object, plain: bool):
+    assert plain is is_plain_name(name)

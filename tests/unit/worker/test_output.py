@@ -1,0 +1,140 @@
+"""
+Output: small streams inline, large ones in a sealed memfd, and the limit that both share.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from leeward.worker.output import INLINE, Output
+
+
+@dataclass
+class Job:
+    """
+    The write ends that a job would have.
+    """
+
+    out: int
+    err: int
+    output: Output
+
+    def write(self, fd: int, data: bytes) -> None:
+        """
+        As a job would, the daemon draining whenever the pipe is full.
+        """
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(fd, view):]
+            except BlockingIOError:
+                self.output.drain(self.output.out)
+                self.output.drain(self.output.err)
+                if self.output.truncated:
+                    return
+
+
+def _job(limit: int) -> Job:
+    out, err = os.pipe(), os.pipe()
+    for fd in (*out, *err):
+        os.set_blocking(fd, False)
+    return Job(out[1], err[1], Output(out[0], err[0], limit))
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    made = _job(4 * INLINE)
+    yield made
+    made.output.close()
+    os.close(made.out)
+    os.close(made.err)
+
+
+def test_a_little_stays_inline(job: Job):
+    job.write(job.out, b"out")
+    job.write(job.err, b"err")
+    job.output.settle()
+
+    assert (b"out", b"err") == (job.output.out.head, job.output.err.head)
+    assert -1 == job.output.finish()
+
+
+def test_much_goes_to_a_sealed_memfd_byte_for_byte(job: Job):
+    data = bytes(range(256)) * (2 * INLINE // 256)
+
+    job.write(job.out, data)
+    job.write(job.err, b"small")
+    job.output.settle()
+    memfd = job.output.finish()
+
+    stream = job.output.out
+    assert (data, b"") == (os.pread(memfd, stream.length, stream.offset), stream.head)
+    assert b"small" == job.output.err.head
+    wanted = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+    assert wanted == fcntl.fcntl(memfd, fcntl.F_GET_SEALS)
+    with pytest.raises(PermissionError):
+        os.pwrite(memfd, b"x", 0)
+    os.close(memfd)
+
+
+def test_neither_stream_runs_into_the_other(job: Job):
+    job.write(job.out, b"o" * (2 * INLINE))
+    job.write(job.err, b"e" * (2 * INLINE - 1))
+    job.output.settle()
+    memfd = job.output.finish()
+
+    out, err = job.output.out, job.output.err
+    assert {ord("o")} == set(os.pread(memfd, out.length, out.offset))
+    assert {ord("e")} == set(os.pread(memfd, err.length, err.offset))
+    assert out.offset + out.length <= err.offset
+    assert not job.output.truncated
+    os.close(memfd)
+
+
+@pytest.mark.parametrize("limit", [0, 1, 4095, INLINE, INLINE + 1, 3 * INLINE + 5])
+def test_the_limit_cuts_at_its_byte(limit: int):
+    job = _job(limit)
+
+    job.write(job.out, b"x" * (limit + 1))
+    job.output.settle()
+
+    assert (limit, True) == (job.output.out.length + job.output.err.length, job.output.truncated)
+    job.output.close()
+
+
+@pytest.mark.parametrize("limit", [0, 7, INLINE, 2 * INLINE])
+def test_just_the_limit_is_not_too_much(limit: int):
+    job = _job(limit)
+
+    job.write(job.out, b"x" * limit)
+    job.output.settle()
+
+    assert (limit, False) == (job.output.out.length, job.output.truncated)
+    job.output.close()
+
+
+def test_end_of_file_is_told():
+    job = _job(100)
+    os.close(job.out)
+
+    assert not job.output.drain(job.output.out)
+    assert job.output.drain(job.output.err)
+    job.output.close()
+
+
+def test_a_flood_waits_its_turn(job: Job):
+    """
+    One call of drain takes a bounded piece, however fast the writer is.
+    """
+    fcntl.fcntl(job.out, fcntl.F_SETPIPE_SZ, 1 << 20)
+    taken = job.output.out.length
+    job.write(job.out, b"x" * (3 * INLINE))
+
+    job.output.drain(job.output.out)
+
+    assert job.output.out.length - taken <= (1 << 20) + INLINE

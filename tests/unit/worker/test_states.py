@@ -1,0 +1,45 @@
+"""
+The state tables: what may follow what, and that all else is a bug.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from leeward.errors import Bug
+from leeward.worker.states import (
+    RUNNER,
+    WORKER,
+    RunnerEvent,
+    RunnerState,
+    WorkerEvent,
+    WorkerState,
+    after_runner,
+    after_worker,
+)
+
+
+def test_a_runner_has_one_job_in_its_life():
+    state = RunnerState.ARMING
+    for event in (RunnerEvent.READY, RunnerEvent.LEASED, RunnerEvent.ENDED, RunnerEvent.EMPTY):
+        state = after_runner(state, event)
+
+    assert RunnerState.GONE is state
+    assert not any(start is RunnerState.GONE for start, _ in RUNNER)
+    assert [RunnerState.ARMED] == [start for start, event in RUNNER if event is RunnerEvent.LEASED]
+
+
+@pytest.mark.parametrize("pair", [pair for pair in itertools.product(RunnerState, RunnerEvent) if pair not in RUNNER],
+                         ids=str)
+def test_any_other_pair_of_a_runner_is_a_bug(pair: tuple[RunnerState, RunnerEvent]):
+    with pytest.raises(Bug, match=pair[0].value):
+        after_runner(*pair)
+
+
+@pytest.mark.parametrize("pair", [pair for pair in itertools.product(WorkerState, WorkerEvent) if pair not in WORKER],
+                         ids=str)
+def test_any_other_pair_of_a_worker_is_a_bug(pair: tuple[WorkerState, WorkerEvent]):
+    with pytest.raises(Bug, match=pair[0].value):
+        after_worker(*pair)
