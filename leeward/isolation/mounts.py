@@ -19,13 +19,16 @@ shows no process, and each runner's own lies on top of it.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone, clone
-from leeward.errors import KernelRefusal, Unsupported
+from leeward.errors import Bug, KernelRefusal, Unsupported
 from leeward.isolation.landlock import SEALED
 from leeward.spec.sandbox import Scratch, Text, View
 
@@ -33,8 +36,11 @@ from leeward.spec.sandbox import Scratch, Text, View
 _STAGE = "/tmp"
 
 _READ_ONLY = MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NODEV
-_DEVICE = MountAttr.NOSUID | MountAttr.NOEXEC
+# A device on a read-only mount is written to all the same, but its times are the host's to change.
+_DEVICE = MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NOEXEC
 _SCRATCH = MountAttr.NOSUID | MountAttr.NODEV
+
+_WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 #: World-readable, in every root, and in no Landlock rule: a runner that can open it isn't restricted.
 _SEALED_TEXT = Text(SEALED, b"A job that can read this is not held by Landlock.\n")
@@ -44,21 +50,26 @@ _SEALED_TEXT = Text(SEALED, b"A job that can read this is not held by Landlock.\
 class Source:
     """
     A detached copy of a part of the host, and where it goes.
+
+    Attributes:
+        link: what it says where it is a symbolic link; then nothing of it is mounted.
     """
 
     fd: int
     target: str
     is_folder: bool
+    link: str = ""
 
 
 def sources(view: View) -> list[Source]:
     """
     Take a detached copy of every bind of *view* and set its attributes.
 
-    By descriptor, before any path of ours exists, and refusing a link as last component.
+    By descriptor, before any path of ours exists. A link is never followed: a bind that must be
+    there can't be one, and an optional one is shown as a link, that leads where it leads inside.
 
     Raises:
-        Unsupported: a bind that isn't optional is not there.
+        Unsupported: a bind that isn't optional is not there, or is a link.
         KernelRefusal: the kernel won't.
     """
     opened: list[Source] = []
@@ -69,9 +80,13 @@ def sources(view: View) -> list[Source]:
             if bind.optional:
                 continue
             raise Unsupported(f"bind {bind.source}", have=str(refusal), need="a readable file or folder") from refusal
+        mode = os.fstat(fd).st_mode
+        link = os.readlink("", dir_fd=fd) if stat.S_ISLNK(mode) else ""
+        if link and not bind.optional:
+            os.close(fd)
+            raise Unsupported(f"bind {bind.source}", have=f"a link to {link}", need="a file or folder")
         native.set_attributes(fd, _DEVICE if bind.device else _READ_ONLY)
-        is_folder = os.path.isdir(f"/proc/self/fd/{fd}")
-        opened.append(Source(fd, bind.target, is_folder))
+        opened.append(Source(fd, bind.target, stat.S_ISDIR(mode), link))
     return opened
 
 
@@ -90,14 +105,17 @@ def build(view: View, opened: list[Source]) -> None:
     for source in opened:
         _attach(source)
     for text in (*view.texts, _SEALED_TEXT):
-        path = _below(text.target)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444)
-        with open(fd, "wb") as file:
-            file.write(text.content)
+        with _at(text.target) as (folder, name):
+            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444,
+                         dir_fd=folder)
+            with open(fd, "wb") as file:
+                file.write(text.content)
     for link in view.links:
-        os.symlink(link.to, _below(link.target))
+        with _at(link.target) as (folder, name):
+            os.symlink(link.to, name, dir_fd=folder)
     for target in ("/proc", *view.scratch.targets):
-        os.makedirs(_below(target), exist_ok=True)
+        with _at(target) as (folder, name):
+            os.close(_step(folder, name, target))
     _proc_of_nobody()
     native.pivot_root(".", ".")
     native.unmount(".")
@@ -107,19 +125,52 @@ def build(view: View, opened: list[Source]) -> None:
     os.close(fd)
 
 
-def _below(target: str) -> str:
-    path = "." + target
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    return path
+@contextlib.contextmanager
+def _at(target: str) -> Iterator[tuple[int, str]]:
+    """
+    The folder that *target* is in, below the current one, as a descriptor; and target's name there.
+
+    Folders that are missing are made. No link is followed on the way: one in a bind could lead
+    out of the new root, while the old one is still ours.
+
+    Raises:
+        KernelRefusal: a link or a file is in the way.
+    """
+    *folders, name = target.lstrip("/").split("/")
+    if not name or {"..", "."} & {*folders, name}:
+        raise Bug(f"a mount on {target!r}")
+    at = os.open(".", _WALK)
+    try:
+        for folder in folders:
+            below = _step(at, folder, target)
+            os.close(at)
+            at = below
+        yield at, name
+    finally:
+        os.close(at)
+
+
+def _step(at: int, name: str, target: str) -> int:
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=at)
+        return os.open(name, _WALK, dir_fd=at)
+    except OSError as error:
+        raise KernelRefusal("openat", f"{name!r} of {target!r}", error.errno or 0,
+                            "a link or a file is in the way") from error
 
 
 def _attach(source: Source) -> None:
-    path = _below(source.target)
-    if source.is_folder:
-        os.makedirs(path, exist_ok=True)
-    else:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444))
-    native.move_mount(source.fd, path)
+    with _at(source.target) as (folder, name):
+        if source.link:
+            os.symlink(source.link, name, dir_fd=folder)
+        elif source.is_folder:
+            point = _step(folder, name, source.target)
+            native.move_mount(source.fd, "", point)
+            os.close(point)
+        else:
+            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444, dir_fd=folder))
+            native.move_mount(source.fd, name, folder)
     os.close(source.fd)
 
 
