@@ -112,6 +112,13 @@ def set_hostname(name: str) -> None:
     _checked(lib.lw_sethostname(name.encode(), len(name.encode())), "sethostname", repr(name))
 
 
+def set_domain_name(name: str) -> None:
+    """
+    setdomainname(2): the NIS domain, which uname(2) tells. Needs CAP_SYS_ADMIN over the uts namespace.
+    """
+    _checked(lib.lw_setdomainname(name.encode(), len(name.encode())), "setdomainname", repr(name))
+
+
 def loopback_up() -> None:
     """
     Set `lo` up in this network namespace: one ioctl, 20 us; a netlink library costs 8 ms.

@@ -97,6 +97,7 @@ def _namespaces(plan: WorkerPlan) -> None:
     # The others came with the clone. Not this one: its root is the cgroup that one is in.
     privileges.unshare(Clone.NEWCGROUP)
     privileges.set_hostname(plan.hostname)
+    privileges.set_domain_name("(none)")  # a new uts namespace starts with the host's; this is the kernel's own
 
 
 def _mounts(plan: WorkerPlan) -> None:

@@ -68,6 +68,12 @@ int lw_sethostname(const char *name, unsigned length)
 	return sethostname(name, length) < 0 ? -errno : 0;
 }
 
+/* setdomainname(2). */
+int lw_setdomainname(const char *name, unsigned length)
+{
+	return setdomainname(name, length) < 0 ? -errno : 0;
+}
+
 /* netdevice(7): set IFF_UP on lo of this network namespace. */
 int lw_loopback_up(void)
 {
