@@ -1,0 +1,773 @@
+"""
+The server over real sockets with a pool that does nothing until it is told.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import resource
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from leeward.daemon import server as module
+from leeward.daemon.config import Config
+from leeward.daemon.parcel import SEALS, seal
+from leeward.daemon.server import Server, admitted
+from leeward.errors import Busy
+from leeward.outcome import Outcome, Result
+from leeward.pool.report import Arena, Report
+from leeward.spec.job import Job
+from leeward.wire.frames import FrameReader, decode, encode, frame
+from leeward.worker.reactor import Reactor
+
+HELLO = Result(b"hello\n", b"", 0, Outcome.FINISHED)
+
+
+class FakeTicket:
+    def __init__(self, job: Job, done: Callable[[Report], None]) -> None:
+        self.job, self.done, self.cancelled = job, done, False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakePool:
+    def __init__(self) -> None:
+        self.tickets: list[FakeTicket] = []
+        self.error: Exception | None = None
+        self.at_once: Report | None = None
+
+    def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float) -> FakeTicket:
+        if self.error is not None:
+            raise self.error
+        ticket = FakeTicket(job, done)
+        self.tickets.append(ticket)
+        if self.at_once is not None:
+            done(self.at_once)
+        return ticket
+
+
+class Box:
+    """
+    A server, its pool, and clients that are one end of a socketpair.
+    """
+
+    def __init__(self, **config: Any) -> None:
+        self.reactor = Reactor()
+        self.pool = FakePool()
+        self.ends = 0
+        self.server = Server(self.reactor, self.pool, Config(**config), status=lambda: {"workers": {"total": 4}},
+                             shut_down=self._end, uid=os.geteuid())
+        self.clients: list[socket.socket] = []
+
+    def _end(self) -> None:
+        self.ends += 1
+
+    def client(self) -> Peer:
+        ours, theirs = socket.socketpair()
+        self.server.adopt(theirs)
+        self.clients.append(ours)
+        return Peer(self, ours)
+
+    def turns(self, count: int = 4) -> None:
+        for _ in range(count):
+            self.reactor.turn(0.0)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """
+        Turn until *condition* holds; five seconds are for a machine that is busy elsewhere.
+        """
+        give_up = time.monotonic() + 5
+        while not condition():
+            assert time.monotonic() < give_up, "it never came"
+            self.reactor.turn(0.05)
+
+    def close(self) -> None:
+        self.server.close()
+        self.reactor.close()
+        for client in self.clients:
+            client.close()
+
+
+class Peer:
+    """
+    A client, byte by byte.
+    """
+
+    def __init__(self, box: Box, sock: socket.socket) -> None:
+        self.box, self.sock = box, sock
+        self.reader = FrameReader()
+        self.fds: list[int] = []
+        sock.setblocking(False)
+
+    def send(self, **message: Any) -> None:
+        self.raw(encode({"v": 1, **message}))
+
+    def raw(self, data: bytes) -> None:
+        self.sock.sendall(data)
+        self.box.turns()
+
+    def take(self) -> list[dict[str, Any]]:
+        """
+        The replies that are there.
+        """
+        self.box.turns()
+        replies: list[dict[str, Any]] = []
+        while True:
+            try:
+                data, fds, _, _ = socket.recv_fds(self.sock, 1 << 16, 16)
+            except (BlockingIOError, ConnectionResetError):
+                return replies
+            self.fds += fds
+            if not data:
+                return replies
+            replies += [decode(payload) for payload in self.reader.feed(data)]
+
+    def closed(self) -> bool:
+        self.take()
+        try:
+            return self.sock.recv(1) == b""
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
+
+
+@pytest.fixture
+def box() -> Iterator[Box]:
+    box = Box()
+    yield box
+    box.close()
+
+
+def test_ping_and_status(box: Box) -> None:
+    """
+    Answers without the pool.
+    """
+    client = box.client()
+    client.send(id=1, op="ping")
+    client.send(id=2, op="status")
+    pong, status = client.take()
+
+    assert (1, 1) == (pong["id"], pong["ok"]["wire"])
+    assert {"id": 2, "ok": {"workers": {"total": 4}}} == status
+
+
+def test_execute_gives_the_job_and_the_result(box: Box) -> None:
+    """
+    Fields go in, the report comes out.
+    """
+    client = box.client()
+    client.send(id=5, op="execute", code=b"print('hello')", args=["a"], limits={"time": 2.5, "memory": 64 << 20})
+    job = box.pool.tickets[0].job
+
+    assert (b"print('hello')", ("a",), "<string>") == (job.code, job.args, job.name)
+    assert (2.5, 64 << 20, 32) == (job.limits.time, job.limits.memory, job.limits.processes)
+    assert [] == client.take()  # nothing before the report
+
+    box.pool.tickets[0].done(Report(result=HELLO))
+    [reply] = client.take()
+
+    assert 5 == reply["id"]
+    assert (b"hello\n", "finished", 0) == tuple(reply["ok"][name] for name in ("stdout", "outcome", "exit_code"))
+
+
+def test_a_pool_that_answers_at_once(box: Box) -> None:
+    """
+    `done` may be called before `submit` returns.
+    """
+    box.pool.at_once = Report(result=HELLO)
+    client = box.client()
+    client.send(id=1, op="execute", code=b"")
+    client.send(id=1, op="execute", code=b"")  # the id is free again
+
+    assert [1, 1] == [reply["id"] for reply in client.take()]
+
+
+def test_c102_answers_come_in_any_order(box: Box) -> None:
+    """
+    By id, whichever is ready first; each connection has ids of its own.
+    """
+    one, other = box.client(), box.client()
+    for number in (1, 2, 3):
+        one.send(id=number, op="execute", code=b"%d" % number)
+    other.send(id=2, op="execute", code=b"other")
+    for index in (2, 0, 3, 1):
+        ticket = box.pool.tickets[index]
+        ticket.done(Report(result=Result(ticket.job.code or b"", b"", 0, Outcome.FINISHED)))
+
+    assert [(3, b"3"), (1, b"1"), (2, b"2")] == [(reply["id"], reply["ok"]["stdout"]) for reply in one.take()]
+    assert [(2, b"other")] == [(reply["id"], reply["ok"]["stdout"]) for reply in other.take()]
+
+
+def test_c102_an_id_in_flight_cannot_be_used_again(box: Box) -> None:
+    """
+    Two answers to one id would be a riddle; only that client suffers.
+    """
+    good, bad = box.client(), box.client()
+    good.send(id=1, op="execute", code=b"")
+    bad.send(id=1, op="execute", code=b"")
+    bad.send(id=1, op="execute", code=b"")
+
+    assert [(0, "bad_request")] == [(reply["id"], reply["error"]["kind"]) for reply in bad.take()]
+    assert bad.closed()
+    assert [False, True] == [ticket.cancelled for ticket in box.pool.tickets]
+
+
+def test_cancel_ends_a_request_of_this_connection(box: Box) -> None:
+    """
+    One answer for the request, one for the cancel.
+    """
+    client = box.client()
+    client.send(id=1, op="execute", code=b"")
+    client.send(id=2, op="cancel", target=1)
+    first, second = client.take()
+
+    assert box.pool.tickets[0].cancelled
+    assert (1, "cancelled") == (first["id"], first["error"]["kind"])
+    assert {"id": 2, "ok": {"cancelled": True}} == second
+
+
+def test_c102_cancel_reaches_no_other_client(box: Box) -> None:
+    """
+    An unknown id, or one of another connection, is nobody's.
+    """
+    one, other = box.client(), box.client()
+    one.send(id=1, op="execute", code=b"")
+    other.send(id=9, op="cancel", target=1)
+
+    assert [{"id": 9, "ok": {"cancelled": False}}] == other.take()
+    assert not box.pool.tickets[0].cancelled
+
+
+@pytest.mark.parametrize("message", [
+    {"op": "execute", "code": b"", "limits": {"time": float("nan")}},
+    {"op": "execute", "code": b"", "limits": {"time": -1}},
+    {"op": "execute", "code": b"", "limits": {"time": True}},
+    {"op": "execute", "code": b"", "limits": {"memory": 1 << 60}},
+    {"op": "execute", "code": b"", "limits": {"cpu": 1}},
+    {"op": "launch"},
+    {"op": "execute"},
+])
+def test_c101_one_refusal_each_and_the_connection_lives(box: Box, message: dict[str, Any]) -> None:
+    """
+    A request that makes no sense costs itself.
+    """
+    client = box.client()
+    client.send(id=1, **message)
+    client.send(id=2, op="ping")
+    refusal, pong = client.take()
+
+    assert (1, "bad_request") == (refusal["id"], refusal["error"]["kind"])
+    assert 2 == pong["id"]
+    assert [] == box.pool.tickets
+
+
+def test_c109_another_version_is_told(box: Box) -> None:
+    """
+    By a kind of its own, with the id of the request.
+    """
+    client = box.client()
+    client.raw(encode({"v": 99, "id": 4, "op": "ping"}))
+
+    assert [(4, "version")] == [(reply["id"], reply["error"]["kind"]) for reply in client.take()]
+
+
+def test_the_pools_refusals_are_passed_on(box: Box) -> None:
+    """
+    Raised at once, or reported later.
+    """
+    client = box.client()
+    client.send(id=1, op="execute", code=b"")
+    box.pool.tickets[0].done(Report(refusal=Busy("later")))
+    box.pool.error = Busy("full")
+    client.send(id=2, op="execute", code=b"")
+
+    assert [(1, "busy", "later"), (2, "busy", "full")] == [
+        (reply["id"], reply["error"]["kind"], reply["error"]["message"]) for reply in client.take()]
+
+
+def test_a_bug_costs_one_request(box: Box) -> None:
+    """
+    What nobody thought of is told to who asked; the daemon serves on.
+    """
+    client = box.client()
+    box.pool.error = RuntimeError("oh")
+    client.send(id=1, op="execute", code=b"")
+    client.send(id=2, op="ping")
+
+    assert [(1, "internal"), (2, None)] == [
+        (reply["id"], reply.get("error", {}).get("kind")) for reply in client.take()]
+
+
+@pytest.mark.parametrize("data", [
+    struct.pack(">I", 2**31), struct.pack(">I", 2**32 - 1), frame(b""), frame(b"\x01"), frame(b"\x81\xa1a"),
+    frame(b"\x81\xa1a" + b"\x91" * 100_000 + b"\xc0"), frame(b"\x81\xa1a\xdd\xff\xff\xff\xff"),
+    encode({"v": 1, "op": "ping"}), encode({"v": 1, "id": 0, "op": "ping"}),
+])
+def test_c099_c100_broken_frames_end_the_connection(box: Box, data: bytes) -> None:
+    """
+    One word of why, and no other client notices.
+    """
+    good, bad = box.client(), box.client()
+    bad.send(id=1, op="execute", code=b"")
+    bad.raw(data)
+
+    assert [(0, "bad_request")] == [(reply["id"], reply["error"]["kind"]) for reply in bad.take()]
+    assert bad.closed()
+    assert box.pool.tickets[0].cancelled
+    good.send(id=1, op="ping")
+    assert 1 == good.take()[0]["id"]
+    assert 0 == box.server.held
+
+
+def test_c099_one_frame_in_many_reads_and_many_in_one(box: Box) -> None:
+    """
+    However the stream is cut.
+    """
+    client = box.client()
+    for byte in encode({"v": 1, "id": 1, "op": "ping"}):
+        client.raw(bytes([byte]))
+    client.raw(b"".join(encode({"v": 1, "id": number, "op": "ping"}) for number in range(2, 102)))
+    box.turns(20)
+
+    assert list(range(1, 102)) == [reply["id"] for reply in client.take()]
+
+
+@pytest.mark.parametrize("how", ["connected", "in the middle of a frame", "while its job runs", "with shutdown"])
+def test_c103_a_client_that_vanishes_takes_its_jobs_along(box: Box, how: str) -> None:
+    """
+    Tickets are cancelled, nothing is kept.
+    """
+    client = box.client()
+    if how != "connected":
+        client.send(id=1, op="execute", code=b"")
+    if how == "in the middle of a frame":
+        client.raw(encode({"v": 1, "id": 2, "op": "ping"})[:-3])
+        assert box.server.held > 0
+    if how == "with shutdown":
+        client.sock.shutdown(socket.SHUT_WR)
+    else:
+        client.sock.close()
+    box.turns()
+
+    assert {} == box.server.connections
+    assert all(ticket.cancelled for ticket in box.pool.tickets)
+    assert 0 == box.server.held
+
+
+def test_c103_a_report_after_its_client_went_is_dropped(box: Box) -> None:
+    """
+    Its memory file is closed.
+    """
+    client = box.client()
+    client.send(id=1, op="execute", code=b"")
+    client.sock.close()
+    box.turns()
+    arena = seal([b"late"])
+    box.pool.tickets[0].done(Report(result=HELLO, arena=arena))
+
+    assert -1 == arena.fd
+    assert 0 == box.server.arenas
+
+
+def sealed(client: Peer) -> bytes:
+    fd = client.fds.pop(0)
+    try:
+        assert SEALS == fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS
+        return os.pread(fd, 1 << 26, 0)
+    finally:
+        os.close(fd)
+
+
+def test_a_large_result_goes_by_descriptor(box: Box) -> None:
+    """
+    The pool's memory file goes with its frame, sealed, and is closed here.
+    """
+    client = box.client()
+    client.send(id=1, op="execute", code=b"")
+    arena = seal([b"o" * 100_000, b"e" * 50_000])
+    arena.stdout, arena.stderr = (0, 100_000), (100_000, 50_000)
+    box.pool.tickets[0].done(Report(result=Result(b"", b"", 0, Outcome.FINISHED), arena=arena))
+    [reply] = client.take()
+
+    assert [150_000] == reply["ok"]["arenas"]
+    assert [[0, 0, 100_000], [0, 100_000, 50_000]] == [reply["ok"]["stdout"], reply["ok"]["stderr"]]
+    assert b"o" * 100_000 + b"e" * 50_000 == sealed(client)
+    assert -1 == arena.fd
+    assert 0 == box.server.arenas
+
+
+def test_many_collected_bytes_go_by_descriptor(box: Box) -> None:
+    """
+    Beside the memory file of the output; few bytes stay in the frame.
+    """
+    client = box.client()
+    for number, files in ((1, {"a": b"1", "b": b""}), (2, {"a": b"A" * (3 << 20), "d/b": b"B" * 5, "empty": b""})):
+        client.send(id=number, op="execute", code=b"")
+        box.pool.tickets[-1].done(Report(result=Result(b"", b"", 0, Outcome.FINISHED, files=files)))
+    small, large = client.take()
+
+    assert {"a": b"1", "b": b""} == small["ok"]["files"]
+    assert {"a": [0, 0, 3 << 20], "d/b": [0, 3 << 20, 5], "empty": b""} == large["ok"]["files"]
+    assert b"A" * (3 << 20) + b"B" * 5 == sealed(client)
+
+
+def test_a_result_that_cannot_be_packed_is_told(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    EMFILE when the memory file is made: the request has its one answer all the same.
+    """
+    client = box.client()
+    client.send(id=1, op="execute", code=b"")
+
+    def full(*_: object) -> int:
+        raise OSError(24, "too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", full)
+    result = Result(b"", b"", 0, Outcome.FINISHED, files={"a": bytes(3 << 20)})
+    box.pool.tickets[0].done(Report(result=result))
+
+    assert [(1, "internal")] == [(reply["id"], reply["error"]["kind"]) for reply in client.take()]
+
+
+def test_descriptors_that_a_client_sends_are_closed(box: Box) -> None:
+    """
+    The kernel closes what nobody takes; the daemon's table doesn't grow.
+    """
+    client = box.client()
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(1, 50):
+        fds = array.array("i", [0, 0, 0, 0])
+        client.sock.sendmsg([encode({"v": 1, "id": number, "op": "ping"})],
+                            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        box.turns(2)
+
+    assert 49 == len(client.take())
+    assert before == len(os.listdir("/proc/self/fd"))
+
+
+# --- clients that don't behave ------------------------------------------------
+
+
+def flood(client: Peer, most: int) -> int:
+    """
+    Send jobs without reading until nothing more is taken; how many went.
+    """
+    for number in range(1, most + 1):
+        try:
+            client.sock.send(encode({"v": 1, "id": number, "op": "execute", "code": b"#" * 1000}))
+        except BlockingIOError:
+            return number - 1
+        client.box.turns(1)
+    return most
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """
+    Moves the server's time on; the reactor keeps its own.
+    """
+    offset = [0.0]
+    real = time.monotonic
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: real() + offset[0]))
+
+    def forward(seconds: float) -> None:
+        offset[0] += seconds
+
+    return forward
+
+
+def test_c098_half_a_frame_has_a_deadline(box: Box, clock: Callable[[float], None]) -> None:
+    """
+    A byte now and then doesn't renew it.
+    """
+    good, slow = box.client(), box.client()
+    message = encode({"v": 1, "id": 1, "op": "ping"})
+    slow.raw(message[:1])
+    for byte in message[1:4]:
+        clock(module.FRAME_S / 4)
+        slow.raw(bytes([byte]))
+        box.server._look()
+    assert not slow.closed()
+    clock(module.FRAME_S / 3)
+    box.server._look()
+
+    assert slow.closed()
+    assert not good.closed()
+
+
+def test_c098_whole_frames_renew_the_deadline(box: Box, clock: Callable[[float], None]) -> None:
+    """
+    Control: a client that sends a frame and the start of the next is not slow.
+    """
+    client = box.client()
+    message = encode({"v": 1, "id": 1, "op": "ping"})
+    client.raw(message[:3])
+    for _ in range(5):
+        clock(module.FRAME_S / 2)
+        client.raw(message[3:] + message[:3])
+        box.server._look()
+
+    assert 5 == len(client.take())
+    assert not client.closed()
+
+
+def test_c098_a_client_that_never_reads_stops_being_served(box: Box, clock: Callable[[float], None]) -> None:
+    """
+    Its replies pile up to a bound, nothing more is read from it, and then it is closed.
+    """
+    box.pool.at_once = Report(result=Result(bytes(60_000), b"", 0, Outcome.FINISHED))
+    client = box.client()
+    assert flood(client, 100_000) < 100_000
+    connection = next(iter(box.server.connections.values()))
+
+    assert connection._output_size < module.OUTPUT + 100_000
+    assert len(connection._pending) < 100
+
+    clock(module.UNREAD_S + 1)
+    box.server._look()
+    assert {} == box.server.connections
+
+
+def test_c098_a_client_that_reads_late_gets_everything(box: Box) -> None:
+    """
+    Control: the bound holds replies back, it drops none.
+    """
+    box.pool.at_once = Report(result=Result(bytes(60_000), b"", 0, Outcome.FINISHED))
+    client = box.client()
+    sent = flood(client, 500)
+    got: list[int] = []
+
+    def read() -> bool:
+        got.extend(reply["id"] for reply in client.take())
+        return len(got) == sent
+
+    box.until(read)
+    assert list(range(1, sent + 1)) == got
+
+
+def test_idle_connections_are_closed_and_busy_ones_not(box: Box, clock: Callable[[float], None]) -> None:
+    """
+    A job may take longer than the idle time.
+    """
+    idle, busy = box.client(), box.client()
+    busy.send(id=1, op="execute", code=b"")
+    clock(box.server.config.idle_timeout + 1)
+    box.server._look()
+
+    assert idle.closed()
+    assert not busy.closed()
+
+
+def test_requests_in_flight_are_bounded(box: Box) -> None:
+    """
+    One connection can't hold more; it is told, and lives.
+    """
+    client = box.client()
+    for number in range(1, module.IN_FLIGHT + 2):
+        client.send(id=number, op="execute", code=b"")
+
+    assert module.IN_FLIGHT == len(box.pool.tickets)
+    assert [(module.IN_FLIGHT + 1, "busy")] == [(reply["id"], reply["error"]["kind"]) for reply in client.take()]
+
+
+def test_unfinished_frames_are_bounded_over_all(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Who goes over the sum is refused; who finished is served.
+    """
+    monkeypatch.setattr(module, "INPUT", 300_000)
+    first, second = box.client(), box.client()
+    half = encode({"v": 1, "id": 1, "op": "execute", "code": bytes(400_000)})[:200_000]
+    for client in (first, second):
+        client.sock.setblocking(True)
+        for start in range(0, len(half), 10_000):
+            try:
+                client.raw(half[start:start + 10_000])
+            except (BrokenPipeError, ConnectionResetError):
+                break
+        client.sock.setblocking(False)
+
+    assert not first.closed()
+    assert ["busy"] == [reply["error"]["kind"] for reply in second.take()]
+    assert second.closed()
+    assert 200_000 == box.server.held
+
+
+def test_unread_memory_files_are_bounded(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Each is an open descriptor of the daemon: new jobs are refused while too many wait.
+    """
+    client, other = box.client(), box.client()
+    monkeypatch.setattr(box.server, "arenas", module.ARENAS)
+    other.send(id=1, op="execute", code=b"")
+
+    assert ["busy"] == [reply["error"]["kind"] for reply in other.take()]
+    box.server.arenas = 0
+    client.send(id=1, op="execute", code=b"")
+    assert 1 == len(box.pool.tickets)
+
+
+def test_one_client_cannot_keep_the_others_waiting(box: Box) -> None:
+    """
+    A flood of requests in one read is served in turns.
+    """
+    greedy, other = box.client(), box.client()
+    greedy.sock.sendall(b"".join(encode({"v": 1, "id": number, "op": "ping"}) for number in range(1, 1001)))
+    other.sock.sendall(encode({"v": 1, "id": 1, "op": "ping"}))
+    box.turns(2)
+    served = len(greedy.take())
+
+    assert 1 == len(other.take())
+    assert served < 500
+    box.until(lambda: len(greedy.take()) == 0)
+
+
+# --- accepting ----------------------------------------------------------------
+
+
+@pytest.fixture
+def listening(box: Box, tmp_path: Any) -> Iterator[str]:
+    path = str(tmp_path / "s")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    box.server.listen(listener)
+    yield path
+    box.server.stop_listening()
+    listener.close()
+
+
+def connected(box: Box, path: str) -> Peer:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(path)
+    box.clients.append(sock)
+    box.turns()
+    return Peer(box, sock)
+
+
+def test_connections_are_bounded(listening: str, box: Box) -> None:
+    """
+    One too many is told why; when one goes, another may come.
+    """
+    box.server.config = Config(max_connections=2)
+    first, second, third = (connected(box, listening) for _ in range(3))
+
+    assert [(0, "busy")] == [(reply["id"], reply["error"]["kind"]) for reply in third.take()]
+    assert third.closed()
+    first.sock.close()
+    box.turns()
+    fourth = connected(box, listening)
+    fourth.send(id=1, op="ping")
+    assert 1 == len(fourth.take())
+    assert not second.closed()
+
+
+def test_c104_only_the_own_user_and_root_are_served() -> None:
+    """
+    As root, root alone.
+    """
+    served = {(peer, own): admitted(peer, own) for peer in (0, 1000, 1001) for own in (0, 1000)}
+
+    assert {(0, 0), (0, 1000), (1000, 1000)} == {pair for pair, yes in served.items() if yes}
+
+
+def test_c104_a_stranger_is_told_and_closed(listening: str, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The kernel says who it is, not the peer.
+    """
+    box.server.uid = os.geteuid() + 1
+    monkeypatch.setattr(module, "admitted", lambda peer, own: peer == own)  # root would be served by anybody's
+    client = connected(box, listening)
+
+    assert [(0, "forbidden")] == [(reply["id"], reply["error"]["kind"]) for reply in client.take()]
+    assert client.closed()
+    assert {} == box.server.connections
+
+
+def test_c108_without_descriptors_clients_wait(listening: str, box: Box) -> None:
+    """
+    EMFILE at accept: no spin, no lost client; it is served when there is room.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    sock = socket.socket(socket.AF_UNIX)
+    box.clients.append(sock)
+    sock.connect(listening)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (sock.fileno() + 1, hard))
+    try:
+        box.turns(3)
+        assert {} == box.server.connections
+        start = time.process_time()
+        box.reactor.turn(0.05)
+        assert time.process_time() - start < 0.04
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    box.until(lambda: len(box.server.connections) == 1)
+    client = Peer(box, sock)
+    client.send(id=1, op="ping")
+    assert 1 == len(client.take())
+
+
+def test_shutdown_is_answered_and_passed_on(box: Box) -> None:
+    """
+    The answer is on its way before the daemon ends.
+    """
+    client = box.client()
+    client.send(id=1, op="shutdown")
+
+    assert [{"id": 1, "ok": {}}] == client.take()
+    assert 1 == box.ends
+
+
+def test_flushed_tells_when_nothing_is_left(box: Box) -> None:
+    """
+    Requests in flight and replies unsent both count.
+    """
+    client = box.client()
+    assert box.server.flushed
+    client.send(id=1, op="execute", code=b"")
+    assert not box.server.flushed
+    box.pool.tickets[0].done(Report(result=HELLO))
+    assert box.server.flushed
+
+
+def test_closing_cancels_and_leaves_no_descriptor() -> None:
+    """
+    After close the process has the descriptors that it had before.
+    """
+    before = sorted(os.listdir("/proc/self/fd"))
+    box = Box()
+    client = box.client()
+    client.send(id=1, op="execute", code=b"")
+    box.close()
+
+    assert box.pool.tickets[0].cancelled
+    assert before == sorted(os.listdir("/proc/self/fd"))
+
+
+def test_c040_an_arena_of_the_pool_is_never_left_open(box: Box) -> None:
+    """
+    A client that hangs up with a memory file in its output.
+    """
+    client = box.client()
+    client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    arenas: list[Arena] = []
+    for number in range(1, 40):
+        client.send(id=number, op="execute", code=b"")
+        arena = seal([b"x"])
+        arenas.append(arena)
+        result = Result(bytes(60_000), b"", 0, Outcome.FINISHED)
+        box.pool.tickets[-1].done(Report(result=result, arena=arena))
+    assert box.server.arenas > 0
+    client.sock.close()
+    box.turns()
+
+    assert 0 == box.server.arenas
+    assert all(arena.fd == -1 for arena in arenas)
