@@ -90,7 +90,8 @@ class Leaf(Protocol):
 
     def tick(self, init_pid: int, files_fd: int = -1) -> Limit | None:
         """
-        Look after what the kernel doesn't. Call it at least once before the job's processes go.
+        Look after what the kernel doesn't. Call it once when a runner is armed, before its job
+        starts, and once before the job's processes go.
 
         Args:
             init_pid: the sandbox's init, as the daemon sees it.

@@ -23,7 +23,7 @@ from leeward.errors import Unsupported
 from leeward.isolation.cgroup import watch
 from leeward.isolation.cgroup.entry import Entry, Usage
 from leeward.outcome import Limit
-from leeward.spec.limits import Limits
+from leeward.spec.limits import MIB, Limits
 
 #: Seconds between looks. A look at one process takes some 60 us.
 TICK_S = 0.01
@@ -32,9 +32,10 @@ TICK_S = 0.01
 #: init and job of a runner that is armed meanwhile.
 OTHERS = 4
 
-#: A single process may reserve this much more than the memory limit. Stacks of threads
-#: are reserved at 8 MiB each, though hardly touched: 32 of them must fit.
-DATA_FACTOR = 1.25
+#: Bytes that a single process may reserve on top of the memory limit: for each of its tasks a
+#: stack, hardly touched, and what the interpreter has from the keeper.
+STACK = 8 * MIB
+INTERPRETER = 32 * MIB
 
 
 class NoneLeaf:
@@ -55,8 +56,9 @@ class NoneLeaf:
         self._limits = limits
 
     def rlimits(self) -> Mapping[int, int]:
-        return {resource.RLIMIT_NPROC: self._limits.processes + OTHERS,
-                resource.RLIMIT_DATA: int(self._limits.memory * DATA_FACTOR)}
+        limits = self._limits
+        return {resource.RLIMIT_NPROC: limits.processes + OTHERS,
+                resource.RLIMIT_DATA: limits.memory + limits.processes * STACK + INTERPRETER}
 
     def cpu(self) -> int | None:
         return self._cpu

@@ -13,11 +13,14 @@ only by a fault: its own, or one of its parent's on a page that the two shared. 
 charged the smaller of
 
     its resident pages,
-    its own faults since it was forked, and its parent's.
+    its own faults since it was forked, and its parent's since then.
 
 That is never less than what it really holds, and never more than its resident pages. A fault
-gives one page because jobs run without huge pages. Once the parent has gone nobody knows what
-was shared with whom, and the process is charged all its resident pages.
+gives one page because jobs run without huge pages. What faults the parent had at the fork isn't
+told either; it is no fewer than at the look before, and no fewer than it took to make the pages
+that the child has without a fault of its own and that the parent didn't inherit itself: so take
+a look before the job starts. Once the parent has gone nobody knows what is shared with whom, and
+the process is charged also what it had from the job's other processes at its fork, at most.
 
 Files on the job's file system are charged once, as that file system tells, whoever maps them.
 Not seen: buffers of pipes and sockets, bounded by the limits on descriptors and processes.
@@ -47,7 +50,8 @@ class Process:
 
     Attributes:
         parent: its parent's key, or None for a child of the sandbox's init.
-        resident: bytes of its own: anonymous, in swap, and its page tables.
+        resident: bytes of anonymous memory, in swap too.
+        tables: bytes of its page tables.
         shared: bytes of files in memory that it maps.
         faults: page faults, of all its threads, since it was forked.
         time: clock ticks, user and system, with those of children that were waited for.
@@ -57,10 +61,28 @@ class Process:
     key: Key
     parent: Key | None
     resident: int
+    tables: int
     shared: int
     faults: int
     time: int
     tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Birth:
+    """
+    What is known of a fork. Of the job itself: its parent is outside, and shares for nothing.
+
+    Attributes:
+        faults: of the parent, at the fork or before.
+        inherited: bytes that the child had without a fault of its own, at most.
+        charged: those of them that were made by the job's processes, at most.
+    """
+
+    parent: Key | None
+    faults: int
+    inherited: int
+    charged: int
 
 
 @dataclass(slots=True)
@@ -79,9 +101,7 @@ class Account:
     memory_peak: int = 0
     time: int = 0
     tasks: int = 0
-    #: For each process its parent and that one's faults when it was forked, or before. None
-    #: stands for a parent outside the job: what is shared with it isn't the job's.
-    _births: dict[Key, tuple[Key | None, int]] = field(default_factory=dict)
+    _births: dict[Key, _Birth] = field(default_factory=dict)
     _faults: dict[Key, int] = field(default_factory=dict)
 
     def note(self, processes: Iterable[Process], *, files: int | None, spent: int = 0) -> None:
@@ -89,41 +109,46 @@ class Account:
         Take in one look.
 
         Args:
+            processes: parents before children, and the job before orphans.
             files: bytes in files on the job's file system, or None: then mapped ones are
                 charged to each process that maps them.
             spent: clock ticks of processes that are gone, as their init knows them.
         """
         alive = {process.key: process for process in processes}
-        first = not self._births
-        for process in alive.values():
-            if process.key in self._births:
-                continue
-            if process.parent is not None:
-                # Its parent's count of the look before: never later than the fork.
-                self._births[process.key] = (process.parent, self._faults.get(process.parent, 0))
-            elif first:
-                self._births[process.key] = (None, 0)
-                first = False  # the oldest child of the init is the job; others are orphans
-            else:
-                self._births[process.key] = (process.key, 0)  # its parent died unseen
-        anonymous = sum(self._charge(process, alive) for process in alive.values())
-        mapped = files if files is not None else sum(process.shared for process in alive.values())
-        self.memory = anonymous + mapped
+        births: dict[Key, _Birth] = {}
+        for key, process in alive.items():
+            births[key] = self._births.get(key) or self._birth(process, alive, births)
+        self._births = births
+        self._faults = {key: process.faults for key, process in alive.items()}
+        charged = sum(self._charge(process, alive) + process.tables for process in alive.values())
+        self.memory = charged + (files if files is not None else sum(each.shared for each in alive.values()))
         self.memory_peak = max(self.memory_peak, self.memory)
         self.time = max(self.time, spent + sum(process.time for process in alive.values()))
         self.tasks = max(self.tasks, sum(process.tasks for process in alive.values()))
-        self._faults = {key: process.faults for key, process in alive.items()}
-        self._births = {key: birth for key, birth in self._births.items() if key in alive}
+
+    def _birth(self, process: Process, alive: dict[Key, Process], births: dict[Key, _Birth]) -> _Birth:
+        """
+        What the first look at *process* says of its fork.
+        """
+        parent = process.parent
+        if parent is None:
+            # The init's first child is the job; others are orphans whose parent died unseen.
+            is_job = not self._births and not births
+            return _Birth(None, 0, process.resident, 0 if is_job else process.resident)
+        came_with = max(0, process.resident - process.faults * PAGE)
+        made = (came_with - births[parent].inherited) // PAGE
+        faults = alive[parent].faults
+        return _Birth(parent, min(max(self._faults.get(parent, 0), made), faults), process.resident,
+                      min(process.resident, faults * PAGE + births[parent].charged))
 
     def _charge(self, process: Process, alive: dict[Key, Process]) -> int:
-        parent, before = self._births[process.key]
-        if parent is None:
-            made = process.faults
-        elif parent in alive and parent != process.key:
-            made = process.faults + alive[parent].faults - before
+        birth = self._births[process.key]
+        made = process.faults * PAGE
+        if birth.parent is not None and birth.parent in alive:
+            made += (alive[birth.parent].faults - birth.faults) * PAGE
         else:
-            return process.resident
-        return min(process.resident, made * PAGE)
+            made += birth.charged
+        return min(process.resident, made)
 
 
 def look(init_pid: int) -> tuple[list[Process], int]:
@@ -153,14 +178,16 @@ def look(init_pid: int) -> tuple[list[Process], int]:
 
 def _process(pid: int, parent: Key | None) -> Process:
     stat = _stat(pid)
-    resident = shared = 0
+    resident = tables = shared = 0
     for line in _read(f"/proc/{pid}/status").splitlines():
         name, _, value = line.partition(b":")
-        if name in (b"RssAnon", b"VmSwap", b"VmPTE"):
+        if name in (b"RssAnon", b"VmSwap"):
             resident += int(value.split()[0]) << 10
+        elif b"VmPTE" == name:
+            tables = int(value.split()[0]) << 10
         elif b"RssShmem" == name:
             shared = int(value.split()[0]) << 10
-    return Process((pid, int(stat[19])), parent, resident, shared, int(stat[7]) + int(stat[9]),
+    return Process((pid, int(stat[19])), parent, resident, tables, shared, int(stat[7]) + int(stat[9]),
                    sum(map(int, stat[11:15])), int(stat[17]))
 
 

@@ -1,0 +1,785 @@
+"""
+Each cgroup driver holds real processes to their limits; it leaves nothing behind.
+
+The processes here are those of a worker in small: an init, reaper of orphans, in a user
+namespace of its own and with a uid that isn't root's, and a job that joins its leaf.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import errno
+import itertools
+import os
+import pickle
+import resource
+import select
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import features
+from leeward._native import spawn
+from leeward._native.spawn import Clone
+from leeward.errors import KernelRefusal
+from leeward.isolation.cgroup import hierarchy, home
+from leeward.isolation.cgroup.choose import choose
+from leeward.isolation.cgroup.entry import Driver, Entry, Leaf, Usage, WorkerGroup
+from leeward.outcome import Limit
+from leeward.spec.limits import MIB, Limits
+
+CLONE_NEWUSER = 0x10000000
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_THP_DISABLE = 41
+FIRST_UID = 2_000_000_000  # as the daemon gives workers when it is root
+
+LIMITS = Limits(memory=64 * MIB, processes=20)
+PATIENCE_S = 20.0
+
+DRIVERS = [
+    pytest.param("v2", marks=pytest.mark.needs("cgroup-v2-controllers")),
+    pytest.param("v1", marks=pytest.mark.needs("cgroup-v1-controllers", "root")),
+    pytest.param("none"),
+]
+
+slots = itertools.count(int(time.monotonic() * 1000) % 1_000_000)
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
+    """
+    Every driver that this machine can have.
+    """
+    made = choose(request.param)
+    yield made
+    made.close()
+    assert not homes_of(os.getpid())
+
+
+def homes_of(pid: int) -> list[str]:
+    """
+    The homes of daemon *pid* in all hierarchies.
+    """
+    return [str(path) for each in hierarchy.here() for path in Path(each.own).glob(f"**/leeward-{pid}-*")]
+
+
+@dataclasses.dataclass
+class Ended:
+    """
+    How a job ended: what it returned, or the signal that ended it, and what its leaf says.
+    """
+
+    value: object
+    signal: int | None
+    verdict: Limit | None
+    usage: Usage
+    seconds: float
+
+
+class Worker:
+    """
+    A worker's group, to run jobs in one after the other.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        slot = next(slots)
+        self.uid = FIRST_UID + slot if 0 == os.geteuid() else os.geteuid()
+        self.group: WorkerGroup = driver.worker(slot, self.uid, LIMITS)
+        self._jobs = itertools.count()
+
+    def leaf(self, limits: Limits = LIMITS) -> Leaf:
+        return self.group.leaf(next(self._jobs), limits)
+
+    def run(self, job: Callable[[], object], limits: Limits = LIMITS, leaf: Leaf | None = None) -> Ended:
+        """
+        Run *job* in *leaf*, by default a fresh one, to its end or to the leaf's verdict.
+        """
+        leaf = leaf or self.leaf(limits)
+        reading, writing = os.pipe()
+        ready, go = os.pipe(), os.pipe()
+
+        def armed() -> object:
+            os.write(ready[1], b"x")
+            os.read(go[0], 1)
+            return job()
+
+        init = os.fork()
+        if 0 == init:
+            os.close(reading)
+            be_init(self, leaf, armed, writing)
+        os.close(writing)
+        os.read(ready[0], 1)
+        leaf.tick(init)
+        os.write(go[1], b"x")
+        started = time.monotonic()
+        for fd in ready + go:
+            os.close(fd)
+        pidfd = os.pidfd_open(init)
+        verdict = None
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        try:
+            while not poll.poll(leaf.tick_interval * 1000):
+                assert time.monotonic() - started < PATIENCE_S
+                verdict = verdict or leaf.tick(init)
+                if verdict:
+                    leaf.kill()
+            with open(reading, "rb") as pipe:
+                text = pipe.read()
+        finally:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.waitpid(init, 0)
+            os.close(pidfd)
+        usage = leaf.usage()
+        await_true(leaf.remove)
+        ended, value = pickle.loads(text)
+        assert not isinstance(value, str) or "Traceback" not in value, value
+        return Ended(value, ended, verdict, usage, time.monotonic() - started)
+
+    def close(self) -> None:
+        await_true(self.group.remove)
+
+
+def await_true(condition: Callable[[], bool]) -> None:
+    """
+    A group is busy for a moment after its last process has gone; nothing tells when.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        os.sched_yield()
+
+
+def join(entry: Entry) -> None:
+    """
+    What the shim does in a job's first moment.
+    """
+    if entry.into >= 0:
+        fd = os.open("cgroup.procs", os.O_WRONLY, dir_fd=entry.into)
+        os.write(fd, b"0")
+        os.close(fd)
+    for fd in entry.attach:
+        os.write(fd, b"0")
+
+
+def be_init(worker: Worker, leaf: Leaf, job: Callable[[], object], writing: int) -> None:
+    """
+    Give up what a worker doesn't have, start the job, reap, and tell how the job ended.
+    """
+    try:
+        signal.set_wakeup_fd(-1)
+        libc = ctypes.CDLL(None)
+        entry = worker.group.keeper
+        if entry.into >= 0:
+            join(Entry(entry.into))
+        if 0 == os.geteuid():
+            os.setgroups([])
+            os.setresgid(worker.uid, worker.uid, worker.uid)
+            os.setresuid(worker.uid, worker.uid, worker.uid)
+        assert 0 == libc.unshare(CLONE_NEWUSER)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        reading, telling = os.pipe()
+        main = os.fork()
+        if 0 == main:
+            os.close(reading)
+            be_job(leaf, worker.driver, job, telling)
+        os.close(telling)
+        status = None
+        while True:
+            try:
+                pid, got = os.wait()
+            except ChildProcessError:
+                break
+            if pid == main:
+                status = got
+        with open(reading, "rb") as pipe:
+            text = pipe.read()
+        ended = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
+        os.write(writing, pickle.dumps((ended, pickle.loads(text) if text else None)))
+    except BaseException:
+        os.write(writing, pickle.dumps((None, traceback.format_exc())))
+    finally:
+        os._exit(0)
+
+
+def be_job(leaf: Leaf, driver: Driver, job: Callable[[], object], telling: int) -> None:
+    """
+    Join the leaf, set what no controller sets, run.
+    """
+    try:
+        join(leaf.entry)
+        for number, value in leaf.rlimits().items():
+            resource.setrlimit(number, (value, value))
+        fixed = leaf.cpu()
+        if fixed is not None:
+            os.sched_setaffinity(0, {fixed})
+        if not driver.huge_pages:
+            ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
+        os.write(telling, pickle.dumps(job()))
+    except MemoryError:
+        os.write(telling, pickle.dumps("MemoryError"))
+    except BaseException:
+        os.write(telling, pickle.dumps(traceback.format_exc()))
+    finally:
+        os._exit(0)
+
+
+@pytest.fixture
+def worker(driver: Driver) -> Iterator[Worker]:
+    made = Worker(driver)
+    yield made
+    made.close()
+
+
+# --- the jobs -----------------------------------------------------------------
+
+
+def touch(size: int, then: Callable[[], object] = str) -> str:
+    """
+    Fill memory as fast as libc can, and hold it meanwhile.
+    """
+    held = (ctypes.c_char * size)()
+    ctypes.memset(held, 1, size)
+    then()
+    return "touched"
+
+
+def a_while() -> None:
+    """
+    As long as a watch needs to see it: a few looks.
+    """
+    time.sleep(0.05)
+
+
+def fork_and(job: Callable[[], object], times: int) -> tuple[int, int]:
+    """
+    Fork children that run *job* and stay; how many were made, and the errno that ended it.
+    """
+    children, why = [], 0
+    for _ in range(times):
+        try:
+            child = os.fork()
+        except OSError as error:
+            why = error.errno or 0
+            break
+        if 0 == child:
+            with contextlib.suppress(BaseException):
+                job()
+            os._exit(0)
+        children.append(child)
+    return len(children), why
+
+
+def spin(seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    until = clock() + seconds
+    while clock() < until:
+        pass
+
+
+# --- memory -------------------------------------------------------------------
+
+
+def is_out_of_memory(ended: Ended) -> bool:
+    return (signal.SIGKILL == ended.signal and ended.usage.oom_kills > 0) or "MemoryError" == ended.value
+
+
+def test_memory_past_the_limit_ends_the_job(worker):
+    """
+    Ten times the limit: the job is ended, or told, long before it has that.
+    """
+    got = worker.run(lambda: touch(600 * MIB))
+
+    assert is_out_of_memory(got), got
+    assert got.usage.memory_peak <= LIMITS.memory * 1.25
+
+
+def test_memory_past_the_limit_in_small_objects(worker):
+    """
+    No single request is large, so none is refused.
+    """
+    got = worker.run(lambda: len([b"x" * (100 << 10) + bytes([i & 255]) for i in range(6000)]))
+
+    assert is_out_of_memory(got), got
+    assert got.usage.memory_peak <= LIMITS.memory * 1.25
+
+
+def test_memory_is_counted_over_all_processes(worker):
+    """
+    Four times 30 of 64 MiB.
+    """
+    def job() -> None:
+        fork_and(lambda: touch(30 * MIB, signal.pause), 4)
+        signal.pause()
+
+    got = worker.run(job)
+
+    assert Limit.MEMORY is got.verdict or got.usage.oom_kills, got
+
+
+def test_memory_that_a_fork_shares_is_counted_once(worker):
+    """
+    30 MiB and eight children that read them: a pool of workers stays below its 64 MiB.
+    """
+    def job() -> bool:
+        held = b"x" * (30 * MIB)
+        children, _ = fork_and(lambda: (held.count(b"x"), time.sleep(0.2)), 8)
+        return [os.wait()[1] for _ in range(children)] == [0] * 8
+
+    got = worker.run(job)
+
+    assert got.value is True, got
+    assert got.verdict is None
+    assert 30 * MIB <= got.usage.memory_peak <= LIMITS.memory
+
+
+def test_memory_below_the_limit_is_there(worker):
+    """
+    40 of 64 MiB: nothing is refused, and the peak says it.
+    """
+    got = worker.run(lambda: touch(40 * MIB, a_while))
+
+    assert (None, None) == (got.signal, got.verdict)
+    assert 40 * MIB <= got.usage.memory_peak <= 56 * MIB
+
+
+def test_a_limit_can_be_changed_before_the_job_starts(worker):
+    """
+    A runner is armed with the defaults; the request has its own limits, in both directions.
+    """
+    for memory, fits in ((24 * MIB, False), (128 * MIB, True)):
+        leaf = worker.leaf()
+        leaf.apply(dataclasses.replace(LIMITS, memory=memory))
+
+        got = worker.run(lambda: touch(80 * MIB, a_while), leaf=leaf)
+
+        assert ("touched" == got.value) is fits, got
+
+
+# --- processes ----------------------------------------------------------------
+
+
+def most(driver: Driver) -> int:
+    """
+    The tasks that a job may have: where the kernel counts by user, those that aren't there yet too.
+    """
+    return LIMITS.processes + (3 if "none" == driver.name else 0)
+
+
+def test_processes_end_at_the_limit(worker):
+    """
+    A fork bomb in small: EAGAIN, and the job goes on.
+    """
+    got = worker.run(lambda: fork_and(lambda: time.sleep(0.3), 60))
+
+    children, why = got.value
+    assert why == errno.EAGAIN
+    assert LIMITS.processes <= children + 1 <= most(worker.driver)
+    assert got.usage.forks_refused > 0
+
+
+def test_threads_are_counted(worker):
+    """
+    As processes are.
+    """
+    def job() -> int:
+        release = threading.Event()
+        started = 0
+        try:
+            for _ in range(60):
+                threading.Thread(target=release.wait, daemon=True).start()
+                started += 1
+        except RuntimeError:
+            time.sleep(0.1)
+        return started
+
+    got = worker.run(job)
+
+    assert LIMITS.processes <= got.value + 1 <= most(worker.driver)
+    assert got.usage.forks_refused > 0
+
+
+def test_fewer_processes_refuse_none(worker):
+    """
+    Ten at once, one after another a hundred.
+    """
+    def job() -> int:
+        made = 0
+        for _ in range(10):
+            children, _ = fork_and(lambda: None, 10)
+            made += sum(os.wait()[1] == 0 for _ in range(children))
+        return made
+
+    got = worker.run(job)
+
+    assert got.value == 100
+    assert got.usage.forks_refused == 0
+
+
+# --- processor time -----------------------------------------------------------
+
+
+def test_four_that_spin_get_one_processor(worker):
+    """
+    100 % is one processor's worth, whatever the machine has.
+    """
+    def job() -> float:
+        started = time.monotonic()
+        children, _ = fork_and(lambda: spin(1.2), 4)
+        for _ in range(children):
+            os.wait()
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return (used.ru_utime + used.ru_stime) / (time.monotonic() - started)
+
+    got = worker.run(job)
+
+    assert got.value <= 1.15
+    assert got.usage.cpu_time <= got.seconds * 1.15
+
+
+@pytest.mark.parametrize("name", DRIVERS[:2])
+def test_half_a_processor(name):
+    """
+    Where a controller holds it, less than 100 % can be had.
+    """
+    driver = choose(name)
+    worker = Worker(driver)
+
+    got = worker.run(lambda: spin(1.0), dataclasses.replace(LIMITS, cpu=50))
+    worker.close()
+    driver.close()
+
+    assert 0.35 <= got.usage.cpu_time / got.seconds <= 0.65
+
+
+def test_time_is_told(worker):
+    """
+    That of a child which was waited for, too.
+    """
+    def job() -> None:
+        fork_and(lambda: spin(0.2, time.process_time), 1)
+        os.wait()
+        spin(0.2, time.process_time)
+        time.sleep(0.05)
+
+    got = worker.run(job)
+
+    assert 0.3 <= got.usage.cpu_time <= 0.6
+
+
+# --- the end ------------------------------------------------------------------
+
+
+def test_kill_ends_all(worker):
+    """
+    Orphans that ignore signals, in sessions of their own.
+    """
+    leaf = worker.leaf()
+    running, alive = os.pipe()
+
+    def job() -> None:
+        def orphan() -> None:
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            fork_and(signal.pause, 1)
+            os.write(alive, b"x")
+            signal.pause()
+
+        fork_and(lambda: fork_and(orphan, 3), 1)
+        signal.pause()
+
+    def killer() -> None:
+        os.read(running, 1)
+        # The none driver kills those that it saw at its last look; each look finds more.
+        while not gone.wait(0.02):
+            leaf.kill()
+
+    gone = threading.Event()
+    thread = threading.Thread(target=killer)
+    thread.start()
+    try:
+        got = worker.run(job, leaf=leaf)
+    finally:
+        gone.set()
+        thread.join()
+        os.close(running)
+        os.close(alive)
+
+    assert got.signal == signal.SIGKILL
+
+
+def test_nothing_stays_open_and_nothing_is_inherited(driver):
+    """
+    Descriptors are those of before, and none goes through an exec.
+    """
+    before = set(os.listdir("/proc/self/fd"))
+    worker = Worker(driver)
+    leaves = [worker.leaf() for _ in range(3)]
+    during = {int(fd) for fd in set(os.listdir("/proc/self/fd")) - before}
+
+    inheritable = [fd for fd in during if _is_inheritable(fd)]
+    for leaf in leaves:
+        assert leaf.remove()
+    worker.close()
+
+    assert inheritable == []
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def _is_inheritable(fd: int) -> bool:
+    try:
+        return os.get_inheritable(fd)
+    except OSError:  # that of the folder that listed them
+        return False
+
+
+@pytest.mark.parametrize("name", DRIVERS[:2])
+def test_a_leaf_with_a_process_in_it_waits(name):
+    """
+    Removing says so instead of raising; once the process has gone it works.
+    """
+    driver = choose(name)
+    worker = Worker(driver)
+    leaf = worker.leaf()
+    child = os.fork()
+    if 0 == child:
+        join(leaf.entry)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os._exit(0)
+    os.waitpid(child, os.WUNTRACED)
+
+    busy = leaf.remove()
+    leaf.kill()
+    os.waitpid(child, 0)
+    await_true(leaf.remove)
+    worker.close()
+    driver.close()
+
+    assert busy is False
+
+
+# --- who may enter ------------------------------------------------------------
+
+
+@pytest.mark.needs("root", "cgroup-v2", "user-namespaces")
+@pytest.mark.parametrize("name", DRIVERS[:2])
+def test_a_worker_enters_its_own_leaves_and_no_others(name):
+    """
+    clone3 into a leaf by the worker's uid, in a user namespace, without a capability outside.
+    """
+    driver = choose(name)
+    mine, other = Worker(driver), Worker(driver)
+    leaf, foreign = mine.leaf(), other.leaf()
+    pid, pidfd = spawn.clone(0, mine.group.keeper.into)
+    if 0 == pid:
+        code = 3
+        try:
+            os.setresgid(mine.uid, mine.uid, mine.uid)
+            os.setresuid(mine.uid, mine.uid, mine.uid)
+            ctypes.CDLL(None).unshare(CLONE_NEWUSER)
+            try:
+                spawn.clone(0, foreign.entry.into)
+                os._exit(4)
+            except KernelRefusal as refusal:
+                if refusal.errno != errno.EACCES:
+                    os._exit(5)
+            inner, _ = spawn.clone(Clone.NEWPID, leaf.entry.into)
+            if 0 == inner:
+                for fd in leaf.entry.attach:
+                    os.write(fd, b"0")
+                os._exit(0 if all("/leeward-" in line for line in Path("/proc/self/cgroup").read_text().splitlines()
+                                  if line.split(":")[1] in ("", "memory", "pids", "cpu")) else 6)
+            code = os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
+        finally:
+            os._exit(code)
+    os.close(pidfd)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    for each in (leaf, foreign):
+        await_true(each.remove)
+    mine.close()
+    other.close()
+    driver.close()
+
+    assert code == 0
+
+
+@pytest.mark.parametrize("name", DRIVERS[:2])
+def test_a_job_out_of_memory_takes_nobody_with_it(name):
+    """
+    The init outlives its job whatever the job is: here one that holds nothing itself, while
+    its files fill the leaf. In the leaf the init would be the largest, and its keeper's death.
+    """
+    driver = choose(name)
+    worker = Worker(driver)
+    path = f"/dev/shm/leeward-test-{os.getpid()}"
+
+    def job() -> None:
+        os.execv("/bin/dd", ["dd", "if=/dev/zero", f"of={path}", "bs=1M", "count=300", "status=none"])
+
+    try:
+        got = worker.run(job)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        worker.close()
+        driver.close()
+
+    assert got.signal == signal.SIGKILL  # the init lived to tell
+    assert got.usage.oom_kills > 0
+
+
+# --- which driver, and as whom ------------------------------------------------
+
+
+def as_user(uid: int, gid: int, scenario: Callable[[], object]) -> object:
+    """
+    What *scenario* returns in a child that has become somebody else.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if 0 == pid:
+        try:
+            if 0 == os.geteuid():
+                os.setgroups([])
+                os.setresgid(gid, gid, gid)
+                os.setresuid(uid, uid, uid)
+            os.write(writing, pickle.dumps(scenario()))
+        except BaseException:
+            os.write(writing, pickle.dumps(traceback.format_exc()))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        value = pickle.loads(pipe.read())
+    os.waitpid(pid, 0)
+    assert not isinstance(value, str) or "Traceback" not in value, value
+    return value
+
+
+def test_an_ordinary_user_without_delegation_is_held_all_the_same(ordinary_user):
+    """
+    The daemon is the user: memory, processes and a processor's time hold.
+    """
+    def scenario() -> tuple[str, list[str], Ended, Ended]:
+        driver = choose("none")
+        worker = Worker(driver)
+        bomb = worker.run(lambda: fork_and(lambda: time.sleep(0.2), 60))
+        return driver.name, [name for name, _ in driver.passed_over], worker.run(lambda: touch(600 * MIB)), bomb
+
+    name, _, memory, bomb = as_user(ordinary_user.uid, ordinary_user.gid, scenario)
+
+    assert name == "none"
+    assert is_out_of_memory(memory)
+    assert bomb.value[1] == errno.EAGAIN
+    assert bomb.value[0] <= LIMITS.processes + 2
+
+
+def test_the_best_driver_is_taken(ordinary_user):
+    """
+    And those before it are named with their reasons.
+    """
+    def scenario() -> tuple[str, bool, tuple[tuple[str, str], ...]]:
+        driver = choose()
+        driver.close()
+        return driver.name, driver.degraded, driver.passed_over
+
+    name, degraded, passed_over = scenario()
+    expected = ("v2" if features.is_met("cgroup-v2-controllers") else
+                "v1" if features.is_met("cgroup-v1-controllers") and features.is_met("root") else "none")
+    assert name == expected
+    assert degraded is ("none" == expected)
+
+    if features.is_met("root"):
+        name, degraded, passed_over = as_user(ordinary_user.uid, ordinary_user.gid, scenario)
+
+        assert (name, degraded) == ("none", True)
+        assert [tried for tried, _ in passed_over] == ["v2", "v1"]
+        assert all("need" in why for _, why in passed_over)
+
+
+# --- what a dead daemon leaves ------------------------------------------------
+
+
+def abandon(name: str) -> tuple[int, int]:
+    """
+    A daemon with a worker and a leaf that dies by SIGKILL; its pid, and that of what ran in the leaf.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if 0 == pid:
+        driver = choose(name)
+        leaf = driver.worker(0, os.geteuid(), LIMITS).leaf(0, LIMITS)
+        child = os.fork()
+        if 0 == child:
+            signal.set_wakeup_fd(-1)
+            join(leaf.entry)
+            os.write(writing, str(os.getpid()).encode())
+            os.execv("/bin/sleep", ["sleep", "1000"])  # as a zygote: no descriptor of the daemon's is left
+        signal.pause()
+    left = int(os.read(reading, 100))
+    os.close(reading)
+    os.close(writing)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return pid, left
+
+
+@pytest.mark.parametrize("name", DRIVERS[:2])
+def test_a_sweep_removes_what_a_dead_daemon_left(name):
+    """
+    Its groups, and the process that still runs in one of them; not those of a living one.
+    """
+    living = choose(name)
+    keep = homes_of(os.getpid())
+    dead, left = abandon(name)
+    pidfd = os.pidfd_open(left)
+    assert homes_of(dead)  # control: they are there
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+
+    swept = living.sweep()
+
+    assert swept >= 1
+    assert poll.poll(PATIENCE_S * 1000)
+    os.close(pidfd)
+    await_true(lambda: bool(living.sweep()) or not homes_of(dead))
+    assert keep == homes_of(os.getpid())
+    living.close()
+
+
+@pytest.mark.needs("cgroup-v1-controllers", "root")
+def test_a_sweep_leaves_what_is_not_ours():
+    """
+    Another user's, another name, and one whose lock somebody holds.
+    """
+    parent = next(each.own for each in hierarchy.here() if "pids" in each.controllers)
+    free = 2**22 + 5  # past the largest pid there is
+    theirs, misnamed, held = (f"{parent}/{name}" for name in (
+        f"leeward-{free}-1", f"leeward-{free}-2x", f"leeward-{free}-3"))
+    for path in (theirs, misnamed, held):
+        os.mkdir(path)
+    os.chown(theirs, 65534, 65534)
+    lock = os.open(held, os.O_RDONLY)
+    try:
+        home.fcntl.flock(lock, home.fcntl.LOCK_EX)
+
+        home.sweep(hierarchy.here())
+
+        assert all(map(os.path.isdir, (theirs, misnamed, held)))
+
+        os.close(lock)
+        os.chown(theirs, 0, 0)
+
+        home.sweep(hierarchy.here())
+
+        # control: it was the owner and the lock that kept them
+        assert [misnamed] == [path for path in (theirs, misnamed, held) if os.path.isdir(path)]
+    finally:
+        os.rmdir(misnamed)
