@@ -223,7 +223,7 @@ def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
         if error.errno == errno.ELOOP:
             raise _refuse(path, "is a symbolic link; name the file itself") from None
         raise _refuse(path, (error.strerror or "").lower()) from None
-    with open(fd, "rb") as file:
+    try:
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode):
             raise _refuse(path, "is no regular file")
@@ -231,7 +231,11 @@ def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
             raise _refuse(path, f"belongs to user {about.st_uid}; it must be yours or root's")
         if about.st_mode & 0o022:
             raise _refuse(path, f"its mode {about.st_mode & 0o777:04o} lets others write it; chmod go-w")
-        content = file.read(MAX_FILE + 1)
+        content = b""
+        while len(content) <= MAX_FILE and (chunk := os.read(fd, MAX_FILE)):
+            content += chunk
+    finally:
+        os.close(fd)
     if len(content) > MAX_FILE:
         raise _refuse(path, f"is larger than {MAX_FILE} bytes")
     import tomllib  # 18 ms, which `leeward run` without a file needn't pay
@@ -249,8 +253,10 @@ def _line_of(error: ValueError, text: str) -> str:
     """
     The line that *error* is about: that of a repeated key doesn't say which key.
     """
+    lines = text.rstrip().splitlines()
     words = str(error).rpartition("(at line ")[2].partition(",")[0]
-    lines = text.splitlines()
+    if words.endswith("(at end of document)"):
+        words = str(len(lines))
     if words.isdecimal() and 0 < int(words) <= len(lines):
         return f": {lines[int(words) - 1].strip()[:80]!r}"
     return ""

@@ -731,11 +731,13 @@ def test_flushed_tells_when_nothing_is_left(box: Box) -> None:
     Requests in flight and replies unsent both count.
     """
     client = box.client()
-    assert box.server.flushed
+    seen = [box.server.flushed]
     client.send(id=1, op="execute", code=b"")
-    assert not box.server.flushed
+    seen.append(box.server.flushed)
     box.pool.tickets[0].done(Report(result=HELLO))
-    assert box.server.flushed
+    seen.append(box.server.flushed)
+
+    assert [True, False, True] == seen
 
 
 def test_closing_cancels_and_leaves_no_descriptor() -> None:

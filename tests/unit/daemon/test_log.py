@@ -1,0 +1,106 @@
+"""
+The log: nothing that a job or client says can forge a line, drive a terminal, or block.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from leeward.daemon.log import MAX_LINE, Writer, escape, set_up
+
+HOSTILE = "name\nlevel=error event=forged \x1b]52;c;AAAA\x07 \x9b31m \u202e \u2028 \udc80 \x00 end"
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    read, written = os.pipe()
+    yield read, written
+    os.close(read)
+    os.close(written)
+    structlog.reset_defaults()
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_c112_values_are_escaped(as_json: bool, pipe: tuple[int, int]) -> None:
+    """
+    One printable line an event, as text and as JSON, and in what JSON holds.
+    """
+    read, written = pipe
+    set_up(as_json=as_json, fd=written)
+    inner = {HOSTILE: [HOSTILE, HOSTILE.encode("utf-8", "replace")]}
+    structlog.get_logger().warning("event", who=HOSTILE, **{HOSTILE: 1}, inner=inner)
+    text = os.read(read, 1 << 16).decode()
+
+    assert 1 == text.count("\n")
+    assert text.rstrip("\n").isprintable()
+    if as_json:
+        assert json.loads(text)["who"].isprintable()
+
+
+def test_c112_lines_are_bounded(pipe: tuple[int, int]) -> None:
+    """
+    A name of 1 MB is cut, and so are a thousand values.
+    """
+    read, written = pipe
+    set_up(fd=written)
+    structlog.get_logger().info("event", name="x" * 1_000_000)
+    structlog.get_logger().info("event", **{f"key{number}": "y" * 1000 for number in range(1000)})
+    lines = os.read(read, 1 << 16).splitlines()
+
+    assert 2 == len(lines)
+    assert all(len(line) < MAX_LINE for line in lines)
+    assert b"(1000000 characters)" in lines[0]
+
+
+def test_levels(pipe: tuple[int, int]) -> None:
+    """
+    What is below the level isn't written.
+    """
+    read, written = pipe
+    set_up("warning", fd=written)
+    structlog.get_logger().info("quiet")
+    structlog.get_logger().error("loud")
+
+    assert os.read(read, 1 << 16).count(b"\n") == 1
+
+
+def test_c108_a_reader_that_stopped_reading_costs_lines_not_time(pipe: tuple[int, int]) -> None:
+    """
+    A full pipe doesn't block, and what was lost is told when it drains.
+    """
+    read, written = pipe
+    fcntl.fcntl(written, fcntl.F_SETPIPE_SZ, 8192)
+    writer = Writer(written)
+    for _ in range(50):
+        writer.line("x" * 1000)
+    first = os.read(read, 1 << 16)
+    writer.line("back")
+    second = os.read(read, 1 << 16)
+
+    kept = first.count(b"\n")
+    assert 0 < kept < 50
+    assert f"{50 - kept} lines of the log were lost before this one\nback\n".encode() == second
+
+
+def test_c108_a_full_disk_is_survived() -> None:
+    """
+    ENOSPC is counted, not raised.
+    """
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        Writer(full).line("lost")
+    finally:
+        os.close(full)
+
+
+def test_escape_keeps_ordinary_text() -> None:
+    """
+    Other scripts are readable.
+    """
+    assert "naïve 日本 path/to-x.py" == escape("naïve 日本 path/to-x.py")
