@@ -94,6 +94,8 @@ def take_descriptors(ends: Ends) -> None:
 
 
 def _namespaces(plan: WorkerPlan) -> None:
+    # kill(0, ...) reaches a process group wherever its members are: out of the keeper's.
+    os.setsid()
     # The others came with the clone. Not this one: its root is the cgroup that one is in.
     privileges.unshare(Clone.NEWCGROUP)
     privileges.set_hostname(plan.hostname)

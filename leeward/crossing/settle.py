@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import builtins
 import os
+import signal
 import sys
 
 from leeward.isolation.plan import WorkerPlan
 
 #: Top-level names that are ours, not the job's: it would find our versions in place of its own.
 _OURS = ("leeward", "msgpack", "_cffi_backend", "cffi")
+
+#: The interpreter itself ignores these; subprocess gives them back to what it starts.
+_LEFT = {signal.SIGPIPE, signal.SIGXFSZ}
 
 #: Ours, kept alive though the import system no longer knows them.
 _kept: dict[str, object] = {}
@@ -39,6 +43,18 @@ def interpreter(plan: WorkerPlan) -> None:
     sys.argv[:] = [""]
     os.environ.clear()
     os.environ.update(dict(plan.environment))
+
+
+def signals() -> None:
+    """
+    As a fresh login has them: a daemon started by nohup or in the background of a shell
+    ignores some, or has some blocked, and both are inherited through exec.
+    """
+    for number in signal.valid_signals() - _LEFT:
+        if signal.SIG_IGN is signal.getsignal(number):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def keep_ours_apart() -> None:

@@ -58,6 +58,7 @@ def warm_up(plan: WorkerPlan) -> None:
             a thread would not exist in a clone, while others wait for it.
     """
     settle.interpreter(plan)
+    settle.signals()
     for name in plan.preload:
         importlib.import_module(name)
         if len(os.listdir("/proc/self/task")) > 1:

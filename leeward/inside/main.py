@@ -23,8 +23,6 @@ def serve(job_fd: int, reply_fd: int, *, rehearse: bool) -> NoReturn:
     Parking after the reply leaves the processor to the daemon's answer; an exit here
     would put the teardown of five namespaces in its way.
     """
-    # The C level lost the interpreter's own handler with the clone's fresh signal state.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     if rehearse:
         program.rehearse()
     body = _read_frame(job_fd)

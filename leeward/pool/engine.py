@@ -204,6 +204,7 @@ class Engine:
         for worker in self.pool.workers:
             if worker.slot == message.slot and worker.pid < 0:
                 worker.made(message, pidfd)
+                self._order()  # what did not fit into its queue before may now
                 return
         os.close(pidfd)  # its worker retired meanwhile; the keeper reads end of file and goes
 

@@ -167,6 +167,7 @@ def _exec(plan: WorkerPlan, control_fd: int) -> subprocess.Popen[bytes]:
         # of the interpreter, and one made on /dev/null would take a job's pipes for seekable.
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/",
         env=dict(plan.environment), pass_fds=[control_fd], close_fds=True,
+        start_new_session=True,  # a Ctrl-C at the daemon's terminal is the daemon's to decide on
     )
     assert process.stdin is not None
     process.stdin.write(source.encode(sys.getfilesystemencoding()))
