@@ -1,0 +1,21 @@
+"""
+What `leeward status` shows.
+
+Runs in:   the daemon; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def status(engine: Mapping[str, object], *, transport: str, connections: int, uptime: float) -> dict[str, object]:
+    """
+    The engine's account, with what only the daemon knows.
+
+    Args:
+        engine: workers, jobs, runners_made, layers, degraded and what else it counts.
+        transport: "socket" or "uring".
+        uptime: seconds.
+    """
+    return {**engine, "transport": transport, "connections": connections, "uptime": round(uptime, 3)}
