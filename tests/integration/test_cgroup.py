@@ -701,7 +701,7 @@ def test_the_best_driver_is_taken(ordinary_user):
 
         assert (name, degraded) == ("none", True)
         assert [tried for tried, _ in passed_over] == ["v2", "v1"]
-        assert all("need" in why for _, why in passed_over)
+        assert all("needs" in why for _, why in passed_over)
 
 
 # --- what a dead daemon leaves ------------------------------------------------

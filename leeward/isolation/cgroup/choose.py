@@ -39,6 +39,6 @@ def choose(wanted: str | None = None) -> Driver:
                 case "none":
                     return NoneDriver(passed_over)
         except Unsupported as missing:
-            passed_over += ((name, str(missing)),)
+            passed_over += ((name, f"{missing.have}; needs {missing.need}"),)
     raise Unsupported("cgroup", have="; ".join(f"{name}: {why}" for name, why in passed_over) or "none",
                       need=wanted or "one driver that works")

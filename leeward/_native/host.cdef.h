@@ -1,0 +1,1 @@
+int lw_io_uring_setup_refusal(void);

@@ -1,0 +1,19 @@
+#include "host.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SYS_io_uring_setup
+#define SYS_io_uring_setup 425
+#endif
+
+/* Ask whether io_uring_setup(2) is allowed, without making a ring.
+ *
+ * Linux 5.1. It gets no parameters: a kernel that would go on says -EFAULT. -EPERM is
+ * kernel.io_uring_disabled or a filter, -ENOSYS an older kernel, one without, or a filter. */
+int lw_io_uring_setup_refusal(void)
+{
+	return syscall(SYS_io_uring_setup, 1, NULL) < 0 ? -errno : 0;
+}
