@@ -4,6 +4,8 @@ The job pipe and the reply pipe. A reply's bytes are hostile.
 
 from __future__ import annotations
 
+import tracemalloc
+
 import msgpack
 import pytest
 from hypothesis import given
@@ -72,6 +74,34 @@ def test_wrong_fields_are_refused(wrong: dict[str, object]):
 def test_bombs_are_refused(bomb: bytes):
     with pytest.raises(PeerError):
         read_reply(bomb, MAX_FILES)
+
+
+@pytest.mark.parametrize("at", ["exit", "error", "limit", "files", "name"])
+def test_a_bomb_costs_no_more_memory_than_its_bytes(at: str):
+    """
+    Nested arrays become objects of fifty times their size; none is made for bytes that can't be right.
+    """
+    bomb = b"\x90"
+    for _ in range(11):
+        bomb = b"\x93" + 3 * bomb
+    values = {"exit": b"\x00", "error": b"\xc0", "limit": b"\xc0", "files": b"\x80"}
+    if "name" == at:
+        values["files"] = b"\x81" + bomb + b"\xc4\x00"
+    else:
+        values[at] = bomb
+    body = b"\x84" + b"".join(msgpack.packb(name) + value for name, value in values.items())
+    tracemalloc.start()
+    with pytest.raises(PeerError):
+        read_reply(body, MAX_FILES)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 2 * len(body)
+
+
+def test_bytes_behind_a_reply_are_refused():
+    with pytest.raises(PeerError):
+        read_reply(msgpack.packb(GOOD) + b"\xc0", MAX_FILES)
 
 
 @pytest.mark.parametrize(("name", "plain"), [
