@@ -8,12 +8,14 @@ Runs in:   a test's zygote. The product has no switch for this: the locks are ta
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from leeward._native import mounts as native_mounts
+from leeward._native import privileges
 from leeward._native import seccomp as native_seccomp
 from leeward._native.spawn import Clone
 from leeward.crossing import keeper, runner, zygote
@@ -46,9 +48,12 @@ def strip(keep: frozenset[str]) -> None:
         order["landlock"] = _landlock_on_the_host
         files.collect = _collect_nothing
         files.lay = _lay_nothing
-    for name in ("rlimits", "privileges"):
-        if name not in keep:
-            order[name] = _nothing
+    if "rlimits" not in keep:
+        order["rlimits"] = _nothing
+    if "privileges" not in keep:
+        order["privileges"] = _end_with_the_init
+    if "rlimits" not in keep:
+        runner.rlimits.enter = _no_limits  # it is called once more, after the last lock
     if "landlock" not in keep:
         order["landlock"] = _nothing
         landlock.deny_all = _no_ruleset
@@ -60,6 +65,17 @@ def strip(keep: frozenset[str]) -> None:
 
 def _nothing(plan: WorkerPlan) -> None:
     return
+
+
+def _no_limits(rows: object, *, late: bool = False) -> None:
+    return
+
+
+def _end_with_the_init(plan: WorkerPlan) -> None:
+    """
+    No lock: without a pid namespace either, nothing else would end a job that has replied.
+    """
+    privileges.die_with_parent(signal.SIGKILL)
 
 
 def _no_loopback() -> None:

@@ -69,6 +69,7 @@ def main(plan: WorkerPlan, ends: Ends, join_error: int, cpu: int | None) -> NoRe
         listener = seccomp.enter(plan.seccomp)
         channel.send(control.Locked(), [listener])
         os.close(listener)
+        rlimits.enter(plan.rlimits, late=True)
         layer = "self-check"
         channel.send(control.Ready(self_check(plan)))
         channel.close()

@@ -38,11 +38,21 @@ def plan(limits: Limits) -> tuple[tuple[int, int, int], ...]:
     )
 
 
-def enter(rows: tuple[tuple[int, int, int], ...]) -> None:
+#: Set when the last descriptor has been sent: with this limit the kernel also bounds how many
+#: descriptors all processes of one user id have in flight, and other jobs may have that many.
+LATE = (resource.RLIMIT_NOFILE,)
+
+
+def enter(rows: tuple[tuple[int, int, int], ...], *, late: bool = False) -> None:
     """
     Set them, never above what the process already has as its hard limit.
+
+    Args:
+        late: set those in LATE; else all others.
     """
     for number, soft, hard in rows:
+        if late is not (number in LATE):
+            continue
         _, most = resource.getrlimit(number)
         if most != resource.RLIM_INFINITY:
             hard = min(hard, most)
