@@ -10,7 +10,7 @@ import os
 import signal
 from typing import NoReturn
 
-from leeward.inside import files, program
+from leeward.inside import files, fresh, program
 from leeward.wire import job as wire
 
 _CHUNK = 1 << 20
@@ -25,6 +25,7 @@ def serve(job_fd: int, reply_fd: int, *, rehearse: bool) -> NoReturn:
     """
     if rehearse:
         program.rehearse()
+    fresh.reseed()
     body = _read_frame(job_fd)
     os.close(job_fd)
     if body is None:
@@ -32,9 +33,13 @@ def serve(job_fd: int, reply_fd: int, *, rehearse: bool) -> NoReturn:
     fields = wire.read_job(body)
     del body
     me = os.getpid()
-    files.lay(fields["files"])
-    files.give_stdin(fields["stdin"])
-    end = program.run(fields)
+    try:
+        files.lay(fields["files"])
+        files.give_stdin(fields["stdin"])
+    except OSError as error:  # more than the file system holds, say; it has to be told like the job's own
+        end = program.unprepared(error)
+    else:
+        end = program.run(fields)
     if os.getpid() != me:
         os._exit(end.exit_code)  # a child that the job forked and that fell through to the end of the code
     brought, full = files.collect(fields["collect"])

@@ -98,6 +98,14 @@ def _raised(error: BaseException, fields: dict[str, Any]) -> End:
     return End(code, (type(error).__qualname__, _text(error), shown), _limit_behind(error))
 
 
+def unprepared(error: OSError) -> End:
+    """
+    The end of a job whose files or standard input could not be laid out.
+    """
+    sys.stderr.write(f"{type(error).__name__}: {error}\n")
+    return _wind_up(End(1, (type(error).__qualname__, str(error), ""), _limit_behind(error)))
+
+
 def _own_frames(tb: types.TracebackType | None) -> types.TracebackType | None:
     while tb is not None and tb.tb_frame.f_globals is globals():
         tb = tb.tb_next

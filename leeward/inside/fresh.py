@@ -1,0 +1,46 @@
+"""
+What no two jobs may share though they come from one interpreter: states of random generators.
+
+Runs in:   the job's process, before it waits for its job.
+
+CPython reseeds `random` in a child, and `tempfile` makes its generator when it is first asked.
+Others were seeded when the zygote imported them, and a clone knows nothing of that: OpenSSL
+tells a fork by its pid, and every job is pid 2. A module that isn't loaded needs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def _numpy(module: Any) -> None:
+    module.seed()  # from the system's entropy; the generator behind np.random.rand and its like
+
+
+def _openssl(module: Any) -> None:
+    module.RAND_add(os.urandom(32), 32.0)
+
+
+def _multiprocessing(module: Any) -> None:
+    module.current_process().authkey = os.urandom(32)  # what its connections are signed with
+
+
+#: By the module that is asked for in sys.modules.
+SOURCES: tuple[tuple[str, Callable[[Any], None]], ...] = (
+    ("numpy.random", _numpy),
+    ("_ssl", _openssl),
+    ("multiprocessing.process", _multiprocessing),
+)
+
+
+def reseed() -> None:
+    """
+    Give this process states of its own.
+    """
+    for name, renew in SOURCES:
+        module = sys.modules.get(name)
+        if module is not None:
+            renew(module)
