@@ -22,6 +22,9 @@ GONE = select.EPOLLHUP | select.EPOLLERR
 Callback = Callable[[int], None]
 
 
+_NOBODY = (None, 0)
+
+
 class Timer:
     """
     A call that waits for its time; `cancel` it or let it run, once.
@@ -47,7 +50,8 @@ class Reactor:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._callbacks: dict[int, Callback] = {}
+        self._callbacks: dict[int, tuple[Callback, int]] = {}  # and the turn since when it is watched
+        self._turns = 0
         self._timers: list[tuple[float, int, Timer]] = []
         self._soon: deque[Callable[[], None]] = deque()
         self._count = itertools.count()
@@ -58,7 +62,7 @@ class Reactor:
         Call *callback(events)* whenever *fd* is ready; level-triggered.
         """
         self._epoll.register(fd, events)
-        self._callbacks[fd] = callback
+        self._callbacks[fd] = callback, self._turns
 
     def change(self, fd: int, events: int) -> None:
         """
@@ -111,9 +115,13 @@ class Reactor:
         """
         Wait once, at most *limit* seconds, and serve what is ready.
         """
-        for fd, events in self._epoll.poll(self._patience(limit)):
-            callback = self._callbacks.get(fd)
-            if callback is not None:  # forgotten by one served earlier in this turn
+        ready = self._epoll.poll(self._patience(limit))
+        self._turns += 1
+        for fd, events in ready:
+            # One served earlier in this turn may have forgotten it, or have closed it and watch
+            # another by the same number now, about which *events* says nothing.
+            callback, since = self._callbacks.get(fd, _NOBODY)
+            if callback is not None and since < self._turns:
                 callback(events)
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
