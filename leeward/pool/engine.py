@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import resource
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from leeward.supervisor import Supervisor
 from leeward.wire import control
 from leeward.worker.reactor import READ, Reactor
 from leeward.worker.report import Report
-from leeward.worker.worker import Terms, Worker
+from leeward.worker.worker import Terms, Worker, reap_inits
 from leeward.worker.zygote import Zygote, import_path
 
 #: A daemon run by root gives worker n the host id BASE + n: above all that login.defs,
@@ -69,6 +70,18 @@ class Log(Protocol):
     def warning(self, event: str, **fields: object) -> object: ...
 
 
+def _all_descriptors() -> None:
+    """
+    As many descriptors as we may have; zygote and keepers inherit it.
+
+    Not for their number alone: who has more descriptors in flight than this limit, over all
+    processes of one user, can't send any. The jobs of an ordinary user's daemon have its user
+    id, and each may have as many in flight as it has descriptors.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 class Engine:
     """
     Everything between a submitted job and its report.
@@ -103,6 +116,7 @@ class Engine:
             LeewardError: anything else that keeps the first worker from being ready.
         """
         privileges.be_subreaper()  # orphans of a dead zygote or keeper come to us, and are reaped
+        _all_descriptors()
         self.driver = choose(self._settings.cgroup)
         self.driver.sweep()
         self._decide()
@@ -308,5 +322,6 @@ class Engine:
         if hasattr(self, "supervisor"):
             self._reactor.forget(self.supervisor.fileno())
             self.supervisor.close()
+        reap_inits()
         with contextlib.suppress(Unsupported, OSError):
             self.driver.close()

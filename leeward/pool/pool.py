@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from leeward.errors import Busy, QueueTimeout, ShuttingDown
-from leeward.outcome import Outcome
+from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
 from leeward.spec.job import Job
 from leeward.worker.execution import Execution, Stop
 from leeward.worker.reactor import Reactor, Timer
@@ -23,6 +23,9 @@ from leeward.worker.report import Report
 from leeward.worker.worker import Worker
 
 Done = Callable[[Report], None]
+
+#: A job whose runner is lost before it has the code is given to another; so many times.
+_LOSSES = 3
 
 #: A worker that fails is made again after this, doubled each time up to the second figure.
 _BACKOFF_S, _BACKOFF_MOST_S = 0.05, 5.0
@@ -39,6 +42,8 @@ class Ticket:
     pool: Pool
     deadline: Timer | None = None
     execution: Execution | None = None
+    patience: float = 0.0
+    losses: int = 0
     waited_from: float = field(default_factory=time.monotonic)
 
     def cancel(self) -> None:
@@ -117,7 +122,7 @@ class Pool:
         if self._draining:
             self.refused += 1
             raise ShuttingDown("the daemon is shutting down")
-        ticket = Ticket(job, done, self)
+        ticket = Ticket(job, done, self, patience=queue_deadline)
         worker = None if self._queue else self._free_worker()
         if worker is not None:
             self._start(ticket, worker)
@@ -151,10 +156,13 @@ class Pool:
 
     def _start(self, ticket: Ticket, worker: Worker) -> None:
         self._running.add(ticket)
-        ticket.execution = worker.run(ticket.job, lambda report: self._finished(ticket, report),
-                                      lambda: self._lost(ticket))
         if ticket.deadline is not None:
             ticket.deadline.cancel()
+            ticket.deadline = None
+        execution = worker.run(ticket.job, lambda report: self._finished(ticket, report),
+                               lambda: self._lost(ticket))
+        if not execution.over:  # else it was lost at once, and may run elsewhere by now
+            ticket.execution = execution
 
     def _finished(self, ticket: Ticket, report: Report) -> None:
         self._running.discard(ticket)
@@ -173,13 +181,21 @@ class Pool:
         """
         self._running.discard(ticket)
         ticket.execution = None
-        if ticket.done is None:
-            return
+        ticket.losses += 1
         worker = self._free_worker()
-        if worker is not None:
+        if ticket.done is None:
+            self._check_drained()
+        elif ticket.losses > _LOSSES:
+            self.failed += 1
+            ticket.answer(Report(result=Result(b"", b"", EXIT_INTERNAL, Outcome.INTERNAL, error=JobError(
+                "WorkerLost", f"{ticket.losses} workers ended before they had the job", ""))))
+            self._check_drained()
+        elif worker is not None:
             self._start(ticket, worker)
         else:
-            ticket.deadline = self._reactor.after(_BACKOFF_MOST_S, lambda: self._expire(ticket, _BACKOFF_MOST_S))
+            waited = time.monotonic() - ticket.waited_from
+            left = max(ticket.patience - waited, _BACKOFF_MOST_S)
+            ticket.deadline = self._reactor.after(left, lambda: self._expire(ticket, waited + left))
             self._queue.appendleft(ticket)
 
     # --- workers --------------------------------------------------------------

@@ -37,7 +37,7 @@ from leeward.outcome import (
 from leeward.worker.report import Arena, Report
 from leeward.spec.job import Job
 from leeward.wire import job as wire
-from leeward.worker.output import Output, Stream
+from leeward.worker.output import Output, Stream, unread
 from leeward.worker.reactor import READ, WRITE, Reactor, Timer
 from leeward.worker.runner import Runner
 
@@ -59,6 +59,7 @@ class Stop(enum.Enum):
     OUTPUT = "output"
     MEMORY = "memory"
     REPLY = "reply"  # its reply broke the protocol
+    STORE = "store"  # the daemon ran out of descriptors or memory for its output
     CANCELLED = "cancelled"
     SHUTDOWN = "shutdown"
 
@@ -69,8 +70,8 @@ class Execution:
 
     Args:
         done: called once with the report, when the client may be answered.
-        lost: called instead of *done* if the runner was gone before it had the whole code:
-            the job has not started and may run elsewhere.
+        lost: called instead of *done* if the runner was gone before it had read the whole
+            code: the job has not started and may run elsewhere.
     """
 
     def __init__(self, reactor: Reactor, job: Job, runner: Runner, degraded: tuple[str, ...],
@@ -124,14 +125,23 @@ class Execution:
                 self._watch(self._runner.job, WRITE, self._send)
             return
         except BrokenPipeError:
-            self._give_up()
-            return
-        self._forget(self._runner.job)
-        self._runner.close_job()
+            pass  # it died; its end, when it is seen, tells why
+        self._forget(self._runner.job)  # open it stays: it tells how much was read
+
+    def _not_started(self, status: int | None) -> bool:
+        """
+        Was the runner killed from outside before it had read the whole frame?
+
+        An exit, or an end for want of memory, is the doing of a job too large to be read: it
+        would go the same way elsewhere.
+        """
+        left = len(self._unsent) or unread(self._runner.job)
+        killed = status is None or os.WIFSIGNALED(status)
+        return left > 0 and killed and not self._runner.leaf.usage().oom_kills
 
     def _give_up(self) -> None:
         """
-        The runner died before it had the whole frame: nothing of the job has run.
+        Nothing of the job has run: let it run elsewhere.
         """
         lost, self._done = self._lost, None
         self._release()
@@ -145,28 +155,39 @@ class Execution:
             self._watch(stream.fd, READ, lambda _, stream=stream: self._on_output(stream))  # type: ignore[misc]  # a bound default
 
     def _on_output(self, stream: Stream) -> None:
-        if not self._output.drain(stream):
-            self._forget(stream.fd)
-        if self._output.truncated:
-            self.stop(Stop.OUTPUT)
+        try:
+            more = self._output.drain(stream)
+        except OSError:
+            self.stop(Stop.STORE)
+        else:
+            if self._output.truncated:
+                self.stop(Stop.OUTPUT)
+            elif not more:
+                self._forget(stream.fd)
+        if self._stop is not None:  # a pipe that stays full would wake us without end
+            self._forget(self._output.out.fd)
+            self._forget(self._output.err.fd)
 
     def _on_reply(self, _events: int) -> None:
         try:
-            complete = self._read_reply()
+            complete = self._read_reply(_REPLY_CHUNK)
         except PeerError:
             self.stop(Stop.REPLY)
             return
         if complete:
             self._finish(None)
 
-    def _read_reply(self) -> bool:
+    def _read_reply(self, most: int) -> bool:
         """
-        Read on; is the frame complete?
+        Read on, about *most* bytes, so that a large reply waits its turn; is the frame complete?
 
         Raises:
             PeerError: it announces more than a reply may have.
         """
+        enough = len(self._reply) + most
         while len(self._reply) < self._reply_size:
+            if len(self._reply) >= enough:
+                return False
             try:
                 data = os.read(self._runner.reply, min(self._reply_size - len(self._reply), _REPLY_CHUNK))
             except BlockingIOError:
@@ -216,11 +237,11 @@ class Execution:
         """
         if self.over:
             return
-        if self._unsent and self._stop is None:
+        if self._stop is None and self._not_started(status):
             self._give_up()
             return
         try:
-            replied = self._stop is None and self._read_reply()
+            replied = self._stop is None and self._read_reply(self._most_reply())
         except PeerError:
             replied = False
         self._finish(None if replied else (status, reason))
@@ -233,14 +254,21 @@ class Execution:
         assert done is not None
         ended = time.monotonic()
         self._release()
-        self._output.settle()
+        output = self._output
+        memfd = -1
+        try:
+            output.settle()
+            memfd = output.finish()
+        except OSError:
+            self._stop = Stop.STORE
+            output.close()
         if end is None:
             self._runner.leaf.tick(self._runner.pid)  # its processes are still there to be counted
         usage = self._runner.leaf.usage()
         error: JobError | None = None
         limit: Limit | None = None
         files: dict[str, bytes] = {}
-        if self._stop is None and self._output.truncated:
+        if self._stop is None and output.truncated:
             self._stop = Stop.OUTPUT  # seen only in what was left in the pipes
         if self._stop is not None:
             outcome, exit_code, limit = _STOPPED[self._stop]
@@ -263,8 +291,6 @@ class Execution:
             limit = Limit.MEMORY
         if outcome is Outcome.OUT_OF_MEMORY:
             limit = Limit.MEMORY
-        output = self._output
-        memfd = output.finish()
         arena = None
         if memfd >= 0:
             arena = Arena(memfd, output.size, _region(output.out), _region(output.err))
@@ -300,12 +326,14 @@ _STOPPED: dict[Stop, tuple[Outcome, int, Limit | None]] = {
     Stop.OUTPUT: (Outcome.OUTPUT_LIMIT, EXIT_OUTPUT_LIMIT, Limit.OUTPUT),
     Stop.MEMORY: (Outcome.OUT_OF_MEMORY, EXIT_OUT_OF_MEMORY, Limit.MEMORY),
     Stop.REPLY: (Outcome.INTERNAL, EXIT_INTERNAL, None),
+    Stop.STORE: (Outcome.INTERNAL, EXIT_INTERNAL, None),
     Stop.CANCELLED: (Outcome.INTERNAL, EXIT_INTERNAL, None),
     Stop.SHUTDOWN: (Outcome.INTERNAL, EXIT_INTERNAL, None),
 }
 
 _WHY: dict[Stop, str] = {
     Stop.REPLY: "the job broke the protocol of its reply pipe",
+    Stop.STORE: "the daemon had no descriptor or no memory left for its output",
     Stop.CANCELLED: "nobody waits for it any more",
     Stop.SHUTDOWN: "the daemon shut down before the job was over",
 }

@@ -8,8 +8,10 @@ Source:    memfd_create(2), splice(2)
 
 from __future__ import annotations
 
+import array
 import fcntl
 import os
+import termios
 from dataclasses import dataclass, field
 
 #: Up to here a stream stays in memory and travels inline. One pipe's worth, so a short
@@ -73,14 +75,17 @@ class Output:
 
     def settle(self) -> None:
         """
-        Take all that both pipes hold now; the limit bounds it.
+        Take what both pipes hold now, and not what is written meanwhile: who replied is at its end.
         """
         for stream in (self.out, self.err):
-            try:
-                while stream.fd >= 0 and not self.truncated and self._step(stream):
-                    pass
-            except BlockingIOError:
+            if stream.fd < 0:
                 continue
+            held = unread(stream.fd)
+            try:
+                while held > 0 and not self.truncated:
+                    held -= self._step(stream) or held
+            except BlockingIOError:
+                continue  # a job may read its own pipe
 
     def _step(self, stream: Stream) -> int:
         left = self.limit - self.out.length - self.err.length
@@ -126,7 +131,11 @@ class Output:
         self.close_pipes()
         memfd, self.memfd = self.memfd, -1
         if memfd >= 0:
-            fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, _SEALS_LAST)
+            try:
+                fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, _SEALS_LAST)
+            except OSError:
+                os.close(memfd)
+                raise
         return memfd
 
     @property
@@ -150,3 +159,12 @@ class Output:
         if self.memfd >= 0:
             os.close(self.memfd)
             self.memfd = -1
+
+
+def unread(pipe: int) -> int:
+    """
+    Bytes that wait in a pipe, asked at either of its ends.
+    """
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]

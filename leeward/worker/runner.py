@@ -146,14 +146,6 @@ class Runner:
         self.out = self.err = -1
         return ends
 
-    def close_job(self) -> None:
-        """
-        No more code comes: the runner reads end of file.
-        """
-        if self.job >= 0:
-            os.close(self.job)
-            self.job = -1
-
     def dispose(self) -> None:
         """
         Close every descriptor; the leaf stays for its owner to remove.
