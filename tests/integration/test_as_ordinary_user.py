@@ -25,12 +25,15 @@ NOT_HIS = ("test_packaging.py", "test_readme.py", "test_sanitizers.py", "test_as
 DEADLINE_S = 900
 
 
-def _checkout(folder: Path) -> Path:
+def _checkout(folder: Path, installation: Installation) -> Path:
     """
-    The tests and what they read, where everybody may read them.
+    The tests and what they read, where everybody may read them; with the shim that is installed,
+    for those that start children in the checkout.
     """
     for name in ("tests", "examples", "docs", "leeward", "cli"):
         shutil.copytree(features.ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    (shim,) = installation.folder.glob("lib/python*/site-packages/leeward/_native/_shim*.so")
+    shutil.copy(shim, folder / "leeward" / "_native")
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(features.ROOT / name, folder / name)
     for path in (folder, *folder.rglob("*")):
@@ -45,7 +48,7 @@ def test_the_same_holds_for_an_ordinary_user(ordinary_user: OrdinaryUser, user_i
     """
     Every integration and escape test passes without root.
     """
-    checkout = _checkout(open_folder / "checkout")
+    checkout = _checkout(open_folder / "checkout", user_install)
     wanted = ("pytest", "pytest-timeout", "hypothesis", "landlock")
     subprocess.run([sys.executable, "-m", "pip", "--python", user_install.python, "install", "--quiet",
                     "--disable-pip-version-check", *wanted], check=True, capture_output=True)
