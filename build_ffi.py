@@ -77,6 +77,7 @@ def build(folder: Path = NATIVE, verbose: bool = False) -> Path:
             arriving.replace(folder / FILE)
         finally:
             arriving.unlink(missing_ok=True)
+    print("leeward: shim built; transport: socket only", file=sys.stderr)
     return folder / FILE
 
 
