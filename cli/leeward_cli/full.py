@@ -158,6 +158,27 @@ def daemon_stop(socket: str | None) -> int:
     return stop(client_socket(socket))
 
 
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor(as_json: bool) -> int:
+    """
+    Show what this host offers, what leeward does without the rest, and what to type to get it.
+
+    The exit status is 1 where leeward can't start as the host is.
+    """
+    from leeward.isolation.host import features
+    from leeward_cli.doctor import as_object, as_text, keeps_from_starting
+
+    found = features()
+    if as_json:
+        import json
+
+        click.echo(json.dumps(as_object(found)))
+    else:
+        click.echo(as_text(found), nl=False)
+    return int(any(map(keeps_from_starting, found)))
+
+
 def app(argv: Sequence[str]) -> int:
     """
     Run the command in *argv*; return the exit status.

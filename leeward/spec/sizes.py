@@ -24,9 +24,10 @@ def parse_size(text: str) -> int:
     """
     digits = text.rstrip("BKMGTibkmgt ")
     unit = text[len(digits):].strip().upper()
-    whole, _, fraction = digits.partition(".")
+    whole, point, fraction = digits.partition(".")
     # isdecimal takes other scripts' digits as well; int and float would, too.
-    if unit not in UNITS or not (whole + fraction).isdecimal() or not digits.isascii() or len(digits) > 20:
+    plain = whole.isdecimal() and fraction.isdecimal() == bool(point) and digits.isascii()
+    if unit not in UNITS or not plain or len(digits) > 20:
         raise ValueError(f"{text!r:.40} is no size; these are: 64M, 1.5G, 512MiB, 268435456")
     return int(float(digits) * UNITS[unit]) if fraction else int(whole) * UNITS[unit]
 

@@ -1,0 +1,127 @@
+"""
+Command lines: what they mean, and which make no sense.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leeward.spec.sizes import parse_size, size_text
+from leeward_cli import job
+from leeward_cli.options import OPTIONS, USAGE, UsageError, parse
+
+
+def fields(*argv: str) -> dict[str, Any]:
+    return job.request(parse("exec", argv))
+
+
+def test_code_and_arguments() -> None:
+    """
+    Options on either side of the code; after -- everything is the job's.
+    """
+    assert {"code": b"print(1)", "args": []} == fields("print(1)")
+    assert {"code": b"x", "args": ["--json", "-m", "--"], "limits": {"time": 2.0}} == \
+        fields("--timeout", "2", "x", "--", "--json", "-m", "--")
+    assert {"code": b"x", "args": [], "limits": {"memory": 1 << 30}} == fields("x", "--memory=1G")
+    assert {"code": b"\xff", "args": []} == fields(os.fsdecode(b"\xff"))
+
+
+def test_the_other_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A module, a file by its own name, standard input.
+    """
+    script = tmp_path / "job.py"
+    script.write_bytes(b"print(2)")
+    read, written = os.pipe()
+    os.write(written, b"print(3)")
+    os.close(written)
+    saved = os.dup(0)
+    os.dup2(read, 0)
+    try:
+        from_stdin = fields("-")
+    finally:
+        os.dup2(saved, 0)
+        os.close(saved)
+        os.close(read)
+
+    assert {"module": "json.tool", "args": ["x"]} == fields("-m", "json.tool", "--", "x")
+    assert {"code": b"print(2)", "name": "job.py", "args": []} == fields("--file", str(script))
+    assert {"code": b"print(3)", "name": "<stdin>", "args": []} == from_stdin
+
+
+def test_environment_may_be_repeated() -> None:
+    """
+    A value may be empty, or hold more of the sign.
+    """
+    assert {"A": "b=c", "B": ""} == fields("x", "--env", "A=b=c", "--env=B=")["env"]
+
+
+WRONG = [
+    (), ("a", "b"), ("a", "-"), ("a", "-m", "b"), ("--file", "x", "-m", "y"), ("--file", "/nonexistent"),
+    ("-", "--stdin"), ("a", "--bogus"), ("a", "-x"), ("a", "--timeout"), ("a", "--timeout", "soon"),
+    ("a", "--timeout", "0"), ("a", "--timeout", "-1"), ("a", "--timeout", "nan"), ("a", "--timeout", "inf"),
+    ("a", "--memory", "lots"), ("a", "--memory", ""), ("a", "--env", "A"), ("a", "--env", "=b"), ("a", "--json=yes"),
+    ("a", "--timeout", "1", "--timeout", "2"), ("--", "a"),
+]
+
+
+@pytest.mark.parametrize("argv", WRONG, ids=" ".join)
+def test_what_makes_no_sense(argv: tuple[str, ...]) -> None:
+    """
+    A usage error each.
+    """
+    with pytest.raises(UsageError):
+        fields(*argv)
+
+
+def test_run_has_execs_options() -> None:
+    """
+    The same but for the socket, and with the daemon's own two.
+    """
+    both = {option.name for option in OPTIONS["exec"]} & {option.name for option in OPTIONS["run"]}
+
+    assert {"--socket"} == {option.name for option in OPTIONS["exec"]} - both
+    assert {"--config", "--allow-degraded"} == {option.name for option in OPTIONS["run"]} - both
+    assert set(OPTIONS) == set(USAGE)
+
+
+@pytest.mark.parametrize(("text", "size"), [
+    ("0", 0), ("1024", 1024), ("64M", 64 << 20), ("64m", 64 << 20), ("1G", 1 << 30), ("512MiB", 512 << 20),
+    ("512 MiB", 512 << 20), ("2k", 2048), ("1.5G", 3 << 29), ("1T", 1 << 40), ("5B", 5), ("2MB", 2_000_000),
+])
+def test_sizes(text: str, size: int) -> None:
+    """
+    A bare letter is a power of 1024.
+    """
+    assert size == parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["", "M", "-1", "1e3", "1X", "1 000", "0x10", "1.", ".5", "1..5", "1.M", "\u0661",
+                                  "1_000", "9" * 30, "1MM"])
+def test_what_is_no_size(text: str) -> None:
+    """
+    Other scripts' digits, signs and exponents among it.
+    """
+    with pytest.raises(ValueError, match="no size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1023, 1024, 256 << 20, 1 << 30, (1 << 30) + 1])
+def test_a_size_as_text_comes_back(size: int) -> None:
+    """
+    Without rounding.
+    """
+    assert size == parse_size(size_text(size))
+
+
+def test_c114_escape_shows_what_a_terminal_would_act_on() -> None:
+    """
+    Everything but newline and tab; ordinary text of any script stays.
+    """
+    hostile = "\x1b]52;c;QQ==\x07\r\x08\x7f\x9b31m\x00".encode() + b"\x9b\xff" + "é\t日本\n".encode()
+
+    assert "\\x1b]52;c;QQ==\\x07\\x0d\\x08\\x7f\\x9b31m\\x00\\x9b\\xffé\t日本\n" == job.escape(hostile).decode()
