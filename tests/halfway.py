@@ -39,6 +39,7 @@ def strip(keep: frozenset[str]) -> None:
     if "namespaces" not in keep:
         keeper._RUNNER_NAMESPACES = Clone(0) if "mounts" not in keep else Clone.NEWNS | Clone.NEWPID
         zygote._NAMESPACES = Clone.NEWUSER | Clone.NEWNS
+        keeper.Keeper = _Adopting  # type: ignore[misc]  # that is what this module is for
         order["namespaces"] = _nothing
         keeper.privileges.loopback_up = _no_loopback
     if "mounts" not in keep:
@@ -69,6 +70,23 @@ def _nothing(plan: WorkerPlan) -> None:
 
 def _no_limits(rows: object, *, late: bool = False) -> None:
     return
+
+
+class _Adopting(keeper.Keeper):
+    """
+    Where no pid namespace ends what a job leaves, the keeper adopts and reaps it.
+    """
+
+    def serve(self) -> None:
+        privileges.be_subreaper()
+        super().serve()
+
+    def _reap(self, pidfd: int) -> None:
+        super()._reap(pidfd)
+        inits = {init.pid for _, init in self._runners.values()}
+        for pid in map(int, Path("/proc/self/task", str(os.getpid()), "children").read_text().split()):
+            if pid not in inits:
+                os.waitpid(pid, os.WNOHANG)
 
 
 def _end_with_the_init(plan: WorkerPlan) -> None:
