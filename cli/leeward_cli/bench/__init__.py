@@ -1,0 +1,42 @@
+"""
+`leeward bench`: what a job costs on this machine, beside what nothing could do it for less.
+
+Runs in:   the CLI, which is the client that is measured.
+
+    figures   percentiles, ratios, noise; pure
+    floors    ping-pong and process starts without leeward, each a `Subject`
+    peers     the processes at the other end of the floors
+    ours      the subject itself: a daemon of its own, one connection, 8 callers
+    rounds    the interleaved run
+    report    the findings as text
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from leeward_cli.bench.ours import daemon
+from leeward_cli.bench.report import findings, text
+from leeward_cli.bench.rounds import measure
+
+
+def run(socket: str | None, rounds: int, as_json: bool) -> None:
+    """
+    Measure and print.
+
+    Args:
+        socket: of a running daemon; None starts one for the bench.
+
+    Raises:
+        LeewardError: no daemon, or a wrong answer from anybody who is measured.
+    """
+    shown = not as_json and sys.stderr.isatty()
+
+    def told(done: int) -> None:
+        if shown:
+            print(f"\rround {done} of {rounds}", end="" if done < rounds else "\r\033[K", file=sys.stderr, flush=True)
+
+    with daemon(socket) as path:
+        found = findings(measure(path, rounds, told), rounds)
+    print(json.dumps(found) if as_json else text(found), end="\n" if as_json else "", flush=True)

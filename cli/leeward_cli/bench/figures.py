@@ -1,0 +1,84 @@
+"""
+Percentiles, ratios and noise.
+
+Runs in:   the CLI; pure.
+
+A percentile is the nearest rank: the smallest sample that at least p % of all samples
+don't exceed. It is a time that was measured, never one between two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: A machine on which nothing but the bench runs keeps the floor's medians this close together,
+#: ninth decile over first; beyond it the times say as much about the others as about us.
+NOISY = 1.35
+
+
+def percentile(samples: Sequence[float], p: int) -> float:
+    """
+    The nearest-rank percentile *p*, 1 to 100, of at least one sample.
+    """
+    rank = max(1, math.ceil(p * len(samples) / 100))
+    return sorted(samples)[rank - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """
+    A row of the report; times in microseconds.
+    """
+
+    subject: str
+    gap_ms: float
+    n: int
+    least: float
+    p50: float
+    p90: float
+    p99: float
+
+
+def figure(subject: str, gap_s: float, seconds: Sequence[float]) -> Figure:
+    """
+    The row of *seconds*, the times of single calls.
+    """
+    def us(value: float) -> float:
+        return round(value * 1e6, 1)
+
+    return Figure(subject, round(gap_s * 1e3, 3), len(seconds), us(min(seconds)),
+                  *(us(percentile(seconds, p)) for p in (50, 90, 99)))
+
+
+def ratio(over: Sequence[Sequence[float]], under: Sequence[Sequence[float]]) -> float:
+    """
+    The median, over the rounds, of one round's median *over* divided by its median *under*.
+
+    Round by round, because a machine that slows down for a second slows both.
+    """
+    pairs = [percentile(a, 50) / percentile(b, 50) for a, b in zip(over, under, strict=True)]
+    return round(percentile(pairs, 50), 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """
+    How far the floor's medians of single rounds lie apart; times in microseconds.
+    """
+
+    low: float
+    high: float
+    spread: float
+    noisy: bool
+
+
+def noise(floor: Sequence[Sequence[float]]) -> Noise:
+    """
+    Judge by the *floor*'s samples, round by round: they have no reason of ours to differ.
+    """
+    medians = [percentile(samples, 50) for samples in floor]
+    low, high = percentile(medians, 10), percentile(medians, 90)
+    spread = round(high / low, 3)
+    return Noise(round(low * 1e6, 1), round(high * 1e6, 1), spread, spread > NOISY)

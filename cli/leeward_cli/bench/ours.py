@@ -1,0 +1,210 @@
+"""
+leeward itself: a daemon for the bench, one connection, 8 callers, and where the time goes.
+
+Runs in:   the CLI.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from _socket import socket as Socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from socket import SO_PEERCRED, SOL_SOCKET
+
+from leeward.client.blocking import Client
+from leeward.client.conversation import Conversation
+from leeward.client.link import connect, receive
+from leeward.client.options import execute_fields
+from leeward.client.results import result_of
+from leeward.errors import LeewardError
+from leeward.outcome import Result
+from leeward_cli.background import START_S, STOP_S
+from leeward_cli.bench.floors import CODE, check
+
+#: The kernel's unit in /proc/PID/stat.
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+#: Prints when its first line runs. CLOCK_MONOTONIC is the same for every process of the host.
+_STAMP = "import time; print(time.monotonic_ns())"
+
+
+@contextlib.contextmanager
+def daemon(socket: str | None) -> Iterator[str]:
+    """
+    The path of a daemon's socket: *socket*, or that of a daemon that lives as long as the bench.
+
+    Raises:
+        LeewardError: it was not ready in time.
+    """
+    if socket is not None:
+        yield socket
+        return
+    folder = tempfile.mkdtemp(prefix="leeward-bench.", dir="/tmp")  # a socket's path has 107 bytes at most
+    path = f"{folder}/leeward.sock"
+    read, write = os.pipe()
+    command = [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={write}", f"--socket={path}"]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(write,), cwd="/")
+    os.close(write)
+    try:
+        if not select.select([read], [], [], START_S)[0] or os.read(read, 1) != b"+":
+            raise LeewardError("bench: its daemon didn't start; `leeward daemon run` says why")
+        yield path
+    finally:
+        os.close(read)
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Leeward:
+    """
+    `print("hello world")` over one connection, a fresh runner for each call.
+    """
+
+    name = "leeward"
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def call(self) -> None:
+        check(self.name, good(self._client.execute(CODE)).stdout)
+
+
+def good(result: Result) -> Result:
+    """
+    Raises:
+        LeewardError: the job didn't finish, so its time means nothing.
+    """
+    if result.exit_code:
+        raise LeewardError(f"bench: a job ended as {result.outcome.value}: {result.stderr[:200]!r}")
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Legs:
+    """
+    One call, in seconds: until the job's first line, from there until the client has the answer,
+    and the daemon's own measure of the job, from before it wrote the frame until it had read the reply.
+    """
+
+    there: float
+    back: float
+    job: float
+
+
+def legs(client: Client) -> Legs:
+    """
+    Time one call whose job says when it began.
+    """
+    start = time.monotonic_ns()
+    result = good(client.execute(_STAMP))
+    end = time.monotonic_ns()
+    began = int(result.stdout)
+    return Legs((began - start) / 1e9, (end - began) / 1e9, result.duration)
+
+
+def rate(path: str, callers: int, jobs: int) -> None:
+    """
+    *jobs* jobs by *callers* connections, each with one on its way at any time.
+
+    One thread and no blocking client: on two processors eight threads would be measured instead.
+    """
+    fields = execute_fields(CODE)
+    talks: dict[int, tuple[Conversation, Socket]] = {}
+    poll = select.poll()
+    with contextlib.ExitStack() as stack:
+        sent = done = 0
+        for _ in range(min(callers, jobs)):
+            sock = connect(path)
+            assert sock is not None
+            stack.callback(sock.close)
+            talks[sock.fileno()] = Conversation(), sock
+            poll.register(sock.fileno(), select.POLLIN)
+            sock.send(talks[sock.fileno()][0].request("execute", fields)[1])
+            sent += 1
+        while done < jobs:
+            for fd, _ in poll.poll():
+                talk, sock = talks[fd]
+                data, descriptors = receive(sock)
+                if not data:
+                    raise LeewardError("bench: the daemon closed a connection")
+                for reply, owned in talk.received(data, descriptors):
+                    check("leeward", good(result_of(reply, owned)).stdout)
+                    done += 1
+                    if sent < jobs:
+                        sock.send(talk.request("execute", fields)[1])
+                        sent += 1
+
+
+def daemon_pid(path: str) -> int:
+    """
+    Who listens on *path*; 0 for a process that we don't see.
+    """
+    probe = connect(path)
+    assert probe is not None
+    try:
+        return int(struct.unpack("3i", probe.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))[0])
+    finally:
+        probe.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """
+    Processor seconds so far, by who spent them.
+
+    Attributes:
+        workers: keepers, and runners once they are reaped: arming, the job, the end.
+    """
+
+    daemon: float
+    zygote: float
+    workers: float
+
+    def since(self, before: Spent) -> Spent:
+        return Spent(self.daemon - before.daemon, self.zygote - before.zygote, self.workers - before.workers)
+
+
+def spent(daemon: int) -> Spent | None:
+    """
+    What *daemon* and the processes below it have used; None where /proc doesn't tell.
+    """
+    try:
+        own, _ = _times(daemon)
+        zygotes = workers = 0.0
+        for zygote in _children(daemon):
+            itself, reaped = _times(zygote)  # a keeper that was recycled is among the reaped
+            zygotes += itself
+            workers += reaped + sum(sum(_times(keeper)) for keeper in _children(zygote))
+    except (OSError, ValueError, IndexError):
+        return None
+    return Spent(own, zygotes, workers)
+
+
+def _children(pid: int) -> list[int]:
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
+def _times(pid: int) -> tuple[float, float]:
+    """
+    Seconds of the process itself, and of children that it has reaped; proc(5).
+    """
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    user, system, children_user, children_system = (int(word) for word in fields[11:15])
+    return (user + system) / _TICKS, (children_user + children_system) / _TICKS

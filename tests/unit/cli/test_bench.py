@@ -1,0 +1,126 @@
+"""
+The arithmetic of `leeward bench`, and what it makes of samples.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from leeward.errors import LeewardError
+from leeward_cli.bench import figures, floors, report
+from leeward_cli.bench.figures import percentile, ratio
+from leeward_cli.bench.ours import Legs, Spent, spent
+from leeward_cli.bench.rounds import GAP_S, Samples
+
+HUNDRED = [float(value) for value in range(100, 0, -1)]
+
+
+@pytest.mark.parametrize(("samples", "p", "expected"), [
+    ([7.0], 1, 7.0),
+    ([7.0], 99, 7.0),
+    ([2.0, 1.0], 50, 1.0),       # half of the samples don't exceed it, and none smaller does
+    ([3.0, 1.0, 2.0], 50, 2.0),
+    (HUNDRED, 50, 50.0),
+    (HUNDRED, 90, 90.0),
+    (HUNDRED, 99, 99.0),
+    (HUNDRED, 100, 100.0),
+    ([*HUNDRED, 1000.0], 99, 100.0),
+])
+def test_a_percentile_is_the_nearest_rank(samples, p, expected):
+    assert expected == percentile(samples, p)
+
+
+def test_a_percentile_is_always_a_sample():
+    samples = [0.1, 0.7, 0.2, 9.0]
+
+    assert all(percentile(samples, p) in samples for p in range(1, 101))
+
+
+def test_a_figure_is_in_microseconds():
+    row = figures.figure("us", 0.005, [0.001, 0.003, 0.002])
+
+    assert figures.Figure("us", 5.0, 3, 1000.0, 2000.0, 3000.0, 3000.0) == row
+
+
+def test_a_ratio_is_of_rounds_not_of_everything():
+    """
+    A round in which the machine was ten times slower for both changes nothing.
+    """
+    ours = [[2.0, 2.0, 2.0], [20.0, 20.0, 20.0], [20.0, 20.0, 20.0]]
+    floor = [[1.0, 1.0, 1.0], [10.0, 10.0, 10.0], [10.0, 10.0, 10.0]]
+
+    assert 2.0 == ratio(ours, floor)
+
+
+@pytest.mark.parametrize(("medians", "noisy"), [
+    ([100e-6] * 10, False),
+    ([100e-6, 100e-6, 130e-6, 130e-6], False),
+    ([100e-6] * 5 + [150e-6] * 5, True),
+    ([100e-6] * 19 + [900e-6], False),  # one bad round of twenty
+])
+def test_a_machine_is_noisy_when_the_floor_moves(medians, noisy):
+    assert noisy == figures.noise([[median] for median in medians]).noisy
+
+
+def samples(rounds: int) -> Samples:
+    made = Samples(burst=10, load=0.25)
+    for name, seconds in (("leeward", 300e-6), ("four hops", 100e-6), ("fork on request", 900e-6),
+                          ("/bin/echo", 1e-3), ("python3 -I -S -c", 7e-3)):
+        for gap in (GAP_S, 0.0):
+            made.calls[name, gap] = [[seconds, seconds] for _ in range(rounds)]
+    made.legs = [Legs(120e-6, 180e-6, 200e-6)]
+    made.rates = {"leeward": [500.0], "fork on request": [1000.0]}
+    return made
+
+
+def test_findings_compare_leeward_with_everything_else():
+    found = report.findings(samples(4), 4)
+
+    assert {("four hops", 5.0): 3.0, ("four hops", 0.0): 3.0} == {
+        (each["under"], each["gap_ms"]): each["ratio"] for each in found["ratios"] if "four hops" == each["under"]}
+    assert 8 == len(found["ratios"])
+    assert {8} == {row["n"] for row in found["latency"]}
+    assert [("leeward", 500, 10), ("fork on request", 1000, 10)] == [
+        (row["subject"], row["p50"], row["n"]) for row in found["rates"]]
+    assert not found["noise"]["noisy"]
+
+
+def test_findings_of_one_round_have_their_noise_too():
+    assert 1.0 == report.findings(samples(1), 1)["noise"]["spread"]
+
+
+def test_processor_time_is_per_job_and_left_out_where_it_is_not_to_be_had():
+    without, counted = samples(1), samples(1)
+    counted.spent = [Spent(0.01, 0.0, 0.03), Spent(0.01, 0.0, 0.05)]
+
+    assert {} == report.findings(without, 1)["processor_us_per_job"]
+    assert {"daemon": 1000, "zygote": 0, "workers": 4000} == report.findings(counted, 1)["processor_us_per_job"]
+    assert spent(0) is None
+
+
+def test_the_text_has_every_figure_and_says_when_the_machine_was_noisy():
+    quiet = report.findings(samples(2), 2)
+    noisy = {**quiet, "noise": {**quiet["noise"], "noisy": True}}
+
+    assert "3.00 x" in report.text(quiet)
+    assert "The machine was quiet" in report.text(quiet)
+    assert "The machine was noisy" in report.text(noisy)
+    for row in quiet["latency"]:
+        assert row["subject"] in report.text(quiet)
+
+
+def test_a_wrong_answer_is_no_figure():
+    with pytest.raises(LeewardError, match="printed b'something else'"):
+        floors.check("x", b"something else")
+
+
+def test_the_floors_answer():
+    """
+    Each peer is there, says the right thing, and goes with its socket.
+    """
+    with floors.Hops() as hops, floors.Fork() as fork:
+        hops.call()
+        fork.call()
+        floors.fork_rate(fork.socket, 3, 7)
+        floors.echo().call()
+        floors.python().call()
