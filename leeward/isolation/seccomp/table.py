@@ -103,8 +103,9 @@ MEMORY = (
     *rows("mseal", NOTIFY, "nothing needs it yet"),
     *rows("map_shadow_stack", errno(ENOSYS), "libc asks and goes without"),
     *rows("get_mempolicy", ALLOW, "libnuma asks when it is loaded"),
-    *rows("mbind set_mempolicy set_mempolicy_home_node migrate_pages move_pages", NOTIFY,
-          "where memory lies is the host's choice"),
+    *rows("mbind set_mempolicy", errno(EACCES), "where memory lies is the host's choice. OpenBLAS and libnuma try it by"
+                                                " themselves: a record in every numpy job would say nothing"),
+    *rows("set_mempolicy_home_node migrate_pages move_pages", NOTIFY, "where memory lies is the host's choice"),
     *rows("remap_file_pages process_madvise process_mrelease", NOTIFY, "obsolete, or about another process's memory"),
     *rows("shmget shmat shmctl shmdt semget semop semtimedop semctl msgget msgsnd msgrcv msgctl", ALLOW,
           "System V IPC of its own IPC namespace, which ends with the job; the cgroup counts its memory",
