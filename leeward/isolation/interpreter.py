@@ -18,6 +18,9 @@ from leeward.spec.profiles import HostPython
 _ASK = "import sys,json;print(json.dumps([sys.version_info[:2],sys.base_prefix,sys.prefix,sys.flags.no_site]))"
 _ASK_DEADLINE_S = 30.0
 
+#: Where a sandbox has folders of its own, which would hide an interpreter.
+_HIDDEN = ("/tmp", "/workspace", "/dev", "/proc")
+
 
 def find(python_env: str = "") -> HostPython:
     """
@@ -32,12 +35,14 @@ def find(python_env: str = "") -> HostPython:
     own = HostPython(executable=_base_executable(), version=(sys.version_info[0], sys.version_info[1]),
                      prefix=os.path.realpath(sys.base_prefix))
     if not python_env:
+        _check_place(own.prefix)
         return own
     env = os.path.realpath(python_env)
     executable = os.path.join(env, "bin", "python")
     if not os.path.isfile(os.path.join(env, "pyvenv.cfg")) or not os.access(executable, os.X_OK):
         raise BadRequest(f"python_env {python_env!r} is no virtual environment: it has no pyvenv.cfg or no bin/python")
     _check_owner(env)
+    _check_place(env)
     try:
         said = subprocess.run([executable, "-I", "-c", _ASK], capture_output=True, timeout=_ASK_DEADLINE_S,
                               check=True, stdin=subprocess.DEVNULL).stdout
@@ -48,7 +53,9 @@ def find(python_env: str = "") -> HostPython:
         raise Unsupported("python_env", have=f"Python {version[0]}.{version[1]} in {env}",
                           need=f"Python {own.version[0]}.{own.version[1]}, the daemon's",
                           cure="install leeward with the Python that made the environment")
-    return HostPython(executable=executable, version=own.version, prefix=os.path.realpath(prefix), env=env)
+    prefix = os.path.realpath(prefix)
+    _check_place(prefix)
+    return HostPython(executable=executable, version=own.version, prefix=prefix, env=env)
 
 
 def _base_executable() -> str:
@@ -64,6 +71,14 @@ def _check_owner(env: str) -> None:
         raise BadRequest(f"python_env {env!r} belongs to uid {state.st_uid}; it must be yours or root's")
     if state.st_mode & 0o022:
         raise BadRequest(f"python_env {env!r} can be written by others; chmod go-w it")
+
+
+def _check_place(folder: str) -> None:
+    hiding = [name for name in _HIDDEN if (folder + "/").startswith(name + "/")]
+    if "/" == folder or hiding:
+        raise BadRequest(f"a sandbox can't show {folder!r}: "
+                         + (f"{hiding[0]} is its own; install Python or the environment elsewhere" if hiding
+                            else "it would be all of the host"))
 
 
 def root_links() -> dict[str, str]:

@@ -84,7 +84,7 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
         Link("/dev/stdout", "/proc/self/fd/1"),
         Link("/dev/stderr", "/proc/self/fd/2"),
         Link("/etc/mtab", "/proc/self/mounts"),
-        Link("/var/tmp", "/tmp"),
+        *(() if any(_within(folder, "/var/tmp") for folder in below_usr) else (Link("/var/tmp", "/tmp"),)),
         *((Link("/etc/localtime", localtime),) if localtime else ()),
     )
     path = "/usr/local/bin:/usr/bin:/bin"
