@@ -88,10 +88,11 @@ def _regular(name: str, most: int) -> bytes | None:
         if error.errno in (errno.ELOOP, errno.ENOENT, errno.EACCES, errno.ENXIO, errno.ENOTDIR):
             return None
         raise
-    with open(fd, "rb") as file:
-        seen = os.fstat(fd)
-        if not stat.S_ISREG(seen.st_mode) or seen.st_size > most:
-            return None
+    seen = os.fstat(fd)
+    if not stat.S_ISREG(seen.st_mode) or seen.st_size > most:
+        os.close(fd)
+        return None
+    with open(fd, "rb") as file:  # not earlier: it raises for a folder
         return file.read(most)
 
 
