@@ -12,6 +12,7 @@ import errno
 import os
 import signal
 import stat
+from collections.abc import Callable
 
 from leeward.errors import KernelRefusal
 
@@ -130,14 +131,10 @@ class Group:
             self.write("cgroup.kill", "1")
             return
         for pid in self.processes():
-            with contextlib.suppress(ProcessLookupError):
-                pidfd = os.pidfd_open(pid)
-                try:
-                    # The number may be a stranger's by now; with the pidfd in hand it can't change again.
-                    if pid in self.processes():
-                        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                finally:
-                    os.close(pidfd)
+            self._kill_one(pid)
+
+    def _kill_one(self, pid: int) -> None:
+        kill(pid, lambda: pid in self.processes())
 
     def children(self) -> list[str]:
         """
@@ -173,6 +170,39 @@ class Group:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+def pidfd_of(pid: int) -> int:
+    """
+    A close-on-exec descriptor of process *pid*, the caller's; -1 if it has gone.
+    """
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return -1
+    except OSError as error:
+        if errno.EINVAL == error.errno:  # going: Linux before 6.13 has no thread group to name any more
+            return -1
+        raise KernelRefusal("pidfd_open", str(pid), error.errno or 0) from error
+
+
+def kill(pid: int, is_still_meant: Callable[[], bool]) -> None:
+    """
+    SIGKILL to *pid*, unless it has gone or its number is a stranger's by now.
+
+    Args:
+        is_still_meant: asked once the number can't change hands any more.
+    """
+    pidfd = pidfd_of(pid)
+    if pidfd < 0:
+        return
+    try:
+        if is_still_meant():
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(pidfd)
 
 
 def field(text: str, name: str) -> int:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from leeward.errors import KernelRefusal
-from leeward.isolation.cgroup.group import Group
+from leeward.isolation.cgroup.group import Group, pidfd_of
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 
 _NAME = re.compile(r"leeward-(\d+)-(\d+)")
@@ -107,10 +107,7 @@ def _destroy(group: Group) -> bool:
         _destroy(group.child(child))
     deadline = time.monotonic() + _PATIENCE_S
     while not group.remove():
-        pidfds = []
-        for pid in group.processes():
-            with contextlib.suppress(ProcessLookupError):
-                pidfds.append(os.pidfd_open(pid))
+        pidfds = [fd for fd in map(pidfd_of, group.processes()) if fd >= 0]
         group.kill()
         left = deadline - time.monotonic()
         if left <= 0:

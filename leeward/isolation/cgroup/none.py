@@ -16,12 +16,12 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import signal
 from collections.abc import Mapping
 
 from leeward.errors import Unsupported
 from leeward.isolation.cgroup import watch
 from leeward.isolation.cgroup.entry import Entry, Usage
+from leeward.isolation.cgroup.group import kill
 from leeward.outcome import Limit
 from leeward.spec.limits import MIB, Limits
 
@@ -79,14 +79,13 @@ class NoneLeaf:
         """
         SIGKILL to those that the last look found. The end of the init ends all: this is for haste.
         """
-        for pid, start in self._alive:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                pidfd = os.pidfd_open(pid)
-                try:
-                    if watch.start_time(pid) == start:  # not a stranger with the same number
-                        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                finally:
-                    os.close(pidfd)
+        for key in self._alive:
+            self._kill_one(*key)
+
+    @staticmethod
+    def _kill_one(pid: int, start: int) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            kill(pid, lambda: watch.start_time(pid) == start)
 
     def remove(self) -> bool:
         return True
