@@ -184,7 +184,8 @@ for _ in range(5):
 before = held()
 for _ in range(50):
     runner(lambda: 0)
-print(held() == before)
+after = held()
+print(after[0] == before[0], after[1] - before[1] < 25)  # an allocator may map some; a leak is 50
 """)
 
-    assert "True\n" == said
+    assert "True True\n" == said
