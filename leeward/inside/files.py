@@ -67,8 +67,9 @@ def collect(patterns: Sequence[str]) -> tuple[dict[str, bytes], bool]:
     left = MAX_BYTES
     for pattern in patterns:
         for name in sorted(glob.iglob(pattern, root_dir="/workspace", recursive=True)):
-            if name in found or not wire.is_plain_name(name):
-                continue
+            path = os.path.join("/workspace", name)
+            if name in found or not wire.is_plain_name(name) or path != os.path.realpath(path):
+                continue  # by a link, it would be another file's content under this name
             if len(found) >= wire.MAX_FILES:
                 return found, _full()
             content = _regular(name, left)

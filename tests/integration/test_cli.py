@@ -1,0 +1,273 @@
+"""
+The command line over the real thing: what `leeward exec` and `leeward run` promise.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from live_daemon import PATIENCE, LiveDaemon, command, descendants, environment, run, watched
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("cli"), "--pool-size", "2") as daemon:
+        yield daemon
+
+
+def test_hello(daemon: LiveDaemon) -> None:
+    """
+    The shortest way.
+    """
+    done = daemon.run("exec", "print('hello')")
+
+    assert (b"hello\n", b"", 0) == (done.stdout, done.stderr, done.returncode)
+
+
+def test_streams_and_status_apart(daemon: LiveDaemon) -> None:
+    """
+    Subprocesses and the interpreter alike.
+    """
+    done = daemon.run("exec", "import os, sys; print('out'); print('err', file=sys.stderr); sys.stdout.flush();"
+                              "os.system('echo sub; echo suberr >&2'); sys.exit(7)")
+
+    assert (b"out\nsub\n", 7) == (done.stdout, done.returncode)
+    assert {b"err", b"suberr"} == set(done.stderr.splitlines())
+
+
+def test_binary_output_byte_for_byte(daemon: LiveDaemon) -> None:
+    """
+    All byte values, and more than fits inline.
+    """
+    done = daemon.run("exec", "import sys; sys.stdout.buffer.write(bytes(range(256)) * 20000)")
+
+    assert bytes(range(256)) * 20000 == done.stdout
+
+
+def test_sources(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """
+    Code, standard input, a file, a module; arguments after --.
+    """
+    program = "import sys; print(sys.argv[1:], __name__)"
+    script = tmp_path / "job.py"
+    script.write_text(program)
+    expected = b"['a', '--b'] __main__\n"
+
+    assert expected == daemon.run("exec", program, "--", "a", "--b").stdout
+    assert expected == daemon.run("exec", "-", "--", "a", "--b", input=program.encode()).stdout
+    assert expected == daemon.run("exec", "--file", str(script), "--", "a", "--b").stdout
+    assert b'{\n    "a": 1\n}\n' == daemon.run("exec", "-m", "json.tool", "--stdin", input=b'{"a":1}').stdout
+    assert 1 == daemon.run("exec", "-m", "no_such_module").returncode
+
+
+def test_c117_a_traceback_names_the_jobs_own_file(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """
+    Its line, and nothing of the host's folders.
+    """
+    script = tmp_path / "job.py"
+    script.write_text("x = 1\ndef fail():\n    raise ValueError('no')\nfail()\n")
+    done = daemon.run("exec", "--file", str(script))
+
+    assert 1 == done.returncode
+    assert b'File "job.py", line 3, in fail' in done.stderr
+    assert str(tmp_path).encode() not in done.stderr
+    assert b"leeward" not in done.stderr
+
+
+def test_environment_and_standard_input(daemon: LiveDaemon) -> None:
+    """
+    Given when asked for, empty else.
+    """
+    program = "import os, sys; print(os.environ.get('COLOUR'), sys.stdin.read())"
+
+    assert b"red data\n" == daemon.run("exec", "--env", "COLOUR=red", "--stdin", program, input=b"data").stdout
+    assert b"None \n" == daemon.run("exec", program, input=b"data").stdout
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGSEGV, 139), (signal.SIGKILL, 137),
+                                                 (signal.SIGABRT, 134)])
+def test_a_signal_is_128_and_its_number(daemon: LiveDaemon, number: int, status: int) -> None:
+    """
+    Sent by the job to itself.
+    """
+    done = daemon.run("exec", "--json", f"import os; os.kill(os.getpid(), {int(number)})")
+    result = json.loads(done.stdout)
+
+    assert (status, status, "signalled") == (done.returncode, result["exit_code"], result["outcome"])
+
+
+#: What a job does too much of, and how that ends. A host without controllers may refuse memory in
+#: place of ending the job.
+TOO_MUCH: dict[str, tuple[tuple[str, ...], set[tuple[str, str | None, int]]]] = {
+    "memory": (("x = bytearray(600 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1",),
+               {("out_of_memory", "memory", 137), ("raised", "memory", 1)}),
+    "processes": (("import os, time\nwhile True:\n    if os.fork() == 0:\n        time.sleep(60)",),
+                  {("raised", "processes", 1)}),
+    "time": (("while True: pass", "--timeout", "0.5"), {("timed_out", "time", 124)}),
+    "output": (("import os\nfor _ in range(128): os.write(1, b'x' * (1 << 20))",),
+               {("output_limit", "output", 153)}),
+    "files": (("with open('/workspace/f', 'wb') as f:\n    for _ in range(300): f.write(b'x' * (1 << 20))",),
+              {("raised", "files", 1)}),
+}
+
+
+@pytest.mark.parametrize("command_", ["exec", "run"])
+@pytest.mark.parametrize("what", TOO_MUCH)
+def test_limits(daemon: LiveDaemon, what: str, command_: str) -> None:
+    """
+    Each ends as documented, and the next job is right.
+    """
+    argv, allowed = TOO_MUCH[what]
+    done = daemon.run(command_, "--json", *argv)
+    result = json.loads(done.stdout)
+
+    assert (result["outcome"], result["limit"], done.returncode) in allowed, {**result, "stdout": ""}
+    assert result["truncated"] == (what == "output")
+    assert len(result["stdout"]) <= 10 << 20
+    assert b"right\n" == daemon.run("exec", "print('right')").stdout
+
+
+def test_a_lower_memory_limit(daemon: LiveDaemon) -> None:
+    """
+    `--memory` takes sizes.
+    """
+    program = "x = bytearray(100 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('ok')"
+
+    assert b"ok\n" == daemon.run("exec", program).stdout  # control: it fits the default
+    assert daemon.run("exec", "--memory", "64M", program).returncode in (1, 137)
+
+
+def test_json_has_the_names_of_the_result(daemon: LiveDaemon) -> None:
+    """
+    One object, all of them.
+    """
+    result = json.loads(daemon.run("exec", "--json", "1/0").stdout)
+
+    assert {"stdout", "stderr", "exit_code", "outcome", "limit", "duration", "cpu_time", "memory_peak", "denied",
+            "truncated", "degraded", "error"} == set(result)
+    assert ("raised", 1, None, {}) == (result["outcome"], result["exit_code"], result["limit"], result["denied"])
+    assert ("ZeroDivisionError", "division by zero") == (result["error"]["type"], result["error"]["message"])
+    assert "line 1" in result["error"]["traceback"]
+    assert 0 < result["duration"] < PATIENCE
+    assert 0 <= result["cpu_time"] < PATIENCE
+
+
+def test_denied_calls_are_counted(daemon: LiveDaemon) -> None:
+    """
+    By name, in the result; the job goes on.
+    """
+    program = "import os\nfor _ in range(3):\n    try: os.chroot('/')\n    except PermissionError: pass\nprint('on')"
+    result = json.loads(daemon.run("exec", "--json", program).stdout)
+
+    assert ("on\n", {"chroot": 3}) == (result["stdout"], result["denied"])
+
+
+def test_status(daemon: LiveDaemon) -> None:
+    """
+    The documented keys, and that they count.
+    """
+    before = json.loads(daemon.run("status", "--json").stdout)
+    daemon.run("exec", "1")
+    after = json.loads(daemon.run("status", "--json").stdout)
+
+    assert {"workers", "jobs", "runners_made", "layers", "transport", "degraded", "uptime"} <= set(after)
+    assert {"total", "idle", "busy", "arming"} == set(after["workers"])
+    assert 2 == after["workers"]["total"]
+    assert {"done", "failed", "refused"} == set(after["jobs"])
+    assert before["jobs"]["done"] + 1 == after["jobs"]["done"]
+    assert {"namespaces", "mounts", "landlock", "seccomp", "cgroup"} == set(after["layers"])
+    assert all(layer["state"] for layer in after["layers"].values())
+    assert after["transport"] in ("socket", "uring")
+    assert after["uptime"] > before["uptime"] > 0
+    text = daemon.run("status").stdout.decode()
+    assert "2 total" in text
+    assert "landlock" in text
+
+
+def test_ping_and_doctor(daemon: LiveDaemon) -> None:
+    """
+    The short ones.
+    """
+    done = daemon.run("ping")
+    doctor = daemon.run("doctor", "--json")
+    names = {feature["name"]: feature for feature in json.loads(doctor.stdout)["features"]}
+
+    assert (b"Pong!\n", 0) == (done.stdout, done.returncode)
+    assert {"kernel", "landlock", "cgroup", "io_uring", "memfd.seals", "namespace.user"} <= set(names)
+    assert 0 == doctor.returncode
+    assert b"landlock" in daemon.run("doctor").stdout
+
+
+def test_ctrl_c_ends_the_job(daemon: LiveDaemon) -> None:
+    """
+    Its worker is there for others within a second.
+    """
+    process = subprocess.Popen(command("exec", "while True: pass"), env=environment(daemon.socket),
+                               stdin=subprocess.DEVNULL)
+    daemon.until(lambda status: status["workers"]["busy"] == 1)
+    process.send_signal(signal.SIGINT)
+
+    assert daemon.until(lambda status: status["workers"]["busy"] == 0) < 1.0
+    assert -signal.SIGINT == process.wait(PATIENCE)
+
+
+# --- without a daemon ---------------------------------------------------------
+
+
+def without(tmp_path: Path, *argv: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    return run(tmp_path / "nobody", *argv, **options)
+
+
+def test_run_is_exec_without_a_daemon(tmp_path: Path) -> None:
+    """
+    The same options, output and status.
+    """
+    program = ("import os, sys; print(os.environ['A'], sys.stdin.read(), sys.argv[1:]); print('err', file=sys.stderr);"
+               "sys.exit(3)")
+    done = without(tmp_path, "run", "--env", "A=b", "--stdin", program, "--", "x", input=b"in")
+
+    assert (b"b in ['x']\n", b"err\n", 3) == (done.stdout, done.stderr, done.returncode)
+
+
+def test_run_is_confined_as_exec_is(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """
+    What a job can see and find out is the same.
+    """
+    program = ("import os\nstatus = open('/proc/self/status').read().splitlines()\n"
+               "wanted = ('CapEff', 'CapPrm', 'CapBnd', 'NoNewPrivs', 'Seccomp:', 'Uid', 'Groups')\n"
+               "print([line for line in status if line.startswith(wanted)])\n"
+               "print(sorted(os.listdir('/')), sorted(os.listdir('/dev')), os.getpid())\n"
+               "print(sorted(line.split()[4:6] for line in open('/proc/self/mountinfo')))\n")
+    by_run, by_exec = without(tmp_path, "run", program), daemon.run("exec", program)
+
+    assert b"NoNewPrivs:\\t1" in by_exec.stdout
+    assert by_exec.stdout == by_run.stdout
+
+
+def test_run_takes_large_results(tmp_path: Path) -> None:
+    """
+    By the same memory file.
+    """
+    assert b"x" * (5 << 20) == without(tmp_path, "run", "print('x' * (5 << 20), end='')").stdout
+
+
+def test_run_leaves_nothing_behind(tmp_path: Path) -> None:
+    """
+    Ended from outside in the middle of a job.
+    """
+    process = subprocess.Popen(command("run", "print('on', flush=True)\nwhile True: pass"), env=environment(),
+                               stdin=subprocess.DEVNULL)
+    # A pid namespace's init is there when the job is: zygote, keeper, init, job, spares.
+    while len(descendants(process.pid)) < 4:
+        assert process.poll() is None
+    with watched(descendants(process.pid)) as wait:
+        process.kill()
+        process.wait()
+        assert [] == wait(5.0)

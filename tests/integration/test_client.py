@@ -1,0 +1,298 @@
+"""
+Both Python clients over a real daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from leeward import Outcome
+from leeward.client.link import Link
+from live_daemon import PATIENCE, LiveDaemon, environment
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("client"), "--pool-size", "2") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def client(daemon: LiveDaemon) -> Iterator[leeward.Client]:
+    with daemon.client() as client:
+        yield client
+
+
+def test_a_result_is_complete(client: leeward.Client) -> None:
+    """
+    Every field of a job that went well.
+    """
+    result = client.execute("import sys; print('é'); print('err', file=sys.stderr)")
+
+    assert ("é\n".encode(), b"err\n") == (result.stdout, result.stderr)
+    assert ("é\n", "err\n") == (result.stdout_text, result.stderr_text)
+    assert (Outcome.FINISHED, 0, None, None) == (result.outcome, result.exit_code, result.limit, result.error)
+    assert 0 < result.duration < PATIENCE
+    assert 0 < result.cpu_time < PATIENCE
+    assert result.memory_peak >= 0
+    assert ({}, False) == (dict(result.denied), result.truncated)
+
+
+def test_a_jobs_error(client: leeward.Client) -> None:
+    """
+    Type, message and a traceback with the job's own lines.
+    """
+    result = client.execute("def f():\n    raise KeyError('gone')\nf()", name="work.py")
+
+    assert (Outcome.RAISED, 1) == (result.outcome, result.exit_code)
+    assert result.error is not None
+    assert ("KeyError", "'gone'") == (result.error.type, result.error.message)
+    assert 'File "work.py", line 2, in f' in result.error.traceback
+    assert result.error.traceback == result.stderr_text
+
+
+def test_files_go_in_and_come_back(client: leeward.Client) -> None:
+    """
+    By relative name, in folders, byte for byte; more than fits in a frame, too.
+    """
+    data = os.urandom(5 << 20)
+    program = ("import hashlib, pathlib\nfor name in ('a.bin', 'in/b.csv'):\n"
+               "    print(hashlib.sha256(pathlib.Path(name).read_bytes()).hexdigest())\n"
+               "pathlib.Path('out/deep').mkdir(parents=True)\n"
+               "pathlib.Path('out/deep/copy.bin').write_bytes(pathlib.Path('a.bin').read_bytes())\n"
+               "pathlib.Path('out/note.txt').write_text('done')\npathlib.Path('left.txt').write_text('no')\n")
+    result = client.execute(program, files={"a.bin": data, "in/b.csv": b"1,2"}, collect=["out/**/*", "out/*.txt"])
+
+    assert (Outcome.FINISHED, "") == (result.outcome, result.stderr_text)
+    assert [hashlib.sha256(data).hexdigest(), hashlib.sha256(b"1,2").hexdigest()] == result.stdout_text.split()
+    assert {"out/deep/copy.bin": data, "out/note.txt": b"done"} == dict(result.files)
+
+
+def test_c116_only_regular_files_with_plain_names_come_back(client: leeward.Client) -> None:
+    """
+    No link out of the workspace, no FIFO, no name that a terminal would act on.
+    """
+    program = ("import os\nos.symlink('/etc/passwd', 'link'); os.mkfifo('fifo'); os.mkdir('folder')\n"
+               "open('ok', 'w').write('fine'); open('a\\nb', 'w').write('x'); open('-rf', 'w').write('dash')\n"
+               "os.symlink('/etc', 'way'); os.link('ok', 'hard')\n")
+    result = client.execute(program, collect=["*", "way/*", "*/*"])
+
+    assert {"ok", "-rf"} <= set(result.files) <= {"ok", "-rf", "hard"}
+    assert all(b"root" not in content for content in result.files.values())
+
+
+def test_standard_input_arguments_environment(client: leeward.Client) -> None:
+    """
+    As given.
+    """
+    result = client.execute("import os, sys; print(sys.argv[1:], os.environ['K'], sys.stdin.buffer.read())",
+                            args=["a", ""], env={"K": "v"}, stdin=b"\x00\xff")
+
+    assert "['a', ''] v b'\\x00\\xff'\n" == result.stdout_text
+
+
+def test_a_module(client: leeward.Client) -> None:
+    """
+    As python -m.
+    """
+    assert "[\n    1\n]\n" == client.execute(module="json.tool", stdin=b"[1]").stdout_text
+
+
+def test_a_large_result_is_a_sealed_memory_file(daemon: LiveDaemon) -> None:
+    """
+    What the client gets can't change: every seal is on, and writing fails.
+    """
+    code = b"import sys; sys.stdout.write('o' * (3 << 20)); sys.stderr.write('e' * (1 << 20))"
+    link = Link(str(daemon.socket))
+    reply, (fd,) = link.call("execute", {"code": code})
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        assert seals & 0xF == 0xF
+        with pytest.raises(PermissionError):
+            os.pwrite(fd, b"x", 0)
+        with pytest.raises(PermissionError):
+            os.ftruncate(fd, 0)
+    finally:
+        os.close(fd)
+        link.close()
+    with daemon.client() as client:
+        result = client.execute(code)
+
+    assert reply.arenas[0] >= 4 << 20
+    assert b"o" * (3 << 20) == result.stdout_view
+    assert b"e" * (1 << 20) == result.stderr
+
+
+def test_time_counts_from_the_jobs_start(daemon: LiveDaemon) -> None:
+    """
+    Not from its place in the queue.
+    """
+    async def main() -> list[leeward.Result]:
+        async with leeward.AsyncClient(str(daemon.socket)) as client:
+            code = "import time; time.sleep(0.5); print('done')"
+            return list(await asyncio.gather(*(client.execute(code, timeout=0.9) for _ in range(6))))
+
+    results = asyncio.run(main())
+
+    # Two workers: the last two wait for a second, more than their limit.
+    assert ["done\n"] * 6 == [result.stdout_text for result in results]
+
+
+def test_many_at_once(daemon: LiveDaemon) -> None:
+    """
+    Each gets its own answer.
+    """
+    async def main() -> list[leeward.Result]:
+        async with leeward.AsyncClient(str(daemon.socket)) as client:
+            return list(await asyncio.gather(*(client.execute(f"print({number})") for number in range(60))))
+
+    assert [f"{number}\n" for number in range(60)] == [result.stdout_text for result in asyncio.run(main())]
+
+
+def test_threads_with_clients_of_their_own(daemon: LiveDaemon) -> None:
+    """
+    Eight of them over two workers.
+    """
+    wrong: list[str] = []
+
+    def work(name: int) -> None:
+        with daemon.client() as client:
+            said = [client.execute(f"print({name}, {number})").stdout_text for number in range(10)]
+            if said != [f"{name} {number}\n" for number in range(10)]:
+                wrong.extend(said)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+
+    assert [] == wrong
+
+
+def test_a_full_queue_is_refused_at_once(tmp_path: Path) -> None:
+    """
+    And a request that waited too long, by its own error; the rest are served.
+    """
+    config = tmp_path / "c.toml"
+    config.write_text("queue_size = 2\nqueue_timeout = 0.3\n")
+    config.chmod(0o600)
+    with LiveDaemon(tmp_path, "--pool-size", "1", "--config", str(config)) as daemon:
+        async def main() -> list[object]:
+            async with leeward.AsyncClient(str(daemon.socket)) as client:
+                first = asyncio.create_task(client.execute("import time; time.sleep(1)"))
+                while (await client.status())["workers"]["busy"] == 0:
+                    pass
+                waiting = [asyncio.create_task(client.execute("1")) for _ in range(2)]
+                await client.ping()
+                start = time.monotonic()
+                with pytest.raises(leeward.Busy):
+                    await client.execute("1")
+                assert time.monotonic() - start < 0.3
+                return await asyncio.gather(first, *waiting, return_exceptions=True)
+
+        first, *waiting = asyncio.run(main())
+
+        assert isinstance(first, leeward.Result)
+        assert [leeward.QueueTimeout] * 2 == [type(answer) for answer in waiting]
+        daemon.idle()
+
+
+@pytest.mark.parametrize("how", ["killed", "closed", "cancelled"])
+def test_c103_a_client_that_vanishes_takes_its_job_along(daemon: LiveDaemon, how: str) -> None:
+    """
+    Within a second the worker is there for others.
+    """
+    daemon.idle()
+    if how == "killed":
+        program = f"import leeward; leeward.Client({str(daemon.socket)!r}).execute('while True: pass')"
+        process = subprocess.Popen([sys.executable, "-c", program], env=environment())
+        daemon.until(lambda status: status["workers"]["busy"] == 1)
+        process.kill()
+        process.wait()
+    else:
+        async def main() -> None:
+            client = leeward.AsyncClient(str(daemon.socket))
+            task = asyncio.create_task(client.execute("while True: pass"))
+            while (await client.status())["workers"]["busy"] == 0:
+                pass
+            if how == "cancelled":
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                await client.ping()
+            await client.close()
+            if how == "closed":
+                with pytest.raises(leeward.DaemonAway):
+                    await task
+
+        asyncio.run(main())
+
+    assert daemon.until(lambda status: status["workers"]["busy"] == 0) < 1.0
+
+
+def test_limits_are_asked_for_and_capped(client: leeward.Client) -> None:
+    """
+    Lower, higher up to the ceiling, not above.
+    """
+    assert Outcome.TIMED_OUT is client.execute("while True: pass", timeout=0.2).outcome
+    assert "ok\n" == client.execute("x = bytearray(300 << 20); print('ok')", memory="512M").stdout_text
+    assert Outcome.OUTPUT_LIMIT is client.execute("print('x' * 5000)", output=1000).outcome
+    for options in ({"timeout": 601.0}, {"memory": "5G"}, {"processes": 257}, {"output": "257M"}):
+        with pytest.raises(leeward.RequestRejected, match="ceiling"):
+            client.execute("1", **options)
+
+
+def test_output_at_its_limit_is_cut_exactly(client: leeward.Client) -> None:
+    """
+    Not before, and flagged only when something was lost.
+    """
+    whole = client.execute("print('x' * 1000, end='')", output=1000)
+    cut = client.execute("print('x' * 1001, end='')", output=1000)
+
+    assert (1000, False, Outcome.FINISHED) == (len(whole.stdout), whole.truncated, whole.outcome)
+    assert (1000, True, Outcome.OUTPUT_LIMIT, 153) == (len(cut.stdout), cut.truncated, cut.outcome, cut.exit_code)
+
+
+def test_degraded_layers_are_in_every_result(daemon: LiveDaemon, client: leeward.Client) -> None:
+    """
+    The same as in status.
+    """
+    assert tuple(client.status()["degraded"]) == client.execute("1").degraded
+
+
+def test_nothing_grows(daemon: LiveDaemon, client: leeward.Client) -> None:
+    """
+    Two hundred jobs, a tenth of them large, leave the daemon's descriptors as they were.
+    """
+    def descriptors() -> int:
+        # By the one connection that is open anyway: another one might still be closing.
+        while (workers := client.status()["workers"])["idle"] < workers["total"]:
+            pass
+        return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+
+    codes = ["print('x' * (1 << 20))", *["print(1)"] * 9]
+    for code in codes:
+        client.execute(code)
+    before = descriptors()
+    for _ in range(20):
+        for code in codes:
+            client.execute(code)
+    # A worker is idle a moment before its last job is cleared away.
+    until = time.monotonic() + PATIENCE
+    while (after := descriptors()) > before and time.monotonic() < until:
+        pass
+
+    assert after <= before

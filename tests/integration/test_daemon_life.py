@@ -1,0 +1,202 @@
+"""
+A daemon's life: start, second start, drain, stop, sudden death.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import leeward
+from live_daemon import PATIENCE, LiveDaemon, command, descendants, environment, run, watched
+
+#: Seconds within which a SIGTERM is over, whatever runs.
+DRAIN = 5.0
+
+
+def test_the_socket_is_private(tmp_path: Path) -> None:
+    """
+    0600, in a folder that was made 0700.
+    """
+    folder = tmp_path / "made"
+    with LiveDaemon(folder) as daemon:
+        assert 0o600 == stat.S_IMODE(daemon.socket.stat().st_mode)
+        assert 0o700 == stat.S_IMODE(folder.stat().st_mode)
+        assert stat.S_ISSOCK(daemon.socket.stat().st_mode)
+    assert [] == list(folder.iterdir())
+
+
+def test_start_and_stop(tmp_path: Path) -> None:
+    """
+    `start` returns when a job can be run, `stop` when nothing is left.
+    """
+    socket = tmp_path / "leeward.sock"
+    start = run(socket, "daemon", "start", "--pool-size", "1")
+    assert (0, b"") == (start.returncode, start.stderr)
+    pid = int(start.stdout.split()[2])
+
+    assert b"1\n" == run(socket, "exec", "print(1)").stdout
+    assert os.getpgid(pid) != os.getpgid(0)
+    assert os.getsid(pid) == pid
+    assert "/" == os.readlink(f"/proc/{pid}/cwd")
+    with watched([pid, *descendants(pid)]) as wait:
+        assert 0 == run(socket, "daemon", "stop").returncode
+        assert [] == wait(1.0)
+    assert not socket.exists()
+    log = (tmp_path / "leeward.log").read_text()
+    assert "ready" in log
+    assert 0o600 == stat.S_IMODE((tmp_path / "leeward.log").stat().st_mode)
+
+
+def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
+    """
+    On the terminal of who typed it, with exit 1.
+    """
+    (tmp_path / "leeward.sock").write_text("mine")
+    done = run(tmp_path / "leeward.sock", "daemon", "start")
+
+    assert 1 == done.returncode
+    assert b"no socket" in done.stderr
+    assert "mine" == (tmp_path / "leeward.sock").read_text()
+
+
+def test_c109_a_second_daemon_refuses(tmp_path: Path) -> None:
+    """
+    In the foreground and in the background; the first one serves on.
+    """
+    with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
+        for argv in (("daemon", "run"), ("daemon", "start")):
+            done = daemon.run(*argv)
+
+            assert 1 == done.returncode
+            assert b"already answers" in done.stderr
+        assert b"1\n" == daemon.run("exec", "print(1)").stdout
+
+
+def test_killed_outright(tmp_path: Path) -> None:
+    """
+    SIGKILL, while a job runs: within a second no process of it is left, and the next daemon
+    takes the stale socket.
+    """
+    daemon = LiveDaemon(tmp_path, "--pool-size", "2")
+    with daemon:
+        job = subprocess.Popen(command("exec", "import os, time\nos.fork()\nos.setsid() if os.getpid() != 2 else 0\n"
+                                               "while True: pass"),
+                               env=environment(daemon.socket), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        daemon.until(lambda status: status["workers"]["busy"] == 1)
+        workers = descendants(daemon.process.pid)
+        assert len(workers) >= 5  # zygote, two keepers, their inits and jobs
+        with watched(workers) as wait:
+            daemon.process.kill()
+            assert [] == wait(1.0)
+        assert daemon.socket.exists()
+        _, said = job.communicate(timeout=PATIENCE)
+        assert 1 == job.returncode
+        assert b"went away" in said
+    with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
+        assert b"1\n" == daemon.run("exec", "print(1)").stdout
+
+
+def in_flight(daemon: LiveDaemon, code: str, then: signal.Signals) -> tuple[object, object, float]:
+    """
+    Run *code*, send *then* once it runs; its answer, that of a job after it, and the seconds until the end.
+    """
+    async def main() -> tuple[object, object]:
+        async with leeward.AsyncClient(str(daemon.socket)) as client:
+            job = asyncio.create_task(client.execute(code))
+            while (await client.status())["workers"]["busy"] == 0:
+                pass
+            daemon.process.send_signal(then)
+            while not any(row.get("event") == "draining" for row in daemon.log):
+                await client.ping()
+            late = await asyncio.gather(client.execute("1"), return_exceptions=True)
+            return (await asyncio.gather(job, return_exceptions=True))[0], late[0]
+
+    start = time.monotonic()
+    answer, late = asyncio.run(main())
+    daemon.process.wait(PATIENCE)
+    return answer, late, time.monotonic() - start
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_running_jobs_are_finished(tmp_path: Path, number: signal.Signals) -> None:
+    """
+    New ones are refused meanwhile.
+    """
+    with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
+        answer, late, took = in_flight(daemon, "import time; time.sleep(1); print('done')", number)
+
+    assert isinstance(answer, leeward.Result)
+    assert "done\n" == answer.stdout_text
+    assert isinstance(late, leeward.ShuttingDown)
+    assert took < DRAIN
+    assert 0 == daemon.process.returncode
+
+
+def test_a_job_that_never_ends_is_ended(tmp_path: Path) -> None:
+    """
+    Within five seconds, with an answer.
+    """
+    with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
+        workers = descendants(daemon.process.pid)
+        with watched(workers) as wait:
+            answer, _, took = in_flight(daemon, "while True: pass", signal.SIGTERM)
+            assert [] == wait(1.0)
+
+    assert isinstance(answer, (leeward.Result, leeward.Refused))
+    assert took < DRAIN + 1  # the second is the test's own, for its start
+    assert 0 == daemon.process.returncode
+
+
+def test_ctrl_c_at_the_terminal(tmp_path: Path) -> None:
+    """
+    SIGINT to the whole process group, as a terminal sends it: an orderly end.
+    """
+    with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
+        with watched(descendants(daemon.process.pid)) as wait:
+            os.killpg(daemon.process.pid, signal.SIGINT)
+            assert 0 == daemon.process.wait(PATIENCE)
+            assert [] == wait(1.0)
+        daemon.end()
+    assert "ended" in [row["event"] for row in daemon.log]
+    assert not any("Traceback" in str(row) for row in daemon.log)
+
+
+def test_shutdown_by_a_client_answers_first(tmp_path: Path) -> None:
+    """
+    `daemon stop` of a foreground daemon: exit 0 on both sides.
+    """
+    with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
+        assert 0 == daemon.run("daemon", "stop").returncode
+        assert 0 == daemon.process.wait(PATIENCE)
+    assert not daemon.socket.exists()
+
+
+def test_nothing_is_left_open_to_jobs(tmp_path: Path) -> None:
+    """
+    A job has its three descriptors, and what it needs to open its own.
+    """
+    with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
+        program = "import os\nprint(sorted(int(fd) for fd in os.listdir('/proc/self/fd'))[:3])"
+
+        assert b"[0, 1, 2]\n" == daemon.run("exec", program).stdout
+
+
+def test_the_log_has_no_input_of_jobs(tmp_path: Path) -> None:
+    """
+    c154: neither code nor output nor environment.
+    """
+    with LiveDaemon(tmp_path, "--pool-size", "1", "--log-level", "debug") as daemon:
+        daemon.run("exec", "--env", "TOKEN=canary1", "print('canary2'); 'canary3'; 1/0", "--", "canary4")
+        daemon.run("exec", "import os\ntry: os.chroot('/canary5')\nexcept OSError: pass")
+    text = str(daemon.log)
+
+    assert "job ended" in text  # control: it is the log of these jobs
+    assert "canary" not in text

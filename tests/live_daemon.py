@@ -1,0 +1,178 @@
+"""
+A real daemon for integration tests, and the command line beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import leeward
+import leeward_cli
+
+#: Seconds after which something that should have happened counts as failed. The product is
+#: far quicker; the machine may be busy with something else.
+PATIENCE = 30.0
+
+#: Where the packages are, so that a fresh interpreter finds them as this one did.
+PLACES = os.pathsep.join(str(Path(package.__path__[0]).parent) for package in (leeward, leeward_cli))
+
+
+def command(*argv: str) -> list[str]:
+    """
+    The `leeward` command of the tree, or the installation, that these tests run from.
+    """
+    return [sys.executable, "-P", "-m", "leeward_cli", *argv]
+
+
+def environment(socket: Path | str | None = None, **more: str) -> dict[str, str]:
+    env = {**os.environ, "PYTHONPATH": PLACES, **more}
+    env.pop("LEEWARD_SOCKET", None)
+    return env if socket is None else {**env, "LEEWARD_SOCKET": str(socket)}
+
+
+def run(socket: Path | str, *argv: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    """
+    One command to its end.
+    """
+    if "input" not in options:
+        options["stdin"] = subprocess.DEVNULL
+    return subprocess.run(command(*argv), env=environment(socket), capture_output=True, timeout=120, check=False,
+                          **options)
+
+
+class LiveDaemon:
+    """
+    `leeward daemon run`, from ready to its end.
+
+    Attributes:
+        log: its events so far, as JSON objects.
+    """
+
+    def __init__(self, folder: Path, *options: str, env: Mapping[str, str] | None = None) -> None:
+        self.socket = folder / "leeward.sock"
+        self.log: list[dict[str, Any]] = []
+        self._ready = threading.Event()
+        self.process = subprocess.Popen(
+            command("daemon", "run", "--log-json", "--socket", str(self.socket), *options),
+            env=environment(**(env or {})), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            try:
+                self.log.append(json.loads(line))
+            except ValueError:
+                self.log.append({"event": line.decode(errors="replace")})
+            if self.log[-1].get("event") == "ready":
+                self._ready.set()
+        self._ready.set()
+
+    def __enter__(self) -> LiveDaemon:
+        ready = self._ready.wait(PATIENCE)
+        if not ready or self.process.poll() is not None:
+            self.end()
+            raise AssertionError(f"the daemon is not ready: {self.log}")
+        return self
+
+    def end(self) -> int:
+        """
+        SIGTERM, and its exit status.
+        """
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            status = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        finally:
+            self._reader.join(PATIENCE)
+            if self.process.stderr is not None:
+                self.process.stderr.close()
+        return status
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.end()
+
+    def run(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+        """
+        A command that talks to this daemon.
+        """
+        return run(self.socket, *argv, **options)
+
+    def client(self) -> leeward.Client:
+        return leeward.Client(str(self.socket))
+
+    def until(self, condition: Callable[[dict[str, Any]], bool], seconds: float = PATIENCE) -> float:
+        """
+        Ask for status until *condition* holds; the seconds that it took.
+        """
+        start = time.monotonic()
+        with self.client() as client:
+            while not condition(status := client.status()):
+                assert time.monotonic() - start < seconds, status
+        return time.monotonic() - start
+
+    def idle(self, seconds: float = PATIENCE) -> float:
+        """
+        Wait until no worker is busy or arming.
+        """
+        return self.until(lambda status: status["workers"]["idle"] == status["workers"]["total"], seconds)
+
+
+def descendants(pid: int) -> list[int]:
+    """
+    Every process below *pid*, as the host numbers them.
+    """
+    parents: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/stat") as stat:
+                # After the command, which may hold anything: state, parent.
+                parents.setdefault(int(stat.read().rpartition(")")[2].split()[1]), []).append(int(entry))
+    found, todo = [], [pid]
+    while todo:
+        children = parents.get(todo.pop(), [])
+        found += children
+        todo += children
+    return found
+
+
+@contextlib.contextmanager
+def watched(pids: list[int]) -> Iterator[Callable[[float], list[int]]]:
+    """
+    Gives a function that waits, at most so many seconds, for all of *pids* to end, and
+    returns those that live on.
+    """
+    fds: dict[int, int] = {}
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            fds[os.pidfd_open(pid)] = pid
+    left = dict(fds)
+
+    def wait(seconds: float) -> list[int]:
+        until = time.monotonic() + seconds
+        while left and (remaining := until - time.monotonic()) > 0:
+            for fd in select.select(list(left), [], [], remaining)[0]:
+                del left[fd]
+        return list(left.values())
+
+    try:
+        yield wait
+    finally:
+        for fd in fds:
+            os.close(fd)
