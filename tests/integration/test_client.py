@@ -45,9 +45,21 @@ def test_a_result_is_complete(client: leeward.Client) -> None:
     assert ("é\n", "err\n") == (result.stdout_text, result.stderr_text)
     assert (Outcome.FINISHED, 0, None, None) == (result.outcome, result.exit_code, result.limit, result.error)
     assert 0 < result.duration < PATIENCE
-    assert 0 < result.cpu_time < PATIENCE
+    assert 0 <= result.cpu_time < PATIENCE
     assert result.memory_peak >= 0
     assert ({}, False) == (dict(result.denied), result.truncated)
+
+
+def test_processor_time_is_counted(client: leeward.Client) -> None:
+    """
+    That of the job and of its children; sleeping costs none.
+    """
+    busy = "while time.process_time() < 0.3: pass"
+    child = f"import os, time\nif os.fork() == 0:\n    {busy}\n    os._exit(0)\nos.wait()"
+
+    assert 0.2 < client.execute(f"import time\n{busy}").cpu_time < PATIENCE
+    assert 0.2 < client.execute(child).cpu_time < PATIENCE
+    assert client.execute("import time; time.sleep(0.3)").cpu_time < 0.2
 
 
 def test_a_jobs_error(client: leeward.Client) -> None:
