@@ -729,10 +729,12 @@ def place_of_its_own() -> Iterator[Callable[[str], None]]:
     try:
         yield enter
     finally:
+        enter("test-tests")
+        for name in ("test-living", "test-dead"):
+            Path(outer, name).rmdir()
         Path(outer, "cgroup.subtree_control").write_text("-memory -pids -cpu")
         Path(outer, "cgroup.procs").write_text("0")
-        for folder in Path(outer).glob("test-*"):
-            folder.rmdir()
+        Path(outer, "test-tests").rmdir()
 
 
 def abandon(name: str, enter: Callable[[str], None]) -> tuple[int, int]:
