@@ -46,9 +46,20 @@ def attempt(function, *args, **options):
 def status(name, pid="self"):
     for line in open(f"/proc/{{pid}}/status"):
         if line.startswith(name + ":"):
-            return line.split(None, 1)[1].strip()
+            return line.partition(":")[2].strip()
 def tell(said):
     print(json.dumps(said), flush=True)
+"""
+
+#: Tells what each of `paths` holds, or the errno's name.
+READ = """
+def read(path):
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+tell([read(path) for path in paths])
 """
 
 

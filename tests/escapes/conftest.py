@@ -5,6 +5,7 @@ Sandboxes and canaries that the escape tests share.
 from __future__ import annotations
 
 import secrets
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -37,6 +38,17 @@ def only() -> Iterator[Callable[..., Box]]:
                 boxes[key] = stack.enter_context(Box(locks=key))
             return boxes[key]
         yield make
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """
+    A folder of the host that everybody may look into. Not below /tmp, which is the job's own.
+    """
+    made = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ Namespaces: no job makes one, joins one or sees past its own. Catalogue cases 1 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import secrets
 import subprocess
@@ -204,8 +203,9 @@ def stranger() -> Iterator[tuple[int, str]]:
     A process of the host, of this user, with a secret in its environment.
     """
     text = secrets.token_hex(16)
-    process = subprocess.Popen([sys.executable, "-c", "import sys; print(1, flush=True); sys.stdin.read()"], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, env={"SECRET": text, "PATH": os.environ["PATH"]})
+    waits = "import sys; print(1, flush=True); sys.stdin.read()"
+    process = subprocess.Popen([sys.executable, "-c", waits], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               env={"SECRET": text, "PATH": os.environ["PATH"]})
     assert process.stdout is not None
     assert process.stdin is not None
     process.stdout.readline()

@@ -1,0 +1,221 @@
+"""
+Mounts: a job sees the new root alone, moves no mount and makes none. Catalogue cases 14 to 18.
+
+The mounts of a job, line by line: tests/integration/test_mounts.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from attack import serves, within, without
+from box import Box
+from features import is_met
+
+Only = Callable[..., Box]
+
+@pytest.fixture(autouse=True)
+def _still_serves(box: Box) -> Iterator[None]:
+    yield
+    assert serves(box)
+
+
+def test_c014_cannot_find_the_old_root(box: Box, only: Only, secret: tuple[Path, str]) -> None:
+    """
+    No folder holds it, no mount is left of it, and no descriptor is from before.
+    """
+    path, text = secret
+    attack = """
+found = [place for place in ("/oldroot", "/.old", "/.oldroot", "/old_root", "/put_old", "/mnt", "/oldrootfs", "/host",
+                             "/.pivot_root", "/tmp/old") if os.path.lexists(place)]
+held = {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in range(256) if os.path.lexists(f"/proc/self/fd/{fd}")}
+up = []
+for fd in [None, *map(int, held)]:
+    for ups in range(12):
+        try:
+            with open(os.open("../" * ups + path.lstrip("/"), os.O_RDONLY, dir_fd=fd)) as file:
+                up.append(file.read())
+        except OSError:
+            pass
+os.chdir("/")
+for ups in range(12):
+    try:
+        up.append(open("../" * ups + path.lstrip("/")).read())
+    except OSError:
+        pass
+tell({"found": found, "held": list(held.values()), "up": up})
+"""
+    assert text in without(attack, path=str(path))["up"]      # control
+    assert text in within(only(), attack, path=str(path))["up"]  # control
+
+    got = within(box, attack, path=str(path))
+
+    assert {"found": [], "up": []} == {name: got[name] for name in ("found", "up")}
+    assert all(name == "/dev/null" or name.startswith("pipe:") for name in got["held"])
+    got = within(only("mounts"), attack, path=str(path))
+    assert {"found": [], "up": []} == {name: got[name] for name in ("found", "up")}
+
+
+CHROOT = """
+nested = call("unshare", 0x10000000)
+os.makedirs("/tmp/jail", exist_ok=True)
+fd = os.open("/tmp", os.O_RDONLY)
+said = attempt(os.chroot, "/tmp/jail")
+os.fchdir(fd)
+for _ in range(64):
+    os.chdir("..")
+again = attempt(os.chroot, ".")
+try:
+    read = open(path).read()
+except OSError as error:
+    read = errno.errorcode[error.errno]
+sys.stdout.flush()
+os.write(1, json.dumps({"nested": nested, "said": said, "again": again, "read": read}).encode())
+os._exit(0)
+"""
+
+
+def test_c015_cannot_climb_out_of_a_chroot(box: Box, only: Only, secret: tuple[Path, str]) -> None:
+    """
+    chroot is refused; with CAP_SYS_CHROOT in a user namespace of its own the climb ends at its own root.
+    """
+    path, text = secret
+    assert {"nested": "", "said": "", "again": "", "read": text} == within(only(), CHROOT, path=str(path))  # control
+
+    got = within(box, CHROOT, path=str(path))
+    assert {"nested": "EACCES", "said": "EACCES", "again": "EACCES", "read": "ENOENT"} == got
+
+    got = within(only("namespaces", "mounts", "rlimits", "privileges", "landlock"), CHROOT, path=str(path))
+    assert {"nested": "", "said": "", "again": "", "read": "ENOENT"} == got
+
+
+UNMOUNT = """
+if nest:
+    assert "" == call("unshare", 0x10020000)
+targets = [line.split()[4] for line in open("/proc/self/mountinfo")][::-1]
+said = [call("umount2", target.encode() + bytes(1), flags) for target in targets for flags in (2, 0, 1, 8)]
+try:
+    read = open(path).read()
+except OSError as error:
+    read = errno.errorcode[error.errno]
+try:
+    pids = [name for name in os.listdir("/proc") if name.isdigit()]
+except OSError:
+    pids = []
+os.write(1, json.dumps({"said": said, "read": read, "pids": len(pids)}).encode())
+os._exit(0)
+"""
+
+
+def test_c016_cannot_unmount_what_hides_the_host(box: Box, only: Only, secret: tuple[Path, str]) -> None:
+    """
+    Refused; without the filter, in a user namespace of its own, every mount is locked.
+    """
+    path, _ = secret
+    # Control: with the keeper's capabilities the job's own mounts go. What comes to light is the
+    # template's /proc, of a pid namespace in which nobody lives.
+    control = within(only("mounts"), UNMOUNT, path=str(path), nest=False)
+    assert "" in control["said"]
+    assert ("ENOENT", 0) == (control["read"], control["pids"])
+
+    got = within(box, UNMOUNT, path=str(path), nest=False)
+    assert {"EACCES"} == set(got["said"])
+    assert "ENOENT" == got["read"]
+
+    got = within(only("namespaces", "mounts", "rlimits", "privileges"), UNMOUNT, path=str(path), nest=True)
+    assert {"EINVAL"} == set(got["said"])
+    assert "ENOENT" == got["read"]
+
+
+#: By call: how it is made. `fs`, `tree` are descriptors where the calls before it worked, -1 else.
+MOUNT_CALLS = {
+    "fsopen": 'call("fsopen", b"tmpfs", 0)',
+    "fsconfig": 'call("fsconfig", fs, 6, 0, 0, 0)',
+    "fsmount": '(value("fsconfig", fs, 6, 0, 0, 0), call("fsmount", fs, 0, 0))[1]',
+    "fspick": 'call("fspick", AT_FDCWD, b"/tmp", 0)',
+    "open_tree": 'call("open_tree", AT_FDCWD, b"/usr", 1)',
+    "move_mount": 'call("move_mount", tree, b"", AT_FDCWD, b"/tmp", 4)',
+    "mount_setattr": 'call("mount_setattr", AT_FDCWD, b"/usr", 0, attributes, 32)',
+    "open_tree_attr": 'call("open_tree_attr", AT_FDCWD, b"/usr", 1, attributes, 32)',
+    "statmount": 'call("statmount", request, buffer, 4096, 0)',
+    "listmount": 'call("listmount", request, buffer, 100, 0)',
+}
+SINCE = {"open_tree_attr": "6.15", "statmount": "6.8", "listmount": "6.8", "mount_setattr": "5.12"}
+
+MOUNT_PRELUDE = """
+AT_FDCWD = -100
+fs = value("fsopen", b"tmpfs", 0)
+tree = value("open_tree", AT_FDCWD, b"/usr", 1)
+attributes = (ctypes.c_uint64 * 4)(0, 1, 0, 0)  # clears read-only
+buffer = ctypes.create_string_buffer(4096)
+request = (ctypes.c_uint64 * 3)(24, (1 << 64) - 1, 0)  # LSMT_ROOT
+if call_name == "statmount" and value("listmount", request, buffer, 100, 0) > 0:
+    request = (ctypes.c_uint64 * 3)(24, ctypes.c_uint64.from_buffer(buffer).value, 1)
+"""
+
+
+@pytest.mark.parametrize("name", MOUNT_CALLS)
+def test_c017_cannot_use_the_new_mount_calls(box: Box, only: Only, name: str) -> None:
+    """
+    Each is refused, with /usr as read-only as before.
+    """
+    attack = MOUNT_PRELUDE + f"""
+said = {MOUNT_CALLS[name]}
+tell({{"said": said, "usr": os.statvfs("/usr").f_flag & os.ST_RDONLY}})
+"""
+    if is_met(f"kernel>={SINCE.get(name, '5.2')}"):
+        assert "" == within(only("mounts"), attack, call_name=name)["said"]  # control: with the keeper's capabilities
+
+    for sandbox in (box, only("seccomp", "mounts")):
+        assert {"said": "EACCES", "usr": os.ST_RDONLY} == within(sandbox, attack, call_name=name)
+
+
+MOUNT = """
+if nest:
+    assert "" == call("unshare", 0x10020000)
+text = ctypes.create_string_buffer
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_MOVE = 1, 2, 4, 8, 32, 4096, 16384, 8192
+def mount(source, target, kind, flags):
+    return call("mount", source, target, kind, flags, 0)
+said = {"remount": mount(0, b"/usr", 0, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV),
+        "remount root": mount(0, b"/", 0, MS_REMOUNT | MS_BIND), "move": mount(b"/usr", b"/tmp", 0, MS_MOVE)}
+usr, root = (os.statvfs(path).f_flag & os.ST_RDONLY for path in ("/usr", "/"))
+said |= {"proc": mount(b"proc", b"/tmp", b"proc", 0), "sysfs": mount(b"sysfs", b"/tmp", b"sysfs", 0),
+        "devpts": mount(b"devpts", b"/tmp", b"devpts", 0), "cgroup2": mount(b"x", b"/tmp", b"cgroup2", 0),
+        "overlay": mount(b"x", b"/tmp", b"overlay", 0),
+        "over proc": mount(b"/tmp", b"/proc", 0, MS_BIND), "over usr": mount(b"/tmp", b"/usr", 0, MS_BIND),
+        "tmpfs": mount(b"tmpfs", b"/tmp", b"tmpfs", 0),
+        "device": mount(b"/dev/vda", b"/tmp", b"ext4", 0)}
+os.write(1, json.dumps({"said": said, "usr": usr, "root": root}).encode())
+os._exit(0)
+"""
+
+
+def test_c018_cannot_mount(box: Box, only: Only) -> None:
+    """
+    No filesystem, no bind, no remount; what is read-only stays so.
+    """
+    control = within(only("mounts"), MOUNT, nest=False)
+    assert "" == control["said"]["tmpfs"] == control["said"]["over proc"] == control["said"]["remount"]
+    assert 0 == control["usr"]
+
+    got = within(box, MOUNT, nest=False)
+    assert {"EACCES"} == set(got["said"].values())
+    assert 1 == got["usr"] == got["root"]
+
+    got = within(only("mounts", "privileges"), MOUNT, nest=False)  # no filter: no capability either
+    assert {"EPERM"} == set(got["said"].values())
+    assert 1 == got["usr"] == got["root"]
+
+    # In a user namespace of its own it may cover things for itself; it can't open a mount up.
+    got = within(only("namespaces", "mounts", "privileges"), MOUNT, nest=True)
+    assert "" not in {got["said"][name] for name in ("remount", "remount root", "proc", "device", "move")}
+    assert 1 == got["usr"] == got["root"]
+    # And Landlock leaves it nothing at all.
+    got = within(only("namespaces", "mounts", "privileges", "landlock"), MOUNT, nest=True)
+    assert "" not in got["said"].values()
+    assert 1 == got["usr"] == got["root"]

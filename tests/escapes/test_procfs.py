@@ -1,0 +1,222 @@
+"""
+/proc: a job sees its own namespace there, writes nothing and climbs nowhere. Catalogue cases 13, 23 and 24.
+
+What stays visible: /proc/self/mountinfo tells the device and the folder behind each bind, and
+/proc/self/maps the paths of the libraries that the zygote loaded, leeward's own among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from attack import serves, within, without
+from box import Box
+
+Only = Callable[..., Box]
+
+
+@pytest.fixture(autouse=True)
+def _still_serves(box: Box) -> Iterator[None]:
+    yield
+    assert serves(box)
+
+
+CLIMB = """
+import glob
+inside = [f"/proc/{who}" for who in ("self", "thread-self", "1", str(os.getppid()), str(os.getpid()))]
+inside += glob.glob("/proc/*/task/*")
+roots = [way + end for way in inside for end in ("/root", "/cwd", "/root/..", "/root/../../..", "/cwd/../../..")]
+roots += [f"{way}/fd/{fd}" for way in inside for fd in range(8)] + [f"{way}/fd/{fd}/.." for way in inside
+                                                                      for fd in range(8)]
+read = []
+for root in roots:
+    try:
+        read.append(open(root + path, "rb").read(100).decode("latin-1"))
+    except OSError:
+        pass
+tell({"read": read, "tried": len(roots)})
+"""
+
+
+def test_c013_cannot_reach_the_host_through_a_link_of_proc(box: Box, only: Only, secret: tuple[Path, str]) -> None:
+    """
+    root, cwd and fd of every process that it sees lead to its own view.
+    """
+    path, text = secret
+    assert text in without(CLIMB, path=str(path))["read"]      # control
+    assert text in within(only(), CLIMB, path=str(path))["read"]  # control
+
+    for sandbox in (box, only("mounts"), only("landlock"), only("mounts", "namespaces")):
+        got = within(sandbox, CLIMB, path=str(path))
+
+        assert got["tried"] > 50
+        assert text not in got["read"]
+
+
+#: Each is opened for writing, by the job and by a fresh program: a job's own files belong to root, being undumpable.
+WRITE = """
+import glob, subprocess
+program = '''
+import errno, json, os, sys
+said = {}
+for name in json.loads(sys.argv[1]):
+    try:
+        os.close(os.open(name, os.O_WRONLY))
+        said[name] = ""
+    except OSError as error:
+        said[name] = errno.errorcode[error.errno]
+print(json.dumps(said))
+'''
+def here():
+    said = {}
+    for name in names:
+        said[name] = attempt(os.open, name, os.O_WRONLY)
+    return said
+fresh = subprocess.run([sys.executable, "-c", program, json.dumps(names)], capture_output=True, text=True, check=True)
+tell({"here": here(), "fresh": json.loads(fresh.stdout),
+      "left": [name for name in os.listdir("/proc") if not name.isdigit() and name not in ("self", "thread-self")]})
+"""
+
+GLOBAL = ("sysrq-trigger", "sys/kernel/core_pattern", "sys/vm/overcommit_memory",
+          "sys/kernel/hostname",
+          "bus/pci/devices", "fs/nfs", "irq/0/smp_affinity", "irq/default_smp_affinity", "acpi/wakeup", "scsi/scsi",
+          "kcore", "mtrr",
+          "timer_list", "latency_stats", "driver/rtc")
+OWN = ("oom_score_adj", "oom_adj", "coredump_filter", "timens_offsets", "clear_refs", "mem", "comm", "autogroup",
+       "sched", "timerslack_ns", "setgroups", "uid_map", "gid_map", "attr/current", "attr/exec", "make-it-fail",
+       "loginuid")
+
+
+def test_c023_cannot_open_a_file_of_proc_for_writing(box: Box, only: Only) -> None:
+    """
+    Nothing global is there; what is the job's own is read-only to it.
+    """
+    names = [*(f"/proc/{name}" for name in GLOBAL), *(f"/proc/self/{name}" for name in OWN),
+             *(f"/proc/1/{name}" for name in OWN)]
+    control = within(only(), WRITE, names=names)["fresh"]
+    assert "" == control["/proc/self/oom_score_adj"] == control["/proc/self/mem"] == control["/proc/self/comm"]
+
+    got = within(box, WRITE, names=names)
+
+    refused = {"ENOENT", "EACCES", "EROFS", "EPERM"}
+    assert refused >= set(got["here"].values())
+    assert refused >= set(got["fresh"].values())
+    assert {"ENOENT"} == {got["here"][f"/proc/{name}"] for name in GLOBAL}
+    assert [] == got["left"]
+    # Without Landlock the global files are missing as well.
+    alone = within(only("mounts", "namespaces"), WRITE, names=[f"/proc/{name}" for name in GLOBAL])
+    assert {"ENOENT"} == set(alone["fresh"].values())
+    # And with Landlock alone nothing of the host's own /proc can be written.
+    alone = within(only("landlock"), WRITE, names=names)
+    assert refused >= set(alone["fresh"].values())
+
+
+OOM = """
+import subprocess
+program = '''
+import errno, sys
+def put(value):
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(str(value))
+        return ""
+    except OSError as error:
+        return errno.errorcode[error.errno]
+print(put(-1), put(-1000), put(500), open("/proc/self/oom_score_adj").read().strip(), sep=",")
+'''
+tell(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.strip().split(","))
+"""
+
+
+def test_c023_cannot_lower_its_oom_score(box: Box, only: Only) -> None:
+    """
+    Not even without Landlock; with it, it can't be raised either.
+    """
+    assert ["EACCES", "EACCES", "", "500"] == within(only(), OOM)  # control: the file works, upwards
+
+    assert ["EACCES", "EACCES", "EACCES", "0"] == within(box, OOM)
+    assert ["EACCES", "EACCES", "", "500"] == within(only("mounts", "namespaces", "privileges"), OOM)
+
+
+READ = """
+said, text = {}, {}
+for name in names:
+    try:
+        with open(f"/proc/{name}", "rb") as file:
+            text[name] = file.read(1 << 16).decode("latin-1")
+    except OSError as error:
+        said[name] = errno.errorcode[error.errno]
+tell({"said": said, "text": text, "names": os.listdir("/proc")})
+"""
+
+SENSITIVE = ("kcore", "keys", "key-users", "timer_list", "sched_debug", "kallsyms", "kmsg", "config.gz", "interrupts",
+             "vmallocinfo", "cmdline", "version", "cpuinfo", "meminfo", "diskstats", "partitions", "mounts", "modules",
+             "slabinfo", "iomem", "net/unix", "net/tcp", "net/arp", "sys/kernel/random/boot_id", "swaps", "uptime")
+
+
+def test_c024_cannot_read_what_proc_tells_of_the_host(box: Box, only: Only) -> None:
+    """
+    /proc holds processes and two links to oneself; no other name opens.
+    """
+    control = without(READ, names=SENSITIVE)
+    assert {"version", "cmdline", "interrupts", "net/unix"} <= set(control["text"])  # control
+
+    for sandbox in (box, only("mounts", "namespaces")):
+        got = within(sandbox, READ, names=SENSITIVE)
+
+        # /proc/mounts and /proc/net would be links into /proc/self: they aren't there either.
+        assert dict.fromkeys(SENSITIVE, "ENOENT") == got["said"]
+        assert {"self", "thread-self", "1", "2"} == set(got["names"])
+
+
+def test_c024_what_is_the_jobs_own_shows_the_sandbox_only(box: Box) -> None:
+    """
+    Mounts, groups and network as of the sandbox; no path of the host that isn't one inside as well.
+    """
+    names = ["self/mountinfo", "self/mounts", "self/cgroup", "self/net/dev", "self/net/unix", "self/net/tcp",
+             "self/net/route", "self/net/arp", "1/cgroup"]
+    control = without(READ, names=names)["text"]
+    got = within(box, READ, names=names)["text"]
+
+    assert {line.rpartition(":")[2] for line in got["self/cgroup"].split()} == {"/"}
+    for line in got["self/mountinfo"].splitlines():
+        root, target, kind = line.split()[3], line.split()[4], line.partition(" - ")[2].split()[0]
+        assert root == target or kind in ("tmpfs", "proc") or target.startswith("/dev/"), line
+    assert ["lo:"] == [line.split()[0] for line in got["self/net/dev"].splitlines()[2:]]
+    for name in ("self/net/unix", "self/net/tcp", "self/net/route", "self/net/arp"):
+        assert len(got.get(name, "").splitlines()) <= 1, got[name]
+    assert len(control["self/net/unix"].splitlines()) > 1  # control
+    assert control["self/mountinfo"] != got["self/mountinfo"]
+
+
+def test_c024_cannot_read_the_inits_secrets(box: Box, only: Only) -> None:
+    """
+    The init shares the keeper's memory; nothing of it can be opened, and what it is says nothing.
+    """
+    attack = """
+import glob
+names = ["mem", "maps", "smaps", "environ", "auxv", "pagemap", "stack", "syscall", "io", "exe", "cwd", "root",
+         "personality", "mountinfo", "ns/user", "fd", "map_files", "fdinfo", "task/1/fd", "patch_state"]
+def look(name):
+    try:
+        if name in ("fd", "map_files", "fdinfo", "task/1/fd"):
+            return os.listdir(f"/proc/{who}/{name}") and ""
+        if name in ("exe", "cwd", "root", "ns/user"):
+            return os.readlink(f"/proc/{who}/{name}") and ""
+        with open(f"/proc/{who}/{name}", "rb") as file:
+            file.read(16)
+        return ""
+    except OSError as error:
+        return errno.errorcode[error.errno]
+tell({name: look(name) for name in names})
+"""
+    own = without(attack, who="self")
+    assert "" == own["environ"] == own["fd"] == own["exe"]  # control
+
+    for sandbox in (box, only("mounts", "namespaces", "privileges")):
+        got = within(sandbox, attack, who="1")
+
+        assert "" not in {error for name, error in got.items() if "mountinfo" != name}

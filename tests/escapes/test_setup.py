@@ -1,0 +1,214 @@
+"""
+What is on the way while a sandbox's mounts are made. Catalogue cases 19 and 20.
+
+Case 20 can't come from a job: nothing that a job writes is on the way to a mount, since
+its writable folders are made anew, by descriptor, for each. What can move is the host's own
+(somebody who may write beside a python_env); so the tests are against isolation/mounts.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from attack import READ, make_environment, serves, within, without
+from box import Box
+from leeward._native import privileges
+from leeward._native.spawn import Clone
+from leeward.errors import KernelRefusal, LeewardError, Unsupported
+from leeward.isolation import interpreter, mounts
+from leeward.spec.sandbox import Bind, Scratch, View
+
+#: How often a race is run.
+TRIES = 2000 if os.environ.get("LEEWARD_LONG") else 20
+
+
+@pytest.fixture(autouse=True)
+def _still_serves(box: Box) -> Iterator[None]:
+    yield
+    assert serves(box)
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    """
+    What *work* returns in a child with user and mount namespaces of its own, as a keeper has them.
+    """
+    reading, writing = os.pipe()
+    uid, gid = os.getuid(), os.getgid()
+    pid = os.fork()
+    if 0 == pid:
+        try:
+            privileges.unshare(Clone.NEWUSER | Clone.NEWNS)
+            for name, text in (("setgroups", "deny"), ("uid_map", f"1000 {uid} 1"), ("gid_map", f"1000 {gid} 1")):
+                Path("/proc/self", name).write_text(text)
+            os.write(writing, json.dumps(work()).encode())
+        except LeewardError as error:
+            os.write(writing, json.dumps({"error": type(error).__name__, "text": str(error)}).encode())
+        except BaseException:
+            os.write(writing, json.dumps({"bug": traceback.format_exc()}).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        said = json.loads(pipe.read())
+    os.waitpid(pid, 0)
+    assert not isinstance(said, dict) or "bug" not in said, said["bug"]
+    return said
+
+
+def built(*binds: Bind) -> Callable[[], dict[str, Any]]:
+    """
+    Work for `in_child`: build this view, pivot into it, and say what its mounts are.
+    """
+    def work() -> dict[str, Any]:
+        view = View((Bind("/proc", "/host-proc"), *binds), (), (), Scratch(("/workspace",)))
+        mounts.build(view, mounts.sources(view))
+        table = Path("/host-proc/self/mountinfo").read_text().splitlines()
+        return {"mounts": [line.split()[4] for line in table],
+                "links": {bind.target: os.readlink(bind.target) for bind in binds if os.path.islink(bind.target)},
+                "readable": {bind.target: os.access(bind.target, os.R_OK) for bind in binds}}
+    return work
+
+
+def shown(path: Path) -> list[str]:
+    """
+    Everything below *path*.
+    """
+    return sorted(str(each.relative_to(path)) for each in path.rglob("*"))
+
+
+@pytest.fixture
+def trap(folder: Path) -> Path:
+    """
+    A folder with a base tree and, beside it, a victim; links in the one lead to the other.
+    """
+    (folder / "victim").mkdir()
+    (folder / "victim" / "canary").write_text("canary")
+    base = folder / "base"
+    for name in ("plain", "dev", "etc"):
+        (base / name).mkdir(parents=True)
+    for name in ("proc", "sys", "dev/null", "dev/pts", "dev/shm", "etc/ssl", "link"):
+        (base / name).symlink_to(folder / "victim")
+    return folder
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_c019_cannot_have_a_link_mounted_in_place_of_a_folder(trap: Path, device: bool) -> None:
+    """
+    A bind that must be there and is a link stops the start, and says so.
+    """
+    link = str(trap / "base" / "dev" / "null")
+    assert (trap / "base" / "dev" / "null" / "canary").exists()  # control: it leads to the victim
+    plain = in_child(built(Bind(str(trap / "base" / "plain"), "/plain")))
+    assert "/plain" in plain["mounts"]  # control: a folder can be mounted
+
+    got = in_child(built(Bind(link, "/dev/null", device=device)))
+
+    assert Unsupported.__name__ == got["error"]
+    assert f"bind {link}" in got["text"]
+    assert "a link to" in got["text"]
+
+
+def test_c019_a_link_that_may_be_missing_leads_nowhere_but_inside(trap: Path) -> None:
+    """
+    It is shown as what it is; the victim isn't in the view, so it dangles.
+    """
+    got = in_child(built(Bind(str(trap / "base" / "etc" / "ssl"), "/etc/ssl", optional=True)))
+
+    assert {"/etc/ssl": str(trap / "victim")} == got["links"]
+    assert {"/etc/ssl": False} == got["readable"]
+    assert "/etc/ssl" not in got["mounts"]
+
+
+@pytest.mark.parametrize("way", ["link", "proc", "dev/shm", "link/deeper", "plain/../link"])
+def test_c019_cannot_lead_a_mount_point_through_a_link(trap: Path, way: str) -> None:
+    """
+    A link in one bind, on the way to another's mount point, stops the start; nothing is made behind it.
+    """
+    before = shown(trap / "victim")
+    nested = in_child(built(Bind(str(trap / "base"), "/base"), Bind(str(trap / "victim"), "/base/plain")))
+    assert "/base/plain" in nested["mounts"]  # control: a bind in a bind is possible
+
+    got = in_child(built(Bind(str(trap / "base"), "/base"), Bind("/usr/bin", f"/base/{way}/point")))
+
+    assert got["error"] in (KernelRefusal.__name__, "Bug")
+    assert "mount" in got["text"] or "link" in got["text"]
+    assert before == shown(trap / "victim")
+
+
+def test_c019_links_in_an_environment_lead_nowhere_but_inside(box: Box, folder: Path, secret: tuple[Path, str]) -> None:
+    """
+    An environment may be given by a link, and hold links to anywhere: a job follows them in its own view.
+    """
+    path, text = secret
+    packages = make_environment(folder / "environment")
+    (packages / "link").symlink_to(path)
+    (packages / "up").symlink_to("../" * 16 + str(path).lstrip("/"))
+    (folder / "alias").symlink_to(folder / "environment")
+    paths = [str(packages / "link"), str(packages / "up"), str(folder / "alias" / "pyvenv.cfg")]
+    assert [text, text] == without(READ, paths=paths)[:2]  # control
+
+    with Box(python_env=str(folder / "alias")) as own:
+        assert ["ENOENT"] * 3 == within(own, READ, paths=paths)
+        assert str(folder / "environment") == within(own, "tell(sys.prefix)")
+
+
+def swap_for_ever(path: Path, target: Path) -> NoReturn:
+    """
+    Make *path* a folder and a link to *target* in turn, until killed.
+    """
+    folder, link = path.with_name("a-folder"), path.with_name("a-link")
+    folder.mkdir()
+    link.symlink_to(target)
+    while True:
+        folder.rename(path)
+        path.rename(folder)
+        link.rename(path)
+        path.rename(link)
+
+
+def test_c020_cannot_win_a_race_against_the_setup(trap: Path) -> None:
+    """
+    While a folder turns into a link and back, no mount and no folder lands behind the link.
+    """
+    base, victim = trap / "base", trap / "victim"
+    swapped = base / "swapped"
+    before = shown(victim)
+    swapper = os.fork()
+    if 0 == swapper:
+        swap_for_ever(swapped, victim)
+    outcomes: dict[str, int] = {}
+    try:
+        for _ in range(TRIES):
+            for binds in ((Bind(str(base), "/base"), Bind("/usr/bin", "/base/swapped")),
+                          (Bind(str(swapped), "/swapped"),)):
+                got = in_child(built(*binds))
+                outcomes[got.get("error", "mounted")] = 1 + outcomes.get(got.get("error", "mounted"), 0)
+                if "error" not in got:
+                    assert not any("victim" in mount for mount in got["mounts"])
+            assert before == shown(victim)
+    finally:
+        os.kill(swapper, signal.SIGKILL)
+        os.waitpid(swapper, 0)
+    assert set(outcomes) <= {"mounted", "KernelRefusal", "Unsupported"}
+
+
+def test_c019_a_prefix_that_would_show_the_host_is_refused(folder: Path) -> None:
+    """
+    An environment in a job's own /tmp would be hidden by it; one that is the root would be all of the host.
+    """
+    make_environment(folder / "environment")
+    assert str(folder / "environment") == interpreter.find(str(folder / "environment")).env  # control
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as hidden:
+        make_environment(Path(hidden, "environment"))
+        with pytest.raises(LeewardError, match="can't show"):
+            interpreter.find(str(Path(hidden, "environment")))
