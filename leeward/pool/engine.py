@@ -188,7 +188,11 @@ class Engine:
         gid = WORKER_UID_BASE + slot if root else os.getegid()
         group = self.driver.worker(slot, uid, settings.limits)
         terms = Terms(settings.limits, self.spec.uid, settings.spares, settings.recycle_after, self.degraded)
-        worker = Worker(self._reactor, slot, uid, gid, group, terms, self.supervisor, pool)
+        try:
+            worker = Worker(self._reactor, slot, uid, gid, group, terms, self.supervisor, pool)
+        except OSError:
+            group.remove()
+            raise
         self._waiting.append(worker)
         if self._zygote_ready:
             self._reactor.soon(self._order)
@@ -248,16 +252,33 @@ class Engine:
             if worker.pid < 0 and worker not in self._waiting:
                 worker.retire("the zygote is gone")
         if self._zygotes_lost == 1:
-            self._start_zygote()
+            self._restart_zygote()
         else:
             self._problem = self._problem or ("", "the zygote ends as soon as it starts")
-            self._reactor.after(min(5.0, _ZYGOTE_BACKOFF_S * 2 ** min(self._zygotes_lost, 8)), self._restart_zygote)
+            self._restart_zygote_later()
+
+    def _restart_zygote_later(self) -> None:
+        self._reactor.after(min(5.0, _ZYGOTE_BACKOFF_S * 2 ** min(self._zygotes_lost, 8)), self._restart_zygote)
 
     def _restart_zygote(self) -> None:
-        if not self._closing and self._zygote is None:
+        if self._closing or self._zygote is not None:
+            return
+        try:
             self._start_zygote()
+        except OSError as error:  # no descriptors left, say
+            self._zygotes_lost += 1
+            self._problem = self._problem or ("", f"zygote: {error}")
+            self._log.warning("zygote can't be started", error=str(error))
+            self._restart_zygote_later()
 
     # --- what happens ---------------------------------------------------------
+
+    def making_failed(self, slot: int, message: str) -> None:
+        """
+        For the pool: there isn't even an order for a worker.
+        """
+        self._problem = self._problem or ("", message)
+        self._log.warning("no worker can be made", worker=slot, error=message)
 
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
         """

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from leeward.errors import Busy, QueueTimeout, ShuttingDown
+from leeward.errors import Busy, LeewardError, QueueTimeout, ShuttingDown
 from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
 from leeward.spec.job import Job
 from leeward.worker.execution import Execution, Stop
@@ -73,6 +73,7 @@ class Maker(Protocol):
     """
 
     def make_worker(self, slot: int, pool: Pool) -> Worker: ...
+    def making_failed(self, slot: int, message: str) -> None: ...
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None: ...
     def runner_made(self) -> None: ...
     def job_ended(self, job: Job, report: Report) -> None: ...
@@ -201,8 +202,17 @@ class Pool:
     # --- workers --------------------------------------------------------------
 
     def _make(self, slot: int) -> None:
-        if not self._draining or self._queue or self._running:
+        if self._draining and not self._queue and not self._running:
+            return
+        try:
             self._workers[slot] = self._maker.make_worker(slot, self)
+        except (LeewardError, OSError) as error:  # no descriptors left, say: it may be better later
+            self._failures[slot] = self._failures.get(slot, 0) + 1
+            self._maker.making_failed(slot, str(error))
+            self._reactor.after(self._backoff(slot), lambda: self._make(slot))
+
+    def _backoff(self, slot: int) -> float:
+        return min(_BACKOFF_MOST_S, _BACKOFF_S * 2.0 ** min(self._failures[slot], 10))
 
     def worker_free(self, worker: Worker) -> None:
         """
@@ -230,8 +240,7 @@ class Pool:
         if self._draining and not self._queue and not self._running:
             self._check_drained()
         elif failures:
-            delay = min(_BACKOFF_MOST_S, _BACKOFF_S * 2 ** min(failures, 10))
-            self._reactor.after(delay, lambda: self._make(worker.slot))
+            self._reactor.after(self._backoff(worker.slot), lambda: self._make(worker.slot))
         else:
             self._make(worker.slot)
 

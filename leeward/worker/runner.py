@@ -167,6 +167,6 @@ def job_of(init: int) -> int:
     Raises:
         LeewardError: it has none.
     """
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{init}/task/{init}/children") as file:
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{init}/task/{init}/children") as file:
         return int(file.read().split()[0])
     raise LeewardError(f"init {init} has no child")

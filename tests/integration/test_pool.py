@@ -1,0 +1,456 @@
+"""
+The pool when its processes die, when it is full, and when its workers are used up.
+
+Every request gets exactly one answer. SIGKILL on a process spoils at most the job that ran there;
+what no runner had read runs elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from box import PATIENCE_S, Box
+from leeward.errors import Busy, KernelRefusal, QueueTimeout, ShuttingDown
+from leeward.outcome import Outcome, Result
+from leeward.pool.pool import Ticket
+from leeward.spec.job import Job
+from leeward.spec.limits import Limits
+from leeward.worker.report import Report
+from leeward.worker.runner import Runner, job_of
+from leeward.worker.states import RunnerState
+from leeward.worker.worker import Worker
+
+WORKERS = 2
+FOREVER = "import signal\nprint('started', flush=True)\nwhile True: signal.pause()"
+TARGETS = ("job", "init", "keeper", "zygote")
+
+
+class Requests:
+    """
+    Jobs under way, and every answer that came for them.
+    """
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        self.answers: list[list[Report]] = []
+
+    def submit(self, code: str, *, patience: float = PATIENCE_S, **limits: float) -> Ticket:
+        answers: list[Report] = []
+        self.answers.append(answers)
+        return self._box.engine.pool.submit(Job(code=code.encode(), limits=Limits(**limits)),  # type: ignore[arg-type]  # by name
+                                            answers.append, patience)
+
+    def wait(self) -> list[Report]:
+        """
+        The one answer of each, once all have come and the pool is whole again.
+        """
+        self._box.reactor.run(lambda: all(self.answers))
+        whole(self._box)
+        assert {1} == {len(answers) for answers in self.answers}
+        return [answers[0] for answers in self.answers]
+
+    def results(self) -> list[Result]:
+        """
+        As `wait`; none may have been refused.
+        """
+        return [result(report) for report in self.wait()]
+
+
+def result(report: Report) -> Result:
+    assert report.result is not None, report.refusal
+    return report.result
+
+
+def whole(box: Box) -> None:
+    """
+    Let the reactor run until every worker can take a job.
+    """
+    pool = box.engine.pool
+    box.reactor.run(lambda: len(pool.workers) == pool.counts()["workers"]["total"]  # type: ignore[index,call-overload]  # status as JSON
+                    and all(worker.free for worker in pool.workers))
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    with Box(pool_size=WORKERS, spares=1) as made:
+        yield made
+
+
+@pytest.fixture
+def requests(box: Box) -> Requests:
+    whole(box)
+    return Requests(box)
+
+
+def kill(box: Box, worker: Worker, runner: Runner, target: str) -> None:
+    """
+    SIGKILL to *target*, and wait until all that dies of it is dead; the reactor sees nothing yet.
+    """
+    zygote = box.engine._zygote
+    assert zygote is not None
+    job = job_of(runner.pid)
+    pids = {"job": [job, runner.pid], "init": [runner.pid, job], "keeper": [worker.pid, runner.pid, job],
+            "zygote": [zygote.pid]}[target]
+    pidfds = [os.pidfd_open(pid) for pid in pids]
+    signal.pidfd_send_signal(pidfds[0], signal.SIGKILL)
+    for pidfd in pidfds:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        assert poll.poll(PATIENCE_S * 1000)
+        os.close(pidfd)
+
+
+def next_up(box: Box) -> tuple[Worker, Runner]:
+    """
+    The worker that gets the next job, and the runner there.
+    """
+    worker = next(worker for worker in box.engine.pool.workers if worker.free)
+    return worker, worker._armed[0]
+
+
+def running(box: Box) -> tuple[Worker, Runner]:
+    worker = next(worker for worker in box.engine.pool.workers if worker.busy)
+    assert worker._running is not None
+    return worker, worker._running
+
+
+# --- each process, at each stage ----------------------------------------------
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_death_while_armed_spoils_no_job(box: Box, requests: Requests, target: str):
+    """
+    The code of the next job goes to a dead process, or none, and then elsewhere.
+    """
+    kill(box, *next_up(box), target)
+    for number in range(2 * WORKERS):
+        requests.submit(f"print({number})")
+
+    assert [f"{number}\n".encode() for number in range(2 * WORKERS)] == [got.stdout for got in requests.results()]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_death_while_arming_spoils_no_job_of_that_worker(target: str, monkeypatch: pytest.MonkeyPatch):
+    """
+    A runner that is born beside a running job takes, if it dies, only itself along; its keeper takes both.
+    """
+    with Box(pool_size=1, spares=1) as box:
+        requests = Requests(box)
+        box.reactor.run(lambda: 2 == len(next_up(box)[0]._armed))
+        worker, first = next_up(box)
+        # Alive, but never heard to be ready, as far as the daemon knows.
+        monkeypatch.setattr(Runner, "ready", lambda self: False)
+        requests.submit("print('first')")
+        box.reactor.run(lambda: any(RunnerState.ARMING is runner.state and runner.pid > 0 and runner.checked
+                                    for runner in worker._runners.values()) and worker._running is not first)
+        newborn = next(runner for runner in worker._runners.values() if RunnerState.ARMING is runner.state)
+        requests.submit(FOREVER, time=1.5)
+        assert worker.busy
+        kill(box, worker, newborn, target)
+        monkeypatch.undo()
+
+        first_result, second = requests.results()
+
+    assert b"first\n" == first_result.stdout
+    assert (Outcome.INTERNAL if "keeper" == target else Outcome.TIMED_OUT) is second.outcome
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_death_under_a_running_job_spoils_that_one_alone(box: Box, requests: Requests, target: str):
+    """
+    Exactly one answer for it, with a reason; the zygote's death isn't its own.
+    """
+    requests.submit(FOREVER, time=1.5)
+    worker, runner = running(box)
+    output = select.poll()
+    output.register(worker._execution._output.out.fd, select.POLLIN)  # type: ignore[union-attr]  # it is busy
+    assert output.poll(PATIENCE_S * 1000)  # it has started
+    for number in range(2 * WORKERS):
+        requests.submit(f"print({number})")
+    kill(box, worker, runner, target)
+
+    first, *others = requests.results()
+
+    assert [f"{number}\n".encode() for number in range(2 * WORKERS)] == [got.stdout for got in others]
+    assert {"job": Outcome.SIGNALLED, "zygote": Outcome.TIMED_OUT}.get(target, Outcome.INTERNAL) is first.outcome
+    assert b"started\n" == first.stdout
+    assert (Outcome.INTERNAL is first.outcome) is (first.error is not None)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_death_after_the_reply_spoils_nothing(box: Box, requests: Requests, target: str):
+    """
+    What a job has said stands, though the daemon reads it after its death.
+    """
+    requests.submit("print('done'); raise SystemExit(3)")
+    worker, runner = running(box)
+    reply = select.poll()
+    reply.register(runner.reply, select.POLLIN)
+    assert reply.poll(PATIENCE_S * 1000)
+    kill(box, worker, runner, target)
+
+    (got,) = requests.results()
+
+    assert (Outcome.FINISHED, 3, b"done\n") == (got.outcome, got.exit_code, got.stdout)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_kill_without_waiting_spoils_at_most_one(box: Box, requests: Requests, target: str):
+    """
+    Whatever the processes were at when the signal came: one answer each, one job spoiled at most.
+    """
+    zygote = box.engine._zygote
+    assert zygote is not None
+    for number in range(2 * WORKERS):
+        requests.submit(f"print({number})")
+    worker, runner = running(box)
+    pid = {"init": runner.pid, "keeper": worker.pid, "zygote": zygote.pid}.get(target) or job_of(runner.pid)
+    os.kill(pid, signal.SIGKILL)
+
+    results = requests.results()
+
+    spoiled = [got for number, got in enumerate(results) if got.stdout != f"{number}\n".encode()]
+    assert len(spoiled) <= 1
+    assert all(got.outcome in (Outcome.INTERNAL, Outcome.SIGNALLED) for got in spoiled)
+
+
+def test_code_that_lies_unread_in_the_pipe_runs_elsewhere(box: Box, requests: Requests):
+    """
+    A stopped runner gets the whole of the code, reads none of it and is killed.
+    """
+    worker, runner = next_up(box)
+    os.kill(job_of(runner.pid), signal.SIGSTOP)
+    requests.submit("print('here')")
+    assert runner is worker._running
+    kill(box, worker, runner, "init")
+
+    (got,) = requests.results()
+
+    assert b"here\n" == got.stdout
+
+
+def test_a_worker_that_never_starts_a_job_is_not_tried_for_ever(box: Box, requests: Requests,
+                                                                 monkeypatch: pytest.MonkeyPatch):
+    """
+    After some workers the answer is `internal`; before, a client would have waited for ever.
+    """
+    def refuse(self: Runner, limits: Limits) -> None:
+        raise KernelRefusal("write", "memory.max", 16)
+
+    monkeypatch.setattr(Runner, "limit", refuse)
+    requests.submit("print('here')")
+    box.reactor.run(lambda: all(requests.answers))
+    monkeypatch.undo()
+
+    (got,) = requests.results()
+
+    assert Outcome.INTERNAL is got.outcome
+    assert got.error is not None
+    assert "WorkerLost" == got.error.type
+
+
+def test_input_too_large_for_the_memory_limit_is_out_of_memory(box: Box, requests: Requests):
+    """
+    The runner is ended while it reads, so the job hasn't started; but it would go so everywhere.
+    """
+    files = {"big": b"x" * (40 << 20)}
+    answers: list[Report] = []
+    box.engine.pool.submit(Job(code=b"pass", files=files, limits=Limits(memory=17 << 20)), answers.append, PATIENCE_S)
+    requests.answers.append(answers)
+
+    (got,) = requests.results()
+
+    if not box.engine.driver.degraded:
+        assert Outcome.OUT_OF_MEMORY is got.outcome
+    assert Outcome.FINISHED is not got.outcome
+
+
+# --- the queue ----------------------------------------------------------------
+
+
+def occupy(requests: Requests, count: int) -> list[Ticket]:
+    return [requests.submit(FOREVER, time=PATIENCE_S) for _ in range(count)]
+
+
+def test_a_full_queue_is_busy_at_once():
+    with Box(pool_size=1, queue_size=2) as box:
+        requests = Requests(box)
+        blocker = requests.submit(FOREVER, time=0.3)
+        for number in range(2):
+            requests.submit(f"print({number})")
+
+        with pytest.raises(Busy):
+            requests.submit("print('too many')")
+        requests.answers.pop()
+
+        assert not any(requests.answers)
+        assert blocker.execution is not None
+        assert [b"started\n", b"0\n", b"1\n"] == [got.stdout for got in requests.results()]
+
+
+def test_a_request_waits_no_longer_than_it_said(box: Box, requests: Requests):
+    """
+    It is answered with a refusal, and never runs.
+    """
+    blockers = occupy(requests, WORKERS)
+    requests.submit("print('late')", patience=0.01)
+    waiting = requests.answers[-1]
+    box.reactor.run(lambda: bool(waiting))
+
+    assert isinstance(waiting[0].refusal, QueueTimeout)
+    del requests.answers[:WORKERS]
+    for ticket in blockers:
+        ticket.cancel()
+    assert 1 == len(requests.wait())
+
+
+def test_a_request_taken_back_from_the_queue_never_runs(box: Box, requests: Requests):
+    blockers = occupy(requests, WORKERS)
+    waiting = requests.submit("print('never')")
+    behind = requests.submit("print('behind')")
+    waiting.cancel()
+    for ticket in blockers:
+        ticket.cancel()
+    withdrawn = requests.answers[:WORKERS + 1]
+    del requests.answers[:WORKERS + 1]
+
+    assert [b"behind\n"] == [got.stdout for got in requests.results()]
+    assert not any(withdrawn)
+    assert behind.done is None
+
+
+def test_a_request_taken_back_while_it_runs_is_ended(box: Box, requests: Requests):
+    """
+    Its processes are gone, nobody is answered, and its worker takes the next.
+    """
+    (ticket,) = occupy(requests, 1)
+    _, runner = running(box)
+    pidfd = os.pidfd_open(job_of(runner.pid))
+    ticket.cancel()
+    withdrawn = requests.answers.pop()
+    whole(box)
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+
+    assert poll.poll(0)
+    assert not withdrawn
+    os.close(pidfd)
+
+
+def test_a_request_that_moved_to_another_worker_can_still_be_taken_back(box: Box, requests: Requests,
+                                                                         monkeypatch: pytest.MonkeyPatch):
+    """
+    The first worker fails at once, the second has the job: `cancel` has to reach that one.
+    """
+    refused: list[Runner] = []
+    limit = Runner.limit
+
+    def refuse_once(self: Runner, limits: Limits) -> None:
+        if not refused:
+            refused.append(self)
+            raise KernelRefusal("write", "memory.max", 16)
+        limit(self, limits)
+
+    monkeypatch.setattr(Runner, "limit", refuse_once)
+    ticket = requests.submit(FOREVER, time=PATIENCE_S)
+    _, runner = running(box)
+    pidfd = os.pidfd_open(runner.pid)
+    ticket.cancel()
+    requests.answers.clear()
+    whole(box)
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+
+    assert refused
+    assert refused[0] is not runner
+    assert poll.poll(0)
+    os.close(pidfd)
+
+
+def test_draining_refuses_what_waits_and_lets_what_runs_end():
+    with Box(pool_size=1) as box:
+        requests = Requests(box)
+        requests.submit(FOREVER, time=0.3)
+        requests.submit("print('waits')")
+        drained: list[bool] = []
+        box.engine.drain(PATIENCE_S, lambda: drained.append(True))
+        with pytest.raises(ShuttingDown):
+            requests.submit("print('late')")
+        requests.answers.pop()
+        box.reactor.run(lambda: bool(drained))
+
+        ran, waited = (answers[0] for answers in requests.answers)
+        assert Outcome.TIMED_OUT is result(ran).outcome
+        assert isinstance(waited.refusal, ShuttingDown)
+
+
+# --- recycling ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_a_worker_is_replaced_after_so_many_jobs(after: int):
+    """
+    Another keeper, and so other namespaces, for each *after* jobs; none is lost at the change.
+    """
+    with Box(pool_size=1, recycle_after=after) as box:
+        keepers = []
+        for number in range(3 * after):
+            (worker,) = box.engine.pool.workers
+            box.reactor.run(lambda: all(worker.free for worker in box.engine.pool.workers) and box.engine.pool.any_free)
+            (worker,) = box.engine.pool.workers
+            keepers.append(worker.pid)
+            assert f"{number}\n".encode() == box.run(f"print({number})").stdout
+
+    assert [keepers.count(pid) for pid in dict.fromkeys(keepers)] == [after] * 3
+
+
+def test_jobs_in_a_row_are_answered_across_the_changes():
+    """
+    Submitted all at once, to workers that each take one.
+    """
+    with Box(pool_size=WORKERS, recycle_after=1) as box:
+        requests = Requests(box)
+        for number in range(8):
+            requests.submit(f"print({number})")
+
+        assert [f"{number}\n".encode() for number in range(8)] == [got.stdout for got in requests.results()]
+
+
+# --- what nobody had heard of -------------------------------------------------
+
+
+def zombies() -> set[int]:
+    """
+    Dead children of this process that nobody has collected.
+    """
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            pid, rest = status.parent.name, status.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if "Z" == rest[0] and os.getpid() == int(rest[1]):
+            found.add(int(pid))
+    return found
+
+
+def test_an_init_whose_keeper_died_before_it_said_so_is_collected(box: Box, requests: Requests):
+    """
+    It becomes the daemon's child, without a pidfd that would tell.
+    """
+    worker, runner = next_up(box)
+    keeper, init = worker.pid, runner.pid
+    # As if the message with its pidfd had never come.
+    os.close(runner.pidfd)
+    runner.pidfd = -1
+    os.kill(keeper, signal.SIGKILL)
+    box.reactor.run(lambda: not Path(f"/proc/{init}").exists())
+
+    whole(box)
+    assert init not in zombies()
