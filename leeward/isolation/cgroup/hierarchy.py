@@ -74,7 +74,8 @@ def _within(path: str, root: str, mount: str) -> str | None:
     The folder of group *path* where *root* of its hierarchy is mounted at *mount*.
     """
     relative = posixpath.relpath(path, root)
-    if ".." == relative.split("/")[0]:  # a container's mount that doesn't show our group
+    # A container's mount that doesn't show our group, or a cgroup namespace that we aren't in.
+    if ".." in (relative.split("/")[0], path.split("/")[1]):
         return None
     return posixpath.normpath(posixpath.join(mount, relative))
 

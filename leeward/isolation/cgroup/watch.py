@@ -8,23 +8,25 @@ Source:    proc_pid_stat(5), proc_pid_status(5), proc_pid_task_tid_children(5)
 
 The kernel tells the resident pages of a process, but not which of them it shares with the
 process that it was forked from. Adding them up would count a job's 100 MB once for each process
-of its pool. What is told as well is the number of page faults, and a page becomes a process's own
-only by a fault: its own, or one of its parent's on a page that the two shared. So a process is
-charged the smaller of
+of its pool. What is told as well is the number of page faults, and a page that a child shares with
+its parent becomes the child's alone only if the child writes to it, which is a fault of the child's,
+or if the parent writes to it or gives it back: the parent's faults rise, or its resident pages fall.
+So a process is charged the smaller of
 
     its resident pages,
-    its own faults since it was forked, and its parent's since then.
+    its own faults since it was forked, and its parent's wear since then,
 
-That is never less than what it really holds, and never more than its resident pages. A fault
-gives one page because jobs run without huge pages. What faults the parent had at the fork isn't
-told either; it is no fewer than at the look before, and no fewer than it took to make the pages
-that the child has without a fault of its own and that the parent didn't inherit itself: so take
-a look before the job starts. Once the parent has gone nobody knows what is shared with whom, and
-the process is charged also what it had from the job's other processes at its fork, at most.
+where wear is faults less resident pages: it never falls, and a fault that brings a fresh page leaves
+it as it is. That is never less than what the process holds alone, and never more than its resident
+pages. A fault gives one page because jobs run without huge pages. The wear at the fork is taken
+from the look before, so take one before the job starts. Where the parent has gone or was never
+seen before, the process is charged all that it may have had from the job's other processes.
 
 Files on the job's file system are charged once, as that file system tells, whoever maps them.
-Not seen: buffers of pipes and sockets, bounded by the limits on descriptors and processes.
-Seccomp refuses jobs what else would hold memory without a page in any process.
+Not seen: buffers of pipes and sockets, bounded by the limits on descriptors and processes; and what
+a process faults into the memory of another that it shares (vfork), once it has gone, if that one gave
+back as much between the same two looks. Seccomp refuses jobs what else would hold memory without a
+page in any process.
 """
 
 from __future__ import annotations
@@ -68,21 +70,23 @@ class Process:
     tasks: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Birth:
+@dataclass(slots=True)
+class _Record:
     """
-    What is known of a fork. Of the job itself: its parent is outside, and shares for nothing.
+    What is remembered of a process from look to look. All in bytes.
 
     Attributes:
-        faults: of the parent, at the fork or before.
-        inherited: bytes that the child had without a fault of its own, at most.
-        charged: those of them that were made by the job's processes, at most.
+        worn: the parent's wear at the fork or before, None where it isn't known.
+        from_job: what it had from the job's other processes at its fork, at most.
+        balance: faults less resident pages, at the last look.
+        wear: the rises of `balance` so far.
     """
 
     parent: Key | None
-    faults: int
-    inherited: int
-    charged: int
+    worn: int | None
+    from_job: int
+    balance: int
+    wear: int = 0
 
 
 @dataclass(slots=True)
@@ -101,8 +105,7 @@ class Account:
     memory_peak: int = 0
     time: int = 0
     tasks: int = 0
-    _births: dict[Key, _Birth] = field(default_factory=dict)
-    _faults: dict[Key, int] = field(default_factory=dict)
+    _records: dict[Key, _Record] = field(default_factory=dict)
 
     def note(self, processes: Iterable[Process], *, files: int | None, spent: int = 0) -> None:
         """
@@ -115,40 +118,40 @@ class Account:
             spent: clock ticks of processes that are gone, as their init knows them.
         """
         alive = {process.key: process for process in processes}
-        births: dict[Key, _Birth] = {}
+        before, self._records = self._records, {}
+        worn = {key: record.wear for key, record in before.items()}
         for key, process in alive.items():
-            births[key] = self._births.get(key) or self._birth(process, alive, births)
-        self._births = births
-        self._faults = {key: process.faults for key, process in alive.items()}
+            self._records[key] = before.get(key) or self._first_look(process, alive, worn, is_first=not before)
+        for key, record in self._records.items():
+            balance = alive[key].faults * PAGE - alive[key].resident
+            record.wear += max(0, balance - record.balance)
+            record.balance = balance
         charged = sum(self._charge(process, alive) + process.tables for process in alive.values())
         self.memory = charged + (files if files is not None else sum(each.shared for each in alive.values()))
         self.memory_peak = max(self.memory_peak, self.memory)
         self.time = max(self.time, spent + sum(process.time for process in alive.values()))
         self.tasks = max(self.tasks, sum(process.tasks for process in alive.values()))
 
-    def _birth(self, process: Process, alive: dict[Key, Process], births: dict[Key, _Birth]) -> _Birth:
+    def _first_look(self, process: Process, alive: dict[Key, Process], worn: dict[Key, int], *,
+                    is_first: bool) -> _Record:
         """
-        What the first look at *process* says of its fork.
+        What can be said of the fork of a process that wasn't there at the look before.
         """
-        parent = process.parent
-        if parent is None:
-            # The init's first child is the job; others are orphans whose parent died unseen.
-            is_job = not self._births and not births
-            return _Birth(None, 0, process.resident, 0 if is_job else process.resident)
-        came_with = max(0, process.resident - process.faults * PAGE)
-        made = (came_with - births[parent].inherited) // PAGE
-        faults = alive[parent].faults
-        return _Birth(parent, min(max(self._faults.get(parent, 0), made), faults), process.resident,
-                      min(process.resident, faults * PAGE + births[parent].charged))
+        parent, balance = process.parent, process.faults * PAGE - process.resident
+        if parent is not None:
+            from_job = alive[parent].faults * PAGE + self._records[parent].from_job
+            return _Record(parent, worn.get(parent), min(process.resident, from_job), balance)
+        # The init's first child is the job, all it was born with the keeper's. Others are orphans whose
+        # parent died unseen.
+        is_job = is_first and not self._records
+        return _Record(None, None, 0 if is_job else process.resident, balance)
 
     def _charge(self, process: Process, alive: dict[Key, Process]) -> int:
-        birth = self._births[process.key]
-        made = process.faults * PAGE
-        if birth.parent is not None and birth.parent in alive:
-            made += (alive[birth.parent].faults - birth.faults) * PAGE
-        else:
-            made += birth.charged
-        return min(process.resident, made)
+        record = self._records[process.key]
+        alone = record.from_job
+        if record.parent in alive and record.worn is not None:
+            alone = min(alone, self._records[record.parent].wear - record.worn)
+        return min(process.resident, process.faults * PAGE + alone)
 
 
 def look(init_pid: int) -> tuple[list[Process], int]:

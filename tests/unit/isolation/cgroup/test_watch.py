@@ -1,0 +1,270 @@
+"""
+What a tree of processes is charged: shared pages once, and never less than what is held.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from leeward.isolation.cgroup.watch import PAGE, Account, Key, Process
+
+MIB = 1 << 20
+JOB: Key = (100, 1)
+BASE = 10 * MIB  # what the job has from its keeper
+
+
+def process(pid: int, parent: Key | None, resident: int, faulted: int, *, tables: int = 0, shared: int = 0,
+            time: int = 0, tasks: int = 1) -> Process:
+    """
+    A process that has *resident* bytes and made *faulted* of them, or others, by faults.
+    """
+    return Process((pid, 1), parent, resident, tables, shared, faulted // PAGE, time, tasks)
+
+
+def look(account: Account, *processes: Process, files: int | None = 0) -> int:
+    """
+    The bytes charged at one look.
+    """
+    account.note(processes, files=files)
+    return account.memory
+
+
+@pytest.fixture
+def account() -> Account:
+    """
+    Of a job that is armed, and was looked at before it started.
+    """
+    made = Account()
+    look(made, process(100, None, BASE, 0))
+    return made
+
+
+def test_what_comes_from_the_keeper_is_not_the_job_s(account):
+    """
+    A job that has done nothing is charged nothing.
+    """
+    assert account.memory == 0
+
+
+def test_a_job_is_charged_what_it_touched(account):
+    """
+    Up to what is resident: what it gave back is gone.
+    """
+    assert look(account, process(100, None, BASE + 50 * MIB, 50 * MIB)) == 50 * MIB
+    assert look(account, process(100, None, 20 * MIB, 500 * MIB)) == 20 * MIB
+    assert account.memory_peak == 50 * MIB
+
+
+def test_page_tables_are_always_charged(account):
+    """
+    Sparse touching makes more of them than of pages.
+    """
+    assert look(account, process(100, None, BASE, MIB, tables=40 * MIB)) == 41 * MIB
+
+
+def test_a_pool_that_only_reads_is_charged_once(account):
+    """
+    100 MiB and ten children: not 1,100.
+    """
+    held = BASE + 100 * MIB
+    look(account, process(100, None, held, 100 * MIB))
+    children = [process(200 + i, JOB, held, 0) for i in range(10)]
+
+    assert look(account, process(100, None, held, 100 * MIB), *children) == 100 * MIB
+
+
+def test_also_when_the_fork_follows_at_once(account):
+    """
+    Between two looks: what the children came with tells how much the parent had made before.
+    """
+    held = BASE + 100 * MIB
+    children = [process(200 + i, JOB, held, 0) for i in range(10)]
+
+    assert look(account, process(100, None, held, 100 * MIB), *children) == 100 * MIB
+
+
+def test_a_child_that_writes_is_charged_its_copies(account):
+    """
+    Page by page.
+    """
+    held = BASE + 100 * MIB
+    look(account, process(100, None, held, 100 * MIB))
+
+    assert look(account, process(100, None, held, 100 * MIB), process(200, JOB, held, 30 * MIB)) == 130 * MIB
+
+
+def test_a_parent_that_writes_leaves_its_old_pages_to_the_child(account):
+    """
+    Twice the memory, though no resident set grows: the way to hide it that a sum of own faults misses.
+    """
+    held = BASE + 100 * MIB
+    look(account, process(100, None, held, 100 * MIB), process(200, JOB, held, 0))
+
+    assert look(account, process(100, None, held, 200 * MIB), process(200, JOB, held, 0)) >= 200 * MIB
+
+
+def test_a_parent_that_gives_memory_back_leaves_it_to_the_child(account):
+    """
+    So does one that execs. Nobody's resident set shows that the child has it alone now.
+    """
+    held = BASE + 100 * MIB
+    look(account, process(100, None, held, 100 * MIB))
+    look(account, process(100, None, held, 100 * MIB), process(200, JOB, held, 0))
+
+    assert look(account, process(100, None, BASE, 100 * MIB), process(200, JOB, held, 0)) >= 100 * MIB
+
+
+def test_what_a_parent_makes_later_is_its_own(account):
+    """
+    A child that was forked before is not charged for it.
+    """
+    look(account, process(100, None, BASE, 0), process(200, JOB, BASE, 0))
+
+    assert look(account, process(100, None, BASE + 90 * MIB, 90 * MIB), process(200, JOB, BASE, 0)) == 90 * MIB
+
+
+def test_a_child_is_never_charged_more_than_it_has(account):
+    """
+    However busy its parent is.
+    """
+    look(account, process(100, None, BASE, 900 * MIB))
+    look(account, process(100, None, BASE, 900 * MIB), process(200, JOB, BASE, 0))
+
+    got = look(account, process(100, None, BASE, 1800 * MIB), process(200, JOB, BASE, 0))
+
+    assert got == 2 * BASE
+
+
+def test_an_orphan_is_charged_what_it_had_from_the_job(account):
+    """
+    Its parent's pages are its own now; those of the keeper are still the keeper's.
+    """
+    middle: Key = (200, 1)
+    held = BASE + 60 * MIB
+    look(account, process(100, None, BASE, 0), process(200, JOB, held, 60 * MIB), process(300, middle, held, 0))
+
+    got = look(account, process(100, None, BASE, 0), process(300, None, held, 0))
+
+    assert got == 60 * MIB
+
+
+def test_an_orphan_whose_parent_nobody_saw_is_charged_all(account):
+    """
+    It may have come from anywhere in the job.
+    """
+    assert look(account, process(100, None, BASE, 0), process(300, None, 30 * MIB, 0)) == 30 * MIB
+
+
+def test_a_pid_that_comes_round_again_is_another_process(account):
+    """
+    The start time tells.
+    """
+    look(account, process(100, None, BASE, 0), process(200, JOB, BASE, 0))
+    again = dataclasses.replace(process(200, None, 30 * MIB, 0), key=(200, 9))
+
+    assert look(account, process(100, None, BASE, 0), again) == 30 * MIB
+
+
+def test_files_are_charged_once_or_where_they_are_mapped(account):
+    """
+    Once where the file system tells their size.
+    """
+    mapping = [process(100, None, BASE, 0, shared=20 * MIB), process(200, JOB, BASE, 0, shared=20 * MIB)]
+
+    assert look(account, *mapping, files=25 * MIB) == 25 * MIB
+    assert look(account, *mapping, files=None) == 40 * MIB
+
+
+def test_time_and_tasks_never_go_back():
+    """
+    A process that nobody waited for takes its time with it.
+    """
+    account = Account()
+    account.note([process(100, None, 0, 0, time=30, tasks=3), process(200, JOB, 0, 0, time=50, tasks=4)], files=0)
+    account.note([process(100, None, 0, 0, time=31)], files=0, spent=5)
+
+    assert account.time == 80
+    assert account.tasks == 7
+
+
+def test_an_empty_look_is_no_error():
+    """
+    The job was quicker.
+    """
+    account = Account()
+    account.note([], files=None)
+
+    assert (account.memory, account.time, account.tasks) == (0, 0, 0)
+
+
+class Machine:
+    """
+    Processes with pages that they share: a model of the kernel, as far as the watch needs one.
+
+    A page is a number; who maps it, holds it.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng, self.pages = rng, iter(range(1 << 40))
+        self.keeper = [next(self.pages) for _ in range(40)]
+        self.maps: dict[int, dict[int, int]] = {100: dict(enumerate(self.keeper))}
+        self.faults: dict[int, int] = {100: 0}
+        self.parents: dict[int, int | None] = {100: None}
+
+    def step(self) -> None:
+        """
+        One fork, exit, burst of writes or of new memory.
+        """
+        pid = self.rng.choice(list(self.maps))
+        match self.rng.choice(("fork", "exit", "write", "write", "grow", "shrink")):
+            case "fork" if len(self.maps) < 12:
+                child = max(self.parents) + 1
+                self.maps[child], self.faults[child], self.parents[child] = dict(self.maps[pid]), 0, pid
+            case "exit" if pid != 100:
+                del self.maps[pid]
+                self.parents.update({child: None for child, parent in self.parents.items() if parent == pid})
+            case "write":
+                others = {page for other, pages in self.maps.items() if other != pid for page in pages.values()}
+                others.update(self.keeper)
+                for place in self.rng.sample(sorted(self.maps[pid]), len(self.maps[pid]) // 2):
+                    if self.maps[pid][place] in others:
+                        self.maps[pid][place] = next(self.pages)
+                        self.faults[pid] += 1
+            case "grow":
+                for _ in range(self.rng.randrange(60)):
+                    self.maps[pid][self.rng.randrange(1 << 30)] = next(self.pages)
+                    self.faults[pid] += 1
+            case "shrink":
+                for place in self.rng.sample(sorted(self.maps[pid]), len(self.maps[pid]) // 4):
+                    del self.maps[pid][place]
+
+
+    def held(self) -> int:
+        """
+        Bytes that the job really holds.
+        """
+        pages = {page for pages in self.maps.values() for page in pages.values()}
+        return len(pages - set(self.keeper)) * PAGE
+
+    def seen(self) -> list[Process]:
+        return [Process((pid, 1), (parent, 1) if (parent := self.parents[pid]) is not None else None,
+                        len(pages) * PAGE, 0, 0, self.faults[pid], 0, 1) for pid, pages in self.maps.items()]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_it_is_never_charged_less_than_it_holds_nor_more_than_is_resident(seed):
+    """
+    Whatever a tree of processes does between two looks.
+    """
+    rng = random.Random(seed)
+    machine, account = Machine(rng), Account()
+    account.note(machine.seen(), files=0)
+    for _ in range(40):
+        for _ in range(rng.randrange(1, 6)):
+            machine.step()
+        account.note(machine.seen(), files=0)
+
+        assert machine.held() <= account.memory <= sum(each.resident for each in machine.seen())
