@@ -472,7 +472,7 @@ def test_time_is_told(worker):
 
     got = worker.run(job)
 
-    assert 0.3 <= got.usage.cpu_time <= 0.6
+    assert 0.3 <= got.usage.cpu_time <= got.seconds * 1.1
 
 
 # --- the end ------------------------------------------------------------------
@@ -751,8 +751,10 @@ def abandon(name: str, enter: Callable[[str], None]) -> tuple[int, int]:
         if 0 == child:
             signal.set_wakeup_fd(-1)
             join(leaf.entry)
+            os.closerange(3, writing)  # as in a zygote: no descriptor of the daemon's is left
+            os.closerange(writing + 1, 1024)
             os.write(writing, str(os.getpid()).encode())
-            os.execv("/bin/sleep", ["sleep", "1000"])  # as a zygote: no descriptor of the daemon's is left
+            signal.pause()
         signal.pause()
     left = int(os.read(reading, 100))
     os.close(reading)
