@@ -65,8 +65,8 @@ def start(arguments: list[str], socket: str) -> int:
         daemon.wait()
         complain(f"the daemon was not ready within {START_S:.0f} s")
         return 1
-    if status < 0:
-        complain(f"the daemon was ended by signal {-status} while it started")
+    if status <= 0:
+        complain("the daemon was told to end while it started" + (f", by signal {-status}" if status else ""))
     return 1
 
 

@@ -13,6 +13,7 @@ from leeward.client.arena import map_arenas
 from leeward.daemon.config import Config, load
 from leeward.daemon.intake import job_of
 from leeward.daemon.parcel import pack
+from leeward.daemon.signals import Signals
 from leeward.pool.engine import Engine, Settings
 from leeward.pool.report import Report
 from leeward.spec.job import Job
@@ -21,6 +22,7 @@ from leeward.wire.messages import Execute, parse_request
 from leeward.wire.replies import parse_reply, parse_result
 from leeward.worker.reactor import Reactor
 from leeward_cli import job
+from leeward_cli.main import die_by
 from leeward_cli.options import parse
 
 #: Seconds until the one worker must be ready to take the one job.
@@ -50,7 +52,10 @@ def run(argv: Sequence[str]) -> int:
     if parsed.values("--allow-degraded"):
         overrides["allow_degraded"] = parsed.values("--allow-degraded")
     config = load(parsed.value("--config"), overrides)
-    report = perform(job_of(request, config), config)
+    try:
+        report = perform(job_of(request, config), config)
+    except Ended as end:
+        return die_by(str(end))
     if report.refusal is not None:
         raise report.refusal
     parcel = pack(1, report)
@@ -68,12 +73,17 @@ def perform(one: Job, config: Config) -> Report:
         LeewardError: a layer can't be set.
     """
     reactor = Reactor()
+    signals = Signals(reactor, _ended_by)
     engine = Engine(reactor, Settings(
         pool_size=1, spares=1, recycle_after=1, queue_size=1, limits=config.limits, python_env=config.python_env,
         preload=config.preload, allow_degraded=config.allow_degraded,
     ), Quiet())
     try:
-        engine.start()
+        try:
+            engine.start()
+        except (Ended, KeyboardInterrupt):
+            engine.close()
+            raise
         try:
             reports: list[Report] = []
             engine.pool.submit(one, reports.append, WORKER_S)
@@ -82,4 +92,15 @@ def perform(one: Job, config: Config) -> Report:
         finally:
             engine.close()
     finally:
+        signals.close()
         reactor.close()
+
+
+class Ended(BaseException):
+    """
+    A signal asked for the end; its name is the argument.
+    """
+
+
+def _ended_by(name: str) -> None:
+    raise KeyboardInterrupt if name == "SIGINT" else Ended(name)

@@ -3,24 +3,19 @@ The daemon, put together: socket, engine, server, signals.
 
 Runs in:   the daemon.
 
-Theory of operation. Everything happens on the reactor's thread. Signals arrive as bytes
-on a socketpair that the reactor watches, so a handler never runs in the middle of
-anything. The first of SIGTERM, SIGINT, SIGHUP or a client's `shutdown` drains: clients
-are still served, new jobs are refused as shutting down, running ones have DRAIN_S. Then
-replies are flushed, the socket goes away, and the workers with it. A second signal cuts
-the drain short.
+Theory of operation. Everything happens on the reactor's thread, signals among it. The
+first of SIGTERM, SIGINT, SIGHUP or a client's `shutdown` drains: clients are still
+served, new jobs are refused as shutting down, running ones have DRAIN_S. Then replies
+are flushed, the socket goes away, and the workers with it. A second signal cuts the
+drain short; one that comes while the engine starts ends the start.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
-import signal
-import socket
 import time
 from collections.abc import Callable
-from types import FrameType
 
 import structlog
 
@@ -29,10 +24,11 @@ from leeward.daemon.config import Config
 from leeward.daemon.listener import Listener
 from leeward.daemon.log import set_up
 from leeward.daemon.server import Server
+from leeward.daemon.signals import Signals
 from leeward.daemon.status import status
 from leeward.pool.engine import Engine, Settings
 from leeward.spec.paths import default_socket
-from leeward.worker.reactor import READ, Reactor
+from leeward.worker.reactor import Reactor
 
 #: Seconds that running jobs have after a SIGTERM. With what follows, all is over within 5.
 DRAIN_S = 4.0
@@ -41,8 +37,6 @@ FLUSH_S = 0.3
 #: Descriptors that the daemon may open, where the host's hard limit allows. Each worker
 #: has about ten, each connection one.
 DESCRIPTORS = 65536
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 log = structlog.get_logger("leeward.daemon")
 
@@ -58,38 +52,9 @@ def settings(config: Config) -> Settings:
     )
 
 
-class Signals:
+class Interrupted(Exception):
     """
-    Signals as reactor events.
-    """
-
-    def __init__(self, reactor: Reactor, arrived: Callable[[str], None]) -> None:
-        self._reactor, self._arrived = reactor, arrived
-        self._read, self._write = socket.socketpair()
-        self._read.setblocking(False)
-        self._write.setblocking(False)
-        self._old_fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
-        self._old = {number: signal.signal(number, _nothing) for number in SIGNALS}
-        reactor.watch(self._read.fileno(), READ, self._ready)
-
-    def _ready(self, _: int) -> None:
-        with contextlib.suppress(BlockingIOError):
-            for number in self._read.recv(64):
-                if number in SIGNALS:
-                    self._arrived(signal.Signals(number).name)
-
-    def close(self) -> None:
-        signal.set_wakeup_fd(self._old_fd)
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-        self._reactor.forget(self._read.fileno())
-        self._read.close()
-        self._write.close()
-
-
-def _nothing(_number: int, _frame: FrameType | None) -> None:
-    """
-    The byte on the wake-up descriptor says it all.
+    Told to end before there was anything to drain.
     """
 
 
@@ -126,18 +91,20 @@ class Daemon:
 
     def _serve(self, listener: Listener, ready: Callable[[], None]) -> None:
         engine = self._engine = Engine(self._reactor, settings(self._config), log)
-        engine.start()
         try:
-            server = self._server = Server(
-                self._reactor, engine.pool, self._config, status=self._status, shut_down=self._shut_down,
-                uid=os.geteuid())
+            engine.start()
+        except Interrupted:
+            engine.close()
+            log.info("ended while it started")
+            return
+        try:
+            server = self._server = Server(self._reactor, engine.pool, self._config, status=self._status,
+                                           shut_down=self._shut_down, uid=os.geteuid())
             try:
                 server.listen(listener.socket)
                 ready()
                 log.info("ready", version=__version__, pid=os.getpid(), socket=self._config.socket,
                          workers=self._config.pool_size, degraded=list(engine.degraded))
-                if self._ending:  # a signal came while the engine started
-                    self._drain()
                 self._reactor.run()
                 give_up = time.monotonic() + FLUSH_S
                 while not server.flushed and time.monotonic() < give_up:
@@ -166,10 +133,8 @@ class Daemon:
             self._reactor.stop()
             return
         self._ending = True
-        if hasattr(self, "_server"):
-            self._drain()
-
-    def _drain(self) -> None:
+        if not hasattr(self, "_server"):
+            raise Interrupted  # through the reactor, out of engine.start
         log.info("draining", seconds=DRAIN_S)
         self._engine.drain(DRAIN_S, self._reactor.stop)
 

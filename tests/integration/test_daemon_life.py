@@ -200,3 +200,21 @@ def test_the_log_has_no_input_of_jobs(tmp_path: Path) -> None:
 
     assert "job ended" in text  # control: it is the log of these jobs
     assert "canary" not in text
+
+
+def test_told_to_end_while_it_starts(tmp_path: Path) -> None:
+    """
+    SIGTERM between the socket and the first worker: an orderly end, nothing left.
+    """
+    socket = tmp_path / "leeward.sock"
+    process = subprocess.Popen(command("daemon", "run", "--socket", str(socket)), env=environment(),
+                               stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not socket.exists():
+        assert process.poll() is None
+    while not descendants(process.pid):  # the zygote; the signals are looked at since before
+        assert process.poll() is None
+    with watched(descendants(process.pid)) as wait:
+        process.terminate()
+        assert 0 == process.wait(PATIENCE)
+        assert [] == wait(DRAIN)
+    assert not socket.exists()

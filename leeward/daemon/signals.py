@@ -1,0 +1,56 @@
+"""
+Signals as events of the reactor.
+
+Runs in:   the daemon, and `leeward run`.
+
+A byte on a socketpair that the reactor watches tells of each signal, so whatever it
+leads to never happens in the middle of anything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+from leeward.worker.reactor import READ, Reactor
+
+#: Those that ask for the end.
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Signals:
+    """
+    Calls *arrived* with the name of each of ENDING; before and after, they are as they were.
+    """
+
+    def __init__(self, reactor: Reactor, arrived: Callable[[str], None]) -> None:
+        self._reactor, self._arrived = reactor, arrived
+        self._read, self._write = socket.socketpair()
+        self._read.setblocking(False)
+        self._write.setblocking(False)
+        self._old_fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
+        self._old = {number: signal.signal(number, _nothing) for number in ENDING}
+        reactor.watch(self._read.fileno(), READ, self._ready)
+
+    def _ready(self, _: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for number in self._read.recv(64):
+                if number in ENDING:
+                    self._arrived(signal.Signals(number).name)
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(self._old_fd)
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+        self._reactor.forget(self._read.fileno())
+        self._read.close()
+        self._write.close()
+
+
+def _nothing(_number: int, _frame: FrameType | None) -> None:
+    """
+    The byte on the wake-up descriptor says it all.
+    """
