@@ -87,6 +87,7 @@ def test_a_call_that_a_job_repeats_is_reported_in_sums(supervisor: Supervisor) -
     c040: a flood is a few records; the counts are exact.
     """
     with confined.confined(f"link.recv(1)\nfor _ in range(2000): {MOUNT}\ntell(1)\nlink.recv(1)", supervisor) as child:
+        start = time.monotonic()
         child.go()
         records: list[Denied] = []
         while sum(record.count for record in records) < 2000:
@@ -94,7 +95,7 @@ def test_a_call_that_a_job_repeats_is_reported_in_sums(supervisor: Supervisor) -
         child.told()
 
         assert {"mount": 2000} == supervisor.counts(child.job)
-    assert len(records) < 50
+    assert len(records) < 5 + 20 * (time.monotonic() - start)  # one each 100 ms
 
 
 def test_what_isnt_drained_when_a_job_goes_is_drained_after(supervisor: Supervisor) -> None:
@@ -152,29 +153,34 @@ def timed(supervisor: Supervisor) -> list[float]:
 
 def test_c040_a_flood_doesnt_slow_another_job(supervisor: Supervisor) -> None:
     """
-    Eight threads refuse to stop; another job's calls are answered as promptly, and all are counted.
+    Eight threads refuse to stop; another job's calls are answered as promptly as without, and the flood is slowed.
     """
+    alone = timed(supervisor)
     with confined.confined(FLOOD, supervisor) as flood:
         flood.told()
         beside = timed(supervisor)
+        start, before = time.monotonic(), supervisor.counts(flood.job)["mount"]
+        spent(0.5)
+        rate = (supervisor.counts(flood.job)["mount"] - before) / (time.monotonic() - start)
 
-        assert beside[len(beside) // 2] < 0.01
-        assert beside[-1] < 0.1
-        assert supervisor.counts(flood.job)["mount"] > 1000
-        assert spent(0.5) < 0.2  # the flood is made to wait
+    assert beside[len(beside) // 2] < 0.01 + 10 * alone[len(alone) // 2]
+    assert beside[-1] < 0.1 + 10 * alone[-1]
+    assert before > 1000
+    assert rate < 6000  # 4000 by the thread's count, which begins anew every 10 ms
 
 
 def test_c040_a_flood_is_answered_within_100_ms(supervisor: Supervisor) -> None:
     """
     c039: the flooding job's own calls wait their turn, no longer.
     """
+    alone = timed(supervisor)
     with confined.confined(FLOOD + TIMED, supervisor) as child:
         child.told()
         child.go()
         times = child.told()
 
     assert isinstance(times, list)
-    assert times[-1] < 0.1
+    assert times[-1] < 0.1 + 10 * alone[-1]
 
 
 def test_c039_answers_without_descriptors(supervisor: Supervisor) -> None:
