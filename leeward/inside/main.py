@@ -10,7 +10,7 @@ import os
 import signal
 from typing import NoReturn
 
-from leeward.inside import files, fresh, program
+from leeward.inside import files, fresh, program, rehearsal
 from leeward.wire import job as wire
 
 _CHUNK = 1 << 20
@@ -24,7 +24,7 @@ def serve(job_fd: int, reply_fd: int, *, rehearse: bool) -> NoReturn:
     would put the teardown of five namespaces in its way.
     """
     if rehearse:
-        program.rehearse()
+        _rehearse()
     fresh.reseed()
     body = _read_frame(job_fd)
     os.close(job_fd)
@@ -49,6 +49,22 @@ def serve(job_fd: int, reply_fd: int, *, rehearse: bool) -> NoReturn:
         os._exit(end.exit_code)  # the job closed our descriptor: then the exit status has to tell it
     while True:
         signal.pause()
+
+
+def _rehearse() -> None:
+    """
+    All of `serve` that can be done twice.
+    """
+    with rehearsal.stage() as (read, write):
+        _write(write, rehearsal.FRAME)
+        body = _read_frame(read)
+        assert body is not None
+        fields = wire.read_job(body)
+        files.lay(fields["files"])
+        files.give_stdin(fields["stdin"])
+        end = program.rehearse(fields)
+        brought, _ = files.collect(fields["collect"])
+        _write(write, wire.reply_frame(end.exit_code, end.error, end.limit, brought))
 
 
 def _read_frame(fd: int) -> bytes | None:

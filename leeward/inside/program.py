@@ -37,6 +37,10 @@ def run(fields: dict[str, Any]) -> End:
     """
     Run the main module to its end, threads and atexit functions included.
     """
+    return _wind_up(_run_main(fields))
+
+
+def _run_main(fields: dict[str, Any]) -> End:
     os.environ.update(fields["env"])
     module, name = fields["module"], fields["name"]
     sys.argv[:] = [name if module is None and name != "<string>" else "-m" if module else "-c", *fields["args"]]
@@ -48,12 +52,11 @@ def run(fields: dict[str, Any]) -> End:
             exec(_compiled(source, name), main.__dict__)  # what leeward is for; the locks are on
         else:
             runpy._run_module_as_main(module, alter_argv=True)  # type: ignore[attr-defined]  # as `python -m` does
-        end = End(0)
+        return End(0)
     except SystemExit as leaving:
-        end = End(_exit_code(leaving))
+        return End(_exit_code(leaving))
     except BaseException as error:  # a job may raise anything
-        end = _raised(error, fields)
-    return _wind_up(end)
+        return _raised(error, fields)
 
 
 def _fresh_main() -> types.ModuleType:
@@ -145,18 +148,22 @@ def _wind_up(end: End) -> End:
         end = End(_exit_code(leaving), end.error, end.limit)
     except BaseException:  # as the interpreter: told, and no change of the exit code
         traceback.print_exc()
+    _flush()
+    return end
+
+
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (AttributeError, OSError, ValueError):
             continue  # closed or replaced by the job
+
+
+def rehearse(fields: dict[str, Any]) -> End:
+    """
+    All of `run` that can be done twice: not the end of the interpreter.
+    """
+    end = _run_main(fields)
+    _flush()
     return end
-
-
-def rehearse() -> None:
-    """
-    Go through the motions of a small job, so that the pages it writes are private already.
-    """
-    main = types.ModuleType("__main__")
-    main.__dict__.update(__builtins__=builtins)
-    exec(compile("def f(x):\n    return [str(i) for i in range(x)]\nf(3)\n", "<string>", "exec"), main.__dict__)

@@ -1,0 +1,95 @@
+"""
+A job can't tell whether its process has rehearsed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import pytest
+
+from box import Box
+from leeward.isolation.plan import WorkerPlan
+from leeward.pool import engine
+
+#: Everything that a rehearsal touches, as a job sees it.
+LOOK = """
+import atexit, gc, json, linecache, os, signal, sys, threading, warnings
+
+def state_of(fd):
+    try:
+        seen = os.fstat(fd)
+    except OSError:
+        return None
+    try:
+        offset = os.lseek(fd, 0, os.SEEK_CUR)
+    except OSError:
+        offset = None
+    return seen.st_mode, offset, os.get_inheritable(fd)
+
+named = [each for each in gc.get_objects() if callable(each) and "rehearse" == getattr(each, "__name__", "")]
+mains = [each for each in gc.get_objects() if isinstance(each, type(sys)) and "__main__" == each.__name__]
+print(json.dumps({
+    "modules": sorted(sys.modules),
+    "argv": sys.argv,
+    "path": sys.path,
+    "environ": dict(os.environ),
+    "lines": sorted(linecache.cache),
+    "descriptors": {fd: state_of(fd) for fd in range(100)},
+    "folders": [os.getcwd(), os.listdir("/workspace"), os.listdir("/tmp"), os.listdir("/dev/shm")],
+    "threads": [threading.active_count(), len(threading._shutdown_locks), threading._main_thread._is_stopped],
+    "atexit": atexit._ncallbacks(),
+    "signals": {str(number): str(signal.getsignal(number)) for number in signal.valid_signals()},
+    "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
+    "warnings": [len(warnings.filters), len(warnings.onceregistry), "__warningregistry__" in globals()],
+    "globals": sorted(globals()),
+    "last": [name for name in ("last_type", "last_value", "last_traceback") if hasattr(sys, name)],
+    "streams": [sys.stdout.line_buffering, sys.stdout.errors, sys.stderr.line_buffering, sys.stdin.read()],
+    "left": [len(named), len(mains)],
+}))
+"""
+
+
+def test_a_job_finds_what_it_would_find_without_a_rehearsal(monkeypatch: pytest.MonkeyPatch):
+    with Box() as box:
+        rehearsed = box.run(LOOK)
+    monkeypatch.setattr(engine, "WorkerPlan", functools.partial(WorkerPlan, rehearse=False))
+    with Box() as box:
+        fresh = box.run(LOOK)  # control
+
+    assert (b"", b"") == (rehearsed.stderr, fresh.stderr)
+    assert json.loads(fresh.stdout) == json.loads(rehearsed.stdout)
+    assert [0, 1] == json.loads(rehearsed.stdout)["left"]
+
+
+def test_nothing_of_a_rehearsal_comes_out():
+    """
+    It prints and raises; a job that does nothing has no output, and no error.
+    """
+    with Box() as box:
+        got = box.run("")
+
+    assert (b"", b"", 0, None) == (got.stdout, got.stderr, got.exit_code, got.error)
+    assert {} == got.denied
+
+
+def test_a_rehearsal_takes_the_page_faults_of_a_first_job(monkeypatch: pytest.MonkeyPatch):
+    """
+    Counted, not timed: what runs before the code itself is the reading of the job.
+    """
+    code = """
+        import resource
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        exec(compile("def f(x):\\n    return [str(i) for i in range(x)]\\nprint(f(3), flush=True)", "<x>", "exec"), {})
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    """
+
+    def faults() -> int:
+        with Box() as box:
+            return int(box.run(code).stdout.split()[-1])
+
+    rehearsed = faults()
+    monkeypatch.setattr(engine, "WorkerPlan", functools.partial(WorkerPlan, rehearse=False))
+
+    assert rehearsed * 2 < faults()

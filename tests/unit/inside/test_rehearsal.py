@@ -1,0 +1,57 @@
+"""
+The rehearsal's stage: what goes on it goes nowhere, and all is put back.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+
+import pytest
+
+from leeward.inside import rehearsal
+from leeward.spec.job import Job
+from leeward.wire import job as wire
+
+
+def test_its_frame_is_what_the_daemon_would_send():
+    assert wire.job_frame(Job(code=rehearsal.CODE)) == rehearsal.FRAME
+
+
+def test_all_that_it_writes_fits_into_the_smallest_pipe():
+    """
+    Nobody reads the scratch pipe: frame, output, traceback and reply must not fill a page.
+    """
+    assert len(rehearsal.FRAME) + 4 * len(rehearsal.CODE) < 4096
+
+
+def test_output_on_the_stage_goes_nowhere_else(capfd: pytest.CaptureFixture[str]):
+    with rehearsal.stage() as (read, _):
+        os.write(1, b"out")
+        os.write(2, b"err")
+        assert b"outerr" == os.read(read, 100)
+    os.write(1, b"after")
+
+    assert ("after", "") == capfd.readouterr()
+
+
+def test_everything_is_put_back_even_when_it_goes_wrong(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(linecache, "cache", {"kept": (1, None, ["x"], "kept")})
+    descriptors = sorted(os.listdir("/proc/self/fd"))
+    before = sys.modules["__main__"], list(sys.argv), list(sys.path)
+
+    def go_wrong() -> None:
+        with rehearsal.stage():
+            sys.modules["__main__"] = sys
+            sys.argv[:] = ["changed"]
+            sys.path.insert(0, "changed")
+            linecache.cache["<string>"] = (1, None, ["x"], "<string>")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        go_wrong()
+
+    assert before == (sys.modules["__main__"], sys.argv, sys.path)
+    assert ["kept"] == list(linecache.cache)
+    assert descriptors == sorted(os.listdir("/proc/self/fd"))
