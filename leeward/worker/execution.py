@@ -110,11 +110,11 @@ class Execution:
             self._give_up()
             return
         self._started = time.monotonic()
+        self._send()  # first: the runner is awake and at work while we make ready to watch it
         self._watch(self._runner.reply, READ, self._on_reply)
         self._timers.append(self._reactor.after(self._job.limits.time, lambda: self.stop(Stop.TIME)))
         self._timers.append(self._reactor.after(_FIRST_LOOK_S, self._watch_output))
         self._timers.append(self._reactor.after(self._runner.leaf.tick_interval, self._tick))
-        self._send()
 
     def _send(self, _events: int = 0) -> None:
         try:
@@ -253,12 +253,11 @@ class Execution:
         done, self._done = self._done, None
         assert done is not None
         ended = time.monotonic()
-        self._release()
         output = self._output
         memfd = -1
         try:
             output.settle()
-            memfd = output.finish()
+            memfd = output.seal()
         except OSError:
             self._stop = Stop.STORE
             output.close()
@@ -300,7 +299,11 @@ class Execution:
             memory_peak=usage.memory_peak, denied=self._runner.denied(), truncated=output.truncated,
             degraded=self._degraded, error=error, files=files,
         )
-        done(Report(result=result, arena=arena))
+        try:
+            done(Report(result=result, arena=arena))
+        finally:  # after the answer: nobody waits for this
+            self._release()
+            output.close_pipes()
 
     # --- descriptors ----------------------------------------------------------
 

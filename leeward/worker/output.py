@@ -121,14 +121,13 @@ class Output:
         return os.splice(stream.fd, self.memfd, min(left, _CHUNK), offset_dst=stream.offset + stream.length,
                          flags=os.SPLICE_F_NONBLOCK)
 
-    def finish(self) -> int:
+    def seal(self) -> int:
         """
-        Close the pipes; seal the memfd, if there is one, and give it away.
+        Seal the memfd, if there is one, and give it away. The pipes stay for `close_pipes`.
 
         Returns:
             A sealed memfd, the caller's, or -1.
         """
-        self.close_pipes()
         memfd, self.memfd = self.memfd, -1
         if memfd >= 0:
             try:
@@ -146,6 +145,9 @@ class Output:
         return 2 * self._room
 
     def close_pipes(self) -> None:
+        """
+        Whoever still writes gets SIGPIPE from now on.
+        """
         for stream in (self.out, self.err):
             if stream.fd >= 0:
                 os.close(stream.fd)

@@ -327,9 +327,9 @@ class Worker:
         if self.jobs >= self._terms.recycle_after and self._running is None:
             self.retire("")
             return
-        self._refill()
         if self.free:
-            self._owner.worker_free(self)
+            self._owner.worker_free(self)  # a job that waits comes before the runner of a later one
+        self._refill()
 
     def _on_ended(self, number: int, status: int | None, reason: str) -> None:
         """

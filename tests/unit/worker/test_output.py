@@ -61,7 +61,7 @@ def test_a_little_stays_inline(job: Job):
     job.output.settle()
 
     assert (b"out", b"err") == (job.output.out.head, job.output.err.head)
-    assert -1 == job.output.finish()
+    assert -1 == job.output.seal()
 
 
 def test_much_goes_to_a_sealed_memfd_byte_for_byte(job: Job):
@@ -70,7 +70,7 @@ def test_much_goes_to_a_sealed_memfd_byte_for_byte(job: Job):
     job.write(job.out, data)
     job.write(job.err, b"small")
     job.output.settle()
-    memfd = job.output.finish()
+    memfd = job.output.seal()
 
     stream = job.output.out
     assert (data, b"") == (os.pread(memfd, stream.length, stream.offset), stream.head)
@@ -86,7 +86,7 @@ def test_neither_stream_runs_into_the_other(job: Job):
     job.write(job.out, b"o" * (2 * INLINE))
     job.write(job.err, b"e" * (2 * INLINE - 1))
     job.output.settle()
-    memfd = job.output.finish()
+    memfd = job.output.seal()
 
     out, err = job.output.out, job.output.err
     assert {ord("o")} == set(os.pread(memfd, out.length, out.offset))
