@@ -29,6 +29,8 @@ def escape(text: str, limit: int = MAX_VALUE) -> str:
     """
     *text* without anything that a terminal or a line-wise reader could take for more than text.
     """
+    if len(text) <= limit and text.isprintable():
+        return text
     # Bidi and zero-width characters aren't printable either.
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text[:limit])
     return shown if len(text) <= limit else f"{shown}... ({len(text)} characters)"

@@ -17,6 +17,10 @@ from leeward.wire import control
 
 _FD_SIZE = array.array("i").itemsize
 
+#: Bytes of a message once the plan is through: what a child says when it fails is the longest. Every
+#: receive allocates this much; above 128 KiB malloc would map it, and unmap it again.
+_ROOM = 64 << 10
+
 
 class Channel:
     """
@@ -73,7 +77,7 @@ class Channel:
         """
         space = socket.CMSG_SPACE(control.MAX_FDS * _FD_SIZE)
         try:
-            data, ancillary, flags, _ = self.socket.recvmsg(control.MAX_MESSAGE, space, socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, flags, _ = self.socket.recvmsg(_ROOM, space, socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:
             return None
         fds: list[int] = []

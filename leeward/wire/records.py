@@ -12,7 +12,7 @@ import enum
 import functools
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgpack
@@ -50,7 +50,7 @@ def learn(*kinds: type) -> None:
     Resolve the type hints of *kinds* now: later their modules may be out of sys.modules.
     """
     for kind in kinds:
-        _fields(kind)
+        _builder(kind)
 
 
 def plain(value: Any) -> Any:
@@ -68,7 +68,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _fields(kind: Any) -> tuple[Any, ...]:
     hints = typing.get_type_hints(kind)
     return tuple(hints[field.name] for field in dataclasses.fields(kind))
@@ -78,20 +78,35 @@ def build(kind: Any, value: Any) -> Any:
     """
     The inverse of `plain`, for the type hint *kind*.
     """
+    return _builder(kind)(value)
+
+
+@functools.cache
+def _builder(kind: Any) -> Callable[[Any], Any]:
+    """
+    What `build` does for *kind*, looked up once: a message has a dozen hints, and taking
+    one apart costs more than the value.
+    """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        if value is None:
-            return None
-        return build(next(arg for arg in args if arg is not type(None)), value)
+        some = _builder(next(arg for arg in args if arg is not type(None)))
+        return lambda value: None if value is None else some(value)
     if origin is tuple:
         if len(args) == 2 and args[1] is Ellipsis:
-            return tuple(build(args[0], item) for item in value)
-        return tuple(build(arg, item) for arg, item in zip(args, value, strict=True))
+            each = _builder(args[0])
+            return lambda value: tuple([each(item) for item in value])
+        parts = [_builder(arg) for arg in args]
+        return lambda value: tuple([part(item) for part, item in zip(parts, value, strict=True)])
     if origin is not None and issubclass(origin, Mapping):
-        return {build(args[0], key): build(args[1], item) for key, item in value.items()}
+        to_key, to_item = _builder(args[0]), _builder(args[1])
+        return lambda value: {to_key(key): to_item(item) for key, item in value.items()}
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = _fields(kind)
-        return kind(*(build(hint, item) for hint, item in zip(hints, value, strict=True)))
+        fields = [_builder(hint) for hint in _fields(kind)]
+        return lambda value: kind(*[field(item) for field, item in zip(fields, value, strict=True)])
+    return functools.partial(_plain_value, kind)
+
+
+def _plain_value(kind: Any, value: Any) -> Any:
     if kind is Any or isinstance(value, kind):
         return value
     if issubclass(kind, enum.Enum) or (kind is float and isinstance(value, int)):
