@@ -1,0 +1,71 @@
+"""
+What of CPython's own tests passes outside and not inside, each with its reason.
+
+A row says which tests, what the failure looks like inside, and why that is meant. All three
+have to fit: another failure of the same test is a bug of ours all the same.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass
+
+#: What a test shows that ran and has no result: a subtest failed, and regrtest keeps no text of it.
+SUBTEST = r"^$"
+
+
+@dataclass(frozen=True)
+class Row:
+    """
+    Attributes:
+        tests: a pattern over module.Class.test, as fnmatch has it.
+        sign: a regular expression that the failure inside, or the reason of the skip, matches.
+        internet: it needs sockets of the internet families, which jobs never have.
+    """
+
+    tests: str
+    sign: str
+    why: str
+    internet: bool = False
+
+
+#: Tests that wait for ever for what they don't get; run neither inside nor outside.
+HANGS: tuple[Row, ...] = (
+    Row("test_asyncio.*.test_drain_raises", "", "waits for its own TCP server, which got no socket", internet=True),
+)
+
+_NO_SOCKET = r"socket\.__init__\(self, family, type, proto, fileno\)(\n\s*\^+)?\nPermissionError: \[Errno 13\]"
+_NO_SERVER = r"sockets\[0\].*(\n[\s~^]*)?\nIndexError: tuple index out of range"
+
+ROWS: tuple[Row, ...] = (
+    Row("*", _NO_SOCKET, "socket(AF_INET) and socket(AF_INET6) are refused", internet=True),
+    Row("*", r"no IPv6 support|IPv6 not supported or enabled", "socket(AF_INET6) is refused", internet=True),
+    Row("test_asyncio.*", _NO_SERVER, "create_server leaves out each address that got no socket", internet=True),
+    Row("test_asyncio.*.test_create_server*", r"AssertionError: (0 != 1|\(\) is not true)",
+        "create_server leaves out each address that got no socket", internet=True),
+    Row("test_asyncio.*.test_create_datagram_endpoint_sock", "Can not create socket", "it looks for an AF_INET socket",
+        internet=True),
+    Row("test_asyncio.*.test_sock_client_fail", "UnboundLocalError.* 's'", "its socket() raised", internet=True),
+    Row("test_asyncio.*.test_create_connection_service_name", "Servname not supported", "there is no /etc/services",
+        internet=True),
+    Row("test_asyncio.*_pty*", r"openpty\(\)(\n\s*\^+)?\nFileNotFoundError",
+        "a job has no terminals: there is no /dev/ptmx"),
+    Row("test_subprocess.POSIXProcessTestCase.test_user", SUBTEST,
+        "setuid to an id that its user namespace doesn't map is EINVAL; the test knows success and EPERM"),
+    Row("test_subprocess.POSIXProcessTestCase.test_group", SUBTEST,
+        "setgid to an id that its user namespace doesn't map is EINVAL; the test knows success and EPERM"),
+    Row("test_threading.ThreadJoinOnShutdown.test_4_daemon_threads", "can't start new thread",
+        "it starts 33 threads; a job has 32 processes and threads"),
+    Row("test_pickle.*.test_unpickle_module_race", "Errno 30. Read-only file system",
+        "it unlinks what isn't there from each folder of sys.path; in a read-only one that is EROFS, not ENOENT"),
+    Row("test_zipfile.*PyZipFileTests.test_write_*", "requires write access to the installed location",
+        "it compiles modules in the standard library's folder"),
+)
+
+
+def row_for(test: str, failure: str) -> Row | None:
+    """
+    The first row that this test and failure fit.
+    """
+    return next((row for row in ROWS if fnmatch.fnmatchcase(test, row.tests) and re.search(row.sign, failure)), None)
