@@ -378,7 +378,12 @@ def test_processes_end_at_the_limit(worker):
     """
     A fork bomb in small: EAGAIN, and the job goes on.
     """
-    got = worker.run(lambda: fork_and(lambda: time.sleep(0.3), 60))
+    def job() -> tuple[int, int]:
+        made = fork_and(lambda: time.sleep(0.5), 60)
+        time.sleep(0.2)  # a few looks
+        return made
+
+    got = worker.run(job)
 
     children, why = got.value
     assert why == errno.EAGAIN

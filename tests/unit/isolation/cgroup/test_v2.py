@@ -1,0 +1,257 @@
+"""
+The version 2 driver's files: which groups it makes, what it writes, in which order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from leeward.errors import KernelRefusal, Unsupported
+from leeward.isolation.cgroup import home
+from leeward.isolation.cgroup.entry import Usage
+from leeward.isolation.cgroup.hierarchy import Hierarchy
+from leeward.isolation.cgroup.v2 import V2Driver
+from leeward.outcome import Limit
+from leeward.spec.limits import MIB, Limits
+
+CORE = {"cgroup.procs": "", "cgroup.events": "populated 0", "cgroup.subtree_control": "", "cpu.stat": "usage_usec 0\n",
+        "cgroup.kill": ""}
+MEMORY = {"memory.max": "max", "memory.swap.max": "max", "memory.oom.group": "0", "memory.peak": "0",
+          "memory.current": "0", "memory.events": "low 0\noom_kill 0\n"}
+PIDS = {"pids.max": "max", "pids.events": "max 0\n"}
+CPU = {"cpu.max": "max 100000"}
+
+WORKER_UID = 2_000_000_007
+
+
+def kernel(controllers: str = "cpu memory pids", *, without: tuple[str, ...] = ()):
+    """
+    A kernel that gives each group the files of what its parent enables.
+    """
+    def fill(folder: Path) -> dict[str, str]:
+        parent = folder.parent / "cgroup.subtree_control"
+        given = parent.read_text() if parent.exists() else controllers
+        files = {**CORE, "cgroup.controllers": given}
+        for name, more in (("memory", MEMORY), ("pids", PIDS), ("cpu", CPU)):
+            if name in given.split():
+                files |= more
+        return {name: text for name, text in files.items() if name not in without}
+    return fill
+
+
+def v2(fake, writable: bool = True) -> tuple[Hierarchy, ...]:
+    return (Hierarchy(2, frozenset(), str(fake.root), str(fake.root), writable),)
+
+
+@pytest.fixture
+def fake(fake_cgroups):
+    return fake_cgroups(kernel())
+
+
+HOME = home.name()
+
+
+def test_the_daemon_leaves_its_group_before_it_enables_controllers(fake):
+    """
+    The kernel refuses the other order.
+    """
+    V2Driver(v2(fake))
+
+    assert fake.written == [
+        (f"{HOME}/daemon/cgroup.procs", "0"),
+        ("cgroup.subtree_control", "+cpu +memory +pids"),
+        (f"{HOME}/cgroup.subtree_control", "+cpu +memory +pids"),
+    ]
+
+
+def test_closing_leaves_the_group_as_it_was_found(fake):
+    """
+    Controllers off again, the daemon back, no group left.
+    """
+    before = len(os.listdir("/proc/self/fd"))
+
+    V2Driver(v2(fake)).close()
+
+    assert [] == fake.groups()
+    assert "" == (fake.root / "cgroup.subtree_control").read_text()
+    assert ("cgroup.procs", "0") == fake.written[-1]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_was_on_before_stays_on(fake):
+    """
+    Somebody else enabled memory and pids: only cpu is ours to take back.
+    """
+    (fake.root / "cgroup.subtree_control").write_text("memory pids")
+
+    V2Driver(v2(fake)).close()
+
+    assert "memory pids" == (fake.root / "cgroup.subtree_control").read_text()
+
+
+def test_a_group_that_others_are_in_is_left_as_it_was(fake):
+    """
+    EBUSY: a shell in the same scope, say. The message has the cure.
+    """
+    fake.refused["cgroup.subtree_control"] = errno.EBUSY
+
+    with pytest.raises(Unsupported, match=r"EBUSY.*systemd-run.*Delegate=yes"):
+        V2Driver(v2(fake))
+
+    assert [] == fake.groups()
+    assert ("cgroup.procs", "0") == fake.written[-1]
+
+
+@pytest.mark.parametrize("controllers", ["", "hugetlb", "memory", "pids cpu"])
+def test_without_memory_and_pids_it_does_not_serve(fake_cgroups, controllers):
+    """
+    And it touches nothing.
+    """
+    fake = fake_cgroups(kernel(controllers))
+
+    with pytest.raises(Unsupported, match="need memory and pids"):
+        V2Driver(v2(fake))
+
+    assert ([], []) == (fake.groups(), fake.written)
+
+
+def test_neither_does_it_read_only_or_unmounted(fake):
+    """
+    As in most containers.
+    """
+    with pytest.raises(Unsupported, match="read-only"):
+        V2Driver(v2(fake, writable=False))
+    with pytest.raises(Unsupported, match="no mount"):
+        V2Driver((Hierarchy(1, frozenset({"memory"}), "/x", "/x"),))
+
+
+def test_without_cpu_a_processor_is_fixed(fake_cgroups):
+    """
+    As a systemd user gets it by default on some hosts.
+    """
+    fake = fake_cgroups(kernel("memory pids"))
+    driver = V2Driver(v2(fake))
+    leaf = driver.worker(0, os.geteuid(), Limits()).leaf(1, Limits())
+
+    assert driver.affinity_fixed
+    assert leaf.cpu() in os.sched_getaffinity(0)
+    assert "not delegated" in driver.detail["cpu"]
+    assert not [path for path, _ in fake.written if "cpu.max" in path]
+
+
+def test_a_worker_and_a_leaf(fake):
+    """
+    The worker's uid gets what clone3 asks for, and no more: not the keeper's group, no limit.
+    """
+    driver = V2Driver(v2(fake))
+    worker = driver.worker(3, WORKER_UID, Limits())
+    before = len(fake.written)
+    leaf = worker.leaf(8, Limits(memory=64 * MIB, processes=12, cpu=50))
+
+    assert fake.owners == [(f"{HOME}/w3/cgroup.procs", WORKER_UID), (f"{HOME}/w3/8/cgroup.procs", WORKER_UID)]
+    assert sorted(fake.written[before:]) == [
+        (f"{HOME}/w3/8/cpu.max", "50000 100000"),
+        (f"{HOME}/w3/8/memory.max", str(64 * MIB)),
+        (f"{HOME}/w3/8/memory.oom.group", "1"),
+        (f"{HOME}/w3/8/memory.swap.max", "0"),
+        (f"{HOME}/w3/8/pids.max", "12"),
+    ]
+    assert os.readlink(f"/proc/self/fd/{leaf.entry.into}").endswith("/w3/8")
+    assert os.readlink(f"/proc/self/fd/{worker.keeper.into}").endswith("/w3/keeper")
+    assert leaf.entry.attach == ()
+
+
+def test_applying_writes_only_what_differs(fake):
+    """
+    It happens while a request waits.
+    """
+    leaf = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits()).leaf(1, Limits())
+    before = len(fake.written)
+
+    leaf.apply(Limits())
+    leaf.apply(dataclasses.replace(Limits(), memory=32 * MIB))
+    leaf.apply(dataclasses.replace(Limits(), memory=32 * MIB, processes=5))
+
+    assert fake.written[before:] == [(f"{HOME}/w0/1/memory.max", str(32 * MIB)), (f"{HOME}/w0/1/pids.max", "5")]
+
+
+def test_usage_is_read_and_stays_after_the_end(fake):
+    """
+    Seconds, bytes, and counts of this leaf alone.
+    """
+    leaf = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits()).leaf(1, Limits())
+    folder = fake.root / HOME / "w0/1"
+    (folder / "memory.peak").write_text(f"{5 * MIB}\n")
+    (folder / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 3\noom_kill 2\noom_group_kill 1\n")
+    (folder / "pids.events").write_text("max 4\n")
+    (folder / "cpu.stat").write_text("usage_usec 1500000\nuser_usec 1000000\nsystem_usec 500000\n")
+    used = Usage(1.5, 5 * MIB, 2, 4)
+
+    assert leaf.tick(1) is Limit.MEMORY
+    assert leaf.usage() == used
+    assert leaf.remove()
+    assert leaf.usage() == used
+    assert not folder.exists()
+
+
+def test_an_older_kernel_has_fewer_files(fake_cgroups):
+    """
+    5.10: no cgroup.kill, no memory.peak; and without swap accounting no memory.swap.max.
+    """
+    fake = fake_cgroups(kernel(without=("cgroup.kill", "memory.peak", "memory.swap.max", "memory.oom.group")))
+    leaf = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits()).leaf(1, Limits())
+    folder = fake.root / HOME / "w0/1"
+    for now in (3 * MIB, 9 * MIB, MIB):
+        (folder / "memory.current").write_text(str(now))
+        leaf.tick(1)
+
+    leaf.kill()
+
+    assert leaf.usage().memory_peak == 9 * MIB
+    assert fake.written[-1] == (f"{HOME}/w0/1/pids.max", "0")  # no fork outruns the killing
+
+
+def test_killing_is_one_write(fake):
+    """
+    To cgroup.kill, which misses nobody.
+    """
+    leaf = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits()).leaf(1, Limits())
+
+    leaf.kill()
+
+    assert fake.written[-1] == (f"{HOME}/w0/1/cgroup.kill", "1")
+
+
+def test_a_leaf_that_cannot_be_made_leaves_nothing(fake):
+    """
+    No group, no descriptor; the worker goes on.
+    """
+    worker = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits())
+    before = len(os.listdir("/proc/self/fd")), fake.groups()
+    fake.refused[f"{HOME}/w0/1/pids.max"] = errno.EINVAL
+
+    with pytest.raises(KernelRefusal, match=r"pids\.max"):
+        worker.leaf(1, Limits())
+
+    assert (len(os.listdir("/proc/self/fd")), fake.groups()) == before
+    assert worker.leaf(2, Limits()).remove()
+
+
+def test_a_worker_goes_with_its_keeper(fake):
+    """
+    Busy as long as a leaf is left.
+    """
+    driver = V2Driver(v2(fake))
+    worker = driver.worker(0, os.geteuid(), Limits())
+    leaf = worker.leaf(1, Limits())
+
+    assert not worker.remove()
+    assert leaf.remove()
+    assert worker.remove()
+    assert worker.remove()  # once more does no harm
+    assert fake.groups() == [HOME, f"{HOME}/daemon"]
