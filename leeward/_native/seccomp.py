@@ -8,23 +8,12 @@ Source:    seccomp(2), seccomp_unotify(2), <linux/seccomp.h>
 from __future__ import annotations
 
 import errno
-from typing import NamedTuple
 
 from leeward._native._shim import ffi, lib
 from leeward.errors import KernelRefusal
 
 #: One BPF instruction, in bytes.
 INSTRUCTION = 8
-
-
-class NotifSizes(NamedTuple):
-    """
-    Bytes of struct seccomp_notif, seccomp_notif_resp and seccomp_data in this kernel.
-    """
-
-    notif: int
-    resp: int
-    data: int
 
 
 def listen(program: bytes) -> int:
@@ -71,9 +60,11 @@ def has_wait_killable() -> bool:
     return _answer(lib.lw_seccomp_flags_known(flags), "SECCOMP_SET_MODE_FILTER, WAIT_KILLABLE_RECV")
 
 
-def notif_sizes() -> NotifSizes:
+def notif_sizes() -> tuple[int, int, int]:
     """
-    The kernel's notification structs. SECCOMP_GET_NOTIF_SIZES, Linux 5.0.
+    Bytes of the kernel's struct seccomp_notif, seccomp_notif_resp and seccomp_data.
+
+    SECCOMP_GET_NOTIF_SIZES, Linux 5.0.
 
     Raises:
         KernelRefusal: with the call, its arguments and the errno.
@@ -82,7 +73,7 @@ def notif_sizes() -> NotifSizes:
     failed = lib.lw_seccomp_notif_sizes(sizes, sizes + 1, sizes + 2)
     if failed:
         raise KernelRefusal("seccomp", "SECCOMP_GET_NOTIF_SIZES", -failed)
-    return NotifSizes(*sizes)
+    return int(sizes[0]), int(sizes[1]), int(sizes[2])
 
 
 def _answer(found: int, question: str) -> bool:
