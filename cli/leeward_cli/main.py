@@ -33,7 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from leeward_cli.full import app
 
         return app(argv)
-    return _own(command, argv[1:])
+    status = _own(command, argv[1:])
+    if arguments is None and command != "run":
+        # All output went by write(2); taking the interpreter down would be 4 ms for nothing.
+        os._exit(status)
+    return status
 
 
 def _own(command: str, argv: list[str]) -> int:

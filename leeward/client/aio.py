@@ -46,8 +46,8 @@ class AsyncClient:
         socket: the daemon's socket; by default LEEWARD_SOCKET, then the user's own.
     """
 
-    def __init__(self, socket: str | None = None) -> None:
-        self.socket = client_socket(socket)
+    def __init__(self, socket: str | os.PathLike[str] | None = None) -> None:
+        self.socket = client_socket(None if socket is None else os.fspath(socket))
         self._connection: _Connection | None = None
         self._connecting = asyncio.Lock()
 

@@ -6,6 +6,7 @@ Runs in:   anybody's program.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -34,8 +35,8 @@ class Client:
         socket: the daemon's socket; by default LEEWARD_SOCKET, then the user's own.
     """
 
-    def __init__(self, socket: str | None = None) -> None:
-        self.socket = client_socket(socket)
+    def __init__(self, socket: str | os.PathLike[str] | None = None) -> None:
+        self.socket = client_socket(None if socket is None else os.fspath(socket))
         self._link = Link(self.socket)
         self._lock = threading.Lock()
 

@@ -33,7 +33,7 @@ def execute_fields(
     The fields of an execute request; those that weren't given are left out.
 
     Raises:
-        RequestRejected: a size that is none, or one string where several are meant.
+        RequestRejected: a size that is none, one string where several are meant, or a value of a wrong type.
     """
     for what, strings in (("args", args), ("collect", collect)):
         if isinstance(strings, (str, bytes)):
@@ -45,17 +45,22 @@ def execute_fields(
             "processes": processes,
             "time": timeout,
         }
-    except ValueError as error:
+        fields: dict[str, Any] = {
+            "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code,
+            "module": module,
+            "name": name,
+            "args": list(args),
+            "env": dict(env or {}),
+            "files": {key: _binary(content) for key, content in (files or {}).items()},
+            "stdin": stdin.encode() if isinstance(stdin, str) else _binary(stdin),
+            "collect": list(collect),
+            "limits": {key: value for key, value in limits.items() if value is not None},
+        }
+    except (TypeError, ValueError, AttributeError) as error:
         raise RequestRejected(str(error)) from None
-    fields: dict[str, Any] = {
-        "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code,
-        "module": module,
-        "name": name,
-        "args": list(args),
-        "env": dict(env or {}),
-        "files": {key: bytes(content) for key, content in (files or {}).items()},
-        "stdin": stdin.encode() if isinstance(stdin, str) else bytes(stdin),
-        "collect": list(collect),
-        "limits": {key: value for key, value in limits.items() if value is not None},
-    }
     return {key: value for key, value in fields.items() if value or (key == "code" and value is not None)}
+
+
+def _binary(value: Any) -> bytes:
+    # By way of a view: bytes(5) would be five NULs.
+    return value if isinstance(value, bytes) else bytes(memoryview(value))

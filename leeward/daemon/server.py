@@ -336,15 +336,14 @@ class Connection:
                 log.info("a client asks to shut down")
                 self._server.reactor.soon(self._server.shut_down)
                 answer = {}
+            reply = encode_ok(number, answer)
         except (BadRequest, Refused) as error:
-            self._send(Parcel(memoryview(encode_refusal(number, *refusal_of(error)))))
+            reply = encode_refusal(number, *refusal_of(error))
         except Exception as error:
             # A bug of ours; whoever asked is told, and everybody else is served on.
             log.exception("a request failed")
-            text = f"a bug of the daemon's, please report it: {type(error).__name__}: {error}"
-            self._send(Parcel(memoryview(encode_refusal(number, "internal", text))))
-        else:
-            self._send(Parcel(memoryview(encode_ok(number, answer))))
+            reply = encode_refusal(number, "internal", f"a bug of the daemon's, please report it: {error!r}")
+        self._send(Parcel(memoryview(reply)))
 
     def _execute(self, request: Execute) -> None:
         server = self._server

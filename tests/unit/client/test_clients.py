@@ -135,7 +135,8 @@ def test_large_results_are_mapped(calls: Call, path: Path) -> None:
 @pytest.mark.parametrize("options", [
     {"timeout": -1}, {"timeout": float("nan")}, {"memory": "4 apples"}, {"memory": 1}, {"files": {"../x": b""}},
     {"args": "one string"}, {"collect": "*.png"}, {"args": ["\udc80"]}, {"env": {"A=": "b"}}, {"module": "json"},
-    {"name": "\x1b[31m"}, {"memory": 1 << 60},
+    {"name": "\x1b[31m"}, {"memory": 1 << 60}, {"files": {"a": 5}}, {"files": {"a": "text"}}, {"files": ["a"]},
+    {"stdin": 5}, {"args": 5}, {"args": [b"x"]}, {"env": 5}, {"env": {"A": 1}}, {"timeout": "1"},
 ])
 def test_an_impossible_request_is_rejected_and_the_connection_lives(calls: Call, path: Path,
                                                                    options: dict[str, Any]) -> None:
@@ -209,7 +210,7 @@ def test_the_socket_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("LEEWARD_SOCKET", str(path))
 
     assert str(path) == leeward.Client().socket == leeward.AsyncClient().socket
-    assert "/x" == leeward.Client("/x").socket == leeward.AsyncClient("/x").socket
+    assert "/x" == leeward.Client("/x").socket == leeward.AsyncClient(Path("/x")).socket
 
 
 # --- a daemon that goes away, or isn't ours -----------------------------------

@@ -302,9 +302,11 @@ def test_a_bug_costs_one_request(box: Box) -> None:
     client = box.client()
     box.pool.error = RuntimeError("oh")
     client.send(id=1, op="execute", code=b"")
-    client.send(id=2, op="ping")
+    box.server.status = lambda: {"layers": object()}
+    client.send(id=2, op="status")
+    client.send(id=3, op="ping")
 
-    assert [(1, "internal"), (2, None)] == [
+    assert [(1, "internal"), (2, "internal"), (3, None)] == [
         (reply["id"], reply.get("error", {}).get("kind")) for reply in client.take()]
 
 
