@@ -58,6 +58,8 @@ def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Lim
     Raises:
         BadRequest: an unknown limit, a wrong type, below the floor or above the ceiling.
     """
+    if not asked:
+        return default
     values: dict[str, Any] = {}
     for name, value in asked.items():
         if name not in ADJUSTABLE:

@@ -21,6 +21,9 @@ from leeward.errors import PeerError
 
 T = TypeVar("T")
 
+#: What stays as it is, and makes up most of a message.
+_PLAIN = frozenset({bool, bytes, float, int, str})
+
 
 def pack(record: Any) -> bytes:
     """
@@ -57,8 +60,11 @@ def plain(value: Any) -> Any:
     """
     *value* with every dataclass as the list of its fields.
     """
-    if dataclasses.is_dataclass(value):
-        return [plain(getattr(value, field.name)) for field in dataclasses.fields(value)]
+    if value is None or type(value) in _PLAIN:
+        return value
+    kind: Any = type(value)
+    if dataclasses.is_dataclass(kind):
+        return [plain(getattr(value, name)) for name in _names(kind)]
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, (tuple, list)):
@@ -66,6 +72,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return value
+
+
+@functools.cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 @functools.cache
