@@ -63,7 +63,7 @@ def plain(value: Any) -> Any:
     if value is None or type(value) in _PLAIN:
         return value
     kind: Any = type(value)
-    if dataclasses.is_dataclass(kind):
+    if dataclasses.is_dataclass(value):
         return [plain(getattr(value, name)) for name in _names(kind)]
     if isinstance(value, enum.Enum):
         return value.value
