@@ -155,6 +155,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "nix": lambda: present(shutil.which("nix-instantiate")),
     "not-root": lambda: present(0 != os.geteuid()),
     "ordinary-user": _ordinary_user,                  # to be one, or to make one
+    "python-prctl": lambda: present(importlib.util.find_spec("_prctl")),
     "real-packages": lambda: present((ROOT / ".venv-realpackages/.setup").exists()),
     "root": lambda: present(0 == os.geteuid()),
     "sanitizers": _sanitizers,

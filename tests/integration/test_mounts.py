@@ -1,0 +1,149 @@
+"""
+The mount table of a job is the intended list, line by line.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from attack import within
+from box import Box
+from leeward.isolation import interpreter
+from running import running
+
+OWN = {"/workspace", "/tmp", "/dev/shm"}
+
+READ_ONLY = {"ro", "nosuid", "nodev"}
+DEVICE = {"ro", "nosuid", "noexec"}
+PROC = {"nosuid", "nodev", "noexec"}
+SCRATCH = {"rw", "nosuid", "nodev"}
+
+
+@dataclass(frozen=True)
+class Mount:
+    """
+    A line of mountinfo; see proc(5).
+    """
+
+    root: str
+    target: str
+    options: frozenset[str]
+    shared: bool
+    kind: str
+    source: str
+    super: frozenset[str]
+
+
+def table(text: str) -> list[Mount]:
+    """
+    The mounts of a mountinfo, without the options about access times.
+    """
+    mounts = []
+    for line in text.splitlines():
+        left, _, right = line.partition(" - ")
+        _, _, _, root, target, options, *tags = left.split()
+        kind, source, above = right.split()
+        mounts.append(Mount(root, target, frozenset(options.split(",")) - {"relatime", "noatime", "nodiratime"},
+                            bool(tags), kind, source, frozenset(above.split(","))))
+    return mounts
+
+
+def intended(box: Box) -> list[tuple[str, frozenset[str]]]:
+    """
+    Targets and options, in the order in which they are mounted.
+    """
+    links = interpreter.root_links()
+    assert not set(links) & {bind.target for bind in box.engine.spec.view.binds}
+    binds = [(bind.target, frozenset(DEVICE if bind.device else READ_ONLY)) for bind in box.engine.spec.view.binds
+             if os.path.lexists(bind.source) and not os.path.islink(bind.source)]
+    own = [(target, frozenset(SCRATCH)) for target in box.engine.spec.view.scratch.targets]
+    return [("/", frozenset(READ_ONLY)), *binds,
+            ("/proc", frozenset({"ro", *PROC})), ("/proc", frozenset({"rw", *PROC})), *own]
+
+
+def test_the_mount_table_is_the_list() -> None:
+    """
+    Root, binds, a dead /proc with the job's own upon it, three folders of one tmpfs: nothing else.
+    """
+    with Box() as box:
+        seen = table(within(box, 'tell(open("/proc/self/mountinfo").read())'))
+        wanted = intended(box)
+
+    below = {mount.target for mount in seen} - {target for target, _ in wanted}
+    # A mount of the host's below a bind comes with it, as read-only as the bind.
+    for target in below:
+        assert any(target.startswith(bind + "/") for bind, _ in wanted[1:]), target
+    assert wanted == [(mount.target, mount.options) for mount in seen if mount.target not in below]
+    assert all("nosuid" in mount.options and not mount.shared for mount in seen)
+    assert {mount.target for mount in seen if "rw" in mount.options} == OWN | {"/proc"}
+    assert {mount.target for mount in seen if "nodev" not in mount.options} == {
+        f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")}
+
+
+def test_what_is_mounted_where() -> None:
+    """
+    Binds show a path of the host at the same path; the rest are new filesystems, bounded in size.
+    """
+    with Box() as box:
+        seen = table(within(box, 'tell(open("/proc/self/mountinfo").read())'))
+
+    kinds = {mount.target: mount for mount in seen}
+    assert "tmpfs" == kinds["/"].kind
+    assert {"size=1024k", "nr_inodes=512"} <= kinds["/"].super
+    assert ["proc", "proc"] == [mount.kind for mount in seen if "/proc" == mount.target]
+    assert "subset=pid" in kinds["/proc"].super  # the last one: on top
+    own = [mount for mount in seen if mount.target in OWN]
+    assert {"tmpfs"} == {mount.kind for mount in own}
+    assert 1 == len({mount.super for mount in own})
+    assert f"size={box.engine.plan.scratch_bytes >> 10}k" in own[0].super
+    assert not {"sysfs", "cgroup", "cgroup2", "debugfs", "securityfs", "mqueue", "bpf", "devpts"} & {
+        mount.kind for mount in seen}
+
+
+@pytest.mark.needs("root")
+def test_the_host_sees_the_same_table() -> None:
+    """
+    The table that the job reads is the one that the kernel shows from outside, of init and job alike.
+    """
+    with Box() as box:
+        inside = within(box, 'tell(open("/proc/self/mountinfo").read())')
+        with running(box) as family:
+            outside = [Path(f"/proc/{pid}/mountinfo").read_text() for pid in (family.init, family.job)]
+            keeper = Path(f"/proc/{family.keeper}/mountinfo").read_text()
+
+    wanted = [(mount.target, mount.kind, mount.options) for mount in table(inside)]
+    for text in outside:
+        assert wanted == [(mount.target, mount.kind, mount.options) for mount in table(text)]
+    # The keeper's is the template: nothing of the host's is left in it, and nothing of a job's is there.
+    targets = sorted(mount.target for mount in table(keeper))
+    assert targets == sorted({target for target, _, _ in wanted} - OWN)
+
+
+def test_the_template_s_proc_shows_nobody() -> None:
+    """
+    What lies beneath a job's /proc belongs to a pid namespace that is dead.
+    """
+    # The only way to look: with the keeper's capabilities, which no job has.
+    with Box(locks={"mounts"}) as box:
+        got = within(box, """
+assert "" == call("umount2", b"/proc", 2)
+tell([name for name in os.listdir("/proc") if name.isdigit()])
+os._exit(0)
+""")
+
+    assert [] == got
+
+
+def test_nothing_is_left_of_a_jobs_mounts() -> None:
+    """
+    The daemon's own table doesn't change by a job.
+    """
+    before = Path("/proc/self/mountinfo").read_text()
+    with Box() as box, running(box):
+        during = Path("/proc/self/mountinfo").read_text()
+
+    assert before == during == Path("/proc/self/mountinfo").read_text()
