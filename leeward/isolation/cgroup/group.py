@@ -32,6 +32,12 @@ class Group:
         self.path, self.fd, self._parent = path, fd, parent
         self.name = os.path.basename(path)
 
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
     @classmethod
     def at(cls, path: str) -> Group:
         """

@@ -215,9 +215,8 @@ class V1Driver:
         try:
             for controller, hierarchy in used.items():
                 if hierarchy.own not in made:
-                    parent = Group.at(hierarchy.own)
-                    made[hierarchy.own] = home.make(parent)
-                    parent.close()
+                    with Group.at(hierarchy.own) as parent:
+                        made[hierarchy.own] = home.make(parent)
                 self._homes[controller] = made[hierarchy.own]
         except KernelRefusal as refusal:
             self.close()

@@ -5,14 +5,16 @@ The version 1 driver's files: hybrid hosts, hosts without the unified hierarchy,
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from leeward.errors import Unsupported
+from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import home
 from leeward.isolation.cgroup.entry import Usage
+from leeward.isolation.cgroup.group import Group
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.isolation.cgroup.v1 import V1Driver
 from leeward.outcome import Limit
@@ -186,3 +188,23 @@ def test_usage_and_verdict(fake):
     assert leaf.remove()
     assert leaf.usage() == Usage(0.25, 7 * MIB, 1, 3)
     assert leaf.tick(1) is None  # nothing to look at any more
+
+
+def test_a_home_that_cannot_be_made_leaves_nothing(fake, monkeypatch):
+    """
+    An ordinary user may not: no group, no descriptor is left of the try.
+    """
+    hierarchies = mounted(fake, *HYBRID)
+    before = len(os.listdir("/proc/self/fd")), fake.groups()
+    make = Group.make
+
+    def refused(self: Group, name: str) -> Group:
+        if "pids" in self.path:
+            raise KernelRefusal("mkdir", self.path, errno.EACCES)
+        return make(self, name)
+
+    monkeypatch.setattr(Group, "make", refused)
+    with pytest.raises(Unsupported, match=r"EACCES.*run leeward as root"):
+        V1Driver(hierarchies)
+
+    assert (len(os.listdir("/proc/self/fd")), fake.groups()) == before
