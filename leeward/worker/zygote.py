@@ -142,7 +142,7 @@ class Zygote:
             self._reactor.forget(self._channel.fileno())
             self._channel.close()
 
-    def end(self, seconds: float = 5.0) -> None:
+    def end(self, seconds: float = 0.5) -> None:
         """
         Close and reap it; kill it if it doesn't go by itself.
         """
