@@ -12,6 +12,7 @@ drain short; one that comes while the engine starts ends the start.
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import time
@@ -102,6 +103,9 @@ class Daemon:
                                            shut_down=self._shut_down, uid=os.geteuid())
             try:
                 server.listen(listener.socket)
+                # What is here stays: the collector, which stops everything, leaves it alone from now on.
+                gc.collect()
+                gc.freeze()
                 ready()
                 log.info("ready", version=__version__, pid=os.getpid(), socket=self._config.socket,
                          workers=self._config.pool_size, degraded=list(engine.degraded))
