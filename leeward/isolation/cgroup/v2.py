@@ -69,8 +69,6 @@ class V2Leaf:
                 self._files[key] = self._group.open(file)
             if worker.oom_group:
                 self._group.write("memory.oom.group", "1")  # all of a job or nothing
-            if worker.swap:
-                self._group.write("memory.swap.max", "0")
             self.apply(limits)
         except KernelRefusal:
             self._close()
@@ -142,11 +140,12 @@ class V2Worker:
             self.group.write("cgroup.subtree_control", _enable(NEEDED if cpu is not None else NEEDED | WELCOME))
             if owner_uid != os.geteuid():
                 self.group.give(owner_uid, "cgroup.procs")
+            if self.group.has("memory.swap.max"):  # absent where the kernel doesn't count swap
+                self.group.write("memory.swap.max", "0")  # for all leaves at once: it holds for what is below
         except KernelRefusal:
             self.remove()
             raise
         self.oom_group = self._keeper.has("memory.oom.group")  # Linux 4.19
-        self.swap = self._keeper.has("memory.swap.max")        # absent where the kernel doesn't count swap
         peak = "memory.peak" if self._keeper.has("memory.peak") else "memory.current"  # Linux 5.19
         self.files = (("memory", peak), ("events", "memory.events"), ("forks", "pids.events"), ("time", "cpu.stat"))
 

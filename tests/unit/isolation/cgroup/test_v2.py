@@ -151,6 +151,7 @@ def test_a_worker_and_a_leaf(fake):
     driver = V2Driver(v2(fake))
     worker = driver.worker(3, WORKER_UID, Limits())
     before = len(fake.written)
+    assert (f"{HOME}/w3/memory.swap.max", "0") in fake.written
     leaf = worker.leaf(8, Limits(memory=64 * MIB, processes=12, cpu=50))
 
     assert fake.owners == [(f"{HOME}/w3/cgroup.procs", WORKER_UID), (f"{HOME}/w3/8/cgroup.procs", WORKER_UID)]
@@ -158,7 +159,6 @@ def test_a_worker_and_a_leaf(fake):
         (f"{HOME}/w3/8/cpu.max", "50000 100000"),
         (f"{HOME}/w3/8/memory.max", str(64 * MIB)),
         (f"{HOME}/w3/8/memory.oom.group", "1"),
-        (f"{HOME}/w3/8/memory.swap.max", "0"),
         (f"{HOME}/w3/8/pids.max", "12"),
     ]
     assert os.readlink(f"/proc/self/fd/{leaf.entry.into}").endswith("/w3/8")
