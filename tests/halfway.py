@@ -79,14 +79,31 @@ class _Adopting(keeper.Keeper):
 
     def serve(self) -> None:
         privileges.be_subreaper()
-        super().serve()
+        try:
+            super().serve()
+        finally:
+            while self._end(_children()):
+                continue  # what an init leaves comes to us when it ends
 
     def _reap(self, pidfd: int) -> None:
         super()._reap(pidfd)
-        inits = {init.pid for _, init in self._runners.values()}
-        for pid in map(int, Path("/proc/self/task", str(os.getpid()), "children").read_text().split()):
-            if pid not in inits:
-                os.waitpid(pid, os.WNOHANG)
+        self._end(_children() - {init.pid for _, init in self._runners.values()})
+
+    def _end(self, pids: set[int]) -> bool:
+        """
+        Kill them. Their init's own end may not: Landlock keeps it from signalling them.
+        """
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        return bool(pids)
+
+
+def _children() -> set[int]:
+    """
+    Of this process, which has one thread.
+    """
+    return set(map(int, Path("/proc/self/task", str(os.getpid()), "children").read_text().split()))
 
 
 def _end_with_the_init(plan: WorkerPlan) -> None:
