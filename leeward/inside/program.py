@@ -49,6 +49,7 @@ def _run_main(fields: dict[str, Any]) -> End:
     try:
         if module is None:
             source = fields["code"]
+            _lay_main(main, source, name)
             exec(_compiled(source, name), main.__dict__)  # what leeward is for; the locks are on
         else:
             runpy._run_module_as_main(module, alter_argv=True)  # type: ignore[attr-defined]  # as `python -m` does
@@ -64,6 +65,22 @@ def _fresh_main() -> types.ModuleType:
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main
     return main
+
+
+def _lay_main(main: types.ModuleType, source: bytes | str, name: str) -> None:
+    """
+    Put a script that has a name into the current folder, and say so: __file__, and children
+    that multiprocessing starts by spawn or forkserver, which import it again.
+    """
+    if name.startswith("<") or "/" in name:
+        return
+    path = os.path.join(os.getcwd(), name)
+    try:
+        with open(path, "xb") as file:
+            file.write(source if isinstance(source, bytes) else source.encode("utf-8", "surrogatepass"))
+    except (OSError, ValueError):
+        return  # one of the job's own files has this name, or no file can; then it goes without
+    main.__file__ = path
 
 
 def _compiled(source: bytes | str, name: str) -> types.CodeType:
