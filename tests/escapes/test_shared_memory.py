@@ -1,0 +1,644 @@
+"""
+Escapes by shared memory and IPC: the result, System V and POSIX objects, sockets, descriptors in flight.
+
+A job never holds the file that its result is in: its output is drained from pipes into a memfd that only
+the daemon has, and its reply is one frame that is read once. So what a job could do to an arena it shares
+with its reader (cases 67 to 71) is tested in the form that is left: lies in the frame, and tricks with the
+pipes. Case 69 can't apply, since no byte is read twice; neither can case 72, there is no ring.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import json
+import mmap
+import os
+import resource
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from box import Box, run_outside
+from leeward.outcome import Outcome, Result
+from leeward.pool.engine import WORKER_UID_BASE
+from leeward.spec.job import Job
+from leeward.worker.report import Report
+
+#: Rounds of what is tried again and again.
+ROUNDS = 1000 if os.environ.get("LEEWARD_LONG") else 20
+
+LARGE = 1 << 20  # of output: too much to travel inline
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+
+
+def serves(box: Box) -> None:
+    """
+    Three plain jobs are answered as they should be.
+    """
+    for number in range(3):
+        assert f"{number}\n".encode() == box.run(f"print({number})").stdout
+
+
+def errors(got: Result) -> dict[str, str]:
+    """
+    What a job printed: attempt and outcome, as JSON.
+    """
+    assert got.stdout, got
+    found = json.loads(got.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+#: Before the code of a job that makes attempts: `attempt(name, call)` notes what became of each.
+ATTEMPTS = """
+import errno, json
+tried = {}
+def attempt(name, call):
+    try:
+        tried[name] = "done: %r" % (call(),)
+    except OSError as error:
+        tried[name] = errno.errorcode[error.errno]
+"""
+
+
+# --- the result ---------------------------------------------------------------
+
+SHRINK = ATTEMPTS + """
+import fcntl, os
+for fd in (1, 2):
+    attempt("shrink %d" % fd, lambda: os.ftruncate(fd, 0))
+    attempt("grow %d" % fd, lambda: os.posix_fallocate(fd, 0, 1 << 24))
+    attempt("seal %d" % fd, lambda: fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL))
+"""
+
+
+def test_c067_cannot_change_the_size_of_its_result(box: Box):
+    """
+    Descriptors 1 and 2 are pipes: no size, no seals. A large result arrives whole.
+    """
+    memfd = os.memfd_create("arena", os.MFD_ALLOW_SEALING)
+    os.ftruncate(memfd, 4096)
+    outside = run_outside(SHRINK.replace("(1, 2)", f"({memfd},)") + "print(json.dumps(tried))", pass_fds=[memfd])
+    os.close(memfd)
+    assert all(outcome.startswith("done") for outcome in json.loads(outside).values())  # control: a file is changed
+
+    got = box.run(SHRINK + f"print(json.dumps(tried)); print('x' * {LARGE})")
+
+    line, _, rest = got.stdout.partition(b"\n")
+    tried = json.loads(line)
+    assert {"EINVAL", "ESPIPE", "ENODEV"} >= set(tried.values()), tried
+    assert b"x" * LARGE + b"\n" == rest
+
+
+FORGE = """
+import os, signal
+os.write(4, {frame!r})
+signal.pause()
+"""
+
+GOOD = {"exit": 7, "error": None, "limit": None, "files": {}}
+
+
+def framed(body: bytes, length: int | None = None) -> bytes:
+    return (len(body) if length is None else length).to_bytes(4, "big") + body
+
+
+LIES = {
+    "longer than it may be": framed(b"", 2**32 - 1),
+    "half of 2^32": framed(b"", 2**31),
+    "empty": framed(b""),
+    "no MessagePack": framed(b"\xc1" * 20),
+    "an array of four thousand millions": framed(b"\xdd\xff\xff\xff\xff"),
+    "a map of four thousand millions": framed(b"\x84\xa5files\xdf\xff\xff\xff\xff"),
+    "deep": framed(b"\x91" * 100_000),
+    "negative exit": framed(msgpack.packb({**GOOD, "exit": -1})),
+    "exit of 64 bits": framed(msgpack.packb({**GOOD, "exit": 2**63})),
+    "an unknown limit": framed(msgpack.packb({**GOOD, "limit": "none of yours"})),
+    "an extension type": framed(msgpack.packb({**GOOD, "error": msgpack.ExtType(5, b"x")})),
+    "a file outside": framed(msgpack.packb({**GOOD, "files": {"../../etc/cron.d/x": b"x"}})),
+    "an absolute file": framed(msgpack.packb({**GOOD, "files": {"/etc/cron.d/x": b"x"}})),
+    "too many files": framed(msgpack.packb({**GOOD, "files": {str(n): b"" for n in range(1001)}})),
+    "one field too many": framed(msgpack.packb({**GOOD, "outcome": "finished"})),
+    "something behind it": framed(msgpack.packb(GOOD) + b"\x00"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_c068_cannot_confuse_the_daemon_by_a_lie_in_its_reply(box: Box, lie: str):
+    """
+    One answer, `internal`, and the daemon goes on.
+    """
+    control = box.run(FORGE.format(frame=framed(msgpack.packb(GOOD))))
+    assert (Outcome.FINISHED, 7) == (control.outcome, control.exit_code)  # control: this is the reply's pipe
+
+    got = box.run(FORGE.format(frame=LIES[lie]))
+
+    assert Outcome.INTERNAL is got.outcome
+    assert not got.files
+    serves(box)
+
+
+def test_c068_cannot_make_the_daemon_build_objects_for_its_bytes(box: Box):
+    """
+    Three million bytes of nested arrays, which are 180 MB of lists to who decodes them.
+    """
+    bomb = """
+import os, signal
+def tree(depth):
+    return b"\\x93" + 3 * tree(depth - 1) if depth else b"\\x80"
+body = b"\\x84" + b"\\xa4exit\\x00" + b"\\xa5error" + tree(13) + b"\\xa5limit\\xc0" + b"\\xa5files\\x80"
+frame = memoryview(len(body).to_bytes(4, "big") + body)
+while frame:
+    frame = frame[os.write(4, frame):]
+signal.pause()
+"""
+    grown = """
+import resource, msgpack
+def tree(depth):
+    return b"\\x93" + 3 * tree(depth - 1) if depth else b"\\x80"
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+msgpack.unpackb(tree(13))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    assert int(run_outside(grown)) > 100_000  # control, in KiB: it is one to an ordinary decoder
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    got = box.run(bomb, collect=("*",))  # with files to bring back a reply may be that long
+
+    assert Outcome.INTERNAL is got.outcome
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40_000
+    serves(box)
+
+
+def test_c110_cannot_answer_twice_or_for_another(box: Box):
+    """
+    Of many replies the first counts; what follows belongs to nobody.
+    """
+    frame = framed(msgpack.packb(GOOD)) * 200
+    got = box.run(FORGE.format(frame=frame))
+
+    assert (Outcome.FINISHED, 7) == (got.outcome, got.exit_code)
+    serves(box)
+
+
+@pytest.mark.parametrize("after", ["os.close(4)", "os.dup2(1, 4)", "os.write(4, b'\\0\\0')", "os.closerange(0, 99)"])
+def test_c110_cannot_hang_the_daemon_by_its_descriptors(box: Box, after: str):
+    """
+    A reply pipe that is closed, replaced or broken off: the job ends at its time limit at the latest.
+    """
+    got = box.run(f"import os\n{after}", limits={"time": 1.0})
+
+    assert got.outcome in (Outcome.FINISHED, Outcome.RAISED, Outcome.TIMED_OUT, Outcome.INTERNAL)
+    serves(box)
+
+
+def arena_of(box: Box, code: str) -> Report:
+    report = box.report(code)
+    assert report.arena is not None, report
+    return report
+
+
+def test_c070_a_client_cannot_write_to_a_result(box: Box):
+    """
+    Not by write, mmap, truncation or new seals; nor by a descriptor opened anew.
+    """
+    def attempts(fd: int) -> list[str]:
+        done = []
+        for name, call in (("pwrite", lambda: os.pwrite(fd, b"B", 0)),
+                           ("mmap", lambda: mmap.mmap(fd, 4096, mmap.MAP_SHARED, mmap.PROT_WRITE).close()),
+                           ("shrink", lambda: os.ftruncate(fd, 0)),
+                           ("grow", lambda: os.ftruncate(fd, 1 << 30)),
+                           ("seal", lambda: fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW))):
+            try:
+                call()
+                done.append(name)
+            except OSError:
+                pass
+        return done
+
+    unsealed = os.memfd_create("control", os.MFD_ALLOW_SEALING)
+    os.ftruncate(unsealed, 4096)
+    assert ["pwrite", "mmap", "shrink", "grow", "seal"] == attempts(unsealed)  # control: on a file without seals
+    os.close(unsealed)
+
+    report = arena_of(box, f"print('A' * {LARGE})")
+    arena = report.arena
+    assert arena is not None
+    assert arena.stdout is not None
+    again = os.open(f"/proc/self/fd/{arena.fd}", os.O_RDWR)
+
+    assert [] == attempts(arena.fd) + attempts(again)
+    assert b"A" * LARGE + b"\n" == os.pread(arena.fd, arena.stdout[1], arena.stdout[0])
+    os.close(again)
+    arena.close()
+
+
+LINGER = """
+import os, signal, socket, sys
+ours, theirs = socket.socketpair()
+socket.send_fds(ours, [b"x"], [1])  # the descriptor stays in flight, never received
+for _ in range(4):
+    if 0 == os.fork():
+        os.setsid()
+        for number in set(range(1, 32)) - {9, 19}:
+            signal.signal(number, signal.SIG_IGN)
+        while True:
+            os.write(1, b"late " * 1000)
+sys.stdout.write("A" * %d)
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def test_c071_cannot_write_to_its_result_after_it_was_given(box: Box):
+    """
+    Children that ignore all signals and write on, a descriptor in flight: what was given doesn't change, and
+    nothing of it is in the next result.
+    """
+    for _ in range(ROUNDS):
+        report = arena_of(box, LINGER % LARGE)
+        arena = report.arena
+        assert arena is not None
+        assert arena.stdout is not None
+        assert SEALS == fcntl.fcntl(arena.fd, fcntl.F_GET_SEALS)
+        first = os.pread(arena.fd, arena.stdout[1], arena.stdout[0])
+        following = box.run("print('next')")
+
+        assert first == os.pread(arena.fd, arena.stdout[1], arena.stdout[0])
+        assert {ord(letter) for letter in "Alate "} >= set(first)
+        assert b"next\n" == following.stdout
+        arena.close()
+
+
+PARK = """
+import os, sys
+with open("/tmp/page", "wb") as file:
+    file.write(b"A" * 65536)
+file = os.open("/tmp/page", os.O_RDWR)
+for _ in range(%d):
+    os.sendfile(1, file, 0, 65536)
+os.pwrite(file, b"B" * 65536, 0)
+os._exit(0)
+"""
+
+
+def test_c157_pages_parked_in_its_pipe_do_not_end_up_in_its_result(box: Box):
+    """
+    sendfile(2) puts pages of a job's file into its output, not copies. In the result they are copies: it is sealed.
+    """
+    assert b"B" == _parked_page()  # control: in the pipe it is the page itself, and what is written later shows
+
+    for _ in range(ROUNDS):
+        arena = arena_of(box, PARK % 16).arena
+        assert arena is not None
+        assert arena.stdout is not None
+        assert SEALS == fcntl.fcntl(arena.fd, fcntl.F_GET_SEALS)
+        assert 16 * 65536 == arena.stdout[1]
+        arena.close()
+    serves(box)
+
+
+def _parked_page() -> bytes:
+    """
+    What comes out of a pipe that a page was sent into, when the file was changed in between.
+    """
+    file = os.memfd_create("page")
+    os.write(file, b"A" * 4096)
+    read, write = os.pipe()
+    os.sendfile(write, file, 0, 4096)
+    os.pwrite(file, b"B", 0)
+    byte = os.read(read, 1)
+    for fd in (file, read, write):
+        os.close(fd)
+    return byte
+
+
+PIPES = ATTEMPTS + """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+def call(name, *arguments):
+    got = getattr(libc, name)(*arguments)
+    if got < 0:
+        raise OSError(ctypes.get_errno(), name)
+    return got
+read, write = os.pipe()
+again, more = os.pipe()
+os.write(write, b"x" * 100)
+class iovec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_char_p), ("len", ctypes.c_size_t)]
+attempt("tee", lambda: call("tee", read, more, 10, 0))
+attempt("splice", lambda: call("splice", read, None, more, None, 10, 0))
+attempt("vmsplice", lambda: call("vmsplice", write, ctypes.byref(iovec(b"y" * 10, 10)), 1, 0))
+print(json.dumps(tried))
+"""
+
+
+def test_c157_cannot_splice(box: Box, only: Callable[..., Box]):
+    """
+    splice, tee and vmsplice are refused, and counted.
+    """
+    assert {"done: 10"} == set(json.loads(run_outside(PIPES)).values())  # control
+
+    for one in (box, only("seccomp")):
+        got = one.run(PIPES)
+
+        assert {"tee": "EACCES", "splice": "EACCES", "vmsplice": "EACCES"} == errors(got)
+        assert {"tee": 1, "splice": 1, "vmsplice": 1} == got.denied
+
+
+# --- the daemon's descriptors -------------------------------------------------
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[Callable[[], None]]:
+    """
+    Call it, and this process can't open one descriptor more.
+    """
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def starve() -> None:
+        lowest = os.open("/dev/null", os.O_RDONLY)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+
+    yield starve
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_c073_a_daemon_without_descriptors_answers_and_recovers(few_descriptors: Callable[[], None]):
+    """
+    There is no arena for a large output: the job is told so. Afterwards all is as before.
+    """
+    with Box() as box:
+        (worker,) = box.engine.pool.workers
+        box.reactor.run(lambda: 2 == len(worker._armed))  # nothing else is under way
+        unlimited = resource.getrlimit(resource.RLIMIT_NOFILE)
+        few_descriptors()
+        starved = box.run(f"print('x' * {LARGE})")
+        resource.setrlimit(resource.RLIMIT_NOFILE, unlimited)
+
+        assert Outcome.INTERNAL is starved.outcome
+        assert starved.error is not None
+        assert "descriptor" in starved.error.message
+        assert LARGE + 1 == len(box.run(f"print('x' * {LARGE})").stdout)
+        serves(box)
+
+
+# --- System V, POSIX, abstract names ------------------------------------------
+
+KEY = 0x6C656577
+SEGMENT = f"""
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+found = libc.shmget({KEY:#x}, 0, 0)
+if found < 0:
+    print(errno.errorcode[ctypes.get_errno()])
+else:
+    print(ctypes.string_at(libc.shmat(found, None, 0o10000), 32).decode())
+print(os.listdir("/dev/shm"))
+"""
+
+
+@pytest.fixture
+def segment() -> Iterator[str]:
+    """
+    A random text in a System V segment of the host that everybody may read.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.shmat.restype = ctypes.c_void_p
+    libc.shmdt.argtypes = [ctypes.c_void_p]
+    number = libc.shmget(KEY, 4096, 0o1644)
+    assert number >= 0
+    text = secrets.token_hex(16)
+    address = libc.shmat(number, None, 0)
+    ctypes.memmove(address, text.encode(), 32)
+    yield text
+    libc.shmdt(address)
+    libc.shmctl(number, 0, None)
+
+
+@pytest.fixture
+def shared_file() -> Iterator[Path]:
+    path = Path("/dev/shm") / f"leeward-canary-{secrets.token_hex(4)}"
+    path.write_text("canary")
+    path.chmod(0o644)
+    yield path
+    path.unlink()
+
+
+def test_c074_cannot_find_shared_memory_of_the_host(box: Box, only: Callable[..., Box], segment: str,
+                                                    shared_file: Path):
+    """
+    Not by key, not by name.
+    """
+    outside = run_outside(SEGMENT)
+    assert segment in outside  # control
+    assert shared_file.name in outside
+
+    got = box.run(SEGMENT).stdout_text.splitlines()
+
+    assert got[0] in ("ENOENT", "EACCES")  # EACCES where no cgroup counts such memory: it isn't to be had at all
+    assert "[]" == got[1]
+    assert "ENOENT\n" == only("namespaces").run(SEGMENT).stdout_text.splitlines()[0] + "\n"
+
+
+QUEUE = ATTEMPTS + """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+def open_queue():
+    got = libc.mq_open(b"/leeward-canary", os.O_RDWR)
+    if got < 0:
+        raise OSError(ctypes.get_errno(), "mq_open")
+    return "opened"
+attempt("mq_open", open_queue)
+print(json.dumps(tried))
+"""
+
+
+def test_c074_cannot_find_a_message_queue_of_the_host(box: Box, only: Callable[..., Box]):
+    """
+    POSIX queues are refused, and are another namespace's anyway.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = os.umask(0)
+    queue = libc.mq_open(b"/leeward-canary", os.O_RDWR | os.O_CREAT, 0o666, None)
+    os.umask(before)
+    assert queue >= 0
+    try:
+        assert "opened" in json.loads(run_outside(QUEUE))["mq_open"]  # control
+        assert {"mq_open": "EACCES"} == errors(box.run(QUEUE))
+        assert {"mq_open": "ENOENT"} == errors(only("namespaces").run(QUEUE))
+    finally:
+        libc.mq_unlink(b"/leeward-canary")
+        os.close(queue)
+
+
+@pytest.fixture
+def listener() -> Iterator[str]:
+    """
+    The abstract name of a socket of the host that answers everybody.
+    """
+    name = f"leeward-canary-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("\0" + name)
+        server.listen(16)
+        yield name
+
+
+CONNECT = ATTEMPTS + """
+import socket
+def connect():
+    with socket.socket(socket.AF_UNIX) as end:
+        end.connect(chr(0) + NAME)
+        return "connected"
+attempt("connect", connect)
+print(json.dumps(tried))
+"""
+
+
+def test_c075_cannot_reach_an_abstract_socket_of_the_host(box: Box, only: Callable[..., Box], listener: str):
+    """
+    Its network namespace has names of its own.
+    """
+    attack = f"NAME = {listener!r}" + CONNECT
+    assert "connected" in json.loads(run_outside(attack))["connect"]  # control
+    assert "connected" in errors(only().run(attack))["connect"]
+
+    assert errors(box.run(attack))["connect"] in ("ECONNREFUSED", "EPERM")
+    assert {"connect": "ECONNREFUSED"} == errors(only("namespaces").run(attack))
+
+
+@pytest.mark.needs("landlock>=6")
+def test_c075_cannot_reach_an_abstract_socket_with_landlock_alone(only: Callable[..., Box], listener: str):
+    """
+    Landlock's scope stands alone.
+    """
+    assert {"connect": "EPERM"} == errors(only("privileges", "landlock").run(f"NAME = {listener!r}" + CONNECT))
+
+
+# --- descriptors in flight ----------------------------------------------------
+
+HOARD = """
+import array, os, signal, socket
+null, kept = os.open("/dev/null", os.O_RDONLY), []
+try:
+    while True:
+        kept.append(socket.socketpair())
+        kept[-1][0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [null] * 253))])
+except OSError as error:
+    print(error.errno, flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def send_one_as(uid: int, most: int) -> int:
+    """
+    The errno with which a process of *uid* that may have *most* descriptors sends one; 0 if it can.
+    """
+    child = os.fork()
+    if 0 == child:
+        code = 255
+        try:
+            if 0 == os.geteuid():
+                os.setresuid(uid, uid, uid)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+            one, other = socket.socketpair()
+            socket.send_fds(one, [b"x"], [other.fileno()])
+            code = 0
+        except OSError as error:
+            code = error.errno or 255
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_c076_cannot_keep_the_daemon_from_passing_descriptors():
+    """
+    The kernel bounds what all processes of one user id have in flight by the limit of the one that sends. A job
+    fills that up to its own limit; newborn runners, of that id too, still get their listener out.
+    """
+    with Box(pool_size=2, recycle_after=3) as box:
+        box.reactor.run(lambda: all(worker.free for worker in box.engine.pool.workers))
+        hoarder: list[Report] = []
+        ticket = box.engine.pool.submit(Job(code=HOARD.encode()), hoarder.append, 1.0)
+        busy = next(worker for worker in box.engine.pool.workers if worker.busy)
+        assert busy._execution is not None
+        stream = busy._execution._output.out
+        box.reactor.run(lambda: stream.length > 0)
+        assert errno.ETOOMANYREFS == int(stream.head)
+        uid = WORKER_UID_BASE + busy.slot if 0 == os.geteuid() else os.geteuid()
+        assert errno.ETOOMANYREFS == send_one_as(uid, 256)  # control: under a job's own limit no more go out
+        assert 0 == send_one_as(uid, 4096)
+
+        for number in range(8):  # which recycles the other worker twice
+            assert f"{number}\n".encode() == box.run(f"print({number})").stdout
+        ticket.cancel()
+        box.reactor.run(lambda: all(worker.free for worker in box.engine.pool.workers))
+
+        assert [] == box.log.of("worker failed")
+        assert not hoarder
+        serves(box)
+
+
+def test_c076_the_daemon_takes_no_descriptor_from_a_job(box: Box):
+    """
+    A job's descriptors are pipes: nothing can be passed on them. The daemon has as many as before.
+    """
+    attack = ATTEMPTS + """
+import os, socket
+for fd in (0, 1, 2, 4):
+    attempt(str(fd), lambda: socket.send_fds(socket.socket(fileno=os.dup(fd)), [b"x"], [fd]))
+print(json.dumps(tried))
+"""
+    box.run("pass")
+    before = len(os.listdir("/proc/self/fd"))
+    pair = socket.socketpair()
+    passed = f"import socket; print(socket.send_fds(socket.socket(fileno={pair[0].fileno()}), [b'x'], [0]))"
+    assert "1\n" == run_outside(passed, pass_fds=[pair[0].fileno()])  # control: on a socket it goes
+    for end in pair:
+        end.close()
+
+    assert {"ENOTSOCK"} == set(errors(box.run(attack)).values())
+    box.reactor.run(lambda: box.engine.pool.any_free)
+    box.run("pass")
+    assert len(os.listdir("/proc/self/fd")) <= before + 6  # a runner more or less that is being armed
+
+
+SEAL_FIRST = f"""
+import fcntl, os
+for fd in (1, 2):
+    for seal in (fcntl.F_SEAL_SEAL, fcntl.F_SEAL_WRITE, 0x10, 0x20):
+        try:
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seal)
+            os.write(1, b"sealed ")
+        except OSError:
+            pass
+os.write(1, b"A" * {LARGE})
+"""
+
+
+def test_c158_cannot_seal_its_result_first(box: Box):
+    """
+    There is nothing to seal in a pipe; the result is whole and immutable.
+    """
+    memfd = os.memfd_create("control", os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)  # control: who seals first has the last word
+    os.close(memfd)
+
+    arena = arena_of(box, SEAL_FIRST).arena
+
+    assert arena is not None
+    assert arena.stdout is not None
+    assert SEALS == fcntl.fcntl(arena.fd, fcntl.F_GET_SEALS)
+    assert b"A" * LARGE == os.pread(arena.fd, arena.stdout[1], arena.stdout[0])
+    arena.close()

@@ -1,0 +1,388 @@
+"""
+Escapes by signals and ptrace: other processes, the sandbox's init, death at every stage, what is left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from box import Box, run_outside
+from features import ROOT
+from leeward.outcome import Outcome
+from leeward.spec.job import Job
+from leeward.worker.execution import Stop
+from leeward.worker.report import Report
+
+
+@pytest.fixture
+def witness() -> Iterator[subprocess.Popen[bytes]]:
+    """
+    A process of the host, of the daemon's own user, that any signal would end.
+    """
+    process = subprocess.Popen(["sleep", "1000"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def serves(box: Box) -> None:
+    for number in range(3):
+        assert f"{number}\n".encode() == box.run(f"print({number})").stdout
+
+
+SIGNAL = """
+import ctypes, errno, json, os, signal
+libc = ctypes.CDLL(None, use_errno=True)
+tried = {}
+def attempt(name, call):
+    try:
+        tried[name] = str(call())
+    except OSError as error:
+        tried[name] = errno.errorcode[error.errno]
+def call(number, *arguments):
+    got = libc.syscall(number, *map(ctypes.c_long, arguments))
+    if got < 0:
+        raise OSError(ctypes.get_errno(), "")
+    return got
+TKILL, TGKILL, QUEUE = {"x86_64": (200, 234, 129), "aarch64": (130, 131, 138)}[os.uname().machine]
+info = ctypes.create_string_buffer(128)
+info[8:12] = (-1 & 0xFFFFFFFF).to_bytes(4, "little")  # SI_QUEUE
+attempt("kill 0", lambda: os.kill(PID, 0))
+attempt("pidfd_open", lambda: signal.pidfd_send_signal(os.pidfd_open(PID), signal.SIGTERM))
+attempt("tkill", lambda: call(TKILL, PID, signal.SIGTERM))
+attempt("tgkill", lambda: call(TGKILL, PID, PID, signal.SIGTERM))
+attempt("rt_sigqueueinfo", lambda: call(QUEUE, PID, signal.SIGTERM, ctypes.addressof(info)))
+attempt("killpg", lambda: os.killpg(PID, signal.SIGTERM))
+attempt("getpgid", lambda: os.getpgid(PID))
+attempt("priority", lambda: os.setpriority(os.PRIO_PROCESS, PID, 19))
+attempt("kill", lambda: os.kill(PID, signal.SIGKILL))
+print(json.dumps(tried))
+"""
+
+
+def test_c082_cannot_signal_a_process_of_the_host(box: Box, only: Callable[..., Box],
+                                                  witness: subprocess.Popen[bytes]):
+    """
+    Whatever takes a pid says that there is none.
+    """
+    attack = f"PID = {witness.pid}" + SIGNAL
+    with subprocess.Popen(["sleep", "1000"]) as other:
+        run_outside(f"PID = {other.pid}" + SIGNAL)
+        assert other.wait() < 0  # control
+
+    for one in (box, only("namespaces")):
+        assert {"ESRCH"} == set(json.loads(one.run(attack).stdout).values())
+        assert witness.poll() is None
+
+
+@pytest.mark.needs("landlock>=6")
+def test_c082_cannot_signal_with_landlock_alone(only: Callable[..., Box], witness: subprocess.Popen[bytes]):
+    """
+    Landlock's scope stands alone. (root's jobs have another user id beside.)
+    """
+    tried = json.loads(only("privileges", "landlock").run(f"PID = {witness.pid}" + SIGNAL).stdout)
+
+    assert {"EPERM"} == {tried[name] for name in ("kill", "kill 0", "tkill", "tgkill", "pidfd_open")}
+    assert witness.poll() is None
+
+
+@pytest.mark.parametrize("target", ["-1", "0", "1", "os.getppid()", "-os.getpgid(0)"])
+@pytest.mark.parametrize("number", ["SIGKILL", "SIGSTOP", "SIGTERM", "SIGSEGV", "SIGHUP"])
+def test_c083_a_job_that_signals_all_it_can_hits_itself_alone(target: str, number: str, all_alone: Box):
+    """
+    kill(-1), kill(0), pid 1, its parent: one answer for it, and a neighbour's job goes on.
+    """
+    with_child = f"""
+import os, signal, time
+child = os.fork()
+if 0 == child:
+    while True: time.sleep(60)
+os.kill({target}, signal.{number})
+print(os.waitpid(child, os.WNOHANG | os.WUNTRACED)[0] == child)
+"""
+    neighbour: list[Report] = []
+    box = all_alone
+    box.engine.pool.submit(Job(code=b"import time; time.sleep(0.1); print('neighbour')"), neighbour.append, 30.0)
+
+    got = box.run(with_child, limits={"time": 0.5})
+    box.reactor.run(lambda: bool(neighbour))
+
+    # RAISED: where Landlock has a scope for signals, pid 1 can't even be named.
+    assert got.outcome in (Outcome.FINISHED, Outcome.RAISED, Outcome.SIGNALLED, Outcome.TIMED_OUT)
+    assert neighbour[0].result is not None
+    assert b"neighbour\n" == neighbour[0].result.stdout
+
+
+@pytest.fixture(scope="module")
+def all_alone() -> Iterator[Box]:
+    """
+    Two workers, of which nothing may be lost: no worker fails in the tests that use it.
+    """
+    with Box(pool_size=2) as box:
+        yield box
+        assert [] == box.log.of("worker failed")
+        serves(box)
+
+
+def test_c083_a_job_hits_its_own_processes(box: Box):
+    """
+    The control of the above: the signals are sent.
+    """
+    got = box.run("""
+import os, signal
+child = os.fork()
+if 0 == child:
+    while True: signal.pause()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.kill(-1, signal.SIGTERM)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""")
+
+    assert f"{-signal.SIGTERM}\n" == got.stdout_text
+
+
+INTO = """
+import ctypes, errno, json, os, signal
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.restype = ctypes.c_long
+tried = {}
+def attempt(name, call):
+    try:
+        tried[name] = str(call())
+    except OSError as error:
+        tried[name] = errno.errorcode[error.errno]
+def checked(got):
+    if got < 0:
+        raise OSError(ctypes.get_errno(), "")
+    return got
+class iovec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+secret = ctypes.create_string_buffer(b"secret")
+sibling = os.fork()
+if 0 == sibling:
+    while True: signal.pause()
+for name, pid in (("sibling", sibling), ("parent", PARENT)):
+    here, there = ctypes.create_string_buffer(6), iovec(ctypes.addressof(secret), 6)
+    mine = iovec(ctypes.addressof(here), 6)
+    attempt("attach " + name, lambda: checked(libc.ptrace(16, pid, 0, 0)))
+    attempt("seize " + name, lambda: checked(libc.ptrace(0x4206, pid, 0, 0)))
+    attempt("read " + name, lambda: checked(libc.process_vm_readv(pid, ctypes.byref(mine), 1, ctypes.byref(there), 1, 0)))
+    attempt("write " + name, lambda: checked(libc.process_vm_writev(pid, ctypes.byref(mine), 1, ctypes.byref(there), 1, 0)))
+    attempt("mem " + name, lambda: os.open("/proc/%d/mem" % pid, os.O_RDWR))
+    attempt("fd " + name, lambda: checked(libc.syscall(438, os.pidfd_open(pid), 1, 0)))
+    for file in ("maps", "environ", "auxv", "syscall", "stack", "fd", "cwd", "root", "exe", "map_files"):
+        path = "/proc/%d/%s" % (pid, file)
+        attempt(file + " " + name, lambda: os.readlink(path) if file in ("cwd", "root", "exe")
+                else os.listdir(path) if file in ("fd", "map_files") else open(path, "rb").read(10))
+os.kill(sibling, signal.SIGKILL)
+print(json.dumps(tried))
+"""
+
+
+def test_c084_cannot_look_into_another_process(box: Box, witness: subprocess.Popen[bytes]):
+    """
+    Neither by ptrace nor by its memory, nor through /proc: not pid 1, its parent, and not even its own child.
+    """
+    outside = json.loads(run_outside(INTO.replace("PARENT", str(witness.pid))).splitlines()[-1])
+    assert "0" == outside["attach sibling"]  # control
+    assert outside["environ sibling"] != "EACCES"
+
+    tried = json.loads(box.run(INTO.replace("PARENT", "1")).stdout)
+
+    calls = {name: outcome for name, outcome in tried.items()
+             if name.split()[0] in ("attach", "seize", "read", "write", "mem", "fd")}
+    assert {"EACCES"} == set(calls.values()), calls
+    assert {"EACCES"} == {outcome for name, outcome in tried.items() if name.endswith("parent")
+                          and name.split()[0] in ("maps", "environ", "auxv", "fd", "cwd", "root", "exe", "map_files")}
+
+
+STAGES = {
+    "while it is compiled": ("(" * 150 + "1" + ")" * 150 + "\nimport os, signal\nos.kill(os.getpid(), 9)", -9),
+    "while it runs": ("import os\nprint('here', flush=True)\nos.kill(os.getpid(), 9)", -9),
+    "in atexit": ("import atexit, os\natexit.register(os.kill, os.getpid(), 9)\nprint('here')", -9),
+    "half way in its reply": ("import os\nprint('here', flush=True)\nos.write(4, b'\\0\\0')\nos.kill(os.getpid(), 9)", -9),
+    "by a child": ("import os\nprint('here', flush=True)\nif os.fork() == 0: os.kill(os.getppid(), 9)\n"
+                   "import signal\nsignal.pause()", -9),
+    "by abort": ("import os\nprint('here', flush=True)\nos.abort()", -6),
+    "by a fault": ("import ctypes\nprint('here', flush=True)\nctypes.string_at(8)", -11),
+    "by leaving": ("import os\nprint('here', flush=True)\nos._exit(9)", 9),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_c085_death_in_any_stage_gives_one_answer(box: Box, stage: str):
+    """
+    With the signal in it; and the worker takes the next job.
+    """
+    code, status = STAGES[stage]
+    reports: list[Report] = []
+    box.engine.pool.submit(Job(code=code.encode()), reports.append, 30.0)
+    box.reactor.run(lambda: bool(reports))
+    serves(box)
+
+    (report,) = reports
+    assert report.result is not None
+    assert (Outcome.SIGNALLED if status < 0 else Outcome.FINISHED) is report.result.outcome
+    assert (128 - status if status < 0 else status) == report.result.exit_code
+
+
+def test_c085_death_right_after_the_reply_changes_nothing(box: Box):
+    """
+    A thread that waits for the reply's pipe to fill and ends the process then: the reply counts, once.
+    """
+    code = """
+import fcntl, os, struct, termios, threading
+def wait():
+    while struct.unpack("i", fcntl.ioctl(4, termios.FIONREAD, b"\\0" * 4))[0] == 0:
+        pass
+    os.kill(os.getpid(), 9)
+threading.Thread(target=wait, daemon=True).start()
+print("done")
+"""
+    for _ in range(20):
+        got = box.run(code)
+
+        assert (Outcome.FINISHED, b"done\n") == (got.outcome, got.stdout)
+    serves(box)
+
+
+def named(comm: str) -> list[int]:
+    """
+    The processes of the host with this name.
+    """
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if comm == (folder / "comm").read_text().rstrip("\n"):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+ORPHANS = """
+import ctypes, os, signal, subprocess, sys, time
+def name():
+    open("/proc/self/comm", "w").write(COMM) if os.access("/proc/self/comm", os.W_OK) else None
+    ctypes.CDLL(None).prctl(15, COMM.encode())
+def stay():
+    name()
+    for number in set(range(1, 32)) - {9, 19}:
+        signal.signal(number, signal.SIG_IGN)
+    os.write(ready, b"x")
+    while True: time.sleep(60)
+read, ready = os.pipe()
+if 0 == os.fork():                      # double fork, own session
+    os.setsid()
+    if 0 == os.fork():
+        stay()
+    os._exit(0)
+if 0 == os.fork():                      # stopped
+    name()
+    os.write(ready, b"x")
+    os.kill(os.getpid(), signal.SIGSTOP)
+if 0 == os.fork():                      # a zombie of its own under one that lives
+    os.fork() or os._exit(0)
+    stay()
+subprocess.Popen(["/bin/sh", "-c", "trap '' 1 2 15; echo > /dev/null; exec sleep 1000"], start_new_session=True)
+for _ in range(3):
+    os.read(read, 1)
+print("left", flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", ["", "os._exit(0)", "os.kill(os.getpid(), 9)", "while True: time.sleep(60)"])
+def test_c086_no_orphan_outlives_its_job(end: str):
+    """
+    Double forks, sessions of their own, stopped ones, those that ignore everything.
+    """
+    comm = "lw" + secrets.token_hex(6)
+    code = f"COMM = {comm!r}" + ORPHANS
+    with Box() as box:
+        alive: list[Report] = []
+        box.engine.pool.submit(Job(code=(code + "while True: time.sleep(60)").encode()), alive.append, 30.0)
+        worker = next(worker for worker in box.engine.pool.workers if worker.busy)
+        assert worker._execution is not None
+        stream = worker._execution._output.out
+        box.reactor.run(lambda: stream.length > 0)
+        assert len(named(comm)) >= 3  # control: while it runs the host sees them
+        worker._execution.stop(Stop.CANCELLED)
+        box.reactor.run(lambda: bool(alive) and box.engine.pool.any_free)
+        assert [] == named(comm)
+
+        got = box.run(code + end, limits={"time": 2.0})
+        box.reactor.run(lambda: box.engine.pool.any_free)
+
+        assert b"left\n" == got.stdout
+        assert [] == named(comm)
+
+
+#: Where a process is signalled by its number: the one is itself.
+BY_NUMBER = {"cli/leeward_cli/main.py": 1}
+
+
+def test_c087_nothing_is_killed_by_a_number_that_was_remembered():
+    """
+    By pidfd and cgroup alone: a number may be a stranger's by now.
+    """
+    found: dict[str, int] = {}
+    for path in [*ROOT.glob("leeward/**/*.py"), *ROOT.glob("cli/**/*.py"), *ROOT.glob("leeward/_native/src/*.c")]:
+        pattern = r"os\.kill\(|os\.killpg\(" if ".py" == path.suffix else r"\b(kill|tgkill|SYS_kill)\("
+        count = len(re.findall(pattern, path.read_text()))
+        if count:
+            found[str(path.relative_to(ROOT))] = count
+
+    assert BY_NUMBER == found
+    assert "os.kill(os.getpid()," in (ROOT / "cli/leeward_cli/main.py").read_text()
+
+
+KEEPER = """
+import json, os
+print(json.dumps({"parent": os.getppid(), "seen": sorted(n for n in os.listdir("/proc") if n.isdigit()),
+                  "group": os.getpgid(1), "session": os.getsid(1)}))
+"""
+
+
+def test_c163_the_keeper_is_out_of_reach(box: Box):
+    """
+    A job's parent is pid 1 of its namespace, and above that there is nothing that it could name.
+    """
+    assert json.loads(run_outside(KEEPER.replace("getpgid(1)", "getpgid(0)").replace("getsid(1)", "getsid(0)"))
+                      )["parent"] == os.getpid()  # control
+
+    seen = json.loads(box.run(KEEPER).stdout)
+
+    assert {"parent": 1, "seen": ["1", "2"], "group": 0, "session": 0} == seen
+
+
+def test_c163_a_storm_of_exits_leaves_the_keeper_as_it_was(box: Box):
+    """
+    What dies in a job is its init's to reap: the keeper has the armed runners' inits for children, no zombie.
+    """
+    box.run("pass")
+    box.reactor.run(lambda: box.engine.pool.any_free)
+    (worker,) = box.engine.pool.workers
+    got = box.run("""
+import os
+for _ in range(20):
+    for _ in range(25):
+        if 0 == os.fork():
+            os.fork()
+            os._exit(0)
+print("done")
+""")
+    box.reactor.run(lambda: all(worker.free for worker in box.engine.pool.workers))
+
+    assert b"done\n" == got.stdout or b"BlockingIOError" in got.stderr
+    assert worker in box.engine.pool.workers
+    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
+    assert set(map(int, children)) == {runner.pid for runner in worker._runners.values() if runner.pid > 0}
