@@ -27,7 +27,7 @@ _LEGS = {
 }
 
 
-def findings(samples: Samples, rounds: int) -> dict[str, Any]:
+def findings(samples: Samples) -> dict[str, Any]:
     """
     What `--json` prints. Times in microseconds, rates in jobs per second.
     """
@@ -43,7 +43,7 @@ def findings(samples: Samples, rounds: int) -> dict[str, Any]:
         "leeward": __version__,
         "date": time.strftime("%Y-%m-%d %H:%M:%S%z"),
         "machine": machine(),
-        "rounds": rounds,
+        "rounds": samples.rounds,
         "noise": {**asdict(stirred), "load": round(samples.load, 2)},
         "latency": [asdict(figure(name, gap, [time for row in rows for time in row]))
                     for (name, gap), rows in samples.calls.items()],

@@ -31,8 +31,8 @@ GAP_S = 0.005
 _CALLS, _CALLS_OF_PYTHON = (20, 20), (2, 3)
 
 CALLERS = 8
-#: Jobs of a burst of the callers, and how many bursts all rounds have.
-_BURST, _BURSTS = 200, 5
+#: Jobs of a burst of the callers, and after how many rounds there is one.
+_BURST, _EVERY = 200, 8
 
 #: Calls before anything counts.
 _WARM = 3
@@ -48,6 +48,7 @@ class Samples:
         legs: calls of leeward with gaps whose job says when it began.
         rates: jobs per second, by subject.
         spent: by the daemon's processes during the bursts, and for how many jobs.
+        rounds: how many there were.
         load: of one minute, before the start.
     """
 
@@ -56,14 +57,16 @@ class Samples:
     rates: dict[str, list[float]] = field(default_factory=dict)
     spent: list[Spent] = field(default_factory=list)
     burst: int = _BURST
+    rounds: int = 0
     load: float = 0.0
 
 
-def measure(path: str, rounds: int, told: Callable[[int], None] = lambda done: None) -> Samples:
+def measure(path: str, rounds: int, seconds: float, told: Callable[[int], None] = lambda done: None) -> Samples:
     """
     Measure for *rounds* rounds against the daemon on *path*.
 
     Args:
+        seconds: after which no further round begins.
         told: called after each round.
 
     Raises:
@@ -84,15 +87,18 @@ def measure(path: str, rounds: int, told: Callable[[int], None] = lambda done: N
                 subject.call()
         pid = daemon_pid(path)
         stack.enter_context(_no_collections())
-        bursts = {round(rounds * (i + 1) / _BURSTS) for i in range(_BURSTS)}
+        until = time.monotonic() + seconds
         for number in range(1, rounds + 1):
             for subject, calls in subjects:
                 for gap, count in zip((GAP_S, 0.0), calls, strict=True):
                     samples.calls.setdefault((subject.name, gap), []).append(_row(subject.call, count, gap))
             samples.legs += [_after(GAP_S, lambda: legs(client)) for _ in range(_CALLS[0] // 4)]
-            if number in bursts:
+            if number % _EVERY == 1 or rounds == number:
                 _bursts(samples, path, pid, fork)
+            samples.rounds = number
             told(number)
+            if time.monotonic() > until:
+                break
     return samples
 
 

@@ -63,7 +63,7 @@ def test_a_machine_is_noisy_when_the_floor_moves(medians, noisy):
 
 
 def samples(rounds: int) -> Samples:
-    made = Samples(burst=10, load=0.25)
+    made = Samples(burst=10, rounds=rounds, load=0.25)
     for name, seconds in (("leeward", 300e-6), ("four hops", 100e-6), ("fork on request", 900e-6),
                           ("/bin/echo", 1e-3), ("python3 -I -S -c", 7e-3)):
         for gap in (GAP_S, 0.0):
@@ -74,7 +74,7 @@ def samples(rounds: int) -> Samples:
 
 
 def test_findings_compare_leeward_with_everything_else():
-    found = report.findings(samples(4), 4)
+    found = report.findings(samples(4))
 
     assert {("four hops", 5.0): 3.0, ("four hops", 0.0): 3.0} == {
         (each["under"], each["gap_ms"]): each["ratio"] for each in found["ratios"] if "four hops" == each["under"]}
@@ -86,20 +86,20 @@ def test_findings_compare_leeward_with_everything_else():
 
 
 def test_findings_of_one_round_have_their_noise_too():
-    assert 1.0 == report.findings(samples(1), 1)["noise"]["spread"]
+    assert 1.0 == report.findings(samples(1))["noise"]["spread"]
 
 
 def test_processor_time_is_per_job_and_left_out_where_it_is_not_to_be_had():
     without, counted = samples(1), samples(1)
     counted.spent = [Spent(0.01, 0.0, 0.03), Spent(0.01, 0.0, 0.05)]
 
-    assert {} == report.findings(without, 1)["processor_us_per_job"]
-    assert {"daemon": 1000, "zygote": 0, "workers": 4000} == report.findings(counted, 1)["processor_us_per_job"]
+    assert {} == report.findings(without)["processor_us_per_job"]
+    assert {"daemon": 1000, "zygote": 0, "workers": 4000} == report.findings(counted)["processor_us_per_job"]
     assert spent(0) is None
 
 
 def test_the_text_has_every_figure_and_says_when_the_machine_was_noisy():
-    quiet = report.findings(samples(2), 2)
+    quiet = report.findings(samples(2))
     noisy = {**quiet, "noise": {**quiet["noise"], "noisy": True}}
 
     assert "3.00 x" in report.text(quiet)
