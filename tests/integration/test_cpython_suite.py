@@ -45,8 +45,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "test_subprocess": ("*.POSIXProcessTestCase.*", "*.RunFuncTestCase.*", "*.ContextManagerTests.*"),
     "test_threading": (),
     # 100 s
-    "test_concurrent_futures": ("*.ThreadPool*", "*.FutureTests.*", "*.ProcessPoolForkProcessPoolShutdownTest.*",
-                                "*.ProcessPoolSpawn*.test_map*", "*.ProcessPoolForkserver*.test_all_completed"),
+    "test_concurrent_futures": ("*.ThreadPoolAsCompletedTests.*", "*.ThreadPoolWaitTests.*", "*.FutureTests.*",
+                                "*.ProcessPoolForkProcessPoolExecutorTest.test_map*",
+                                "*.ProcessPoolSpawnProcessPoolExecutorTest.test_map",
+                                "*.ProcessPoolForkserverWaitTest.test_all_completed"),
     "test_sqlite3": (),
     "test_zipfile": (),
     "test_tempfile": (),
