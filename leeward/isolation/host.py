@@ -145,10 +145,11 @@ def observe() -> Facts:
 
     def with_rights() -> None:
         _map_to_self(uid, gid)
-        mounts.make_private()
+        privileges.set_hostname("leeward")  # needs CAP_SYS_ADMIN there, and no recent kernel
 
     def with_proc() -> None:
-        with_rights()
+        _map_to_self(uid, gid)
+        mounts.make_private()
         mounts.filesystem("proc", {}, MountAttr.NOSUID | MountAttr.NODEV | MountAttr.NOEXEC)
 
     driver, detail, passed_over = _cgroup()
@@ -156,7 +157,7 @@ def observe() -> Facts:
         machine=platform.machine(), release=platform.release(), root=0 == uid, container=_container(),
         filtered=privileges.seccomp_mode() > 0, switches=_switches(), lsm=_lsm(),
         user_namespace=_try(Clone.NEWUSER, lambda: None),
-        rights=_try(Clone.NEWUSER | Clone.NEWNS, with_rights),
+        rights=_try(Clone.NEWUSER | Clone.NEWUTS, with_rights),
         namespaces={name: _try(Clone.NEWUSER | flag, lambda: None) for name, (flag, _) in NAMESPACES.items()},
         proc=_try(Clone.NEWUSER | Clone.NEWNS | Clone.NEWPID, with_proc),
         landlock=landlock.probe(), wait_killable=_notification(),
@@ -327,7 +328,7 @@ def _judge_proc(facts: Facts) -> Feature:
     if facts.user_namespace or facts.rights or facts.namespaces["pid"] or facts.namespaces["mount"]:
         return Feature("mount.proc", State.MISSING, "not tried: it needs namespaces", without, "see namespace.user")
     if errno.ENOSYS == facts.proc:
-        return Feature("mount.proc", State.MISSING, f"{have} (no fsopen)", without, _cure_of_filter(facts) or NEWER)
+        return Feature("mount.proc", State.MISSING, f"{have} (no mount API of Linux 5.12)", without, _cure_of_filter(facts) or NEWER)
     cures = {"docker": "docker run --security-opt systempaths=unconfined ...",
              "podman": "podman run --security-opt unmask=ALL ..."}
     return Feature("mount.proc", State.MISSING, f"{have} (parts of the host's /proc are covered)", without,
