@@ -163,7 +163,7 @@ libc.sbrk.restype = ctypes.c_void_p
 libc.write.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
 PAGE, REACH = 4096, 24 << 20
 top = libc.sbrk(0)
-places = [id(thing) for thing in ([], {{}}, "", b"", sys, os, object(), libc, (1, 2), 1.5, lambda: 0, type("T", (), {{}}))]
+places = [id(thing) for thing in ([], {{}}, "", b"", sys, os, object(), libc, (1, 2), 1.5, lambda: 0)]
 places += [ctypes.addressof(ctypes.create_string_buffer(1 << 22)), ctypes.cast(libc.write, ctypes.c_void_p).value]
 pages = set(range((top - REACH) // PAGE, top // PAGE))
 for place in places:

@@ -173,10 +173,11 @@ if 0 == sibling:
 for name, pid in (("sibling", sibling), ("parent", PARENT)):
     here, there = ctypes.create_string_buffer(6), iovec(ctypes.addressof(secret), 6)
     mine = iovec(ctypes.addressof(here), 6)
+    vectors = ctypes.byref(mine), 1, ctypes.byref(there), 1
     attempt("attach " + name, lambda: checked(libc.ptrace(16, pid, 0, 0)))
     attempt("seize " + name, lambda: checked(libc.ptrace(0x4206, pid, 0, 0)))
-    attempt("read " + name, lambda: checked(libc.process_vm_readv(pid, ctypes.byref(mine), 1, ctypes.byref(there), 1, 0)))
-    attempt("write " + name, lambda: checked(libc.process_vm_writev(pid, ctypes.byref(mine), 1, ctypes.byref(there), 1, 0)))
+    attempt("read " + name, lambda: checked(libc.process_vm_readv(pid, *vectors, 0)))
+    attempt("write " + name, lambda: checked(libc.process_vm_writev(pid, *vectors, 0)))
     attempt("mem " + name, lambda: os.open("/proc/%d/mem" % pid, os.O_RDWR))
     attempt("fd " + name, lambda: checked(libc.syscall(438, os.pidfd_open(pid), 1, 0)))
     for file in ("maps", "environ", "auxv", "syscall", "stack", "fd", "cwd", "root", "exe", "map_files"):
@@ -209,9 +210,8 @@ STAGES = {
     "while it is compiled": ("(" * 150 + "1" + ")" * 150 + "\nimport os, signal\nos.kill(os.getpid(), 9)", -9),
     "while it runs": ("import os\nprint('here', flush=True)\nos.kill(os.getpid(), 9)", -9),
     "in atexit": ("import atexit, os\natexit.register(os.kill, os.getpid(), 9)\nprint('here')", -9),
-    "half way in its reply": ("import os\nprint('here', flush=True)\nos.write(4, b'\\0\\0')\nos.kill(os.getpid(), 9)", -9),
-    "by a child": ("import os\nprint('here', flush=True)\nif os.fork() == 0: os.kill(os.getppid(), 9)\n"
-                   "import signal\nsignal.pause()", -9),
+    "half way in its reply": ("import os\nprint('here', flush=True)\nos.write(4, b'..')\nos.kill(os.getpid(), 9)", -9),
+    "by a child": ("import os, signal\nos.fork() or os.kill(os.getppid(), 9)\nsignal.pause()", -9),
     "by abort": ("import os\nprint('here', flush=True)\nos.abort()", -6),
     "by a fault": ("import ctypes\nprint('here', flush=True)\nctypes.string_at(8)", -11),
     "by leaving": ("import os\nprint('here', flush=True)\nos._exit(9)", 9),

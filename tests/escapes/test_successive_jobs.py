@@ -52,7 +52,8 @@ def _look():
         "affinity": len(os.sched_getaffinity(0)), "env": sorted(os.environ.items()), "tz": time.tzname,
         "locale": locale.setlocale(locale.LC_ALL), "decimal": str(decimal.getcontext()),
         "filters": len(warnings.filters), "ids": [os.getuid(), os.getpid(), os.getppid(), os.getsid(0) == os.getpid()],
-        "sockets": len(open("/proc/self/net/unix").readlines()), "processes": [n for n in listed("/proc") if n.isdigit()],
+        "sockets": len(open("/proc/self/net/unix").readlines()),
+        "processes": [n for n in listed("/proc") if n.isdigit()],
         "host": os.uname().nodename, "segment": libc.shmget(0x6c77, 0, 0), "interned": sys.intern("tenant") is _KEY,
         "oom": open("/proc/self/oom_score_adj").read(),
     }
@@ -122,9 +123,9 @@ def test_c088_to_c092_a_job_finds_nothing_of_the_one_before(pool_size: int):
         planted = json.loads(after)
         changed = {name for name in fresh if fresh[name] != planted[name]}
         # control: in A's own process the look sees what A did
-        assert changed >= {"builtins", "json", "modules", "path", "meta", "hooks", "gc", "recursion", "switch", "threads",
-                           "tasks", "atexit", "signals", "alarm", "mask", "umask", "cwd", "files", "fds", "limits", "nice",
-                           "env", "tz", "decimal", "filters", "sockets", "processes"}
+        assert changed >= {"builtins", "json", "modules", "path", "meta", "hooks", "gc", "recursion", "switch",
+                           "threads", "tasks", "atexit", "signals", "alarm", "mask", "umask", "cwd", "files", "fds",
+                           "limits", "nice", "env", "tz", "decimal", "filters", "sockets", "processes"}
 
         for _ in range(PAIRS):
             assert Outcome.FINISHED is box.run(PLANT).outcome
@@ -178,7 +179,7 @@ def test_c094_two_jobs_at_once_do_not_see_each_other():
         fresh = looked(box)
         running: list[Report] = []
         ticket = box.engine.pool.submit(
-            Job(code=(PLANT + "print('planted', flush=True)\nwhile True: time.sleep(60)").encode()), running.append, 9.0)
+            Job(code=(PLANT + "os.write(1, b'planted')\nwhile True: time.sleep(60)").encode()), running.append, 9.0)
         worker = next(worker for worker in box.engine.pool.workers if worker.busy)
         assert worker._execution is not None
         stream = worker._execution._output.out

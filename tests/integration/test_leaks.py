@@ -60,7 +60,8 @@ def state(box: Box) -> dict[str, int]:
     return {
         "descriptors": len(descriptors), "memfds": sum("memfd:" in target for target in descriptors),
         "zygote's": len(os.listdir(f"/proc/{zygote.pid}/fd")) if os.access(f"/proc/{zygote.pid}/fd", os.R_OK) else 0,
-        "keepers": len(children), "zombies": zombies, "mounts": len(Path("/proc/self/mountinfo").read_text().splitlines()),
+        "keepers": len(children), "zombies": zombies,
+        "mounts": len(Path("/proc/self/mountinfo").read_text().splitlines()),
         "groups": groups, "watched": len(box.reactor._callbacks), "timers": sum(
             timer.call is not None for _, _, timer in box.reactor._timers),
     }
