@@ -328,7 +328,8 @@ def _judge_proc(facts: Facts) -> Feature:
     if facts.user_namespace or facts.rights or facts.namespaces["pid"] or facts.namespaces["mount"]:
         return Feature("mount.proc", State.MISSING, "not tried: it needs namespaces", without, "see namespace.user")
     if errno.ENOSYS == facts.proc:
-        return Feature("mount.proc", State.MISSING, f"{have} (no mount API of Linux 5.12)", without, _cure_of_filter(facts) or NEWER)
+        return Feature("mount.proc", State.MISSING, f"{have} (no mount API of Linux 5.12)", without,
+                       _cure_of_filter(facts) or NEWER)
     cures = {"docker": "docker run --security-opt systempaths=unconfined ...",
              "podman": "podman run --security-opt unmask=ALL ..."}
     return Feature("mount.proc", State.MISSING, f"{have} (parts of the host's /proc are covered)", without,
