@@ -68,7 +68,7 @@ def within(box: Box, attack: str, **given: object) -> Any:
     What *attack* tells as a job in *box*; *given* are its variables.
     """
     got = box.run(_source(attack, given))
-    assert Outcome.FINISHED is got.outcome, got.stderr.decode()
+    assert Outcome.FINISHED is got.outcome, (got, got.error, got.stderr.decode())
     assert not got.stderr, got.stderr.decode()
     return json.loads(got.stdout)
 

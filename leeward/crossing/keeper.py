@@ -56,7 +56,7 @@ def settle(plan: WorkerPlan) -> int:
     os.setresuid(plan.uid, plan.uid, plan.uid)
     mounts.build(plan.view, opened)
     privileges.loopback_up()
-    if not plan.huge_pages:
+    if plan.watched:
         privileges.no_huge_pages()
     os.umask(0o022)
     privileges.drop_bounding()  # inherited by every runner; the keeper's own permitted set stays
@@ -114,7 +114,8 @@ class Keeper:
         try:
             if init.spawn(_RUNNER_NAMESPACES, cgroup=into, attach=entry, ruleset=self._ruleset,
                           filter=self._plan.init_seccomp):
-                runner.main(self._plan, runner.Ends(job[0], reply[1], out[1], err[1], birth), init.join_error(), message.cpu)
+                ends = runner.Ends(job[0], reply[1], out[1], err[1], birth)
+                runner.main(self._plan, ends, init.join_error(), message.cpu)
             self._runners[init.pidfd] = (message.runner, init)
             self._poll.register(init.pidfd, select.POLLIN)
             self._channel.send(control.Armed(message.runner, init.pid),

@@ -63,12 +63,15 @@ def main(plan: WorkerPlan, ends: Ends, join_error: int, cpu: int | None) -> NoRe
         if cpu is not None:
             layer = "cgroup"
             os.sched_setaffinity(0, {cpu})
-        for layer, enter in ORDER:
+        for layer, enter in ORDER:  # noqa: B007  the handler below says which one failed
             enter(plan)
         layer = "seccomp"
         listener = seccomp.enter(plan.seccomp)
-        channel.send(control.Locked(), [listener])
-        os.close(listener)
+        # O_PATH: it can be asked how full its file system is, and nothing else.
+        scratch = [os.open(".", os.O_PATH | os.O_CLOEXEC)] if plan.watched else []
+        channel.send(control.Locked(), [listener, *scratch])
+        for fd in (listener, *scratch):
+            os.close(fd)
         rlimits.enter(plan.rlimits, late=True)
         layer = "self-check"
         channel.send(control.Ready(self_check(plan)))

@@ -154,6 +154,4 @@ def run(config: Config, ready: Callable[[], None] = lambda: None) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    # A core would hold what clients sent.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     Daemon(config).run(ready)

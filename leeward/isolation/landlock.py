@@ -137,7 +137,8 @@ def plan(view: View, abi: int, *, allow_missing: bool = False) -> LandlockPlan:
         access[path] = Rule(path, int(rights) & handled, optional)
 
     for bind in view.binds:
-        allow(bind.target, DEVICE if bind.device else READ_ONLY, bind.optional)
+        device = DEVICE if bind.written else DEVICE & ~FsAccess.WRITE_FILE
+        allow(bind.target, device if bind.device else READ_ONLY, bind.optional)
     for text in view.texts:
         # One rule for the folder instead of one for each text: everything in it is of our
         # own making, or a bind that may be read anyway. It costs three calls per rule to enter.

@@ -26,7 +26,8 @@ class WorkerPlan:
         landlock: of ABI 0 where the operator allowed to go without it.
         seccomp: the job's filter, 8 bytes an instruction.
         init_seccomp: the init's.
-        huge_pages: may stay on; the daemon's memory watch needs them off.
+        watched: no cgroup counts memory, the daemon does: huge pages are off, since it counts page
+            faults, and it is given a descriptor to ask the job's tmpfs how full it is.
         bare: no site-packages at all, since no python_env was given.
     """
 
@@ -45,5 +46,5 @@ class WorkerPlan:
     bare: bool
     executable: str
     environment: tuple[tuple[str, str], ...]
-    huge_pages: bool = True
+    watched: bool = False
     rehearse: bool = True

@@ -27,7 +27,9 @@ def plan(limits: Limits) -> tuple[tuple[int, int, int], ...]:
     (resource, soft, hard) in the order in which they are set.
     """
     return (
-        (resource.RLIMIT_CORE, 0, 0),          # no core file, and no tenant data for the host's core handler
+        # 1, not 0: a core_pattern that is a pipe runs the host's handler, with the tenant's memory, at any
+        # limit but this one; core(5). No file fits into one byte. The filter keeps a job from lowering it.
+        (resource.RLIMIT_CORE, 1, 1),
         (resource.RLIMIT_NOFILE, limits.descriptors, limits.descriptors),
         (resource.RLIMIT_MEMLOCK, _LOCKED_BYTES, _LOCKED_BYTES),
         (resource.RLIMIT_MSGQUEUE, _QUEUE_BYTES, _QUEUE_BYTES),

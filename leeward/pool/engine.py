@@ -70,16 +70,21 @@ class Log(Protocol):
     def warning(self, event: str, **fields: object) -> object: ...
 
 
-def _all_descriptors() -> None:
+def _limits_to_inherit() -> None:
     """
-    As many descriptors as we may have; zygote and keepers inherit it.
-
-    Not for their number alone: who has more descriptors in flight than this limit, over all
-    processes of one user, can't send any. The jobs of an ordinary user's daemon have its user
-    id, and each may have as many in flight as it has descriptors.
+    What zygote, keepers and jobs start from; a job can only go below it.
     """
+    # As many descriptors as we may have. Not for their number alone: who has more descriptors in
+    # flight than this limit, over all processes of one user, can't send any. The jobs of an ordinary
+    # user's daemon have its user id, and each may have as many in flight as it has descriptors.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # No core of ours, which would hold what clients sent, and none of a job's: isolation/rlimits.py says
+    # why 1. An ordinary user whose hard limit is 0 already can't have it.
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
+    except (ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 class Engine:
@@ -116,7 +121,7 @@ class Engine:
             LeewardError: anything else that keeps the first worker from being ready.
         """
         privileges.be_subreaper()  # orphans of a dead zygote or keeper come to us, and are reaped
-        _all_descriptors()
+        _limits_to_inherit()
         self.driver = choose(self._settings.cgroup)
         self.driver.sweep()
         self._decide()
@@ -140,9 +145,10 @@ class Engine:
         """
         settings = self._settings
         host = interpreter.find(settings.python_env)
-        self.spec = spec = profiles.python(host, interpreter.root_links(), limits=settings.limits,
-                                           localtime=interpreter.localtime(), preload=settings.preload)
         abi = landlock.probe()
+        self.spec = spec = profiles.python(host, interpreter.root_links(), limits=settings.limits,
+                                           localtime=interpreter.localtime(), preload=settings.preload,
+                                           memory_counted=self.driver.memory_counted, landlocked=abi > 0)
         allowed = "landlock" in settings.allow_degraded
         rules = landlock.plan(spec.view, abi, allow_missing=allowed)
         filter_plan = seccomp_plan.plan(memory_counted=self.driver.memory_counted,
@@ -154,7 +160,7 @@ class Engine:
             hostname=spec.hostname, view=spec.view, scratch_bytes=settings.limits.files,
             rlimits=rlimits.plan(settings.limits), landlock=rules, seccomp=program.insns,
             init_seccomp=seccomp_compile.init_program(), preload=spec.preload, bare=not host.env,
-            executable=spec.executable, environment=spec.environment, huge_pages=self.driver.huge_pages,
+            executable=spec.executable, environment=spec.environment, watched=not self.driver.memory_counted,
         )
         self.layers = {
             "namespaces": {"state": "active", "namespaces": ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"]},

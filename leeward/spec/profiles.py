@@ -46,7 +46,8 @@ class HostPython:
 
 
 def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, uid: int = 1000,
-           localtime: str = "", preload: tuple[str, ...] = ()) -> SandboxSpec:
+           localtime: str = "", preload: tuple[str, ...] = (), memory_counted: bool = True,
+           landlocked: bool = True) -> SandboxSpec:
     """
     Python code in a warm interpreter; /usr read-only, private /workspace and /tmp, no network.
 
@@ -54,6 +55,9 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
         root_links: which of /bin, /sbin, /lib, /lib64 are links on this host, and to what;
             the others are bound if they exist.
         localtime: what /etc/localtime points to, below /usr.
+        memory_counted: a cgroup counts all memory. If not, there is no shared mapping of /dev/zero:
+            memory that no resident set shows once it is let go of.
+        landlocked: Landlock holds; without it such a mapping can be refused only by leaving the device out.
     """
     below_usr = [folder for folder in (host.prefix, host.env, *host.shown) if folder and not _within(folder, "/usr")]
     roots = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -67,7 +71,11 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
         Bind("/etc/ssl/openssl.cnf", "/etc/ssl/openssl.cnf", optional=True),
         Bind("/etc/pki/tls/certs", "/etc/pki/tls/certs", optional=True),
         Bind("/etc/fonts", "/etc/fonts", optional=True),
-        *(Bind(f"/dev/{name}", f"/dev/{name}", device=True) for name in ("null", "zero", "full", "random", "urandom")),
+        Bind("/etc/services", "/etc/services", optional=True),      # socket.getservbyname
+        Bind("/etc/mime.types", "/etc/mime.types", optional=True),  # mimetypes
+        *(Bind(f"/dev/{name}", f"/dev/{name}", device=True) for name in ("null", "full", "random", "urandom")),
+        *((Bind("/dev/zero", "/dev/zero", device=True, written=memory_counted),)
+          if memory_counted or landlocked else ()),
     )
     texts = (
         Text("/etc/passwd", f"root:x:0:0:root:/nonexistent:{_NOLOGIN}\n"
@@ -84,6 +92,7 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
         Link("/dev/stdout", "/proc/self/fd/1"),
         Link("/dev/stderr", "/proc/self/fd/2"),
         Link("/etc/mtab", "/proc/self/mounts"),
+        Link("/etc/os-release", "/usr/lib/os-release"),
         *(() if any(_within(folder, "/var/tmp") for folder in below_usr) else (Link("/var/tmp", "/tmp"),)),
         *((Link("/etc/localtime", localtime),) if localtime else ()),
     )

@@ -19,12 +19,14 @@ class Bind:
     Attributes:
         optional: a host without *source* is no error.
         device: a device node such as /dev/null: writable, and nodev is not set.
+        written: a device that may be opened for writing.
     """
 
     source: str
     target: str
     optional: bool = False
     device: bool = False
+    written: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ Trust:     daemon to zygote and keeper is trusted both ways: neither has run a j
     daemon -> keeper   Arm           [birth end] + Entry descriptors
     keeper -> daemon   Armed         [init pidfd, job write, reply read, stdout read, stderr read]
     keeper -> daemon   Ended
-    runner -> daemon   Locked        [seccomp listener], on the birth socket
+    runner -> daemon   Locked        [seccomp listener, the job's tmpfs where memory is watched], on the birth socket
     runner -> daemon   Ready | Failed
 """
 

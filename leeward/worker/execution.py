@@ -34,11 +34,11 @@ from leeward.outcome import (
     Outcome,
     Result,
 )
-from leeward.worker.report import Arena, Report
 from leeward.spec.job import Job
 from leeward.wire import job as wire
 from leeward.worker.output import Output, Stream, unread
 from leeward.worker.reactor import READ, WRITE, Reactor, Timer
+from leeward.worker.report import Arena, Report
 from leeward.worker.runner import Runner
 
 #: Output is left in the pipes this long: a short job's is taken in one go at its end, and
@@ -211,7 +211,7 @@ class Execution:
     def _tick(self) -> None:
         if self.over:
             return
-        verdict = self._runner.leaf.tick(self._runner.pid)
+        verdict = self._runner.tick()
         if Limit.MEMORY == verdict:
             self.stop(Stop.MEMORY)
         if not self.over:
@@ -262,7 +262,7 @@ class Execution:
             self._stop = Stop.STORE
             output.close()
         if end is None:
-            self._runner.leaf.tick(self._runner.pid)  # its processes are still there to be counted
+            self._runner.tick()  # its processes are still there to be counted
         usage = self._runner.leaf.usage()
         error: JobError | None = None
         limit: Limit | None = None

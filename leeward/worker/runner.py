@@ -12,11 +12,13 @@ import contextlib
 import os
 import resource
 import signal
+from collections.abc import Callable
 from typing import Protocol
 
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.entry import Leaf
 from leeward.isolation.channel import Channel
+from leeward.outcome import Limit
 from leeward.spec.limits import Limits
 from leeward.worker.states import RunnerEvent, RunnerState, after_runner
 
@@ -40,11 +42,13 @@ class Runner:
         pid: of its init, in the daemon's pid namespace; for logs and watching only.
         denied_before: counts that the self-check caused.
         cpu_before: seconds that arming took.
+        sockets: tells how many there are in its network namespace.
         more_tasks: how many the kernel counts against this job's RLIMIT_NPROC for spares that the
             leaf doesn't know of.
     """
 
-    def __init__(self, number: int, leaf: Leaf, birth: Channel, denials: Denials, more_tasks: int = 0) -> None:
+    def __init__(self, number: int, leaf: Leaf, birth: Channel, denials: Denials,
+                 sockets: Callable[[], int], more_tasks: int = 0) -> None:
         self.number = number
         self.leaf = leaf
         self.birth: Channel | None = birth
@@ -61,6 +65,8 @@ class Runner:
         self._denials = denials
         self._job_pid = -1
         self._more_tasks = more_tasks
+        self._sockets = sockets
+        self._scratch = -1
 
     def happen(self, event: RunnerEvent) -> None:
         """
@@ -77,10 +83,11 @@ class Runner:
         for fd in (self.job, self.reply, self.out, self.err):
             os.set_blocking(fd, False)
 
-    def listen(self, listener: int) -> None:
+    def listen(self, listener: int, scratch: int = -1) -> None:
         """
-        Hand the seccomp listener to the supervisor.
+        Hand the seccomp listener to the supervisor; keep the descriptor of the job's tmpfs.
         """
+        self._scratch = scratch
         self._denials.add(listener, self.number)
         self.listening = True
         self.locked = True
@@ -96,7 +103,7 @@ class Runner:
         Note what arming cost, so that a job isn't charged for it.
         """
         self.denied_before = self._denials.counts(self.number)
-        self.leaf.tick(self.pid)
+        self.tick()
         self.cpu_before = self.leaf.usage().cpu_time
         if self.leaf.rlimits():
             self._job_pid = job_of(self.pid)
@@ -125,6 +132,12 @@ class Runner:
         return {name: count - self.denied_before.get(name, 0) for name, count in counts.items()
                 if count > self.denied_before.get(name, 0)}
 
+    def tick(self) -> Limit | None:
+        """
+        Look after what the kernel doesn't: the limit for which the job must end, or None.
+        """
+        return self.leaf.tick(self.pid, self._scratch, self._sockets)
+
     def kill(self) -> None:
         """
         End every process of it: SIGKILL to the init takes the pid namespace along.
@@ -151,10 +164,10 @@ class Runner:
         Close every descriptor; the leaf stays for its owner to remove.
         """
         self.close_birth()
-        for fd in (self.pidfd, self.job, self.reply, self.out, self.err):
+        for fd in (self.pidfd, self.job, self.reply, self.out, self.err, self._scratch):
             if fd >= 0:
                 os.close(fd)
-        self.pidfd = self.job = self.reply = self.out = self.err = -1
+        self.pidfd = self.job = self.reply = self.out = self.err = self._scratch = -1
         if self.listening:
             self._denials.remove(self.number)
             self.listening = False

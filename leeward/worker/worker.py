@@ -24,12 +24,12 @@ from typing import Protocol
 from leeward.errors import KernelRefusal, LeewardError, PeerError
 from leeward.isolation.cgroup.entry import WorkerGroup
 from leeward.isolation.channel import Channel
-from leeward.worker.report import Report
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.wire import control
 from leeward.worker.execution import Execution, Stop
 from leeward.worker.reactor import READ, Reactor
+from leeward.worker.report import Report
 from leeward.worker.runner import Denials, Runner
 from leeward.worker.states import RunnerEvent, RunnerState, WorkerEvent, WorkerState, after_worker
 
@@ -91,7 +91,7 @@ class Worker:
         self._running: Runner | None = None
         self._retired_for: str = ""
         self._doomed: str | None = None  # retire as soon as no job runs, and why
-        self._sockets = -1  # /proc/net/unix of its network namespace
+        self._sockets = -1  # /proc/net/sockstat of its network namespace
         self._keeper_gone = False
         self._leaves: list[Runner] = []
         self._first_report: dict[str, str] = {}
@@ -122,7 +122,7 @@ class Worker:
         if self.state is not WorkerState.MAKING:
             return
         try:
-            self._sockets = os.open(f"/proc/{message.pid}/net/unix", os.O_RDONLY | os.O_CLOEXEC)
+            self._sockets = os.open(f"/proc/{message.pid}/net/sockstat", os.O_RDONLY | os.O_CLOEXEC)
             write_id_maps(message.pid, self._terms.uid, *self._ids)
             self._channel.send(control.Mapped())
         except (KernelRefusal, OSError) as error:
@@ -177,9 +177,9 @@ class Worker:
             return
         message, fds = received
         match message:
-            case control.Locked() if 1 == len(fds):
+            case control.Locked() if len(fds) in (1, 2):
                 try:
-                    runner.listen(fds[0])
+                    runner.listen(*fds)
                 except (LeewardError, OSError) as error:
                     self._stop_birth(runner)
                     self._on_failed(runner.number, "seccomp", str(error))
@@ -277,7 +277,8 @@ class Worker:
             there.close()
             raise
         here.socket.setblocking(False)
-        runner = Runner(number, leaf, here, self._denials, more_tasks=2 * max(0, self._terms.spares - 1))
+        runner = Runner(number, leaf, here, self._denials, self.sockets,
+                        more_tasks=2 * max(0, self._terms.spares - 1))
         self._runners[number] = runner
         entry = leaf.entry
         fds = [there.fileno(), *([entry.into] if entry.into >= 0 else []), *entry.attach]
@@ -340,7 +341,9 @@ class Worker:
             return
         if runner in self._armed:
             self._armed.remove(runner)
-        if runner is self._running and self._sockets_left():
+        if runner is self._running and self.sockets():
+            # One whose descriptor was in flight in its own queue goes only when the kernel's collector
+            # comes by, milliseconds later; until then the next job would see its abstract name.
             self._doomed = "a job left sockets in its network namespace"
         was_arming = runner.state is RunnerState.ARMING
         self._stop_birth(runner)
@@ -357,15 +360,13 @@ class Worker:
         self._go_on()
         self._check_gone()
 
-    def _sockets_left(self) -> bool:
+    def sockets(self) -> int:
         """
-        Is a socket in the network namespace, though no process of the job is left?
-
-        One whose descriptor was in flight in its own queue goes only when the kernel's collector
-        comes by, milliseconds later; until then the next job would see its abstract name, and not
-        get it. Jobs have Unix sockets alone. One read, 13 us, after the answer.
+        How many sockets there are in the network namespace. One read, 10 us.
         """
-        return self._sockets >= 0 and os.pread(self._sockets, 4096, 0).count(b"\n") > 1
+        if self._sockets < 0:
+            return 0
+        return int(os.pread(self._sockets, 64, 0).split(maxsplit=3)[2])  # "sockets: used N"
 
     def _drop(self, runner: Runner) -> None:
         if runner.state in (RunnerState.ARMING, RunnerState.ARMED):

@@ -19,6 +19,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #ifdef __x86_64__
@@ -97,6 +98,7 @@ static const struct { const char *name; uint32_t value; } values[] = {
 	V(TIOCGPGRP) V(FICLONE) V(TIOCSTI) V(TIOCLINUX) V(TIOCSETD)
 
 	V(F_DUPFD) V(F_GETFD) V(F_SETFD) V(F_GETFL) V(F_SETFL) V(F_GETLK) V(F_SETLK) V(F_SETLKW)
+	V(RLIMIT_CORE)
 	V(F_OFD_GETLK) V(F_OFD_SETLK) V(F_OFD_SETLKW) V(F_DUPFD_CLOEXEC) V(F_SETPIPE_SZ)
 	V(F_GETPIPE_SZ) V(F_ADD_SEALS) V(F_GET_SEALS) V(F_SETLEASE) V(F_NOTIFY) V(F_SETOWN)
 	V(F_SETSIG)

@@ -11,12 +11,21 @@ keeper clones the init without an entry, and the init clones the job with the le
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from leeward.outcome import Limit
 from leeward.spec.limits import Limits
+
+Sockets = Callable[[], int]
+
+
+def no_sockets() -> int:
+    """
+    For who can't tell.
+    """
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,7 @@ class Leaf(Protocol):
         So far; stays what it was once the processes are gone.
         """
 
-    def tick(self, init_pid: int, files_fd: int = -1) -> Limit | None:
+    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> Limit | None:
         """
         Look after what the kernel doesn't. Call it once when a runner is armed, before its job
         starts, and once before the job's processes go.
@@ -96,6 +105,7 @@ class Leaf(Protocol):
         Args:
             init_pid: the sandbox's init, as the daemon sees it.
             files_fd: on the job's writable file system, or -1.
+            sockets: tells how many the job has, whose buffers no resident set shows.
 
         Returns:
             The limit that was broken, for which the job must end, or None.

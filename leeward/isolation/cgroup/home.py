@@ -3,15 +3,17 @@ The group that holds all others of one daemon: its name, its lock, and what dead
 
 Runs in:   the daemon.
 
-A home is named leeward-PID-STARTTIME and locked by flock(2) while its daemon lives, in every
-hierarchy. Either would do on one host; together they hold where two daemons in two pid
+A home is named leeward-PID-STARTTIME (and -N, where one process has several) and locked by
+flock(2) while its daemon lives, in every hierarchy. Either would do on one host; together they hold where two daemons in two pid
 namespaces see one cgroup file system, and where a pid comes round again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import itertools
 import os
 import re
 import select
@@ -23,7 +25,7 @@ from leeward.errors import KernelRefusal
 from leeward.isolation.cgroup.group import Group, pidfd_of
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 
-_NAME = re.compile(r"leeward-(\d+)-(\d+)")
+_NAME = re.compile(r"leeward-(\d+)-(\d+)(?:-\d+)?")
 
 #: Nobody nests daemons deeper, and /sys/fs/cgroup of a large host has thousands of folders.
 _DEPTH = 8
@@ -55,7 +57,13 @@ def make(parent: Group) -> Group:
     """
     Make and lock this daemon's home in *parent*.
     """
-    home = parent.make(name())
+    for number in itertools.count():
+        try:
+            home = parent.make(name() if 0 == number else f"{name()}-{number}")
+            break
+        except KernelRefusal as refusal:
+            if refusal.errno != errno.EEXIST:
+                raise
     fcntl.flock(home.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return home
 

@@ -20,10 +20,10 @@ from collections.abc import Mapping
 
 from leeward.errors import Unsupported
 from leeward.isolation.cgroup import watch
-from leeward.isolation.cgroup.entry import Entry, Usage
+from leeward.isolation.cgroup.entry import Entry, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import kill
 from leeward.outcome import Limit
-from leeward.spec.limits import MIB, Limits
+from leeward.spec.limits import KIB, MIB, Limits
 
 #: Seconds between looks. A look at one process takes some 60 us.
 TICK_S = 0.01
@@ -36,6 +36,12 @@ OTHERS = 4
 #: stack, hardly touched, and what the interpreter has from the keeper.
 STACK = 8 * MIB
 INTERPRETER = 32 * MIB
+
+
+#: What can wait in a socket's queue: SO_SNDBUF, which the filter keeps at net.core.wmem_default, of
+#: 208 KiB. No resident set shows it, so each socket past the first few is charged in full.
+SOCKET = 208 * KIB
+FREE_SOCKETS = 32
 
 
 class NoneLeaf:
@@ -68,10 +74,11 @@ class NoneLeaf:
         return Usage(account.time / watch.TICKS_PER_S, account.memory_peak, int(self._broken),
                      int(account.tasks >= self._limits.processes))
 
-    def tick(self, init_pid: int, files_fd: int = -1) -> Limit | None:
+    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> Limit | None:
         processes, spent = watch.look(init_pid)
         self._alive = {process.key for process in processes}
-        self._account.note(processes, files=_bytes_in_files(files_fd) if files_fd >= 0 else None, spent=spent)
+        self._account.note(processes, files=_bytes_in_files(files_fd) if files_fd >= 0 else None, spent=spent,
+                           hidden=max(0, sockets() - FREE_SOCKETS) * SOCKET)
         self._broken = self._broken or self._account.memory > self._limits.memory
         return Limit.MEMORY if self._broken else None
 

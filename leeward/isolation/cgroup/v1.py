@@ -22,7 +22,7 @@ from collections.abc import Mapping
 
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import home
-from leeward.isolation.cgroup.entry import Entry, Usage
+from leeward.isolation.cgroup.entry import Entry, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import Group, field, pread
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.outcome import Limit
@@ -120,7 +120,7 @@ class V1Leaf:
                 int(pread(files["peak"])), field(pread(files["oom"]), "oom_kill"), field(pread(files["forks"]), "max"))
         return self._usage
 
-    def tick(self, init_pid: int, files_fd: int = -1) -> Limit | None:
+    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> Limit | None:
         killed = "oom" in self._files and field(pread(self._files["oom"]), "oom_kill")
         return Limit.MEMORY if killed else None
 

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import home
-from leeward.isolation.cgroup.entry import Entry, Usage
+from leeward.isolation.cgroup.entry import Entry, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import Group, field, pread
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.outcome import Limit
@@ -106,7 +106,7 @@ class V2Leaf:
                                 field(events, "oom_kill"), field(pread(files["forks"]), "max"))
         return self._usage
 
-    def tick(self, init_pid: int, files_fd: int = -1) -> Limit | None:
+    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> Limit | None:
         return Limit.MEMORY if self.usage().oom_kills else None
 
     def kill(self) -> None:

@@ -107,7 +107,8 @@ class Account:
     tasks: int = 0
     _records: dict[Key, _Record] = field(default_factory=dict)
 
-    def note(self, processes: Iterable[Process], *, files: int | None, spent: int = 0) -> None:
+    def note(self, processes: Iterable[Process], *, files: int | None, spent: int = 0,
+             hidden: int = 0) -> None:
         """
         Take in one look.
 
@@ -116,6 +117,7 @@ class Account:
             files: bytes in files on the job's file system, or None: then mapped ones are
                 charged to each process that maps them.
             spent: clock ticks of processes that are gone, as their init knows them.
+            hidden: bytes that none of these shows.
         """
         alive = {process.key: process for process in processes}
         before, self._records = self._records, {}
@@ -127,7 +129,7 @@ class Account:
             record.wear += max(0, balance - record.balance)
             record.balance = balance
         charged = sum(self._charge(process, alive) + process.tables for process in alive.values())
-        self.memory = charged + (files if files is not None else sum(each.shared for each in alive.values()))
+        self.memory = charged + hidden + (files if files is not None else sum(each.shared for each in alive.values()))
         self.memory_peak = max(self.memory_peak, self.memory)
         self.time = max(self.time, spent + sum(process.time for process in alive.values()))
         self.tasks = max(self.tasks, sum(process.tasks for process in alive.values()))

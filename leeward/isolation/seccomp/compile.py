@@ -180,7 +180,8 @@ def samples(call: Call) -> Iterator[Args]:
         yield tuple(clean)
         yield tuple(dirty)
         for test in tests:
-            for near in (test.mask & -test.mask, 1 << test.mask.bit_length() - 1, test.value ^ (test.value + 1),
+            lowest = test.mask & -test.mask
+            for near in (lowest, lowest << 1, 1 << test.mask.bit_length() - 1, test.value ^ (test.value + 1),
                          test.value ^ (test.value - 1)):
                 broken = list(dirty)
                 broken[test.arg] ^= near & WORD

@@ -12,13 +12,30 @@ after EINTR (close, fork) is never NOTIFY: a signal can end the wait for the sup
 
 from __future__ import annotations
 
-from errno import EACCES, ENOSYS
+from errno import EACCES, ENOSYS, EPERM
 
-from leeward.isolation.seccomp.rules import ALLOW, NOTIFY, Needs, Rule, each, errno, flags, is_, number, rows, under
+from leeward.isolation.seccomp.rules import (
+    ALLOW,
+    NOTIFY,
+    WORD,
+    Match,
+    Needs,
+    Rule,
+    each,
+    errno,
+    flags,
+    is_,
+    number,
+    rows,
+    under,
+)
 
 #: clone(2) with any of these makes a namespace.
 NEW_NAMESPACES = ("CLONE_NEWNS CLONE_NEWCGROUP CLONE_NEWUTS CLONE_NEWIPC CLONE_NEWUSER CLONE_NEWPID CLONE_NEWNET"
                   " CLONE_NEWTIME")
+
+#: Which argument of the two calls names the limit.
+RLIMIT_ARGUMENT = (("setrlimit", 0), ("prlimit64", 1))
 
 FILES = (
     *rows("read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek close close_range"
@@ -136,8 +153,14 @@ PROCESSES = (
     *rows("sched_setaffinity", ALLOW, "os.sched_setaffinity, taskset; cpu.max holds the limit",
           needs=Needs.AFFINITY_FREE),
     *rows("sched_setattr ioprio_set", NOTIFY, "nobody needs it, and deadlines take processors from others"),
-    *rows("getrlimit setrlimit prlimit64 getrusage times sysinfo uname", ALLOW,
-          "the resource module; limits only go down"),
+    *rows("getrlimit getrusage times sysinfo uname", ALLOW, "questions about itself and the machine"),
+    *(Rule(name, ALLOW, "the resource module, ulimit; limits only go down", (match,))
+      for name, arg in RLIMIT_ARGUMENT for match in (
+          Match(arg, WORD & ~3, 0, "RLIMIT_CPU to RLIMIT_STACK"), Match(arg, WORD, 5, "RLIMIT_RSS"),
+          Match(arg, WORD & ~1, 6, "RLIMIT_NPROC, RLIMIT_NOFILE"),
+          Match(arg, WORD & ~7, 8, "RLIMIT_MEMLOCK to RLIMIT_RTTIME"))),
+    *(Rule(name, errno(EPERM), "it is 1, which keeps the host's core handler from running; at 0 that would run",
+           (is_(arg, "RLIMIT_CORE"),)) for name, arg in RLIMIT_ARGUMENT),
     *rows("uretprobe uprobe", ALLOW, "the way back from a probe that the host's administrator set in a library"),
     *rows("arch_prctl", ALLOW, "thread pointers: every exec sets one", is_(0, "ARCH_SET_FS")),
     *each("arch_prctl", 0, "ARCH_GET_FS ARCH_SET_GS ARCH_GET_GS", "the other thread pointers"),
@@ -178,9 +201,10 @@ SOCKETS = (
     *rows("bind connect listen accept accept4 sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg shutdown getsockname"
           " getpeername getsockopt", ALLOW, "on Unix sockets; asyncio's loop wakes itself by sendto"),
     *each("setsockopt", 2, "SO_REUSEADDR SO_REUSEPORT SO_BROADCAST SO_KEEPALIVE SO_OOBINLINE SO_PRIORITY SO_LINGER"
-          " SO_PASSCRED SO_SNDBUF SO_RCVBUF SO_RCVLOWAT SO_RCVTIMEO SO_SNDTIMEO SO_TIMESTAMP",
+          " SO_PASSCRED SO_RCVLOWAT SO_RCVTIMEO SO_SNDTIMEO SO_TIMESTAMP",
           "what socket, asyncio and multiprocessing set. Not SO_ATTACH_FILTER: a job's code in the kernel",
           is_(1, "SOL_SOCKET")),
+    *each("setsockopt", 2, "SO_SNDBUF SO_RCVBUF", "larger buffers", is_(1, "SOL_SOCKET"), needs=Needs.MEMORY_COUNTED),
 )
 
 NEVER = (
