@@ -87,7 +87,15 @@ class Zygote:
                 if fd in self._keepers:
                     self._reap(fd)
                 elif not self._hear():
+                    self._reap_dead()
                     return
+
+    def _reap_dead(self) -> None:
+        """
+        The last look: what is dead and not collected here becomes a zombie of the daemon's.
+        """
+        for pidfd in list(self._keepers):
+            os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
 
     def _hear(self) -> bool:
         received = self._channel.receive()

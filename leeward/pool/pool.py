@@ -93,7 +93,7 @@ class Pool:
         self._workers: dict[int, Worker] = {}
         self._failures: dict[int, int] = {}
         self._running: set[Ticket] = set()
-        self._draining = False
+        self._draining = self._closed = False
         self._drained: Callable[[], None] | None = None
         self.runners_made = 0
         self.done = self.failed = self.refused = 0
@@ -202,7 +202,7 @@ class Pool:
     # --- workers --------------------------------------------------------------
 
     def _make(self, slot: int) -> None:
-        if self._draining and not self._queue and not self._running:
+        if self._closed or (self._draining and not self._queue and not self._running):
             return
         try:
             self._workers[slot] = self._maker.make_worker(slot, self)
@@ -282,8 +282,9 @@ class Pool:
 
     def retire_all(self) -> None:
         """
-        Let every worker go.
+        Let every worker go, and make no other, whatever still runs.
         """
+        self._closed = True
         for worker in list(self._workers.values()):
             worker.retire("the daemon is shutting down")
 

@@ -380,7 +380,7 @@ for _ in range(20):
             os._exit(0)
 print("done")
 """)
-    box.reactor.run(lambda: all(worker.free for worker in box.engine.pool.workers))
+    box.reactor.run(lambda: worker.free and 2 == len(worker._armed))
 
     assert b"done\n" == got.stdout or b"BlockingIOError" in got.stderr
     assert worker in box.engine.pool.workers
