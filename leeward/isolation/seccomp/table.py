@@ -14,28 +14,15 @@ from __future__ import annotations
 
 from errno import EACCES, ENOSYS, EPERM
 
-from leeward.isolation.seccomp.rules import (
-    ALLOW,
-    NOTIFY,
-    WORD,
-    Match,
-    Needs,
-    Rule,
-    each,
-    errno,
-    flags,
-    is_,
-    number,
-    rows,
-    under,
-)
+from leeward.isolation.seccomp.rules import ALLOW, NOTIFY, Needs, Rule, each, errno, flags, is_, number, rows, under
 
 #: clone(2) with any of these makes a namespace.
 NEW_NAMESPACES = ("CLONE_NEWNS CLONE_NEWCGROUP CLONE_NEWUTS CLONE_NEWIPC CLONE_NEWUSER CLONE_NEWPID CLONE_NEWNET"
                   " CLONE_NEWTIME")
 
-#: Which argument of the two calls names the limit.
-RLIMIT_ARGUMENT = (("setrlimit", 0), ("prlimit64", 1))
+#: All of getrlimit(2) but RLIMIT_CORE.
+LIMITS = ("RLIMIT_CPU RLIMIT_FSIZE RLIMIT_DATA RLIMIT_STACK RLIMIT_RSS RLIMIT_NPROC RLIMIT_NOFILE RLIMIT_MEMLOCK"
+          " RLIMIT_AS RLIMIT_LOCKS RLIMIT_SIGPENDING RLIMIT_MSGQUEUE RLIMIT_NICE RLIMIT_RTPRIO RLIMIT_RTTIME")
 
 FILES = (
     *rows("read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek close close_range"
@@ -154,13 +141,10 @@ PROCESSES = (
           needs=Needs.AFFINITY_FREE),
     *rows("sched_setattr ioprio_set", NOTIFY, "nobody needs it, and deadlines take processors from others"),
     *rows("getrlimit getrusage times sysinfo uname", ALLOW, "questions about itself and the machine"),
-    *(Rule(name, ALLOW, "the resource module, ulimit; limits only go down", (match,))
-      for name, arg in RLIMIT_ARGUMENT for match in (
-          Match(arg, WORD & ~3, 0, "RLIMIT_CPU to RLIMIT_STACK"), Match(arg, WORD, 5, "RLIMIT_RSS"),
-          Match(arg, WORD & ~1, 6, "RLIMIT_NPROC, RLIMIT_NOFILE"),
-          Match(arg, WORD & ~7, 8, "RLIMIT_MEMLOCK to RLIMIT_RTTIME"))),
+    *each("setrlimit", 0, LIMITS, "the resource module, ulimit; limits only go down"),
+    *each("prlimit64", 1, LIMITS, "what libc makes of getrlimit and setrlimit"),
     *(Rule(name, errno(EPERM), "it is 1, which keeps the host's core handler from running; at 0 that would run",
-           (is_(arg, "RLIMIT_CORE"),)) for name, arg in RLIMIT_ARGUMENT),
+           (is_(arg, "RLIMIT_CORE"),)) for name, arg in (("setrlimit", 0), ("prlimit64", 1))),
     *rows("uretprobe uprobe", ALLOW, "the way back from a probe that the host's administrator set in a library"),
     *rows("arch_prctl", ALLOW, "thread pointers: every exec sets one", is_(0, "ARCH_SET_FS")),
     *each("arch_prctl", 0, "ARCH_GET_FS ARCH_SET_GS ARCH_GET_GS", "the other thread pointers"),
