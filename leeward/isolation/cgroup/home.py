@@ -4,8 +4,9 @@ The group that holds all others of one daemon: its name, its lock, and what dead
 Runs in:   the daemon.
 
 A home is named leeward-PID-STARTTIME (and -N, where one process has several) and locked by
-flock(2) while its daemon lives, in every hierarchy. Either would do on one host; together they hold where two daemons in two pid
-namespaces see one cgroup file system, and where a pid comes round again.
+flock(2) while its daemon lives, in every hierarchy. Either would do on one host; together they
+hold where two daemons in two pid namespaces see one cgroup file system, and where a pid comes
+round again.
 """
 
 from __future__ import annotations
