@@ -122,10 +122,10 @@ def work():
     thread.start(); thread.join()
     import ctypes
     libc = ctypes.CDLL(None)
-    here = libc.sched_getcpu()
+    libc.sched_getcpu()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    moved = libc.sched_getcpu()
-    os.write(write, f"{random.random()} {threading.get_native_id()} {seen} {moved == max(os.sched_getaffinity(0))};".encode())
+    moved = libc.sched_getcpu() == max(os.sched_getaffinity(0))
+    os.write(write, f"{random.random()} {threading.get_native_id()} {seen} {moved};".encode())
 own = random.random()
 print(runner(work), runner(work))
 rows = os.read(read, 4096).decode().split(";")[:2]
