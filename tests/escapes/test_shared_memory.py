@@ -547,6 +547,7 @@ def send_one_as(uid: int, most: int) -> int:
     if 0 == child:
         code = 255
         try:
+            os.closerange(3, 4096)  # a descriptor has to be below the limit, too
             if 0 == os.geteuid():
                 os.setresuid(uid, uid, uid)
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
