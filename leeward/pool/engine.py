@@ -31,8 +31,9 @@ from leeward.spec.limits import Limits
 from leeward.spec.sandbox import SandboxSpec
 from leeward.supervisor import Supervisor
 from leeward.wire import control
-from leeward.worker.reactor import READ, Reactor
+from leeward.worker.reactor import READ, Reactor, Timer
 from leeward.worker.report import Report
+from leeward.worker.states import WorkerState
 from leeward.worker.worker import Terms, Worker, reap_inits
 from leeward.worker.zygote import Zygote, import_path
 
@@ -41,6 +42,8 @@ from leeward.worker.zygote import Zygote, import_path
 WORKER_UID_BASE = 2_000_000_000
 
 _START_DEADLINE_S = 30.0
+#: A zygote that has a keeper on order says something within this, or is replaced. It takes milliseconds.
+_ZYGOTE_DEADLINE_S = 10.0
 _ZYGOTE_BACKOFF_S = 0.2
 
 
@@ -100,6 +103,7 @@ class Engine:
         self._zygote: Zygote | None = None
         self._zygote_ready = False
         self._zygotes_lost = 0
+        self._zygote_due: Timer | None = None  # when the zygote has kept us waiting for too long
         self._waiting: list[Worker] = []
         self._problem: tuple[str, str] | None = None
         self.driver: Driver
@@ -181,6 +185,7 @@ class Engine:
         self._zygote_ready = False
         self._zygote = Zygote(self._reactor, self.plan, ready=self._on_zygote_ready, made=self._on_made,
                               failed=self._on_zygote_failed, said=self._on_zygote_words, gone=self._on_zygote_gone)
+        self._expect_word(_START_DEADLINE_S)
 
     # --- the zygote -----------------------------------------------------------
 
@@ -218,19 +223,58 @@ class Engine:
                 return
             self._waiting.pop(0)
             worker.ordered()
+            if self._zygote_due is None:
+                self._expect_word(_ZYGOTE_DEADLINE_S)
+
+    def _on_order(self) -> list[Worker]:
+        """
+        The workers whose keepers the zygote owes us.
+        """
+        return [worker for worker in self.pool.workers
+                if worker.state is WorkerState.MAKING and worker.pid < 0 and worker not in self._waiting]
+
+    def _expect_word(self, seconds: float) -> None:
+        self._expect_nothing()
+        self._zygote_due = self._reactor.after(seconds, lambda: self._on_silence(seconds))
+
+    def _expect_nothing(self) -> None:
+        if self._zygote_due is not None:
+            self._zygote_due.cancel()
+            self._zygote_due = None
+
+    def _heard(self) -> None:
+        """
+        The zygote said something; for what it still owes it has as long again.
+        """
+        self._expect_nothing()
+        if self._on_order():
+            self._expect_word(_ZYGOTE_DEADLINE_S)
+
+    def _on_silence(self, seconds: float) -> None:
+        """
+        A zygote that is stopped, or stuck, would keep its workers from ever being made.
+        """
+        self._expect_nothing()
+        if self._zygote is not None and (self._on_order() or not self._zygote_ready):
+            self._log.warning("zygote doesn't answer", pid=self._zygote.pid, seconds=seconds)
+            self._zygote.process.kill()  # the end of its channel brings the next one
+            self._expect_word(seconds)
 
     def _on_zygote_ready(self) -> None:
         self._zygote_ready = True
         self._zygotes_lost = 0
+        self._heard()
         self._order()
 
     def _on_made(self, message: control.Made, pidfd: int) -> None:
         for worker in self.pool.workers:
             if worker.slot == message.slot and worker.pid < 0:
                 worker.made(message, pidfd)
-                self._order()  # what did not fit into its queue before may now
-                return
-        os.close(pidfd)  # its worker retired meanwhile; the keeper reads end of file and goes
+                break
+        else:
+            os.close(pidfd)  # its worker retired meanwhile; the keeper reads end of file and goes
+        self._heard()
+        self._order()  # what did not fit into its queue before may now
 
     def _on_zygote_failed(self, message: control.Failed) -> None:
         self._problem = self._problem or (message.layer, message.message)
@@ -239,6 +283,7 @@ class Engine:
             if worker.slot == message.number and worker.pid < 0:
                 self.pool.worker_failed(worker, message.layer, message.message)
                 worker.retire(message.message)
+        self._heard()
 
     def _on_zygote_words(self, text: str) -> None:
         self._log.warning("zygote says", text=text)
@@ -247,16 +292,17 @@ class Engine:
         """
         Keepers live on without it; those on order don't.
         """
+        on_order = self._on_order()
         zygote, self._zygote, self._zygote_ready = self._zygote, None, False
+        self._expect_nothing()
         if zygote is not None:
             zygote.process.wait()
         if self._closing:
             return
         self._zygotes_lost += 1
         self._log.warning("zygote is gone", lost=self._zygotes_lost)
-        for worker in self.pool.workers:
-            if worker.pid < 0 and worker not in self._waiting:
-                worker.retire("the zygote is gone")
+        for worker in on_order:
+            worker.retire("the zygote is gone")
         if self._zygotes_lost == 1:
             self._restart_zygote()
         else:
