@@ -216,6 +216,8 @@ class Engine:
         while self._waiting and self._zygote is not None and self._zygote_ready:
             worker = self._waiting[0]
             message, fds = worker.order()
+            if self._zygote_due is None:
+                self._expect_word(_ZYGOTE_DEADLINE_S)
             try:
                 self._zygote.make_keeper(message, fds)
             except LeewardError as error:
@@ -223,8 +225,6 @@ class Engine:
                 return
             self._waiting.pop(0)
             worker.ordered()
-            if self._zygote_due is None:
-                self._expect_word(_ZYGOTE_DEADLINE_S)
 
     def _on_order(self) -> list[Worker]:
         """
@@ -255,7 +255,7 @@ class Engine:
         A zygote that is stopped, or stuck, would keep its workers from ever being made.
         """
         self._expect_nothing()
-        if self._zygote is not None and (self._on_order() or not self._zygote_ready):
+        if self._zygote is not None and (self._on_order() or self._waiting or not self._zygote_ready):
             self._log.warning("zygote doesn't answer", pid=self._zygote.pid, seconds=seconds)
             self._zygote.process.kill()  # the end of its channel brings the next one
             self._expect_word(seconds)

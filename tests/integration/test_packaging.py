@@ -111,7 +111,7 @@ def test_dev_goes_from_nothing_to_a_demo_in_a_path_with_spaces(ordinary_user, op
 
     with (copy / "leeward/_native/spawn.cdef.h").open("a") as declarations:
         declarations.write("\n")
-    assert "dev: compiling the shim\n" == run([dev, "setup"]).stderr
+    assert "dev: compiling the shim\nleeward: shim built; transport: socket only\n" == run([dev, "setup"]).stderr
 
 
 @pytest.fixture
