@@ -165,7 +165,10 @@ def state_of(pid: int) -> str:
 
 
 def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 def serve_from_another(box: Box, old: Zygote, during: Callable[[], object] = lambda: None) -> None:
@@ -239,7 +242,7 @@ def test_c107_a_stopped_zygote_is_replaced_when_a_keeper_is_wanted(monkeypatch: 
             serve_from_another(box, old, restore)
 
             assert [] == wait(PATIENCE_S)
-        assert [old.pid] == [row["pid"] for row in box.log.of("zygote doesn't answer")]
+        assert {old.pid} == {row["pid"] for row in box.log.of("zygote doesn't answer")}
 
 
 def test_c107_a_zygote_stopped_before_it_is_ready_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
