@@ -72,16 +72,18 @@ class Execution:
         done: called once with the report, when the client may be answered.
         lost: called instead of *done* if the runner was gone before it had read the whole
             code: the job has not started and may run elsewhere.
+        killed: called when the runner was killed, and `emptied` has to follow.
     """
 
     def __init__(self, reactor: Reactor, job: Job, runner: Runner, degraded: tuple[str, ...],
-                 done: Callable[[Report], None], lost: Callable[[], None]) -> None:
+                 done: Callable[[Report], None], lost: Callable[[], None], killed: Callable[[], None]) -> None:
         self._reactor = reactor
         self._job = job
         self._runner = runner
         self._degraded = degraded
         self._done: Callable[[Report], None] | None = done
         self._lost = lost
+        self._killed = killed
         self._output = Output(*runner.give_output(), job.limits.output)
         self._unsent = memoryview(wire.job_frame(job))
         self._reply = bytearray()
@@ -224,6 +226,7 @@ class Execution:
         if self._stop is None and not self.over:
             self._stop = why
             self._runner.kill()
+            self._killed()
 
     # --- the end --------------------------------------------------------------
 

@@ -14,8 +14,10 @@ Whatever goes wrong in a keeper retires the whole worker; its owner makes anothe
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import signal
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +36,10 @@ from leeward.worker.runner import Denials, Runner
 from leeward.worker.states import RunnerEvent, RunnerState, WorkerEvent, WorkerState, after_worker
 
 _numbers = itertools.count(1)
+
+#: A keeper arms a runner in milliseconds, and tells a runner's end as fast. One that hasn't by
+#: then is stopped or stuck, and is replaced.
+_KEEPER_DEADLINE_S = 10.0
 
 #: After a keeper's death its inits have this long to die of it before they are looked for.
 _ORPHANS_S = 0.1
@@ -287,6 +293,21 @@ class Worker:
         finally:
             there.close()
         self._reactor.watch(here.fileno(), READ, lambda _: self._on_birth(runner))
+        self._reactor.after(_KEEPER_DEADLINE_S, lambda: self._check_armed(runner))
+
+    def _check_armed(self, runner: Runner) -> None:
+        if runner.state is RunnerState.ARMING and runner.number in self._runners:
+            self._on_failed(runner.number, "", f"a runner wasn't ready within {_KEEPER_DEADLINE_S:g} s")
+
+    def _expect_end(self, runner: Runner) -> None:
+        """
+        It was killed: its keeper has to tell its end.
+        """
+        self._reactor.after(_KEEPER_DEADLINE_S, lambda: self._check_ended(runner))
+
+    def _check_ended(self, runner: Runner) -> None:
+        if runner.number in self._runners:
+            self.retire(f"its keeper didn't tell a runner's end within {_KEEPER_DEADLINE_S:g} s")
 
     def run(self, job: Job, done: Callable[[Report], None], lost: Callable[[], None]) -> Execution:
         """
@@ -305,7 +326,8 @@ class Worker:
             self._after_job(runner)
             lost()
 
-        execution = Execution(self._reactor, job, runner, self._terms.degraded, answered, gone)
+        execution = Execution(self._reactor, job, runner, self._terms.degraded, answered, gone,
+                              lambda: self._expect_end(runner))
         self._execution = execution
         execution.start()  # which may find that the runner is gone
         return execution
@@ -315,6 +337,7 @@ class Worker:
         if runner.state is RunnerState.RUNNING:
             runner.happen(RunnerEvent.ENDED)
             runner.kill()
+            self._expect_end(runner)
         if runner.state is RunnerState.GONE:
             self._running = None
         self._reactor.soon(self._go_on)
@@ -418,6 +441,9 @@ class Worker:
             self._channel.close()
         if making:
             self._far_end.close()
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):  # gone already
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)  # end of file wouldn't reach a stopped one
         for runner in list(self._runners.values()):
             self._stop_birth(runner)
             if runner.pidfd >= 0:

@@ -21,6 +21,7 @@ from leeward.outcome import Outcome, Result
 from leeward.pool.pool import Ticket
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
+from leeward.worker import worker as worker_module
 from leeward.worker.report import Report
 from leeward.worker.runner import Runner, job_of
 from leeward.worker.states import RunnerState
@@ -181,6 +182,39 @@ def test_a_death_under_a_running_job_spoils_that_one_alone(box: Box, requests: R
     assert {"job": Outcome.SIGNALLED, "zygote": Outcome.TIMED_OUT}.get(target, Outcome.INTERNAL) is first.outcome
     assert b"started\n" == first.stdout
     assert (Outcome.INTERNAL is first.outcome) is (first.error is not None)
+
+
+def test_a_stopped_keeper_is_replaced_and_its_job_answered(box: Box, requests: Requests,
+                                                           monkeypatch: pytest.MonkeyPatch):
+    """
+    It is alive and says nothing: no end of a job, no armed runner. Both have a deadline.
+    """
+    monkeypatch.setattr(worker_module, "_KEEPER_DEADLINE_S", 0.3)
+    requests.submit(FOREVER, time=0.2)
+    worker, _ = running(box)
+    os.kill(worker.pid, signal.SIGSTOP)
+    requests.submit("print('elsewhere')")
+
+    first, second = requests.results()  # every worker is free again then
+
+    assert (Outcome.TIMED_OUT, b"elsewhere\n") == (first.outcome, second.stdout)
+    assert worker not in box.engine.pool.workers
+
+
+def test_a_keeper_that_stops_between_two_jobs_is_replaced(box: Box, requests: Requests,
+                                                          monkeypatch: pytest.MonkeyPatch):
+    """
+    The reply comes; the next runner doesn't.
+    """
+    monkeypatch.setattr(worker_module, "_KEEPER_DEADLINE_S", 0.3)
+    requests.submit("print(1)")
+    worker, _ = running(box)
+    os.kill(worker.pid, signal.SIGSTOP)
+
+    (got,) = requests.results()
+
+    assert b"1\n" == got.stdout
+    assert worker not in box.engine.pool.workers
 
 
 @pytest.mark.parametrize("target", TARGETS)
