@@ -64,6 +64,16 @@ def in_child(work: Callable[[], Any]) -> Any:
     return said
 
 
+def link_of(path: str) -> str:
+    """
+    Where the link at *path* leads, "" if there is none; somebody may be swapping it right now.
+    """
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
 def built(*binds: Bind) -> Callable[[], dict[str, Any]]:
     """
     Work for `in_child`: build this view, pivot into it, and say what its mounts are.
@@ -73,7 +83,7 @@ def built(*binds: Bind) -> Callable[[], dict[str, Any]]:
         mounts.build(view, mounts.sources(view))
         table = Path("/host-proc/self/mountinfo").read_text().splitlines()
         return {"mounts": [line.split()[4] for line in table],
-                "links": {bind.target: os.readlink(bind.target) for bind in binds if os.path.islink(bind.target)},
+                "links": {bind.target: to for bind in binds if (to := link_of(bind.target))},
                 "readable": {bind.target: os.access(bind.target, os.R_OK) for bind in binds}}
     return work
 

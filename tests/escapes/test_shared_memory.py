@@ -159,12 +159,15 @@ while frame:
 signal.pause()
 """
     grown = """
-import resource, msgpack
+import msgpack
 def tree(depth):
     return b"\\x93" + 3 * tree(depth - 1) if depth else b"\\x80"
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-msgpack.unpackb(tree(13))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+def resident():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+before = resident()
+kept = msgpack.unpackb(tree(13))
+print(resident() - before)
 """
     assert int(run_outside(grown)) > 50_000  # control, in KiB: it is one to an ordinary decoder
 

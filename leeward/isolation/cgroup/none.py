@@ -14,6 +14,7 @@ would be past the limit anyway, as a MemoryError in the job.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 from collections.abc import Mapping
@@ -44,6 +45,11 @@ SOCKET = 208 * KIB
 FREE_SOCKETS = 32
 
 
+#: Looks in a row that may fail before a job that nobody can watch is ended: half a second.
+MOST_MISSED = 50
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
 class NoneLeaf:
     """
     A job that is watched.
@@ -57,6 +63,7 @@ class NoneLeaf:
         self._account = watch.Account()
         self._alive: set[watch.Key] = set()
         self._broken = False
+        self._missed = 0
 
     def apply(self, limits: Limits) -> None:
         self._limits = limits
@@ -75,7 +82,16 @@ class NoneLeaf:
                      int(account.tasks >= self._limits.processes))
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> Limit | None:
-        processes, spent = watch.look(init_pid)
+        try:
+            processes, spent = watch.look(init_pid)
+        except OSError as error:
+            if error.errno not in _SHORT:
+                raise
+            # Blind for a moment, because the daemon is short of descriptors or memory; not for long.
+            self._missed += 1
+            self._broken = self._broken or self._missed > MOST_MISSED
+            return Limit.MEMORY if self._broken else None
+        self._missed = 0
         self._alive = {process.key for process in processes}
         self._account.note(processes, files=_bytes_in_files(files_fd) if files_fd >= 0 else None, spent=spent,
                            hidden=max(0, sockets() - FREE_SOCKETS) * SOCKET)
