@@ -1,0 +1,42 @@
+/* A connection: a socket, the bytes of a frame that has begun, descriptors in order.
+ *
+ * Runs in:   libleeward and the command line.
+ * Waits:     in lw_link_connect, 5 s at most, and in lw_link_wait as long as it is told.
+ *            All the rest takes what is there. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "reply.h"
+
+/* Seconds that a connection may take, which a full backlog makes wait. */
+#define LW_CONNECT_S 5
+/* Seconds of silence before the library asks whether the daemon lives. */
+#define LW_PATIENCE_S 10.0
+/* Descriptors that one read can bring, and that may wait for their frame. */
+#define LW_MAX_DESCRIPTORS 16
+
+struct lw_link {
+	char *path;
+	int fd; /* -1: none */
+	pid_t owner; /* who connected: after a fork the connection stays the parent's */
+	uint8_t *data; /* received, not yet taken */
+	size_t length, capacity;
+	int descriptors[2 * LW_MAX_DESCRIPTORS];
+	size_t descriptor_count;
+};
+
+double lw_now(void);
+int lw_link_open(struct lw_link *link, const char *path);
+void lw_link_close(struct lw_link *link);
+void lw_link_free(struct lw_link *link);
+int lw_link_connect(struct lw_link *link);
+int lw_link_away(const struct lw_link *link, const char *reason);
+ssize_t lw_link_send(struct lw_link *link, const uint8_t *data, size_t length);
+ssize_t lw_link_receive(struct lw_link *link, bool wait);
+int lw_link_wait(struct lw_link *link, short events, double seconds);
+int lw_link_take(struct lw_link *link, uint8_t **ret_block, size_t *ret_length);
+int lw_link_map(struct lw_link *link, const struct lw_reply *reply, struct lw_mapping ret_mappings[LW_MAX_ARENAS]);
