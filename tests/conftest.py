@@ -4,4 +4,4 @@ What all tests share. A skip for a feature that the machine has fails the run: s
 
 from __future__ import annotations
 
-pytest_plugins = ["skip_policy", "ordinary_user"]
+pytest_plugins = ["skip_policy", "ordinary_user", "c_client"]

@@ -28,11 +28,15 @@ PATIENCE = 30.0
 PLACES = os.pathsep.join(str(Path(package.__path__[0]).parent) for package in (leeward, leeward_cli))
 
 
+#: The start of every `leeward` command line here; test_cli.py runs over the C program as well.
+PROGRAM = [sys.executable, "-P", "-m", "leeward_cli"]
+
+
 def command(*argv: str) -> list[str]:
     """
     The `leeward` command of the tree, or the installation, that these tests run from.
     """
-    return [sys.executable, "-P", "-m", "leeward_cli", *argv]
+    return [*PROGRAM, *argv]
 
 
 def environment(socket: Path | str | None = None, **more: str) -> dict[str, str]:

@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 
+import live_daemon
 from live_daemon import PATIENCE, LiveDaemon, command, descendants, environment, run, watched
+
+
+@pytest.fixture(autouse=True)
+def _program(program: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Every test runs over the Python program and over the C one.
+    """
+    monkeypatch.setattr(live_daemon, "PROGRAM", program)
 
 
 @pytest.fixture(scope="module")

@@ -32,8 +32,19 @@ from leeward_cli import fast
 PLACES = os.pathsep.join(str(Path(package.__path__[0]).parent) for package in (leeward, leeward_cli))
 
 
+PROGRAM = [sys.executable, "-P", "-m", "leeward_cli"]
+
+
+@pytest.fixture(autouse=True)
+def _program(program: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Every test runs over the Python program and over the C one.
+    """
+    monkeypatch.setitem(globals(), "PROGRAM", program)
+
+
 def command(*argv: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "leeward_cli", *argv]
+    return [*PROGRAM, *argv]
 
 
 def environment(path: Path | str) -> dict[str, str]:
