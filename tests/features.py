@@ -142,8 +142,17 @@ def _sanitizers() -> Version:
     return present(os.path.isabs(found.stdout.strip()))
 
 
+def _libfuzzer() -> Version:
+    clang = next(filter(None, map(shutil.which, ("clang", "clang-14", "clang-15", "clang-16", "clang-19"))), None)
+    if not clang:
+        return ABSENT
+    folder = subprocess.run([clang, "-print-resource-dir"], check=True, capture_output=True, text=True).stdout.strip()
+    return present(list(Path(folder).glob("lib/*/libclang_rt.fuzzer*.a")))
+
+
 #: The features by name. Add one here before a test may be skipped for it.
 TABLE: dict[str, Callable[[], Version]] = {
+    "c++": lambda: present(shutil.which("g++")),
     "cgroup-v1-controllers": _cgroup_v1_controllers,  # memory, pids and cpu on v1, and we may make groups
     "cgroup-v2": _cgroup_v2,                          # a v2 tree that we may make groups in, whatever it controls
     "cgroup-v2-controllers": _cgroup_v2_controllers,  # the same with memory, pids and cpu delegated
@@ -152,6 +161,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "io-uring": _io_uring,
     "kernel": _kernel,
     "landlock": _landlock,                            # its version is the ABI
+    "libfuzzer": _libfuzzer,                          # clang with its runtime: clang-14, libclang-rt-14-dev
     "nix": lambda: present(shutil.which("nix-instantiate")),
     "not-root": lambda: present(0 != os.geteuid()),
     "ordinary-user": _ordinary_user,                  # to be one, or to make one
@@ -162,6 +172,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "seccomp-notify": _seccomp_notify,
     "system-python": lambda: present(system_python()),
     "user-namespaces": _user_namespaces,
+    "valgrind": lambda: present(shutil.which("valgrind")),
     "x86-64": lambda: present("x86_64" == platform.machine()),
 }
 

@@ -161,20 +161,31 @@ void lw_ascii(char *to, size_t size, const char *text)
 	to[used] = '\0';
 }
 
-/* "%.*e" without the locale: the digits into *ret_digits*, the exponent returned. */
-static int digits_of(double number, int precision, char ret_digits[24])
+/* What "%.*e" wrote, without the locale: the digits, and the exponent returned. */
+static int digits_of(const char *text, char ret_digits[24])
 {
-	char text[48];
+	const char *exponent = strchr(text, 'e');
 	int used = 0;
-	char *exponent;
 
-	snprintf(text, sizeof text, "%.*e", precision, number);
-	exponent = strchr(text, 'e');
-	for (char *at = text; at < exponent; at++)
+	for (const char *at = text; at < exponent; at++)
 		if (*at >= '0' && *at <= '9') /* passes over the point, whatever this locale's is */
 			ret_digits[used++] = *at;
 	ret_digits[used] = '\0';
 	return (int)strtol(exponent + 1, NULL, 10);
+}
+
+/* Count the last digit of *text* up, and say whether it is *size* then; else leave it. */
+static bool reads_back_above(char *text, double size)
+{
+	char *last = strchr(text, 'e') - 1;
+
+	if (*last == '9')
+		return false;
+	++*last;
+	if (strtod(text, NULL) == size)
+		return true;
+	--*last;
+	return false;
 }
 
 /* *number* as Python's repr: the fewest digits that read back as the same. In any locale. */
@@ -189,12 +200,14 @@ void lw_double_text(char to[LW_DOUBLE_TEXT], double number)
 		snprintf(to, LW_DOUBLE_TEXT, "%s", isnan(number) ? "nan" : *sign ? "-inf" : "inf");
 		return;
 	}
-	for (; precision < 16; precision++) { /* 17 digits always do */
+	for (; precision < 17; precision++) { /* 17 digits always do */
 		snprintf(text, sizeof text, "%.*e", precision, size);
-		if (strtod(text, NULL) == size)
+		/* Just between two texts of 16 digits printf takes the even one, and below a power of two
+		 * only the other may read back. */
+		if (strtod(text, NULL) == size || (precision == 15 && reads_back_above(text, size)))
 			break;
 	}
-	exponent = digits_of(size, precision, digits);
+	exponent = digits_of(text, digits);
 	count = precision + 1;
 	if (exponent < -4 || exponent >= 16)
 		snprintf(to, LW_DOUBLE_TEXT, "%s%c%s%se%c%02d", sign, digits[0], count > 1 ? "." : "", digits + 1,

@@ -1,0 +1,382 @@
+"""
+libleeward: what leeward.h promises, over a real daemon and over hostile ones.
+
+The promises themselves are in tests/native/client_checks.c, which runs plain, under valgrind,
+and with the library under ASan and UBSan.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import c_client
+from c_client import CLIENT
+from fake_daemon import FakeDaemon, Rogue, finished
+from features import ROOT
+from leeward.daemon.parcel import seal
+from leeward.errors import Busy
+from leeward.outcome import Outcome, Result
+from leeward.pool.report import Report
+from leeward.spec.job import Job
+from leeward.wire.frames import FrameReader, decode, encode
+from leeward.wire.messages import encode_result
+from live_daemon import LiveDaemon
+
+pytestmark = pytest.mark.needs("compiler")
+
+CHECKS = ROOT / "tests" / "native" / "client_checks.c"
+LANGUAGE = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror")
+AWAY, NO_ANSWER, BAD_REPLY, REFUSED, BUSY, SHUTTING_DOWN = -3, -4, -5, -16, -17, -19
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("c"), "--pool-size", "2") as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="session")
+def plain(c_build: Path) -> Path:
+    """
+    The checks, with the static library.
+    """
+    made = c_build / "checks"
+    subprocess.run(["gcc", *LANGUAGE, "-g", f"-I{c_build}", "-o", made, CHECKS, c_build / "libleeward.a", "-lm",
+                    "-pthread"], check=True)
+    return made
+
+
+@pytest.fixture(scope="session")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """
+    The checks, with the library's sources, under ASan and UBSan.
+    """
+    c_client.require("sanitizers")
+    made = tmp_path_factory.mktemp("sanitized") / "checks"
+    stems = ("client", "fault", "link", "reply", "request", "text", "wire")
+    subprocess.run(["gcc", *LANGUAGE, *c_client.SANITIZERS.split(), '-DLEEWARD_LIBRARY_VERSION="0"', f"-I{CLIENT}", "-o",
+                    made, CHECKS, *(CLIENT / f"{stem}.c" for stem in stems), "-lm", "-pthread"], check=True)
+    return made
+
+
+def checked(*command: str | Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
+
+    assert (0, "") == (done.returncode, done.stderr)
+
+
+def one(program: Path, path: Path | str, *more: str) -> tuple[int, str]:
+    """
+    One job: the code and what came with it.
+    """
+    done = subprocess.run([program, "one", str(path), *more], capture_output=True, text=True, check=False, timeout=60)
+
+    assert (0, "") == (done.returncode, done.stderr)
+    code, _, text = done.stdout.partition(" ")
+    return int(code), text.rstrip("\n")
+
+
+@pytest.mark.parametrize("what", ["good", "nonsense"])
+@pytest.mark.parametrize("how", ["plain", "sanitized"])
+def test_every_promise_holds(daemon: LiveDaemon, request: pytest.FixtureRequest, what: str, how: str) -> None:
+    """
+    Jobs of every kind, and arguments of none.
+    """
+    checked(request.getfixturevalue(how), what, daemon.socket)
+
+
+@pytest.mark.needs("valgrind")
+@pytest.mark.parametrize("what", ["good", "nonsense"])
+def test_valgrind_finds_nothing(daemon: LiveDaemon, plain: Path, what: str) -> None:
+    """
+    No byte is lost, none is read unset.
+    """
+    checked("valgrind", "--quiet", "--leak-check=full", "--show-leak-kinds=all", "--errors-for-leak-kinds=all",
+            "--error-exitcode=9", "--track-fds=no", plain, what, daemon.socket)
+
+
+def test_the_default_socket_is_found(plain: Path, tmp_path: Path) -> None:
+    """
+    As the Python client finds it: LEEWARD_SOCKET, then the user's runtime folder.
+    """
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    if 0 != os.geteuid():
+        (tmp_path / "leeward").mkdir(mode=0o700)
+        with FakeDaemon(tmp_path / "leeward" / "leeward.sock"):
+            assert "0 x\n" == subprocess.run([plain, "one", ""], env=environ, capture_output=True, text=True,
+                                             check=True).stdout
+    with FakeDaemon(tmp_path / "other"):
+        assert "0 x\n" == subprocess.run([plain, "one", ""], env={**environ, "LEEWARD_SOCKET": str(tmp_path / "other")},
+                                         capture_output=True, text=True, check=True).stdout
+
+
+def test_a_long_path(sanitized: Path, tmp_path: Path) -> None:
+    """
+    Longer than a sockaddr_un.
+    """
+    folder = tmp_path / ("d" * 150)
+    folder.mkdir()
+    os.symlink(folder, tmp_path / "d")
+    with FakeDaemon(tmp_path / "d" / "s"):
+        assert (0, "x") == one(sanitized, folder / "s")
+    assert AWAY == one(sanitized, "x" * 5000)[0]
+
+
+def test_refusals(sanitized: Path, tmp_path: Path) -> None:
+    """
+    By code, with the daemon's message.
+    """
+    with FakeDaemon(tmp_path / "s", lambda job: Report(refusal=Busy("all workers are busy"))):
+        assert (BUSY, "all workers are busy") == one(sanitized, tmp_path / "s")
+
+
+def test_large_results_are_mapped(sanitized: Path, tmp_path: Path) -> None:
+    """
+    Both streams in one memory file.
+    """
+    def large(job: Job) -> Report:
+        arena = seal([b"o" * 100_000, b"e" * 70_000])
+        arena.stdout, arena.stderr = (0, 100_000), (100_000, 70_000)
+        return Report(result=Result(b"", b"", 0, Outcome.FINISHED), arena=arena)
+
+    with FakeDaemon(tmp_path / "s", large):
+        assert (0, "o" * 100_000) == one(sanitized, tmp_path / "s")
+
+
+# --- hostile daemons -----------------------------------------------------------
+
+
+def request_of(sock: socket.socket) -> int:
+    reader = FrameReader()
+    payloads: list[bytes] = []
+    while not payloads:
+        payloads = reader.feed(sock.recv(1 << 16))
+    number: int = decode(payloads[0])["id"]
+    return number
+
+
+def result_frame(number: int, *, places: bool = False) -> bytes:
+    if not places:
+        return encode_result(number, Result(b"fine", b"", 0, Outcome.FINISHED))
+    return encode_result(number, Result(b"", b"", 0, Outcome.FINISHED), stdout=(0, 0, 4096), arenas=(4096,))
+
+
+def with_file(fd: int, *copies: None) -> Callable[[socket.socket], None]:
+    def script(sock: socket.socket) -> None:
+        frame = result_frame(request_of(sock), places=True)
+        socket.send_fds(sock, [frame], [fd] * (1 + len(copies)))
+        os.close(fd)
+    return script
+
+
+def memory_file(size: int, *seals: int) -> int:
+    import fcntl
+
+    fd = os.memfd_create("leeward_results", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, sum(seals))
+    return fd
+
+
+def answers(make: Callable[[int], bytes]) -> Callable[[socket.socket], None]:
+    return lambda sock: sock.sendall(make(request_of(sock)))
+
+
+def plus(frame: bytes, **changes: object) -> bytes:
+    message = decode(frame[4:])
+    message["ok"].update(changes)
+    return encode({key: value for key, value in message.items()})
+
+
+SHRINK, GROW, WRITE = 2, 4, 8
+
+HOSTILE: dict[str, Callable[[], Callable[[socket.socket], None]]] = {
+    "another protocol": lambda: lambda sock: sock.sendall(b"HTTP/1.1 200 OK\r\n\r\n"),
+    "a frame too large": lambda: lambda sock: sock.sendall(struct.pack(">I", (16 << 20) + 1)),
+    "no map": lambda: answers(lambda number: b"\0\0\0\x01\x07"),
+    "somebody else's answer": lambda: answers(lambda number: result_frame(number + 1)),
+    "the same answer twice": lambda: answers(lambda number: result_frame(number + 7) + result_frame(number)),
+    "an answer to nobody": lambda: answers(lambda number: encode({"id": 0, "ok": {}})),
+    "no fields": lambda: answers(lambda number: encode({"id": number, "ok": {}})),
+    "an exit code out of range": lambda: answers(lambda number: plus(result_frame(number), exit_code=256)),
+    "a time that is none": lambda: answers(lambda number: plus(result_frame(number), duration=float("nan"))),
+    "a limit that is none": lambda: answers(lambda number: plus(result_frame(number), limit="disk")),
+    "a place without a file": lambda: answers(lambda number: plus(result_frame(number), stdout=[0, 0, 1])),
+    "a name with a way out": lambda: answers(lambda number: plus(result_frame(number), files={"../x": b""})),
+    "a file that didn't come": lambda: answers(lambda number: result_frame(number, places=True)),
+    "a place outside": lambda: answers(lambda number: plus(result_frame(number, places=True), stdout=[0, 1, 4096])),
+    "a place that overflows": lambda: answers(
+        lambda number: plus(result_frame(number, places=True), stdout=[0, 2**63 - 1, 2**63 - 1])),
+    "a pipe": lambda: with_file(os.open("/dev/null", os.O_RDONLY)),
+    "no seals": lambda: with_file(memory_file(4096)),
+    "it may shrink": lambda: with_file(memory_file(4096, GROW, WRITE)),
+    "it may grow": lambda: with_file(memory_file(4096, SHRINK, WRITE)),
+    "it may be written": lambda: with_file(memory_file(4096, SHRINK, GROW)),
+    "another size": lambda: with_file(memory_file(8192, SHRINK, GROW, WRITE)),
+    "more files than a read takes": lambda: with_file(memory_file(4096, SHRINK, GROW, WRITE), *[None] * 30),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_c113_a_hostile_daemon(sanitized: Path, tmp_path: Path, what: str) -> None:
+    """
+    An error of one line; nothing is read that wasn't checked.
+    """
+    with Rogue(tmp_path / "s", HOSTILE[what]()):
+        code, text = one(sanitized, tmp_path / "s", "10")
+
+    assert BAD_REPLY == code, text
+    assert text.isprintable()
+
+
+def test_c113_the_control_is_taken(sanitized: Path, tmp_path: Path) -> None:
+    """
+    The same daemon with a result that is right.
+    """
+    with Rogue(tmp_path / "s", answers(result_frame)):
+        assert (0, "fine") == one(sanitized, tmp_path / "s")
+    with Rogue(tmp_path / "s2", with_file(memory_file(4096, SHRINK, GROW, WRITE))):
+        assert 0 == one(sanitized, tmp_path / "s2")[0]
+
+
+def test_a_reply_in_pieces(sanitized: Path, tmp_path: Path) -> None:
+    """
+    Byte by byte.
+    """
+    def script(sock: socket.socket) -> None:
+        for byte in result_frame(request_of(sock)):
+            sock.send(bytes([byte]))
+
+    with Rogue(tmp_path / "s", script):
+        assert (0, "fine") == one(sanitized, tmp_path / "s")
+
+
+def test_a_daemon_that_goes_away(sanitized: Path, tmp_path: Path) -> None:
+    """
+    Before, in and instead of an answer.
+    """
+    for script in (lambda sock: None, lambda sock: sock.sendall(result_frame(request_of(sock))[:50]),
+                   lambda sock: request_of(sock) and None):
+        with Rogue(tmp_path / "s", script):
+            assert AWAY == one(sanitized, tmp_path / "s")[0]
+        (tmp_path / "s").unlink()
+
+
+def test_what_it_says_before_it_goes_is_told(sanitized: Path, tmp_path: Path) -> None:
+    """
+    A refusal of the whole connection; a kind that nobody knows.
+    """
+    for kind, code in (("shutting_down", SHUTTING_DOWN), ("mood", REFUSED)):
+        last = encode({"id": 0, "error": {"kind": kind, "message": "not today"}})
+        with Rogue(tmp_path / "s", lambda sock, last=last: sock.sendall(last)):  # type: ignore[misc]  # a default binds it
+            assert (code, "not today") == one(sanitized, tmp_path / "s")
+        (tmp_path / "s").unlink()
+
+
+def test_a_silent_daemon_meets_the_deadline(sanitized: Path, tmp_path: Path) -> None:
+    """
+    One that reads and never answers, and one that doesn't read a large request.
+    """
+    def silent(sock: socket.socket) -> None:
+        while sock.recv(1 << 16):
+            pass
+
+    with Rogue(tmp_path / "s", silent):
+        start = time.monotonic()
+        code, text = one(sanitized, tmp_path / "s", "0.2")
+
+    assert NO_ANSWER == code
+    assert "before the deadline" in text
+    assert time.monotonic() - start < 10
+
+
+def test_it_connects_again(c_build: Path, tmp_path: Path) -> None:
+    """
+    A daemon that was started anew between two calls, by the shared library.
+    """
+    import ctypes
+
+    library = ctypes.CDLL(str(c_build / "libleeward.so"))
+    library.leeward_connect.restype = ctypes.c_void_p
+    with FakeDaemon(tmp_path / "s", lambda job: finished()):
+        handle = ctypes.c_void_p(library.leeward_connect(str(tmp_path / "s").encode()))
+        assert 0 == library.leeward_ping(handle, ctypes.c_double(0))
+    assert AWAY == library.leeward_ping(handle, ctypes.c_double(0))
+    with FakeDaemon(tmp_path / "s", lambda job: finished()):
+        assert 0 == library.leeward_ping(handle, ctypes.c_double(0))
+    with FakeDaemon(tmp_path / "s2"):
+        pass
+    library.leeward_disconnect(handle)
+
+
+# --- the library as a file -----------------------------------------------------
+
+
+def test_it_shows_its_own_names_alone(c_build: Path) -> None:
+    """
+    Those of the header, with their version; the archive has no others either.
+    """
+    header = (CLIENT / "leeward.h").read_text()
+    declared = set(re.findall(r"^LEEWARD_API .*?\b(leeward_\w+)\(", header, re.MULTILINE))
+    shared = subprocess.run(["nm", "-D", "--defined-only", c_build / "libleeward.so.0"], capture_output=True, text=True,
+                            check=True).stdout
+    archive = subprocess.run(["nm", "-g", "--defined-only", c_build / "libleeward.a"], capture_output=True, text=True,
+                             check=True).stdout
+    needed = subprocess.run(["readelf", "-d", c_build / "libleeward.so.0"], capture_output=True, text=True,
+                            check=True).stdout
+
+    assert {f"{name}@@LEEWARD_0.1" for name in declared} == set(re.findall(r" T (\S+)", shared))
+    assert declared == set(re.findall(r" T (\S+)", archive))
+    assert "Library soname: [libleeward.so.0]" in needed
+    assert set(re.findall(r"Shared library: \[(\S+)\]", needed)) <= {"libc.so.6", "libm.so.6"}
+
+
+@pytest.mark.needs("c++")
+def test_the_header_is_cxx(tmp_path: Path, c_build: Path) -> None:
+    """
+    C++17, without a warning; and C11 that is pedantic.
+    """
+    for name, command in (("a.cpp", ("g++", "-std=c++17")), ("a.c", ("gcc", "-std=c11"))):
+        (tmp_path / name).write_text('#include "leeward.h"\nint main(void) { return leeward_version() == 0; }\n')
+        subprocess.run([*command, "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror", f"-I{c_build}", "-o",
+                        tmp_path / "made", tmp_path / name, f"-L{c_build}", "-lleeward", f"-Wl,-rpath,{c_build}"],
+                       check=True)
+        subprocess.run([tmp_path / "made"], check=True)
+
+
+def test_it_installs_under_a_prefix(tmp_path: Path, plain: Path) -> None:
+    """
+    By one command; what leeward.pc says is enough for a compiler.
+    """
+    subprocess.run([sys.executable, ROOT / "build_client.py", "--prefix", tmp_path / "p"], check=True)
+    written = (tmp_path / "p/lib/pkgconfig/leeward.pc").read_text()
+    prefix = re.search(r"^prefix=(.*)$", written, re.MULTILINE)
+
+    assert prefix is not None
+    assert str(tmp_path / "p") == prefix[1]
+    assert {"leeward.h"} == set(os.listdir(tmp_path / "p/include"))
+    assert {"libleeward.a", "libleeward.so", "libleeward.so.0", "pkgconfig"} == set(os.listdir(tmp_path / "p/lib"))
+    subprocess.run(["gcc", *LANGUAGE, f"-I{tmp_path}/p/include", "-o", tmp_path / "made", CHECKS, f"-L{tmp_path}/p/lib",
+                    "-lleeward", "-pthread"], check=True)
+
+
+@pytest.mark.needs("libfuzzer")
+def test_c113_no_bytes_do_harm(tmp_path: Path) -> None:
+    """
+    100,000 inputs under ASan and UBSan; LEEWARD_LONG=1 feeds the full million.
+    """
+    runs = "1000000" if os.environ.get("LEEWARD_LONG") else "100000"
+    done = subprocess.run([sys.executable, ROOT / "tests" / "fuzz", runs], capture_output=True, text=True, check=False)
+
+    assert 0 == done.returncode, done.stdout + done.stderr[-4000:]
+    assert f"Done {runs} runs" in done.stderr
