@@ -125,9 +125,8 @@ def test_a_long_path(sanitized: Path, tmp_path: Path) -> None:
     Longer than a sockaddr_un.
     """
     folder = tmp_path / ("d" * 150)
-    folder.mkdir()
-    os.symlink(folder, tmp_path / "d")
-    with FakeDaemon(tmp_path / "d" / "s"):
+    folder.mkdir(mode=0o700)
+    with FakeDaemon(folder / "s"):
         assert (0, "x") == one(sanitized, folder / "s")
     assert AWAY == one(sanitized, "x" * 5000)[0]
 
@@ -338,7 +337,7 @@ def test_it_shows_its_own_names_alone(c_build: Path) -> None:
     assert {f"{name}@@LEEWARD_0.1" for name in declared} == set(re.findall(r" T (\S+)", shared))
     assert declared == set(re.findall(r" T (\S+)", archive))
     assert "Library soname: [libleeward.so.0]" in needed
-    assert set(re.findall(r"Shared library: \[(\S+)\]", needed)) <= {"libc.so.6", "libm.so.6"}
+    assert set(re.findall(r"Shared library: \[(\S+)\]", needed)) <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}  # all of libc
 
 
 @pytest.mark.needs("c++")

@@ -1,0 +1,78 @@
+"""
+Writes the reference in docs/c-api.md from leeward.h: `python docs/generate_c_api.py`.
+
+Runs in:   anybody's shell; a test compares what it would write with what is there.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+HEADER = HERE.parent / "leeward" / "_native" / "client" / "leeward.h"
+PAGE = HERE / "c-api.md"
+
+#: What is above it is written by hand.
+MARK = "<!-- From here on written by docs/generate_c_api.py. -->\n"
+
+FUNCTION = re.compile(r"/\* ((?:(?!\*/).)*?) \*/\nLEEWARD_API ([^;]+;)\n", re.DOTALL)
+
+
+def page(header: str, written: str) -> str:
+    """
+    The page whose upper part is that of *written*.
+    """
+    parts = [written.partition(MARK)[0] + MARK, "## Functions\n"]
+    parts += [_function(text, prototype) for text, prototype in FUNCTION.findall(header) if "#define" not in text]
+    parts += [_struct(name, header) for name in ("options", "result", "file", "denied")]
+    parts += [_enum(name, header) for name in ("error", "outcome", "limit")]
+    return "\n".join(parts)
+
+
+def _function(comment: str, prototype: str) -> str:
+    prototype = " ".join(prototype.split())
+    found = re.search(r"(leeward_\w+)\(", prototype)
+    assert found is not None, prototype
+    lines = [re.sub(r"^ \*( |$|(?=\t))", "", line) for line in comment.splitlines()]
+    paragraphs: list[str] = []
+    for line in lines:
+        label = re.match(r"(Args|Returns|Errors|Threads):(.*)", line)
+        if label and "Args" != label[1]:
+            paragraphs.append(f"**{label[1]}:**{label[2]}")
+        elif label:
+            paragraphs.append("")
+        elif re.match(r"\t\w+: ", line):
+            name, _, text = line.strip().partition(": ")
+            paragraphs.append(f"* `{name}`: {text}")
+        elif not line.strip():
+            paragraphs.append("")
+        elif paragraphs and paragraphs[-1]:
+            paragraphs[-1] += " " + line.strip()
+        else:
+            paragraphs.append(line.strip())
+    text = "\n\n".join(textwrap.fill(paragraph, 92, break_long_words=False, break_on_hyphens=False,
+                                     subsequent_indent="  " if paragraph.startswith("* ") else "")
+                       for paragraph in paragraphs if paragraph)
+    return f"### `{found[1]}`\n\n```c\n{prototype}\n```\n\n{text}\n"
+
+
+def _rows(title: str, head: str, rows: list[tuple[str, str]]) -> str:
+    return "\n".join([f"## `leeward_{title}`\n", f"| {head} | |", "|---|---|",
+                      *(f"| `{name}` | {text} |" for name, text in rows), ""])
+
+
+def _struct(name: str, header: str) -> str:
+    block = header.split(f"typedef struct leeward_{name} {{")[1].split("\n}")[0]
+    return _rows(name, "field", re.findall(r"^\t(.+?);(?:\s*/\* (.*) \*/)?$", block, re.MULTILINE))
+
+
+def _enum(name: str, header: str) -> str:
+    block = header.split(f"typedef enum leeward_{name} {{")[1].split("\n}")[0]
+    rows = re.findall(r"^\t(\w+ = -?\d+),?(?:\s*/\* (.*) \*/)?$", block, re.MULTILINE)
+    return _rows(name, "value", rows)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(HEADER.read_text(), PAGE.read_text()))
