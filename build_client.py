@@ -2,6 +2,7 @@
 Builds the C client: libleeward.so, libleeward.a, leeward.pc and the program `leeward`.
 
     python build_client.py FOLDER             compile into FOLDER
+    python build_client.py --program PATH     compile the program `leeward` alone, to PATH
     python build_client.py --prefix PREFIX    install header, libraries and leeward.pc under PREFIX
     python build_client.py --check            only let the compilers judge the C, every warning an error
 
@@ -89,13 +90,12 @@ def build_program(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="leeward-client-") as work:
         made = Path(work, "leeward")
-        command = [*compiler(), "-o", made, *LANGUAGE, *WARNINGS, "-O2", *([] if flags else HARDENED), _define(),
-                   *flags, *link, *(CLIENT / f"{stem}.c" for stem in (*PROGRAM, *LIBRARY)), "-lm"]
+        command: list[str | Path] = [
+            *compiler(), "-o", made, *LANGUAGE, *WARNINGS, "-O2", *(flags or (*HARDENED, "-s")), _define(), *link,
+            *(CLIENT / f"{stem}.c" for stem in (*PROGRAM, *LIBRARY)), "-lm"]
         static = [*command, "-static"]
         if flags or 0 != subprocess.run(static, check=False, stderr=subprocess.DEVNULL).returncode:
             _run(*command)
-        if not flags:
-            _run("strip", made)
         _place(made, path, mode=0o755)
 
 
@@ -152,6 +152,8 @@ if __name__ == "__main__":
         sys.exit(check())
     if 3 == len(sys.argv) and "--prefix" == sys.argv[1]:
         install(Path(sys.argv[2]).resolve())
+    elif 3 == len(sys.argv) and "--program" == sys.argv[1]:
+        build_program(Path(sys.argv[2]).absolute())
     elif 2 == len(sys.argv) and not sys.argv[1].startswith("-"):
         build_library(Path(sys.argv[1]).resolve())
         build_program(Path(sys.argv[1]).resolve() / "leeward")

@@ -1,16 +1,30 @@
 """
-Hatchling's hook: compiles the shim into a wheel, or in place for an editable install.
+Hatchling's hook: compiles the shim into a wheel, or in place for an editable install, and the
+program `leeward` for both.
 """
 
 from __future__ import annotations
 
 import runpy
+import subprocess
+import sys
 import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+#: In the place of the C program where that can't be compiled; installers put their Python into
+#: the first line.
+SCRIPT = """\
+#!python
+import sys
+
+from leeward_cli.main import main
+
+sys.exit(main())
+"""
 
 
 class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks the configuration's type
@@ -26,12 +40,13 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
             version: "editable", or "standard" for a wheel.
             build_data: what the wheel builder will go by.
         """
+        self._work = tempfile.TemporaryDirectory(prefix="leeward-wheel-")
+        build_data["shared_scripts"][str(self._program())] = "leeward"
         # By path: the project's folder is not on sys.path while a front end builds.
         shim = runpy.run_path(str(Path(self.root) / "build_ffi.py"))
         if "editable" == version:
             shim["build"]()
             return
-        self._work = tempfile.TemporaryDirectory(prefix="leeward-wheel-")
         made = shim["build"](Path(self._work.name))
         build_data["force_include"][str(made)] = f"leeward/_native/{shim['FILE']}"
         build_data["pure_python"] = False
@@ -39,9 +54,18 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"cp311-abi3-{platform}"
 
+    def _program(self) -> Path:
+        client = runpy.run_path(str(Path(self.root) / "build_client.py"))
+        program = Path(self._work.name) / "leeward"
+        try:
+            client["build_program"](program)
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"leeward: the command line stays in Python, which is slower: {error}", file=sys.stderr)
+            program.write_text(SCRIPT)
+        return program
+
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """
         Remove what was only needed for the wheel.
         """
-        if "editable" != version:
-            self._work.cleanup()
+        self._work.cleanup()

@@ -68,8 +68,9 @@ def fuzz(target: Path, runs: int, folder: Path) -> int:
     for number, seed in enumerate(seeds()):
         (corpus / str(number)).write_bytes(seed)
     seed = os.environ.get("FUZZ_SEED")
-    return subprocess.run([target, f"-runs={runs}", "-max_len=4096", f"-artifact_prefix={folder}/",
-                           *([f"-seed={seed}"] if seed else []), "-print_final_stats=1", corpus], check=False).returncode
+    command = [target, f"-runs={runs}", "-max_len=4096", f"-artifact_prefix={folder}/", "-print_final_stats=1",
+               *([f"-seed={seed}"] if seed else []), corpus]
+    return subprocess.run(command, check=False).returncode
 
 
 def main() -> int:

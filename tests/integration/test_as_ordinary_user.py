@@ -34,7 +34,7 @@ def _checkout(folder: Path, installation: Installation) -> Path:
         shutil.copytree(features.ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     (shim,) = installation.folder.glob("lib/python*/site-packages/leeward/_native/_shim*.so")
     shutil.copy(shim, folder / "leeward" / "_native")
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "build_client.py"):
         shutil.copy(features.ROOT / name, folder / name)
     for path in (folder, *folder.rglob("*")):
         path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -37,9 +39,10 @@ def test_the_wheel_holds_both_packages_and_the_shim_and_no_sources(wheel):
 
     assert wheel.name.split("-")[2:4] == ["cp311", "abi3"]
     assert wheel.stem.split("-")[4].startswith("linux_")
-    assert {"leeward", "leeward_cli"} == {top for top in tops if not top.endswith(".dist-info")}
+    assert {"leeward", "leeward_cli"} == {top for top in tops if not top.endswith((".dist-info", ".data"))}
     assert {SHIM, "leeward/py.typed", "leeward_cli/main.py"} <= set(names)
     assert not [name for name in names if name.endswith((".c", ".h", ".o"))]
+    assert ["leeward"] == [name.split(".data/scripts/")[1] for name in names if ".data/" in name]
 
 
 def test_the_source_archive_builds_the_same_wheel(wheel, tmp_path):
@@ -58,6 +61,20 @@ def test_the_source_archive_builds_the_same_wheel(wheel, tmp_path):
     rebuilt = build("wheel", folder)
     assert wheel.name == rebuilt.name
     assert set(zipfile.ZipFile(wheel).namelist()) == set(zipfile.ZipFile(rebuilt).namelist())
+
+
+def test_the_command_is_python_where_the_program_cannot_be_compiled(tmp_path):
+    """
+    Slower, and all there.
+    """
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["ShimHook"](str(tmp_path), {}, None, None, str(tmp_path), "wheel")
+    (tmp_path / "build_client.py").write_text("def build_program(path):\n    raise FileNotFoundError('no compiler')\n")
+    hook._work = tempfile.TemporaryDirectory(dir=tmp_path)
+    script = hook._program()
+    done = subprocess.run([sys.executable, script, "--version"], capture_output=True, text=True, check=True)
+
+    assert script.read_text().startswith("#!python\n")
+    assert done.stdout.startswith("leeward, version ")
 
 
 def test_an_ordinary_user_can_import_what_is_installed(ordinary_user, user_install):

@@ -50,8 +50,8 @@ typedef enum leeward_error {
 	LEEWARD_NOT_YET = -6,       /* of leeward_wait: no result so far; the jobs go on */
 	LEEWARD_REFUSED = -16,      /* the daemon is there and refused, for a reason not listed here */
 	LEEWARD_BUSY = -17,         /* its queue is full; try again later */
-	LEEWARD_QUEUE_TIMEOUT = -18,/* no worker came free in time */
-	LEEWARD_SHUTTING_DOWN = -19,/* it takes no new jobs */
+	LEEWARD_QUEUE_TIMEOUT = -18, /* no worker came free in time */
+	LEEWARD_SHUTTING_DOWN = -19, /* it takes no new jobs */
 	LEEWARD_VERSION_MISMATCH = -20, /* it speaks another version of the wire */
 	LEEWARD_REJECTED = -21,     /* it finds the request impossible: a limit above its ceiling, a wrong name */
 	LEEWARD_CANCELLED = -22,    /* leeward_cancel took the job back */
@@ -132,7 +132,7 @@ typedef struct leeward_result {
 	size_t size;                /* bytes of this struct that are filled */
 	int64_t id;                 /* what leeward_submit gave */
 	int32_t outcome;            /* a leeward_outcome */
-	int32_t exit_code;          /* 0 to 255: the job's own; 124 timed out, 125 internal, 137 out of memory, 153 output limit, 128 + n signal n */
+	int32_t exit_code;          /* its own; 124 timed out, 125 internal, 137 memory, 153 output, 128 + n signal n */
 	int32_t limit;              /* a leeward_limit */
 	int32_t truncated;          /* 1: stdout or stderr was cut at the limit */
 	const unsigned char *stdout_data; /* never NULL */

@@ -104,10 +104,12 @@ def agree(inside: ctypes.CDLL, payload: bytes) -> None:
 
 
 BOMBS = (
-    b"", b"\x93\x01\x02\x03", b"\x07", b"\x81\xa1a" + b"\x91" * 100_000 + b"\xc0", b"\x81\xa1a" + b"\x91" * 32 + b"\xc0",
+    b"", b"\x93\x01\x02\x03", b"\x07",
+    b"\x81\xa1a" + b"\x91" * 100_000 + b"\xc0", b"\x81\xa1a" + b"\x91" * 32 + b"\xc0",
     b"\x81\xa1a" + b"\x91" * 31 + b"\xc0", b"\x81\xa1a\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff",
     b"\x81\xa1a\xc6\xff\xff\xff\xff", b"\x81\xa1a\xdb\xff\xff\xff\xff",
-    msgpack.packb({"a": [None] * 4096}), msgpack.packb({"a": [None] * 4097}), msgpack.packb({"a": [[None] * 4000] * 10}),
+    msgpack.packb({"a": [None] * 4096}), msgpack.packb({"a": [None] * 4097}),
+    msgpack.packb({"a": [[None] * 4000] * 10}),
     b"\x81\xa1a" + b"\xdc\x0f\xff" * 31, b"\x82\xa1a\x01\xa1a\x02", b"\x81\x01\x02", b"\x81\xc4\x01a\x02",
     b"\x81\xc0\x02", b"\x81\x80\x02", msgpack.packb({"k" * 4096: 1}), msgpack.packb({"k" * 4097: 1}),
     msgpack.packb({"é" * 4096: 1}), msgpack.packb({"a": msgpack.ExtType(5, b"x" * 300)}),
@@ -262,8 +264,8 @@ def test_both_clients_send_the_same_bytes(c_inside: ctypes.CDLL, what: str) -> N
         file_count=len(files), collect=strings(*asked.get("collect", ())), collect_count=len(asked.get("collect", ())))
     buffer = Buffer()
     code = asked["code"]
-    failed = c_inside.lw_request_execute(ctypes.byref(buffer), ctypes.c_int64(300), code, ctypes.c_size_t(len(code or b"")),
-                                         ctypes.byref(options))
+    failed = c_inside.lw_request_execute(ctypes.byref(buffer), ctypes.c_int64(300), code,
+                                         ctypes.c_size_t(len(code or b"")), ctypes.byref(options))
 
     assert 0 == failed
     assert encode({"v": 1, "id": 300, "op": "execute", **execute_fields(**asked)}) == buffer.content()
@@ -297,8 +299,8 @@ def test_the_bounds_are_those_of_python() -> None:
             defined[name] = eval(plain, {"__builtins__": {}})  # arithmetic of our own header
 
     for module in (frames, replies):
-        for name in ("VERSION", "HEADER", "MAX_REQUEST", "MAX_REPLY", "MAX_DEPTH", "MAX_ENTRIES", "MAX_VALUES", "MAX_KEY",
-                     "MAX_ARENAS", "MAX_ARENA"):
+        for name in ("VERSION", "HEADER", "MAX_REQUEST", "MAX_REPLY", "MAX_DEPTH", "MAX_ENTRIES", "MAX_VALUES",
+                     "MAX_KEY", "MAX_ARENAS", "MAX_ARENA"):
             if hasattr(module, name):
                 assert getattr(module, name) == defined.pop(name, None), name
     assert {} == defined

@@ -1,0 +1,54 @@
+"""
+docs/c-api.md says what leeward.h does, and both what the library exports.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+
+from c_client import CLIENT
+from features import ROOT
+
+PAGE = ROOT / "docs" / "c-api.md"
+
+
+def test_the_page_is_up_to_date() -> None:
+    """
+    Else: `python docs/generate_c_api.py`.
+    """
+    generator = runpy.run_path(str(ROOT / "docs" / "generate_c_api.py"))
+    written = PAGE.read_text()
+
+    assert written == generator["page"]((CLIENT / "leeward.h").read_text(), written)
+
+
+def test_every_function_has_its_errors_ownership_and_threads() -> None:
+    """
+    In the header, on the page, and in the list of symbols.
+    """
+    header, page = (CLIENT / "leeward.h").read_text(), PAGE.read_text()
+    declared = re.findall(r"^LEEWARD_API .*?\b(leeward_\w+)\(", header, re.MULTILINE)
+    exported = re.findall(r"^\t(leeward_\w+);", (CLIENT / "leeward.map").read_text(), re.MULTILINE)
+
+    assert sorted(declared) == sorted(exported)
+    for name in declared:
+        text = page.split(f"### `{name}`\n")[1].split("\n##")[0]
+        assert "```c\n" in text
+        if name not in ("leeward_version", "leeward_last_error", "leeward_last_error_code", "leeward_result_free"):
+            assert "**Threads:**" in text, name
+            assert "**Errors:**" in text or "NULL is allowed" in text, name
+        if name == "leeward_result_free":
+            continue
+        assert "**Returns:**" in text or "NULL is allowed" in text, name
+
+
+def test_every_field_and_value_is_on_the_page() -> None:
+    """
+    With a line of its own.
+    """
+    header, page = (CLIENT / "leeward.h").read_text(), PAGE.read_text()
+    for name in re.findall(r"^\t(\w+ = -?\d+)", header, re.MULTILINE):
+        assert f"| `{name}` |" in page
+    for field in re.findall(r"^\t((?:const |unsigned )*\w+ [^;(*=\n]*(?:\*[^;(=\n]*)?);", header, re.MULTILINE):
+        assert f"| `{field}` |" in page, field
