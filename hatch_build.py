@@ -6,6 +6,7 @@ program `leeward` for both.
 from __future__ import annotations
 
 import runpy
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -40,14 +41,14 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
             version: "editable", or "standard" for a wheel.
             build_data: what the wheel builder will go by.
         """
-        self._work = tempfile.TemporaryDirectory(prefix="leeward-wheel-")
+        self._work = tempfile.mkdtemp(prefix="leeward-wheel-")
         build_data["shared_scripts"][str(self._program())] = "leeward"
         # By path: the project's folder is not on sys.path while a front end builds.
         shim = runpy.run_path(str(Path(self.root) / "build_ffi.py"))
         if "editable" == version:
             shim["build"]()
             return
-        made = shim["build"](Path(self._work.name))
+        made = shim["build"](Path(self._work))
         build_data["force_include"][str(made)] = f"leeward/_native/{shim['FILE']}"
         build_data["pure_python"] = False
         # The limited API of 3.11: one wheel for that and every later CPython.
@@ -56,7 +57,7 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
 
     def _program(self) -> Path:
         client = runpy.run_path(str(Path(self.root) / "build_client.py"))
-        program = Path(self._work.name) / "leeward"
+        program = Path(self._work) / "leeward"
         try:
             client["build_program"](program)
         except (OSError, subprocess.CalledProcessError) as error:
@@ -68,4 +69,4 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
         """
         Remove what was only needed for the wheel.
         """
-        self._work.cleanup()
+        shutil.rmtree(self._work)

@@ -67,13 +67,15 @@ def test_the_command_is_python_where_the_program_cannot_be_compiled(tmp_path):
     """
     Slower, and all there.
     """
-    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["ShimHook"](str(tmp_path), {}, None, None, str(tmp_path), "wheel")
+    make = runpy.run_path(str(ROOT / "hatch_build.py"))["ShimHook"]
+    hook = make(str(tmp_path), {}, None, None, str(tmp_path), "wheel")
     (tmp_path / "build_client.py").write_text("def build_program(path):\n    raise FileNotFoundError('no compiler')\n")
-    hook._work = tempfile.TemporaryDirectory(dir=tmp_path)
-    script = hook._program()
-    done = subprocess.run([sys.executable, script, "--version"], capture_output=True, text=True, check=True)
+    with tempfile.TemporaryDirectory(dir=tmp_path) as hook._work:
+        script = hook._program()
+        done = subprocess.run([sys.executable, script, "--version"], capture_output=True, text=True, check=True)
+        first = script.read_text().splitlines()[0]
 
-    assert script.read_text().startswith("#!python\n")
+    assert "#!python" == first
     assert done.stdout.startswith("leeward, version ")
 
 
