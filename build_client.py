@@ -68,7 +68,7 @@ def build_library(folder: Path) -> None:
                  *([] if flags else HARDENED), _define(), *flags, CLIENT / f"{stem}.c")
         _run(*compiler(), "-shared", "-o", Path(work, SONAME), f"-Wl,-soname,{SONAME}",
              f"-Wl,--version-script={CLIENT / 'leeward.map'}", "-Wl,-z,relro,-z,now", "-Wl,-z,defs", *flags, *link,
-             *objects, "-lm")
+             *objects)
         # One object whose inner names are its own: nobody's program clashes with them.
         _run("ld", "-r", "-o", Path(work, "leeward.o"), *objects)
         _run("objcopy", "--localize-hidden", Path(work, "leeward.o"))
@@ -92,7 +92,7 @@ def build_program(path: Path) -> None:
         made = Path(work, "leeward")
         command: list[str | Path] = [
             *compiler(), "-o", made, *LANGUAGE, *WARNINGS, "-O2", *(flags or (*HARDENED, "-s")), _define(), *link,
-            *(CLIENT / f"{stem}.c" for stem in (*PROGRAM, *LIBRARY)), "-lm"]
+            *(CLIENT / f"{stem}.c" for stem in (*PROGRAM, *LIBRARY))]
         static = [*command, "-static"]
         if flags or 0 != subprocess.run(static, check=False, stderr=subprocess.DEVNULL).returncode:
             _run(*command)

@@ -53,7 +53,7 @@ def c_inside(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     made = tmp_path_factory.mktemp("c-inside") / "inside.so"
     stems = ("client", "fault", "link", "reply", "request", "text", "wire")
     subprocess.run(["gcc", "-shared", "-fPIC", "-std=c11", "-D_GNU_SOURCE", '-DLEEWARD_LIBRARY_VERSION="test"', "-O1",
-                    "-o", made, *(CLIENT / f"{stem}.c" for stem in stems), "-lm"], check=True)
+                    "-o", made, *(CLIENT / f"{stem}.c" for stem in stems)], check=True)
     return ctypes.CDLL(str(made))
 
 

@@ -35,7 +35,7 @@ def build(target: Path) -> bool:
     clang = compiler()
     sources = [HERE / "replies.c", *(CLIENT / f"{stem}.c" for stem in ("reply", "text", "wire"))]
     return clang is not None and 0 == subprocess.run(
-        [clang, *FLAGS, f"-I{CLIENT}", "-o", target, *sources, "-lm"], check=False).returncode
+        [clang, *FLAGS, f"-I{CLIENT}", "-o", target, *sources], check=False).returncode
 
 
 def seeds() -> list[bytes]:

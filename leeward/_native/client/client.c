@@ -76,6 +76,12 @@ static int refusal_code(const struct lw_value *kind)
 	return LEEWARD_REFUSED;
 }
 
+/* fmin(3) would be the only thing that needs libm. */
+static double earlier(double one, double other)
+{
+	return one < other ? one : other;
+}
+
 /* --- calls -------------------------------------------------------------------- */
 
 static struct call *find_call(leeward_handle *handle, int64_t id)
@@ -338,7 +344,7 @@ static int transmit(leeward_handle *handle, double until)
 			return lose(handle, no_answer(handle, "no answer from %s before the deadline"));
 		if (now - quiet_since >= LW_PATIENCE_S)
 			return lose(handle, no_answer(handle, "the daemon on %s has taken nothing for 10 s"));
-		lw_link_wait(&handle->link, POLLIN | POLLOUT, fmin(until - now, quiet_since + LW_PATIENCE_S - now));
+		lw_link_wait(&handle->link, POLLIN | POLLOUT, earlier(until - now, quiet_since + LW_PATIENCE_S - now));
 		got = absorb(handle, false);
 		if (got < 0)
 			return sent || got != LEEWARD_AWAY ? got : 1;
@@ -405,7 +411,7 @@ static struct call *wait_for(leeward_handle *handle, int64_t id, double until)
 		now = lw_now();
 		if (until < INFINITY) {
 			if (now < until)
-				lw_link_wait(&handle->link, POLLIN, fmin(until - now, heard + patience - now));
+				lw_link_wait(&handle->link, POLLIN, earlier(until - now, heard + patience - now));
 			got = absorb(handle, false);
 			if (!got && lw_now() >= until) {
 				lw_fail(LEEWARD_NOT_YET, "no job has an answer so far");
