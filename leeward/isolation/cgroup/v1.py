@@ -84,7 +84,7 @@ class V1Leaf:
         placed = {group.path: group for name, group in groups.items() if name != "unified"}
         attach = []
         for group in placed.values():
-            files[group.path] = group.open("cgroup.procs", os.O_WRONLY)
+            files[group.path] = group.open("tasks", os.O_WRONLY)
             attach.append(files[group.path])
         self._entry = Entry(into, tuple(attach))
 
