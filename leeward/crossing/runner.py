@@ -74,9 +74,13 @@ def main(plan: WorkerPlan, ends: Ends, join_error: int, cpu: int | None) -> NoRe
             os.close(fd)
         rlimits.enter(plan.rlimits, late=True)
         layer = "self-check"
-        channel.send(control.Ready(self_check(plan)))
+        report = self_check(plan)
+        if plan.rehearse:
+            layer = "rehearsal"
+            inside.rehearse()
+        channel.send(control.Ready(report))
         channel.close()
-        inside.serve(JOB, REPLY, rehearse=plan.rehearse)
+        inside.serve(JOB, REPLY)
     except BaseException as error:  # the last frame of this process: whatever it is, no job may come
         try:
             Channel.adopt(BIRTH).send(control.Failed(-1, layer, f"{type(error).__name__}: {error}"))

@@ -16,15 +16,13 @@ from leeward.wire import job as wire
 _CHUNK = 1 << 20
 
 
-def serve(job_fd: int, reply_fd: int, *, rehearse: bool) -> NoReturn:
+def serve(job_fd: int, reply_fd: int) -> NoReturn:
     """
     Wait for the one job of this process, run it, reply, and wait to be ended.
 
     Parking after the reply leaves the processor to the daemon's answer; an exit here
     would put the teardown of five namespaces in its way.
     """
-    if rehearse:
-        _rehearse()
     fresh.reseed()
     body = _read_frame(job_fd)
     os.close(job_fd)
@@ -51,9 +49,9 @@ def serve(job_fd: int, reply_fd: int, *, rehearse: bool) -> NoReturn:
         signal.pause()
 
 
-def _rehearse() -> None:
+def rehearse() -> None:
     """
-    All of `serve` that can be done twice.
+    All of `serve` that can be done twice, before it.
     """
     with rehearsal.stage() as (read, write):
         _write(write, rehearsal.FRAME)

@@ -31,10 +31,11 @@ from leeward.spec.limits import Limits
 from leeward.spec.sandbox import SandboxSpec
 from leeward.supervisor import Supervisor
 from leeward.wire import control
+from leeward.worker.orphans import reap_inits
 from leeward.worker.reactor import READ, Reactor, Timer
 from leeward.worker.report import Report
 from leeward.worker.states import WorkerState
-from leeward.worker.worker import Terms, Worker, reap_inits
+from leeward.worker.worker import Terms, Worker
 from leeward.worker.zygote import Zygote, import_path
 
 #: A daemon run by root gives worker n the host id BASE + n: above all that login.defs,

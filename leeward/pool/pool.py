@@ -8,6 +8,7 @@ Always:    every submitted job gets exactly one report. A job whose code no runn
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Protocol
 
 from leeward.errors import Busy, LeewardError, QueueTimeout, ShuttingDown
 from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
+from leeward.pool.refill import Refill
 from leeward.spec.job import Job
 from leeward.worker.execution import Execution, Stop
 from leeward.worker.reactor import Reactor, Timer
@@ -95,6 +97,8 @@ class Pool:
         self._running: set[Ticket] = set()
         self._draining = self._closed = False
         self._drained: Callable[[], None] | None = None
+        self._refill = Refill(reactor, self._arm_at_once)
+        self._processors = len(os.sched_getaffinity(0))
         self.runners_made = 0
         self.done = self.failed = self.refused = 0
         self.recycled = 0
@@ -247,6 +251,16 @@ class Pool:
     def runner_made(self) -> None:
         self.runners_made += 1
         self._maker.runner_made()
+
+    def runner_wanted(self, worker: Worker) -> None:
+        self._refill.want(worker)
+
+    def arming_over(self, runner: int) -> None:
+        self._refill.over(runner)
+
+    def _arm_at_once(self) -> int:
+        stored = sum(worker.armed for worker in self._workers.values())
+        return self._processors if stored < self._size else 1
 
     # --- the end --------------------------------------------------------------
 

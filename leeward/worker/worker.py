@@ -30,6 +30,8 @@ from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.wire import control
 from leeward.worker.execution import Execution, Stop
+from leeward.worker.idmaps import write_id_maps
+from leeward.worker.orphans import reap, reap_inits
 from leeward.worker.reactor import READ, Reactor
 from leeward.worker.report import Report
 from leeward.worker.runner import Denials, Runner
@@ -54,6 +56,8 @@ class Owner(Protocol):
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None: ...
     def worker_gone(self, worker: Worker) -> None: ...
     def runner_made(self) -> None: ...
+    def runner_wanted(self, worker: Worker) -> None: ...
+    def arming_over(self, runner: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,7 @@ class Worker:
         self._pidfd = -1
         self._runners: dict[int, Runner] = {}
         self._armed: deque[Runner] = deque()
+        self._waits_to_arm = False
         self._execution: Execution | None = None
         self._running: Runner | None = None
         self._retired_for: str = ""
@@ -216,11 +221,12 @@ class Worker:
             except (LeewardError, OSError) as error:  # it is dead already, say
                 self._on_failed(runner.number, "", str(error))
                 return
-            runner.happen(RunnerEvent.READY)
+            self._move(runner, RunnerEvent.READY)
             self._armed.append(runner)
             self._owner.runner_made()
             if self.free:
                 self._owner.worker_free(self)
+            self._refill()
 
     def _on_failed(self, number: int, layer: str, text: str) -> None:
         self._owner.worker_failed(self, layer, text)
@@ -257,23 +263,47 @@ class Worker:
         """
         return self._first_report
 
+    @property
+    def armed(self) -> int:
+        """
+        How many runners wait for a job.
+        """
+        return len(self._armed)
+
     def _refill(self) -> None:
         """
-        Arm runners: one for the next job and `spares` more, but no more than jobs are left here.
+        Ask for a turn to arm a runner if one is wanted: for the next job and `spares` more, but no
+        more than jobs are left here. One at a time: a keeper makes them one after the other.
         """
-        if self.state is not WorkerState.SERVING or self._doomed is not None:
+        if self._waits_to_arm or not self._wants_runner():
             return
-        wanted = min(1 + self._terms.spares - self.busy, self._terms.recycle_after - self.jobs)
-        coming = sum(runner.state is RunnerState.ARMING for runner in self._runners.values())
-        for _ in range(wanted - coming - len(self._armed)):
-            try:
-                self._arm()
-            except (LeewardError, OSError) as error:
-                self._owner.worker_failed(self, "cgroup", str(error))
-                self._doom(f"arming: {error}")
-                return
+        if any(runner.state is RunnerState.ARMING for runner in self._runners.values()):
+            return
+        self._waits_to_arm = True
+        self._owner.runner_wanted(self)
 
-    def _arm(self) -> None:
+    def _wants_runner(self) -> bool:
+        return (self.state is WorkerState.SERVING and self._doomed is None
+                and len(self._armed) < min(1 + self._terms.spares - self.busy, self._terms.recycle_after - self.jobs))
+
+    def arm(self) -> int | None:
+        """
+        For the pool: this worker's turn has come.
+
+        Returns:
+            The number of the runner that is on its way, or None if none is.
+        """
+        self._waits_to_arm = False
+        if not self._wants_runner():
+            return None
+        try:
+            return self._arm()
+        except (LeewardError, OSError) as error:
+            self._owner.worker_failed(self, "cgroup", str(error))
+            self._doom(f"arming: {error}")
+            return None
+
+    def _arm(self) -> int:
         number = next(_numbers)
         here, there = Channel.pair()
         try:
@@ -294,6 +324,7 @@ class Worker:
             there.close()
         self._reactor.watch(here.fileno(), READ, lambda _: self._on_birth(runner))
         self._reactor.after(_KEEPER_DEADLINE_S, lambda: self._check_armed(runner))
+        return number
 
     def _check_armed(self, runner: Runner) -> None:
         if runner.state is RunnerState.ARMING and runner.number in self._runners:
@@ -314,7 +345,7 @@ class Worker:
         Lease an armed runner to *job*. Call only when `free`.
         """
         runner = self._armed.popleft()
-        runner.happen(RunnerEvent.LEASED)
+        self._move(runner, RunnerEvent.LEASED)
         self._running = runner
         self.jobs += 1
 
@@ -335,7 +366,7 @@ class Worker:
     def _after_job(self, runner: Runner) -> None:
         self._execution = None
         if runner.state is RunnerState.RUNNING:
-            runner.happen(RunnerEvent.ENDED)
+            self._move(runner, RunnerEvent.ENDED)
             runner.kill()
             self._expect_end(runner)
         if runner.state is RunnerState.GONE:
@@ -370,7 +401,7 @@ class Worker:
             self._doomed = "a job left sockets in its network namespace"
         was_arming = runner.state is RunnerState.ARMING
         self._stop_birth(runner)
-        runner.happen(RunnerEvent.EMPTY)
+        self._move(runner, RunnerEvent.EMPTY)
         if runner is self._running and self._execution is not None:
             self._execution.emptied(status, reason)
         if runner is self._running:
@@ -391,9 +422,15 @@ class Worker:
             return 0
         return int(os.pread(self._sockets, 64, 0).split(maxsplit=3)[2])  # "sockets: used N"
 
+    def _move(self, runner: Runner, event: RunnerEvent) -> None:
+        was_arming = runner.state is RunnerState.ARMING
+        runner.happen(event)
+        if was_arming:
+            self._owner.arming_over(runner.number)
+
     def _drop(self, runner: Runner) -> None:
         if runner.state in (RunnerState.ARMING, RunnerState.ARMED):
-            runner.happen(RunnerEvent.ENDED)
+            self._move(runner, RunnerEvent.ENDED)
             runner.kill()
 
     def _dispose(self, runner: Runner) -> None:
@@ -485,56 +522,3 @@ class Worker:
 
     def _happen(self, event: WorkerEvent) -> None:
         self.state = after_worker(self.state, event)
-
-
-def write_id_maps(pid: int, inside: int, host_uid: int, host_gid: int) -> None:
-    """
-    One user and one group: *inside* in the namespace is the host's. user_namespaces(7)
-
-    Raises:
-        KernelRefusal: which file, and the errno.
-    """
-    rows = (("setgroups", "deny"), ("uid_map", f"{inside} {host_uid} 1"), ("gid_map", f"{inside} {host_gid} 1"))
-    for name, text in rows:
-        try:
-            fd = os.open(f"/proc/{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                os.write(fd, text.encode())
-            finally:
-                os.close(fd)
-        except OSError as error:
-            raise KernelRefusal("write", f"/proc/{pid}/{name}, {text!r}", error.errno or 0) from error
-
-
-def reap(pidfd: int) -> None:
-    """
-    Collect a dead process if it became our child; its own parent does otherwise.
-    """
-    try:
-        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
-    except ChildProcessError:
-        return
-
-
-def reap_inits() -> None:
-    """
-    Collect dead inits that became our children before we heard of them.
-
-    One whose keeper died between making it and saying so. Only the first process of a pid
-    namespace is taken: other children may be somebody else's to wait for.
-    """
-    me = os.getpid()
-    for task in os.listdir(f"/proc/{me}/task"):
-        try:
-            with open(f"/proc/{me}/task/{task}/children") as file:
-                children = file.read().split()
-        except OSError:  # a thread that ended, or a kernel without the file
-            continue
-        for child in children:
-            try:
-                with open(f"/proc/{child}/status") as file:
-                    fields = dict(line.split(":\t", 1) for line in file.read().splitlines() if ":\t" in line)
-                if fields["State"].startswith("Z") and fields["NSpid"].split()[1:] == ["1"]:
-                    os.waitid(os.P_PID, int(child), os.WEXITED | os.WNOHANG)
-            except (OSError, KeyError):
-                continue

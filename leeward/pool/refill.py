@@ -1,0 +1,59 @@
+"""
+Whose turn it is to arm a runner: few at a time, so that refilling isn't in the way of requests.
+
+Runs in:   the daemon.
+
+Arming a runner costs some milliseconds of processor time; a request costs a fraction of one. A
+request that meets as many armings as there are processors waits for one of them. So while
+there is a runner in store for every worker, one is armed at a time, and the other processors are
+the requests'; when the store runs low, as many as there are processors.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from leeward.worker.reactor import Reactor, Timer
+from leeward.worker.worker import Worker
+
+#: An arming that isn't over by then, its keeper stopped say, keeps nobody else from his any longer.
+PATIENCE_S = 0.1
+
+
+class Refill:
+    """
+    A queue of the workers that want to arm a runner; each is in it once at most.
+
+    Args:
+        slots: how many armings there may be now.
+    """
+
+    def __init__(self, reactor: Reactor, slots: Callable[[], int]) -> None:
+        self._reactor = reactor
+        self._slots = slots
+        self._waiting: deque[Worker] = deque()
+        self._arming: dict[int, Timer] = {}  # by the runner's number: when it is waited for no longer
+
+    def want(self, worker: Worker) -> None:
+        """
+        *worker* needs a runner; its `arm` is called when its turn has come.
+        """
+        self._waiting.append(worker)
+        self._go_on()
+
+    def over(self, runner: int) -> None:
+        """
+        This runner is armed, or never will be. Harmless if that was said before.
+        """
+        timer = self._arming.pop(runner, None)
+        if timer is not None:
+            timer.cancel()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        while self._waiting and len(self._arming) < max(1, self._slots()):
+            runner = self._waiting.popleft().arm()
+            if runner is not None:
+                self._arming[runner] = self._reactor.after(PATIENCE_S, partial(self.over, runner))
