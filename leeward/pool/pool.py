@@ -97,8 +97,7 @@ class Pool:
         self._running: set[Ticket] = set()
         self._draining = self._closed = False
         self._drained: Callable[[], None] | None = None
-        self._refill = Refill(reactor, self._arm_at_once)
-        self._processors = len(os.sched_getaffinity(0))
+        self._refill = Refill(reactor, len(os.sched_getaffinity(0)), self._stocked)
         self.runners_made = 0
         self.done = self.failed = self.refused = 0
         self.recycled = 0
@@ -258,9 +257,8 @@ class Pool:
     def arming_over(self, runner: int) -> None:
         self._refill.over(runner)
 
-    def _arm_at_once(self) -> int:
-        stored = sum(worker.armed for worker in self._workers.values())
-        return self._processors if stored < self._size else 1
+    def _stocked(self) -> bool:
+        return sum(worker.armed for worker in self._workers.values()) >= self._size
 
     # --- the end --------------------------------------------------------------
 

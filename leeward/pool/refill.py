@@ -5,8 +5,8 @@ Runs in:   the daemon.
 
 Arming a runner costs some milliseconds of processor time; a request costs a fraction of one. A
 request that meets as many armings as there are processors waits for one of them. So while
-there is a runner in store for every worker, one is armed at a time, and the other processors are
-the requests'; when the store runs low, as many as there are processors.
+there is a runner in store for every worker, one is armed at a time and with a small share of its
+processor; when the store runs low, as many as there are processors.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ class Refill:
     A queue of the workers that want to arm a runner; each is in it once at most.
 
     Args:
-        slots: how many armings there may be now.
+        most: armings at once when the store is low.
+        stocked: is there a runner in store for every worker?
     """
 
-    def __init__(self, reactor: Reactor, slots: Callable[[], int]) -> None:
+    def __init__(self, reactor: Reactor, most: int, stocked: Callable[[], bool]) -> None:
         self._reactor = reactor
-        self._slots = slots
+        self._most = most
+        self._stocked = stocked
         self._waiting: deque[Worker] = deque()
         self._arming: dict[int, Timer] = {}  # by the runner's number: when it is waited for no longer
 
@@ -53,7 +55,10 @@ class Refill:
             self._go_on()
 
     def _go_on(self) -> None:
-        while self._waiting and len(self._arming) < max(1, self._slots()):
-            runner = self._waiting.popleft().arm()
+        while self._waiting:
+            stocked = self._stocked()
+            if len(self._arming) >= (1 if stocked else self._most):
+                return
+            runner = self._waiting.popleft().arm(patient=stocked)
             if runner is not None:
                 self._arming[runner] = self._reactor.after(PATIENCE_S, partial(self.over, runner))

@@ -102,6 +102,7 @@ class Runner:
         """
         Note what arming cost, so that a job isn't charged for it.
         """
+        self.leaf.armed()
         self.denied_before = self._denials.counts(self.number)
         self.tick()
         self.cpu_before = self.leaf.usage().cpu_time

@@ -286,9 +286,12 @@ class Worker:
         return (self.state is WorkerState.SERVING and self._doomed is None
                 and len(self._armed) < min(1 + self._terms.spares - self.busy, self._terms.recycle_after - self.jobs))
 
-    def arm(self) -> int | None:
+    def arm(self, *, patient: bool) -> int | None:
         """
         For the pool: this worker's turn has come.
+
+        Args:
+            patient: nobody waits for the runner.
 
         Returns:
             The number of the runner that is on its way, or None if none is.
@@ -297,17 +300,17 @@ class Worker:
         if not self._wants_runner():
             return None
         try:
-            return self._arm()
+            return self._arm(patient)
         except (LeewardError, OSError) as error:
             self._owner.worker_failed(self, "cgroup", str(error))
             self._doom(f"arming: {error}")
             return None
 
-    def _arm(self) -> int:
+    def _arm(self, patient: bool) -> int:
         number = next(_numbers)
         here, there = Channel.pair()
         try:
-            leaf = self.group.leaf(number, self._terms.limits)
+            leaf = self.group.leaf(number, self._terms.limits, patient=patient)
         except LeewardError:
             here.close()
             there.close()

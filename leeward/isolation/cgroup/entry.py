@@ -71,6 +71,11 @@ class Leaf(Protocol):
 
     tick_interval: float
 
+    def armed(self) -> None:
+        """
+        The runner waits for its job: from now on it has a job's share of the processor.
+        """
+
     @property
     def entry(self) -> Entry:
         """
@@ -136,9 +141,13 @@ class WorkerGroup(Protocol):
         For the keeper, and by inheritance for the init of each sandbox.
         """
 
-    def leaf(self, sequence: int, limits: Limits) -> Leaf:
+    def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> Leaf:
         """
         Make the group of the worker's job number *sequence*.
+
+        Args:
+            patient: nobody waits for this runner: until it is `armed` it gets a small share of
+                the processor where others want it too.
 
         Raises:
             KernelRefusal: nothing was made.

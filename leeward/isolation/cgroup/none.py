@@ -65,6 +65,9 @@ class NoneLeaf:
         self._broken = False
         self._missed = 0
 
+    def armed(self) -> None:
+        return  # there is nothing to hold a share by
+
     def apply(self, limits: Limits) -> None:
         self._limits = limits
 
@@ -129,7 +132,7 @@ class NoneWorker:
     def __init__(self, cpu: int) -> None:
         self._cpu = cpu
 
-    def leaf(self, sequence: int, limits: Limits) -> NoneLeaf:
+    def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> NoneLeaf:
         return NoneLeaf(self._cpu, limits)
 
     def remove(self) -> bool:

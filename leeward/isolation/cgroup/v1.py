@@ -39,6 +39,11 @@ PERIOD_US = 100_000
 TICK_S = 0.02
 
 
+#: cpu.shares of a runner that is being armed while others are in store: an eighth of the kernel's
+#: default, so that who serves a request goes first and a busy host still arms it.
+PATIENT_SHARES, SHARES = 128, 1024
+
+
 class V1Leaf:
     """
     A group per hierarchy for one job.
@@ -46,7 +51,8 @@ class V1Leaf:
 
     tick_interval = TICK_S
 
-    def __init__(self, worker: V1Worker, name: str, limits: Limits) -> None:
+    def __init__(self, worker: V1Worker, name: str, limits: Limits, *, patient: bool) -> None:
+        self._patient = patient
         self._groups: dict[str, Group] = {}
         self._files: dict[str, int] = {}
         self._limits: Limits | None = None
@@ -61,6 +67,8 @@ class V1Leaf:
                 self._groups[controller] = made[parent.path]
             self._open(worker.owner_uid)
             self.apply(limits)
+            if patient:
+                self._groups["cpu"].write("cpu.shares", str(PATIENT_SHARES))
         except KernelRefusal:
             self._abandon()
             raise
@@ -91,6 +99,10 @@ class V1Leaf:
     @property
     def entry(self) -> Entry:
         return self._entry
+
+    def armed(self) -> None:
+        if self._patient:
+            self._groups["cpu"].write("cpu.shares", str(SHARES))
 
     def apply(self, limits: Limits) -> None:
         before, memory = self._limits, self._groups["memory"]
@@ -178,8 +190,8 @@ class V1Worker:
     def keeper(self) -> Entry:
         return Entry(self._keeper.fd) if self._keeper is not None else Entry()
 
-    def leaf(self, sequence: int, limits: Limits) -> V1Leaf:
-        return V1Leaf(self, f"{self._prefix}.{sequence}", limits)
+    def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> V1Leaf:
+        return V1Leaf(self, f"{self._prefix}.{sequence}", limits, patient=patient)
 
     def remove(self) -> bool:
         if self._keeper is not None:

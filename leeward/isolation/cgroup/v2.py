@@ -47,6 +47,11 @@ CURE = "systemd-run --user --scope -p Delegate=yes leeward daemon run"
 CURE_ROOT = "systemd-run --scope -p Delegate=yes leeward daemon run"
 
 
+#: cpu.weight of a runner that is being armed while others are in store: an eighth of the kernel's
+#: default, so that who serves a request goes first and a busy host still arms it.
+PATIENT_WEIGHT, WEIGHT = 12, 100
+
+
 class V2Leaf:
     """
     The group of one job.
@@ -54,8 +59,9 @@ class V2Leaf:
 
     tick_interval = TICK_S
 
-    def __init__(self, worker: V2Worker, name: str, limits: Limits) -> None:
+    def __init__(self, worker: V2Worker, name: str, limits: Limits, *, patient: bool) -> None:
         self._cpu = worker.cpu
+        self._patient = patient and worker.cpu is None
         self._limits: Limits | None = None
         self._peak = 0
         self._usage = Usage()
@@ -70,6 +76,8 @@ class V2Leaf:
             if worker.oom_group:
                 self._group.write("memory.oom.group", "1")  # all of a job or nothing
             self.apply(limits)
+            if self._patient:
+                self._group.write("cpu.weight", str(PATIENT_WEIGHT))
         except KernelRefusal:
             self._close()
             with contextlib.suppress(KernelRefusal):
@@ -80,6 +88,10 @@ class V2Leaf:
     @property
     def entry(self) -> Entry:
         return Entry(self._group.fd)
+
+    def armed(self) -> None:
+        if self._patient:
+            self._group.write("cpu.weight", str(WEIGHT))
 
     def apply(self, limits: Limits) -> None:
         before = self._limits
@@ -153,8 +165,8 @@ class V2Worker:
     def keeper(self) -> Entry:
         return Entry(self._keeper.fd) if self._keeper is not None else Entry()
 
-    def leaf(self, sequence: int, limits: Limits) -> V2Leaf:
-        return V2Leaf(self, str(sequence), limits)
+    def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> V2Leaf:
+        return V2Leaf(self, str(sequence), limits, patient=patient)
 
     def remove(self) -> bool:
         if self._keeper is not None:

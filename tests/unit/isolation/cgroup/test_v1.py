@@ -24,7 +24,7 @@ FILES = {
     "memory": {"memory.limit_in_bytes": "9", "memory.memsw.limit_in_bytes": "9", "memory.max_usage_in_bytes": "0",
                "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n"},
     "pids": {"pids.max": "max", "pids.events": "max 0\n"},
-    "cpu": {"cpu.cfs_quota_us": "-1"},
+    "cpu": {"cpu.cfs_quota_us": "-1", "cpu.shares": "1024"},
     "cpuacct": {"cpuacct.usage": "0"},
     "unified": {"cpu.stat": "usage_usec 0\n", "cgroup.kill": ""},
 }
@@ -36,7 +36,7 @@ def kernel(*, without: tuple[str, ...] = ()):
     A kernel with a hierarchy per folder of the root, which is named for its controllers.
     """
     def fill(folder: Path) -> dict[str, str]:
-        files = {"cgroup.procs": ""}
+        files = {"cgroup.procs": "", "tasks": ""}
         for name, more in FILES.items():
             if any(name in part.split(",") for part in folder.parts):
                 files |= more
@@ -81,12 +81,23 @@ def test_a_hybrid_host(fake):
     assert fake.owners == [(f"unified/{HOME}/w2/cgroup.procs", 2_000_000_002),
                            (f"unified/{HOME}/w2/w2.5/cgroup.procs", 2_000_000_002)]
     assert [os.readlink(f"/proc/self/fd/{fd}").split("/cgroup/")[1] for fd in leaf.entry.attach] == [
-        f"{name}/{HOME}/w2.5/cgroup.procs" for name in ("memory", "pids", "cpu")]
+        f"{name}/{HOME}/w2.5/tasks" for name in ("memory", "pids", "cpu")]
     assert not any(map(os.get_inheritable, (leaf.entry.into, worker.keeper.into, *leaf.entry.attach)))
     assert leaf.remove()
     assert worker.remove()
     driver.close()
     assert sorted(fake.groups()) == sorted(HYBRID)
+
+
+def test_a_runner_that_nobody_waits_for_has_a_small_share_until_it_is_armed(fake):
+    worker = V1Driver(mounted(fake, *HYBRID)).worker(0, os.geteuid(), Limits())
+    leaf, hasty = worker.leaf(1, Limits(), patient=True), worker.leaf(2, Limits())
+    assert written(fake)[f"cpu/{HOME}/w0.1/cpu.shares"] == "128"
+    assert f"cpu/{HOME}/w0.2/cpu.shares" not in written(fake)
+    before = len(fake.written)
+    leaf.armed()
+    hasty.armed()
+    assert written(fake, before) == {f"cpu/{HOME}/w0.1/cpu.shares": "1024"}
 
 
 def test_without_the_unified_hierarchy(fake):

@@ -24,7 +24,7 @@ CORE = {"cgroup.procs": "", "cgroup.events": "populated 0", "cgroup.subtree_cont
 MEMORY = {"memory.max": "max", "memory.swap.max": "max", "memory.oom.group": "0", "memory.peak": "0",
           "memory.current": "0", "memory.events": "low 0\noom_kill 0\n"}
 PIDS = {"pids.max": "max", "pids.events": "max 0\n"}
-CPU = {"cpu.max": "max 100000"}
+CPU = {"cpu.max": "max 100000", "cpu.weight": "100"}
 
 WORKER_UID = 2_000_000_007
 
@@ -164,6 +164,19 @@ def test_a_worker_and_a_leaf(fake):
     assert os.readlink(f"/proc/self/fd/{leaf.entry.into}").endswith("/w3/8")
     assert os.readlink(f"/proc/self/fd/{worker.keeper.into}").endswith("/w3/keeper")
     assert leaf.entry.attach == ()
+
+
+def test_a_runner_that_nobody_waits_for_has_a_small_share_until_it_is_armed(fake):
+    worker = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits())
+    leaf, hasty = worker.leaf(1, Limits(), patient=True), worker.leaf(2, Limits())
+    assert (f"{HOME}/w0/1/cpu.weight", "12") in fake.written
+    assert f"{HOME}/w0/2/cpu.weight" not in dict(fake.written)
+    before = len(fake.written)
+
+    leaf.armed()
+    hasty.armed()
+
+    assert fake.written[before:] == [(f"{HOME}/w0/1/cpu.weight", "100")]
 
 
 def test_applying_writes_only_what_differs(fake):

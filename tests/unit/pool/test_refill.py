@@ -1,0 +1,80 @@
+"""
+Who may arm a runner, and how many at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from leeward.pool.refill import Refill
+from leeward.worker.reactor import Reactor
+
+
+@dataclass
+class Worker:
+    """
+    Arms runners with the numbers it is given; None for one that needs none any more.
+    """
+
+    numbers: list[int | None]
+    patient: list[bool] = field(default_factory=list)
+
+    def arm(self, *, patient: bool) -> int | None:
+        self.patient.append(patient)
+        return self.numbers.pop(0)
+
+
+@pytest.fixture
+def reactor() -> Iterator[Reactor]:
+    made = Reactor()
+    yield made
+    made.close()
+
+
+def test_one_at_a_time_while_there_is_a_store(reactor):
+    refill = Refill(reactor, 3, lambda: True)
+    first, second = Worker([1]), Worker([2])
+    refill.want(first)
+    refill.want(second)
+    assert (first.patient, second.patient) == ([True], [])
+    refill.over(1)
+    assert second.patient == [True]
+
+
+def test_as_many_as_there_are_processors_when_the_store_is_low(reactor):
+    refill = Refill(reactor, 2, lambda: False)
+    workers = [Worker([number]) for number in range(3)]
+    for worker in workers:
+        refill.want(worker)
+    assert [worker.patient for worker in workers] == [[False], [False], []]
+
+
+def test_an_end_is_counted_once(reactor):
+    refill = Refill(reactor, 1, lambda: True)
+    workers = [Worker([number]) for number in range(3)]
+    for worker in workers:
+        refill.want(worker)
+    refill.over(0)
+    refill.over(0)
+    assert [worker.patient for worker in workers] == [[True], [True], []]
+
+
+def test_who_needs_none_any_more_takes_no_turn(reactor):
+    refill = Refill(reactor, 1, lambda: True)
+    last = Worker([3])
+    for worker in (Worker([1]), Worker([None]), last):
+        refill.want(worker)
+    refill.over(1)
+    assert last.patient == [True]
+
+
+def test_a_keeper_that_is_stopped_keeps_nobody_from_his_turn(reactor, monkeypatch):
+    monkeypatch.setattr("leeward.pool.refill.PATIENCE_S", 0.0)
+    refill = Refill(reactor, 1, lambda: True)
+    second = Worker([2])
+    refill.want(Worker([1]))
+    refill.want(second)
+    reactor.run(lambda: bool(second.patient))
