@@ -31,7 +31,3 @@
 int lw_landlock_abi(int *ret_abi);
 int lw_landlock_create_ruleset(uint64_t handled_access_fs, uint64_t handled_access_net,
 			       uint64_t scoped, int *ret_fd);
-int lw_landlock_allow_path(int ruleset_fd, const char *path, uint64_t allowed_access,
-			   uint64_t file_access);
-int lw_landlock_allow_port(int ruleset_fd, uint16_t port, uint64_t allowed_access);
-int lw_landlock_restrict_self(int ruleset_fd, uint32_t flags);

@@ -1,7 +1,7 @@
 """
 Landlock's three system calls, and the kernel's names for what they restrict.
 
-Runs in:   anywhere; restrict_self() in the crossing.
+Runs in:   anywhere; the steps are taken in the runner.
 Source:    landlock(7), landlock_create_ruleset(2), <linux/landlock.h> of Linux 7.3
 """
 
@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import enum
 import errno
+import os
+import struct
 
 from leeward._native._shim import ffi, lib
+from leeward._native.steps import Block, Call, Cell, Step, gives, returns
 from leeward.errors import KernelRefusal
+
+AT_FDCWD = -100
+_PATH_BENEATH, _NET_PORT = 1, 2  # enum landlock_rule_type
 
 
 class FsAccess(enum.IntFlag):
@@ -103,37 +109,37 @@ def create_ruleset(fs: int, net: int, scoped: int) -> int:
     return int(ret_fd[0])
 
 
-def allow_path(ruleset_fd: int, path: str, access: int, file_access: int) -> None:
+def ruleset_step(ruleset: Cell, fs: int, net: int, scoped: int) -> Step:
     """
-    Allow *access* on *path* and beneath; if it isn't a folder, *access* & *file_access*.
-
-    Raises:
-        KernelRefusal: of open or landlock_add_rule; ENOENT where nothing is at *path*.
+    As `create_ruleset`, to be taken later; *ruleset* gets the descriptor.
     """
-    error = -lib.lw_landlock_allow_path(ruleset_fd, path.encode(errors="surrogateescape"), access, file_access)
-    if error:
-        raise KernelRefusal("landlock_add_rule", f"fd={ruleset_fd}, path={path!r}, access={access:#x}", error)
+    return gives(ruleset, Call.LANDLOCK_CREATE_RULESET, Block(struct.pack("QQQ", fs, net, scoped)), 24, 0)
 
 
-def allow_port(ruleset_fd: int, port: int, access: int) -> None:
+def path_steps(ruleset: Cell, path: str, access: int) -> list[Step]:
+    """
+    Allow *access* on *path* and, if it is a folder, beneath it. Links are followed.
+    """
+    beneath = Cell(path)
+    rule = Block(struct.pack("=Qi", access, -1), cells={8: beneath})  # struct landlock_path_beneath_attr
+    return [
+        gives(beneath, Call.OPENAT, AT_FDCWD, path, os.O_PATH | os.O_CLOEXEC, 0),
+        returns(Call.LANDLOCK_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0),
+        returns(Call.CLOSE, beneath),
+    ]
+
+
+def port_step(ruleset: Cell, port: int, access: int) -> Step:
     """
     Allow *access* on *port*. Linux 6.7.
     """
-    error = -lib.lw_landlock_allow_port(ruleset_fd, port, access)
-    if error:
-        raise KernelRefusal("landlock_add_rule", f"fd={ruleset_fd}, port={port}, access={access:#x}", error)
+    return returns(Call.LANDLOCK_ADD_RULE, ruleset, _NET_PORT, Block(struct.pack("QQ", access, port)), 0)
 
 
-def restrict_self(ruleset_fd: int, flags: int) -> None:
+def restrict_step(ruleset: Cell, flags: int) -> Step:
     """
-    Enforce the ruleset on this thread and on all that it starts from now on.
+    Enforce the ruleset on the thread that takes this and on all that it starts from then on.
 
-    Irreversible; needs no_new_privs. Linux 5.13, *flags* from 6.15.
-
-    Raises:
-        KernelRefusal: EPERM without no_new_privs, E2BIG past 16 rulesets.
+    Irreversible; needs no_new_privs: EPERM else. E2BIG past 16 rulesets. Linux 5.13, *flags* from 6.15.
     """
-    error = -lib.lw_landlock_restrict_self(ruleset_fd, flags)
-    if error:
-        hint = {errno.E2BIG: "16 rulesets are already stacked", errno.EPERM: "no_new_privs is not set"}
-        raise KernelRefusal("landlock_restrict_self", f"fd={ruleset_fd}, flags={flags:#x}", error, hint.get(error, ""))
+    return returns(Call.LANDLOCK_RESTRICT_SELF, ruleset, flags)

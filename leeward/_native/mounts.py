@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 
 from leeward._native._shim import ffi, lib
+from leeward._native.steps import Call, Cell, Step, gives, returns
 from leeward.errors import KernelRefusal
 
 AT_FDCWD = -100
@@ -86,6 +87,35 @@ def filesystem(type: str, options: Mapping[str, str], attributes: MountAttr | in
         return _checked(lib.lw_fsmount(fs, attributes), "fsmount", type)
     finally:
         os.close(fs)
+
+
+def filesystem_steps(mount: Cell, type: str, options: Mapping[str, str], attributes: MountAttr | int) -> list[Step]:
+    """
+    As `filesystem`, to be taken later; *mount* gets the descriptor.
+    """
+    fs = Cell(f"new {type}")
+    return [
+        gives(fs, Call.FSOPEN, type, lib.FSOPEN_CLOEXEC),
+        *(returns(Call.FSCONFIG, fs, lib.FSCONFIG_SET_STRING, key, value, 0) for key, value in options.items()),
+        returns(Call.FSCONFIG, fs, lib.FSCONFIG_CMD_CREATE, 0, 0, 0),
+        gives(mount, Call.FSMOUNT, fs, lib.FSMOUNT_CLOEXEC, int(attributes)),
+        returns(Call.CLOSE, fs),
+    ]
+
+
+def copy_step(mount: Cell, dir: Cell, name: str) -> Step:
+    """
+    As `copy_tree`, to be taken later; *mount* gets the descriptor.
+    """
+    flags = lib.OPEN_TREE_CLONE | lib.OPEN_TREE_CLOEXEC | lib.AT_RECURSIVE | lib.AT_SYMLINK_NOFOLLOW
+    return gives(mount, Call.OPEN_TREE, dir, name, flags)
+
+
+def move_step(mount: Cell, to: str) -> Step:
+    """
+    As `move_mount`, to be taken later.
+    """
+    return returns(Call.MOVE_MOUNT, mount, "", AT_FDCWD, to, lib.MOVE_MOUNT_F_EMPTY_PATH)
 
 
 def pivot_root(new_root: str, put_old: str) -> None:

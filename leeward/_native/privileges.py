@@ -7,8 +7,25 @@ Source:    capabilities(7), prctl(2), unshare(2), netdevice(7), close_range(2)
 
 from __future__ import annotations
 
+import enum
+
 from leeward._native._shim import ffi, lib
 from leeward.errors import KernelRefusal
+
+
+class Prctl(enum.IntEnum):
+    """
+    PR_*: options of prctl(2).
+    """
+
+    CAP_AMBIENT = lib.PR_CAP_AMBIENT
+    CAP_AMBIENT_CLEAR_ALL = lib.PR_CAP_AMBIENT_CLEAR_ALL
+    SET_DUMPABLE = lib.PR_SET_DUMPABLE
+    GET_DUMPABLE = lib.PR_GET_DUMPABLE
+    SET_NO_NEW_PRIVS = lib.PR_SET_NO_NEW_PRIVS
+    GET_NO_NEW_PRIVS = lib.PR_GET_NO_NEW_PRIVS
+    SET_PDEATHSIG = lib.PR_SET_PDEATHSIG
+    GET_SECCOMP = lib.PR_GET_SECCOMP
 
 
 def _checked(result: int, call: str, arguments: str = "") -> int:

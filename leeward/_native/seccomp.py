@@ -1,48 +1,39 @@
 """
 seccomp(2): install a filter with a listener, and ask what the kernel knows.
 
-Runs in:   listen() in the crossing; the questions anywhere.
+Runs in:   the step is taken in the runner; the questions anywhere.
 Source:    seccomp(2), seccomp_unotify(2), <linux/seccomp.h>
 """
 
 from __future__ import annotations
 
-import errno
+import struct
 
 from leeward._native._shim import ffi, lib
+from leeward._native.steps import Block, Call, Cell, Step, gives
 from leeward.errors import KernelRefusal
 
 #: One BPF instruction, in bytes.
 INSTRUCTION = 8
 
 
-def listen(program: bytes) -> int:
+def listen_step(listener: Cell, program: bytes, *, killable: bool) -> Step:
     """
-    Install *program* on this thread; return its notification descriptor.
+    Install *program* on the thread that takes this; *listener* gets its notification descriptor.
 
     Once the supervisor has taken a call only a deadly signal ends the wait for its
-    answer, where the kernel can do that (Linux 5.19). Until then any signal does, and a
-    handler without SA_RESTART makes the call fail with EINTR.
+    answer, where the kernel can do that (*killable*, Linux 5.19). Until then any signal
+    does, and a handler without SA_RESTART makes the call fail with EINTR.
 
-    Irreversible; needs no_new_privs. Linux 5.0. seccomp(2), seccomp_unotify(2).
+    Irreversible; needs no_new_privs. EBUSY: another listener is installed already. Linux 5.0.
+    seccomp(2), seccomp_unotify(2).
 
     Args:
         program: BPF instructions of 8 bytes each, at most 4096 of them.
-
-    Returns:
-        A close-on-exec descriptor. The caller owns it.
-
-    Raises:
-        KernelRefusal: with the call, its arguments and the errno.
     """
-    count = len(program) // INSTRUCTION
-    fd = int(lib.lw_seccomp_listen(ffi.from_buffer(program), count, lib.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV))
-    if fd == -errno.EINVAL:  # an older kernel; if it is the program, the next call says so again
-        fd = int(lib.lw_seccomp_listen(ffi.from_buffer(program), count, 0))
-    if fd < 0:
-        raise KernelRefusal("seccomp", f"SECCOMP_SET_MODE_FILTER, NEW_LISTENER, {count} instructions", -fd,
-                            "another listener is installed already" if -fd == errno.EBUSY else "")
-    return fd
+    filter = Block(struct.pack("H6xQ", len(program) // INSTRUCTION, 0), blocks={8: Block(program)})  # struct sock_fprog
+    flags = lib.SECCOMP_FILTER_FLAG_NEW_LISTENER | (killable and lib.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
+    return gives(listener, Call.SECCOMP, lib.SECCOMP_SET_MODE_FILTER, flags, filter)
 
 
 def has_user_notif() -> bool:
@@ -54,7 +45,7 @@ def has_user_notif() -> bool:
 
 def has_wait_killable() -> bool:
     """
-    Does `listen` get SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV? Linux 5.19.
+    Does the kernel know SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV? Linux 5.19.
     """
     flags = lib.SECCOMP_FILTER_FLAG_NEW_LISTENER | lib.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
     return _answer(lib.lw_seccomp_flags_known(flags), "SECCOMP_SET_MODE_FILTER, WAIT_KILLABLE_RECV")

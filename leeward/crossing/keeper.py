@@ -17,7 +17,8 @@ import select
 
 from leeward._native import privileges
 from leeward._native.spawn import Clone, Init
-from leeward.crossing import runner
+from leeward.crossing import birth, runner
+from leeward.crossing.birth import Birth
 from leeward.errors import LeewardError
 from leeward.isolation import landlock, mounts
 from leeward.isolation.channel import Channel
@@ -37,11 +38,12 @@ def main(channel: Channel, plan: WorkerPlan) -> None:
     assert isinstance(received[0], control.Mapped)
     try:
         ruleset = settle(plan)
+        made = birth.of(plan)
     except (LeewardError, OSError) as error:
         channel.send(control.Failed(-1, "mounts", str(error)))
         return
     channel.send(control.Ready({}))
-    Keeper(channel, plan, ruleset).serve()
+    Keeper(channel, plan, ruleset, made).serve()
 
 
 def settle(plan: WorkerPlan) -> int:
@@ -70,8 +72,9 @@ class Keeper:
     Arms runners on demand and reaps them.
     """
 
-    def __init__(self, channel: Channel, plan: WorkerPlan, ruleset: int) -> None:
+    def __init__(self, channel: Channel, plan: WorkerPlan, ruleset: int, birth: Birth) -> None:
         self._channel = channel
+        self._birth = birth
         self._plan = plan
         self._ruleset = ruleset
         self._runners: dict[int, tuple[int, Init]] = {}  # pidfd -> runner number, init
@@ -115,7 +118,7 @@ class Keeper:
             if init.spawn(_RUNNER_NAMESPACES, cgroup=into, attach=entry, ruleset=self._ruleset,
                           filter=self._plan.init_seccomp):
                 ends = runner.Ends(job[0], reply[1], out[1], err[1], birth)
-                runner.main(self._plan, ends, init.join_error(), message.cpu)
+                runner.main(self._birth, ends, init.join_error(), message.cpu, rehearse=self._plan.rehearse)
             self._runners[init.pidfd] = (message.runner, init)
             self._poll.register(init.pidfd, select.POLLIN)
             self._channel.send(control.Armed(message.runner, init.pid),

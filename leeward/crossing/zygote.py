@@ -65,6 +65,7 @@ def warm_up(plan: WorkerPlan) -> None:
             raise ImportError(f"preload: module {name} starts a thread; jobs have to import it themselves")
     settle.keep_ours_apart()
     gc.collect()
+    settle.room_for_names()
     # What is here stays: no collection in a job touches, and so copies, its pages.
     gc.freeze()
 

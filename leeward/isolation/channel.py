@@ -10,12 +10,15 @@ from __future__ import annotations
 import array
 import os
 import socket
+import struct
 from collections.abc import Sequence
 
+from leeward._native.steps import Block, Call, Cell, Step, returns
 from leeward.errors import PeerError
 from leeward.wire import control
 
 _FD_SIZE = array.array("i").itemsize
+_CMSG_HEADER = struct.calcsize("Qii")
 
 #: Bytes of a message once the plan is through: what a child says when it fails is the longest. Every
 #: receive allocates this much; above 128 KiB malloc would map it, and unmap it again.
@@ -99,6 +102,20 @@ class Channel:
 
     def close(self) -> None:
         self.socket.close()
+
+
+def send_step(channel: int, message: control.Message, fds: Sequence[Cell]) -> Step:
+    """
+    As `Channel.send`, to be taken later: *message* with what *fds* hold by then.
+    """
+    data = control.encode(message)
+    ends = {_CMSG_HEADER + number * _FD_SIZE: cell for number, cell in enumerate(fds)}
+    size = _CMSG_HEADER + len(fds) * _FD_SIZE
+    rights = Block(struct.pack("Qii", size, socket.SOL_SOCKET, socket.SCM_RIGHTS) + bytes(len(fds) * _FD_SIZE), ends)
+    vector = Block(struct.pack("QQ", 0, len(data)), blocks={0: Block(data)})
+    # struct msghdr: name, its length, vector, one piece, control, its length, flags
+    header = Block(struct.pack("QIxxxxQQQQixxxx", 0, 0, 0, 1, 0, size, 0), blocks={16: vector, 32: rights})
+    return returns(Call.SENDMSG, channel, header, socket.MSG_NOSIGNAL, value=len(data))
 
 
 def _close_all(fds: list[int]) -> None:

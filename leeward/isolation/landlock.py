@@ -1,9 +1,10 @@
 """
 Landlock: which files, ports, sockets and processes a job may touch.
 
-Runs in:   probe() in the daemon; plan() anywhere; enter() and deny_all() in the crossing.
+Runs in:   probe() in the daemon; plan() anywhere; steps() and deny_all() in the keeper; the runner
+           takes the steps.
 Stands if: the mount layer is wrong. This is the second lock on the same door.
-Leaves:    stat, chdir, chmod and the like, and descriptors that were open before enter().
+Leaves:    stat, chdir, chmod and the like, and descriptors that were open before.
 Source:    landlock(7), <linux/landlock.h>
 """
 
@@ -12,10 +13,12 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+import stat
 from dataclasses import dataclass
 
 from leeward._native import landlock as native
 from leeward._native.landlock import FsAccess, NetAccess, RestrictSelf, Scope
+from leeward._native.steps import Call, Cell, Step, fails, returns
 from leeward.errors import Bug, KernelRefusal, Unsupported
 from leeward.spec.sandbox import View
 
@@ -160,28 +163,33 @@ def _upto(since: dict[int, FsAccess] | dict[int, NetAccess] | dict[int, Scope] |
     return rights
 
 
-def enter(plan: LandlockPlan) -> None:
+def steps(plan: LandlockPlan) -> list[Step]:
     """
-    Enforce *plan* on this thread and on all that it starts from now on. Irreversible.
+    Enforce *plan* on the thread that takes these, and on all that it starts from then on. Irreversible.
 
-    Needs no_new_privs, and the sandbox's root as the root. Leaves no descriptor open.
-
-    Raises:
-        KernelRefusal: nothing is enforced then; the caller must not go on.
+    Needs no_new_privs. Looks now at what each path of the plan is, so it is for who has the
+    sandbox's root as his own; leaves no descriptor open.
     """
     if not plan.abi:
-        return
-    ruleset = native.create_ruleset(plan.fs, plan.net, plan.scoped)
-    try:
-        for rule in plan.rules:
-            try:
-                native.allow_path(ruleset, rule.path, rule.access, FILE_ACCESS)
-            except KernelRefusal as refusal:
-                if not (rule.optional and refusal.errno in (errno.ENOENT, errno.ENOTDIR)):
-                    raise
-        native.restrict_self(ruleset, plan.flags)
-    finally:
-        os.close(ruleset)
+        return []
+    ruleset = Cell("ruleset")
+    made = [native.ruleset_step(ruleset, plan.fs, plan.net, plan.scoped)]
+    for rule in plan.rules:
+        try:
+            is_folder = stat.S_ISDIR(os.stat(rule.path).st_mode)
+        except OSError as error:
+            if rule.optional and error.errno in (errno.ENOENT, errno.ENOTDIR):
+                continue
+            raise KernelRefusal("stat", repr(rule.path), error.errno or 0) from error
+        made += native.path_steps(ruleset, rule.path, rule.access if is_folder else rule.access & FILE_ACCESS)
+    return [*made, native.restrict_step(ruleset, plan.flags), returns(Call.CLOSE, ruleset)]
+
+
+def proof() -> list[Step]:
+    """
+    What only a restricted thread is refused.
+    """
+    return [fails(Call.OPENAT, native.AT_FDCWD, SEALED, os.O_RDONLY | os.O_CLOEXEC, 0, errnos=(errno.EACCES,))]
 
 
 def deny_all(abi: int) -> int:

@@ -1,7 +1,7 @@
 """
 Mounts: what a sandbox sees of the host's files, and what it may write.
 
-Runs in:   `sources` and `build` in the keeper; `enter` in the runner.
+Runs in:   `sources` and `build` in the keeper, which makes the `steps`; the runner takes them.
 Order:     sources are opened while the keeper still has its first host uid (the
            interpreter may lie in a home of mode 0700), everything else after.
 Stands if: Landlock is wrong. What is not mounted has no name here.
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone, clone
+from leeward._native.steps import Call, Cell, Step, returns
 from leeward.errors import Bug, KernelRefusal, Unsupported
 from leeward.isolation.landlock import SEALED
 from leeward.spec.sandbox import Scratch, Text, View
@@ -190,23 +191,28 @@ def _proc_of_nobody() -> None:
                             if status == 1 else "")
 
 
-def enter(scratch: Scratch, scratch_bytes: int) -> None:
+def steps(scratch: Scratch, scratch_bytes: int) -> list[Step]:
     """
-    Put the runner's own /proc and its own tmpfs on its copy of the template.
+    Put the runner's own /proc and its own tmpfs on its copy of the template, and go to /workspace.
 
     Needs a mount and a pid namespace of its own and CAP_SYS_ADMIN. Linux 5.8 (subset=pid).
     """
-    proc = native.filesystem("proc", {"subset": "pid"}, _SCRATCH | MountAttr.NOEXEC)
-    native.move_mount(proc, "/proc")
-    os.close(proc)
+    proc, tmpfs = Cell("proc"), Cell("tmpfs")
     options = {"size": str(scratch_bytes), "nr_inodes": str(scratch.inodes), "mode": "0755"}
-    tmpfs = native.filesystem("tmpfs", options, _SCRATCH)
+    made = [
+        *native.filesystem_steps(proc, "proc", {"subset": "pid"}, _SCRATCH | MountAttr.NOEXEC),
+        native.move_step(proc, "/proc"),
+        returns(Call.CLOSE, proc),
+        *native.filesystem_steps(tmpfs, "tmpfs", options, _SCRATCH),
+    ]
     for number, target in enumerate(scratch.targets):
-        name = str(number)
-        os.mkdir(name, 0o700, dir_fd=tmpfs)
-        # /tmp and /dev/shm are expected to be world-writable and sticky; there is one user here anyway.
-        os.chmod(name, 0o755 if 0 == number else 0o1777, dir_fd=tmpfs)
-        fd = native.copy_tree(name, tmpfs)
-        native.move_mount(fd, target)
-        os.close(fd)
-    os.close(tmpfs)
+        name, folder = str(number), Cell(target)
+        made += [
+            returns(Call.MKDIRAT, tmpfs, name, 0o700),
+            # /tmp and /dev/shm are expected to be world-writable and sticky; there is one user here anyway.
+            returns(Call.FCHMODAT, tmpfs, name, 0o755 if 0 == number else 0o1777),
+            native.copy_step(folder, tmpfs, name),
+            native.move_step(folder, target),
+            returns(Call.CLOSE, folder),
+        ]
+    return [*made, returns(Call.CLOSE, tmpfs), returns(Call.CHDIR, scratch.targets[0])]

@@ -1,7 +1,7 @@
 """
 Resource limits that the kernel keeps per process or per user.
 
-Runs in:   plan() in the daemon; enter() in the runner.
+Runs in:   plan() in the daemon; the steps are made in the keeper and taken in the runner.
 Leaves:    memory, tasks and CPU of the whole job: cgroups hold those, or a watch and limits
            that the daemon sets from outside when the job's own are known (cgroup/none.py).
            Bytes of files: the size of the tmpfs holds those; RLIMIT_FSIZE would turn a
@@ -12,7 +12,9 @@ Source:    getrlimit(2)
 from __future__ import annotations
 
 import resource
+import struct
 
+from leeward._native.steps import Block, Call, Step, returns
 from leeward.spec.limits import MIB, Limits
 
 #: RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE, ...: per user; a job needs little of each.
@@ -45,13 +47,14 @@ def plan(limits: Limits) -> tuple[tuple[int, int, int], ...]:
 LATE = (resource.RLIMIT_NOFILE,)
 
 
-def enter(rows: tuple[tuple[int, int, int], ...], *, late: bool = False) -> None:
+def steps(rows: tuple[tuple[int, int, int], ...], *, late: bool = False) -> list[Step]:
     """
-    Set them, never above what the process already has as its hard limit.
+    Set them, never above what this process, whose clone takes the steps, has as its hard limit.
 
     Args:
         late: set those in LATE; else all others.
     """
+    made = []
     for number, soft, hard in rows:
         if late is not (number in LATE):
             continue
@@ -59,4 +62,5 @@ def enter(rows: tuple[tuple[int, int, int], ...], *, late: bool = False) -> None
         if most != resource.RLIM_INFINITY:
             hard = min(hard, most)
             soft = min(soft, hard)
-        resource.setrlimit(number, (soft, hard))
+        made.append(returns(Call.PRLIMIT64, 0, number, Block(struct.pack("QQ", soft, hard)), 0))
+    return made

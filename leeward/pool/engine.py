@@ -287,6 +287,7 @@ class Engine:
         self._heard()
 
     def _on_zygote_words(self, text: str) -> None:
+        self._problem = self._problem or ("", text)
         self._log.warning("zygote says", text=text)
 
     def _on_zygote_gone(self) -> None:

@@ -1,30 +1,10 @@
-/* seccomp(2): install a filter with a listener, and ask what the kernel knows. */
+/* seccomp(2): ask what the kernel knows. */
 
 #include "seccomp.h"
 
 #include <errno.h>
-#include <linux/filter.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-/* Install a filter on the calling thread and return its notification fd.
- *
- * SECCOMP_SET_MODE_FILTER with SECCOMP_FILTER_FLAG_NEW_LISTENER (Linux 5.0) and
- * what else is in `flags`. Needs no_new_privs. Irreversible. The fd is
- * close-on-exec and owned by the caller. `program` is `count` instructions of
- * eight bytes; the kernel copies them.
- * Returns an fd >= 0, or -errno.
- *
- * Not TSYNC: the caller has one thread, and TSYNC with NEW_LISTENER needs
- * Linux 5.7 (TSYNC_ESRCH). */
-int lw_seccomp_listen(const void *program, uint16_t count, unsigned int flags)
-{
-	struct sock_fprog prog = { .len = count, .filter = (struct sock_filter *)program };
-
-	long fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-			  SECCOMP_FILTER_FLAG_NEW_LISTENER | flags, &prog);
-	return fd < 0 ? -errno : (int)fd;
-}
 
 /* Does the kernel know all of these filter flags?
  *

@@ -12,7 +12,6 @@
 #define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)
 #endif
 
-int lw_seccomp_listen(const void *program, uint16_t count, unsigned int flags);
 int lw_seccomp_flags_known(unsigned int flags);
 int lw_seccomp_action_known(uint32_t action);
 int lw_seccomp_notif_sizes(uint16_t *ret_notif, uint16_t *ret_resp, uint16_t *ret_data);

@@ -32,6 +32,7 @@
 #endif
 #include <Python.h>
 
+#include "raw.h"
 #include "spawn.h"
 
 #include <errno.h>
@@ -88,21 +89,9 @@ struct lw_init {
 	_Alignas(16) unsigned char stack[STACK_SIZE];
 };
 
-/* --- raw system calls: no errno, no cancellation, no libc ----------------- */
+/* --- clone3 with a stack ---------------------------------------------------- */
 
 #if defined(__x86_64__)
-
-static inline long raw(long nr, long a, long b, long c, long d, long e)
-{
-	register long r10 __asm__("r10") = d;
-	register long r8 __asm__("r8") = e;
-	long ret;
-	__asm__ volatile("syscall"
-			 : "=a"(ret)
-			 : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
-			 : "rcx", "r11", "memory");
-	return ret;
-}
 
 /* clone3 on a stack of its own; the child enters *entry* and never returns. */
 static long clone3_onto(struct clone_request *request, void (*entry)(void *), void *argument)
@@ -127,21 +116,6 @@ static long clone3_onto(struct clone_request *request, void (*entry)(void *), vo
 
 #elif defined(__aarch64__)
 
-static inline long raw(long nr, long a, long b, long c, long d, long e)
-{
-	register long x8 __asm__("x8") = nr;
-	register long x0 __asm__("x0") = a;
-	register long x1 __asm__("x1") = b;
-	register long x2 __asm__("x2") = c;
-	register long x3 __asm__("x3") = d;
-	register long x4 __asm__("x4") = e;
-	__asm__ volatile("svc 0"
-			 : "+r"(x0)
-			 : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4)
-			 : "memory");
-	return x0;
-}
-
 static long clone3_onto(struct clone_request *request, void (*entry)(void *), void *argument)
 {
 	register long x8 __asm__("x8") = SYS_clone3;
@@ -162,8 +136,6 @@ static long clone3_onto(struct clone_request *request, void (*entry)(void *), vo
 
 #define RSEQ_SIGNATURE 0xd428bc00U
 
-#else
-#error "leeward knows x86_64 and aarch64"
 #endif
 
 /* --- the init ------------------------------------------------------------- */

@@ -1,7 +1,8 @@
 """
 seccomp: which system calls a job may make, and with which arguments.
 
-Runs in:   enter() in the crossing; table, plan, compile, bpf in the daemon only.
+Runs in:   the steps are made in the keeper and taken in the runner; table, plan, compile, bpf
+           in the daemon only.
 Stands if: every other lock is wrong in the kernel calls that this one keeps away.
 Leaves:    what the allowed calls do; the mount view, Landlock and rlimits decide that.
 Source:    seccomp(2), seccomp_unotify(2)
@@ -13,17 +14,24 @@ the table doesn't list, refused by the supervisor with EACCES, counted and logge
 
 from __future__ import annotations
 
+import errno
+
 from leeward._native import seccomp as native
+from leeward._native.steps import Call, Cell, Step, fails
 
 
-def enter(program: bytes) -> int:
+def steps(program: bytes, listener: Cell) -> list[Step]:
     """
-    Lock this thread into *program*, a `Program.insns`; return the listener's descriptor.
+    Lock the thread that takes these into *program*, a `Program.insns`.
 
-    Irreversible; needs no_new_privs. The caller owns the descriptor, hands it to the
-    supervisor and closes it: until then a refused call waits.
-
-    Raises:
-        KernelRefusal: with the call, its arguments and the errno.
+    Irreversible; needs no_new_privs. *listener* gets a close-on-exec descriptor, which goes to
+    the supervisor and is closed: until then a refused call waits.
     """
-    return native.listen(program)
+    return [native.listen_step(listener, program, killable=native.has_wait_killable())]
+
+
+def proof() -> list[Step]:
+    """
+    A call that the supervisor refuses.
+    """
+    return [fails(Call.CHROOT, "/", errnos=(errno.EACCES,))]

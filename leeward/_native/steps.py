@@ -1,0 +1,259 @@
+"""
+System calls as a table: made by one process, gone through by its clone.
+
+Runs in:   made in the keeper; `Table.run` in the newborn runner, and anywhere else.
+Why:       a clone copies each page that it writes; bytecode writes one with nearly every object
+           that it looks at. C that reads a table writes hardly any. docs/decisions/ has figures.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from leeward._native._shim import ffi, lib
+from leeward.errors import KernelRefusal
+
+_INT32 = 4
+_POINTER = 8
+
+
+class Call(enum.IntEnum):
+    """
+    The numbers, on this architecture, of the system calls that steps make.
+    """
+
+    CAPSET = lib.SYS_capset
+    CHDIR = lib.SYS_chdir
+    CHROOT = lib.SYS_chroot
+    CLOSE = lib.SYS_close
+    FCHMODAT = lib.SYS_fchmodat
+    FSCONFIG = lib.SYS_fsconfig
+    FSMOUNT = lib.SYS_fsmount
+    FSOPEN = lib.SYS_fsopen
+    GETPID = lib.SYS_getpid
+    GETUID = lib.SYS_getuid
+    LANDLOCK_ADD_RULE = lib.SYS_landlock_add_rule
+    LANDLOCK_CREATE_RULESET = lib.SYS_landlock_create_ruleset
+    LANDLOCK_RESTRICT_SELF = lib.SYS_landlock_restrict_self
+    MKDIRAT = lib.SYS_mkdirat
+    MOVE_MOUNT = lib.SYS_move_mount
+    OPEN_TREE = lib.SYS_open_tree
+    OPENAT = lib.SYS_openat
+    PRCTL = lib.SYS_prctl
+    PRLIMIT64 = lib.SYS_prlimit64
+    SECCOMP = lib.SYS_seccomp
+    SENDMSG = lib.SYS_sendmsg
+    SETDOMAINNAME = lib.SYS_setdomainname
+    SETHOSTNAME = lib.SYS_sethostname
+    SETSID = lib.SYS_setsid
+    UNSHARE = lib.SYS_unshare
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cell:
+    """
+    A place for what one call returned and later calls are given, 32 bits. *name* is for messages.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """
+    Memory that a call is given the address of.
+
+    Attributes:
+        data: its bytes.
+        cells: by offset: this Cell lies in it.
+        blocks: by offset: the address of this Block goes there.
+    """
+
+    data: bytes
+    cells: Mapping[int, Cell] = field(default_factory=dict)
+    blocks: Mapping[int, Block] = field(default_factory=dict)
+
+
+Argument = int | str | Cell | Block
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """
+    One system call, and what it has to return.
+
+    Attributes:
+        arguments: a str is the address of its bytes with a NUL; a Cell is what it holds by then.
+        answers: it has to return one of these, two at most, an errno negative; whatever isn't
+            negative where there is none.
+        into: keeps the result.
+    """
+
+    call: Call
+    arguments: tuple[Argument, ...]
+    answers: tuple[int, ...] = (0,)
+    into: Cell | None = None
+
+    def __str__(self) -> str:
+        return f"{self.call.name.lower()}({', '.join(map(_shown, self.arguments))})"
+
+
+def gives(cell: Cell, call: Call, *arguments: Argument) -> Step:
+    """
+    A step that opens something: the descriptor goes into *cell*.
+    """
+    return Step(call, arguments, (), cell)
+
+
+def returns(call: Call, *arguments: Argument, value: int = 0) -> Step:
+    """
+    A step that has to return *value*.
+    """
+    return Step(call, arguments, (value,))
+
+
+def fails(call: Call, *arguments: Argument, errnos: Sequence[int]) -> Step:
+    """
+    A step that has to be refused, with one of *errnos*: the proof that a lock holds.
+    """
+    return Step(call, arguments, tuple(-number for number in errnos))
+
+
+class Table:
+    """
+    Steps, laid out in memory for C to go through.
+    """
+
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self.steps = tuple(steps)
+        layout = _Layout()
+        arguments = [argument for step in self.steps for argument in step.arguments]
+        for argument in arguments:
+            if not isinstance(argument, Cell):
+                layout.place(argument)
+        for cell in [*arguments, *(step.into for step in self.steps)]:
+            if isinstance(cell, Cell):  # one that lies in no block
+                layout.place(cell)
+        self._memory = ffi.new("char[]", max(1, layout.size))
+        self._places = layout.places
+        self._base = base = int(ffi.cast("uintptr_t", self._memory))
+        ffi.memmove(self._memory, layout.content(base), layout.size)
+        self._steps = ffi.new("struct lw_step[]", len(self.steps))
+        for row, step in zip(self._steps, self.steps, strict=True):
+            row.call, row.gives = step.call, not step.answers
+            if step.answers:
+                row.answers = step.answers[0], step.answers[-1]
+            for number, argument in enumerate(step.arguments):
+                if isinstance(argument, int):
+                    row.arguments[number] = argument & 0xFFFF_FFFF_FFFF_FFFF
+                else:
+                    row.arguments[number] = base + layout.places[argument]
+                    row.loaded |= isinstance(argument, Cell) << number
+            if step.into is not None:
+                row.into = ffi.cast("int32_t *", base + layout.places[step.into])
+
+    def take(self) -> tuple[int, int]:
+        """
+        Make every call, in order, up to the first that returns what it may not.
+
+        Returns:
+            How many returned what they may, and what the next one returned, if there is one.
+        """
+        result = ffi.new("int64_t *")
+        return int(lib.lw_run_steps(self._steps, len(self.steps), result)), int(result[0])
+
+    def run(self) -> None:
+        """
+        Make every call, in order.
+
+        Raises:
+            KernelRefusal: one returned what it may not; none after it was made.
+        """
+        done, result = self.take()
+        if done < len(self.steps):
+            raise refusal(self.steps[done], result)
+
+    def value(self, cell: Cell) -> int:
+        """
+        What *cell* holds, 0 before its step was taken.
+        """
+        return int(ffi.cast("int32_t *", self._base + self._places[cell])[0])
+
+
+def refusal(step: Step, result: int) -> KernelRefusal:
+    """
+    Why *result* isn't what *step* may return.
+    """
+    call, arguments = str(step)[:-1].split("(", 1)
+    if result < 0:
+        return KernelRefusal(call, arguments, -result)
+    return KernelRefusal(call, arguments, 0, f"it returned {result}, and must not")
+
+
+class _Layout:
+    """
+    Where blocks, texts and cells lie in one piece of memory, each on a multiple of 8.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[Any, int] = {}
+        self.size = 0
+        self._blocks: list[tuple[int, Block]] = []
+
+    def place(self, argument: Argument) -> None:
+        if isinstance(argument, int) or argument in self.places:
+            return
+        if isinstance(argument, Cell):
+            self._take(argument, _INT32)
+            return
+        block = argument if isinstance(argument, Block) else Block(os.fsencode(argument) + b"\0")
+        self._blocks.append((self._take(argument, len(block.data)), block))
+        for offset, cell in block.cells.items():
+            if cell in self.places:
+                raise ValueError(f"cell {cell.name} can't lie in a second place")
+            self.places[cell] = self.places[argument] + offset
+        for inner in block.blocks.values():
+            self.place(inner)
+
+    def _take(self, what: Argument, size: int) -> int:
+        place = self.places[what] = self.size
+        self.size += -(-size // _POINTER) * _POINTER
+        return place
+
+    def content(self, base: int) -> bytes:
+        """
+        The memory's first content, if it lies at address *base*.
+        """
+        memory = bytearray(self.size)
+        for place, block in self._blocks:
+            memory[place : place + len(block.data)] = block.data
+            for offset, inner in block.blocks.items():
+                at = place + offset
+                memory[at : at + _POINTER] = (base + self.places[inner]).to_bytes(_POINTER, "little")
+        return bytes(memory)
+
+
+def _shown(argument: Argument) -> str:
+    if isinstance(argument, Cell):
+        return argument.name
+    if isinstance(argument, Block):
+        return f"[{len(argument.data)} bytes]"
+    return repr(argument) if isinstance(argument, str) else hex(argument) if argument > 9 else str(argument)
+
+
+def take_descriptors(wanted: Sequence[int], inherited: int) -> None:
+    """
+    Make descriptors 0, 1, 2, ... out of *wanted*, where -1 stands for /dev/null, and close all others.
+
+    The first *inherited* of them stay open on exec. Linux 5.9 (close_range).
+
+    Raises:
+        KernelRefusal: some may be in place, and others open.
+    """
+    result = lib.lw_take_descriptors(ffi.new("int[]", list(wanted)), len(wanted), inherited)
+    if result < 0:
+        raise KernelRefusal("dup3", f"{list(wanted)}", -result)
