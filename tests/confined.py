@@ -28,6 +28,7 @@ NUMBER = NUMBERS[platform.machine()]
 CHILD = """
 import ctypes, errno, json, os, signal, socket, sys, threading, time
 from leeward._native import privileges
+from leeward._native.steps import Cell, Table
 from leeward.isolation import seccomp
 libc = ctypes.CDLL(None, use_errno=True)
 def call(number, *args):
@@ -35,10 +36,14 @@ def call(number, *args):
     return -ctypes.get_errno() if -1 == got else got
 def tell(value):
     print(json.dumps(value), flush=True)
+def listen(program):
+    table = Table(seccomp.steps(program, cell := Cell("listener")))
+    table.run()
+    return table.value(cell)
 link = socket.socket(fileno=int(sys.argv[1]))
 program, code = bytes.fromhex(sys.argv[2]), sys.argv[3]
 privileges.no_new_privs()
-listener = seccomp.enter(program)
+listener = listen(program)
 socket.send_fds(link, [b"l"], [listener])
 os.close(listener)
 link.recv(1)

@@ -17,8 +17,10 @@ from pathlib import Path
 from leeward._native import mounts as native_mounts
 from leeward._native import privileges
 from leeward._native import seccomp as native_seccomp
+from leeward._native.privileges import Prctl
 from leeward._native.spawn import Clone
-from leeward.crossing import keeper, runner, zygote
+from leeward._native.steps import Call, Cell, Step, returns
+from leeward.crossing import birth, keeper, runner, zygote
 from leeward.inside import files
 from leeward.isolation import landlock, mounts
 from leeward.isolation.plan import WorkerPlan
@@ -35,7 +37,8 @@ def strip(keep: frozenset[str]) -> None:
     """
     unknown = keep - LOCKS
     assert not unknown, unknown
-    order = dict(runner.ORDER)
+    order = dict(birth.ORDER)
+    order["self-check"] = _nothing
     if "namespaces" not in keep:
         keeper._RUNNER_NAMESPACES = Clone(0) if "mounts" not in keep else Clone.NEWNS | Clone.NEWPID
         zygote._NAMESPACES = Clone.NEWUSER | Clone.NEWNS
@@ -51,25 +54,28 @@ def strip(keep: frozenset[str]) -> None:
         files.lay = _lay_nothing
     if "rlimits" not in keep:
         order["rlimits"] = _nothing
+        birth.rlimits.steps = _no_limits  # they are asked for once more, for those that come after the last lock
     if "privileges" not in keep:
         order["privileges"] = _end_with_the_init
-    if "rlimits" not in keep:
-        runner.rlimits.enter = _no_limits  # it is called once more, after the last lock
+        runner.privileges.capabilities_left = _none_left
     if "landlock" not in keep:
         order["landlock"] = _nothing
         landlock.deny_all = _no_ruleset
     if "seccomp" not in keep:
-        runner.seccomp.enter = _listen_to_nothing
-    runner.ORDER = tuple(order.items())
-    runner.self_check = _no_check
+        birth.seccomp.steps = _listen_to_nothing
+    birth.ORDER = tuple(order.items())
 
 
-def _nothing(plan: WorkerPlan) -> None:
-    return
+def _nothing(plan: WorkerPlan) -> list[Step]:
+    return []
 
 
-def _no_limits(rows: object, *, late: bool = False) -> None:
-    return
+def _no_limits(rows: object, *, late: bool = False) -> list[Step]:
+    return []
+
+
+def _none_left() -> int:
+    return 0  # the product asks, and must not be told
 
 
 class _Adopting(keeper.Keeper):
@@ -106,11 +112,11 @@ def _children() -> set[int]:
     return set(map(int, Path("/proc/self/task", str(os.getpid()), "children").read_text().split()))
 
 
-def _end_with_the_init(plan: WorkerPlan) -> None:
+def _end_with_the_init(plan: WorkerPlan) -> list[Step]:
     """
     No lock: without a pid namespace either, nothing else would end a job that has replied.
     """
-    privileges.die_with_parent(signal.SIGKILL)
+    return [returns(Call.PRCTL, Prctl.SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)]
 
 
 def _no_loopback() -> None:
@@ -150,17 +156,17 @@ def _private_home(prefix: str) -> Path | None:
 _PRIVATE_HOME = _private_home(sys.base_prefix)
 
 
-def _host_folder(plan: WorkerPlan) -> None:
+def _host_folder(plan: WorkerPlan) -> list[Step]:
     object.__setattr__(plan, "watched", False)  # the daemon would charge the job with all of the host's /tmp
-    os.chdir("/tmp")
+    return [returns(Call.CHDIR, "/tmp")]
 
 
-def _landlock_on_the_host(plan: WorkerPlan) -> None:
+def _landlock_on_the_host(plan: WorkerPlan) -> list[Step]:
     """
     The product's rules, as far as the host has the folders that they are about.
     """
     rules = tuple(replace(rule, optional=True) for rule in plan.landlock.rules)
-    landlock.enter(replace(plan.landlock, rules=rules))
+    return landlock.steps(replace(plan.landlock, rules=rules))
 
 
 def _collect_nothing(patterns: object) -> tuple[dict[str, bytes], bool]:
@@ -175,9 +181,5 @@ def _no_ruleset(abi: int) -> int:
     return -1
 
 
-def _listen_to_nothing(program: bytes) -> int:
-    return native_seccomp.listen(_ALLOW_ALL)
-
-
-def _no_check(plan: WorkerPlan) -> dict[str, str]:
-    return {}
+def _listen_to_nothing(program: bytes, listener: Cell) -> list[Step]:
+    return [native_seccomp.listen_step(listener, _ALLOW_ALL, killable=False)]

@@ -17,7 +17,7 @@ from leeward._native.steps import Block, Call, Cell, Step, gives, returns
 from leeward.errors import KernelRefusal
 
 AT_FDCWD = -100
-_PATH_BENEATH, _NET_PORT = 1, 2  # enum landlock_rule_type
+_PATH_BENEATH = 1  # enum landlock_rule_type
 
 
 class FsAccess(enum.IntFlag):
@@ -129,17 +129,11 @@ def path_steps(ruleset: Cell, path: str, access: int) -> list[Step]:
     ]
 
 
-def port_step(ruleset: Cell, port: int, access: int) -> Step:
-    """
-    Allow *access* on *port*. Linux 6.7.
-    """
-    return returns(Call.LANDLOCK_ADD_RULE, ruleset, _NET_PORT, Block(struct.pack("QQ", access, port)), 0)
-
-
-def restrict_step(ruleset: Cell, flags: int) -> Step:
+def restrict_step(ruleset: Cell | int, flags: int) -> Step:
     """
     Enforce the ruleset on the thread that takes this and on all that it starts from then on.
 
     Irreversible; needs no_new_privs: EPERM else. E2BIG past 16 rulesets. Linux 5.13, *flags* from 6.15.
     """
-    return returns(Call.LANDLOCK_RESTRICT_SELF, ruleset, flags)
+    hints = {errno.E2BIG: "16 rulesets are already stacked", errno.EPERM: "no_new_privs is not set"}
+    return Step(Call.LANDLOCK_RESTRICT_SELF, (ruleset, flags), hints=hints)

@@ -7,10 +7,11 @@ Source:    seccomp(2), seccomp_unotify(2), <linux/seccomp.h>
 
 from __future__ import annotations
 
+import errno
 import struct
 
 from leeward._native._shim import ffi, lib
-from leeward._native.steps import Block, Call, Cell, Step, gives
+from leeward._native.steps import Block, Call, Cell, Step
 from leeward.errors import KernelRefusal
 
 #: One BPF instruction, in bytes.
@@ -33,7 +34,8 @@ def listen_step(listener: Cell, program: bytes, *, killable: bool) -> Step:
     """
     filter = Block(struct.pack("H6xQ", len(program) // INSTRUCTION, 0), blocks={8: Block(program)})  # struct sock_fprog
     flags = lib.SECCOMP_FILTER_FLAG_NEW_LISTENER | (killable and lib.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
-    return gives(listener, Call.SECCOMP, lib.SECCOMP_SET_MODE_FILTER, flags, filter)
+    return Step(Call.SECCOMP, (lib.SECCOMP_SET_MODE_FILTER, flags, filter), (), listener,
+                {errno.EBUSY: "another listener is installed already"})
 
 
 def has_user_notif() -> bool:

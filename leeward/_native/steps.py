@@ -91,12 +91,14 @@ class Step:
         answers: it has to return one of these, two at most, an errno negative; whatever isn't
             negative where there is none.
         into: keeps the result.
+        hints: by errno: what it means for this call, where errno(3) doesn't say.
     """
 
     call: Call
     arguments: tuple[Argument, ...]
     answers: tuple[int, ...] = (0,)
     into: Cell | None = None
+    hints: Mapping[int, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.call.name.lower()}({', '.join(map(_shown, self.arguments))})"
@@ -190,7 +192,7 @@ def refusal(step: Step, result: int) -> KernelRefusal:
     """
     call, arguments = str(step)[:-1].split("(", 1)
     if result < 0:
-        return KernelRefusal(call, arguments, -result)
+        return KernelRefusal(call, arguments, -result, step.hints.get(-result, ""))
     return KernelRefusal(call, arguments, 0, f"it returned {result}, and must not")
 
 

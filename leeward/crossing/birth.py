@@ -2,8 +2,6 @@
 The steps of a newborn runner: every lock, in the order in which they go on, and the proof that each holds.
 
 Runs in:   made in the keeper, once; taken by each of its runners.
-
-`docs/birth.md` has them all, call by call, as they are for a plain sandbox.
 """
 
 from __future__ import annotations

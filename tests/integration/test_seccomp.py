@@ -20,6 +20,7 @@ import pytest
 import confined
 from confined import HERE, NUMBER
 from leeward._native import seccomp as native
+from leeward._native.steps import Cell, Table
 from leeward.errors import KernelRefusal
 from leeward.isolation.seccomp.compile import init_program
 from leeward.isolation.seccomp.rules import ALLOW, NOTIFY
@@ -304,9 +305,9 @@ def test_the_listener_is_ours_alone() -> None:
     code = """
 from leeward.errors import KernelRefusal
 allow_all = bytes.fromhex("060000000000ff7f")
-first = seccomp.enter(allow_all)
+first = listen(allow_all)
 import fcntl
-try: seccomp.enter(allow_all); second = "installed"
+try: listen(allow_all); second = "installed"
 except KernelRefusal as refused: second = str(refused)
 tell([fcntl.fcntl(first, fcntl.F_GETFD), second])
 """
@@ -323,10 +324,10 @@ def test_a_filter_needs_no_new_privs() -> None:
     The error names the call; as root the kernel asks for none.
     """
     if os.geteuid():
-        with pytest.raises(KernelRefusal, match=r"seccomp\(.*1 instructions\): EACCES"):
-            native.listen(bytes.fromhex("060000000000ff7f"))
-    with pytest.raises(KernelRefusal, match=r"seccomp\(.*0 instructions\): E"):
-        native.listen(b"")
+        with pytest.raises(KernelRefusal, match=r"seccomp\(.*\): EACCES"):
+            Table([native.listen_step(Cell("listener"), bytes.fromhex("060000000000ff7f"), killable=False)]).run()
+    with pytest.raises(KernelRefusal, match=r"seccomp\(.*\): E"):
+        Table([native.listen_step(Cell("listener"), b"", killable=False)]).run()
 
 
 def test_what_the_kernel_offers() -> None:

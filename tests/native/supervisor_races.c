@@ -81,11 +81,12 @@ static void flood(int link, int which)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
+	struct sock_fprog filter = { .len = 4, .filter = program };
 	int listener;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	listener = lw_seccomp_listen(program, 4, 0);
+	listener = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter);
 	if (listener < 0)
 		fail("seccomp");
 	send_fd(link, listener);

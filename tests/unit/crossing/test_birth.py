@@ -1,0 +1,72 @@
+"""
+The order of the locks, as far as it matters, told from the calls that are made.
+"""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import replace
+
+import pytest
+
+from leeward._native.steps import Call
+from leeward.crossing import birth
+from leeward.isolation import landlock
+from leeward.isolation.plan import WorkerPlan
+from leeward.spec.sandbox import Bind, Scratch, View
+
+VIEW = View(binds=(Bind("/usr", "/usr"),), texts=(), links=(), scratch=Scratch(("/tmp",)))
+
+
+@pytest.fixture
+def plan() -> WorkerPlan:
+    return WorkerPlan(
+        import_path=(), control=-1, unprivileged=False, uid=1000, hostname="box", view=VIEW, scratch_bytes=1 << 20,
+        rlimits=((resource.RLIMIT_NOFILE, 64, 64), (resource.RLIMIT_CORE, 0, 0)), landlock=landlock.plan(VIEW, 1),
+        seccomp=bytes(8), init_seccomp=bytes(8), preload=(), bare=True, executable="", environment=())
+
+
+def test_each_lock_comes_before_what_would_forbid_it(plan):
+    """
+    Mounts while Landlock allows them and there are capabilities; no_new_privs before what needs it;
+    the filter last; and nothing is proved before it.
+    """
+    calls = [step.call for step in birth.of(plan).table.steps]
+
+    first, last = calls.index, lambda call: len(calls) - 1 - calls[::-1].index(call)
+    assert first(Call.SETSID) < first(Call.UNSHARE) < first(Call.FSOPEN)
+    assert last(Call.MOVE_MOUNT) < first(Call.CAPSET) < first(Call.LANDLOCK_RESTRICT_SELF) < first(Call.SECCOMP)
+    assert first(Call.PRLIMIT64) < first(Call.CAPSET)
+    assert first(Call.SECCOMP) < first(Call.SENDMSG) < first(Call.CHROOT)
+    assert 1 == calls.count(Call.SECCOMP) == calls.count(Call.LANDLOCK_RESTRICT_SELF) == calls.count(Call.CAPSET)
+
+
+def test_the_limit_on_descriptors_comes_when_the_last_one_is_sent(plan):
+    table = birth.of(plan).table
+    limits = [number for number, step in enumerate(table.steps) if step.call is Call.PRLIMIT64]
+    sent = next(number for number, step in enumerate(table.steps) if step.call is Call.SENDMSG)
+
+    assert [table.steps[number].arguments[1] for number in limits] == [resource.RLIMIT_CORE, resource.RLIMIT_NOFILE]
+    assert limits[0] < sent < limits[1]
+
+
+def test_every_layer_has_steps_and_a_report(plan):
+    made = birth.of(plan)
+    assert [name for name, _ in birth.ORDER] == list(dict.fromkeys(made.layers))
+    assert len(made.layers) == len(made.table.steps)
+    assert {"namespaces", "mounts", "seccomp", "privileges", "landlock"} == set(made.report)
+
+
+def test_without_landlock_nothing_says_that_it_holds(plan):
+    made = birth.of(replace(plan, landlock=landlock.plan(VIEW, 0, allow_missing=True)))
+    assert "landlock" not in made.layers
+    assert "landlock" not in made.report
+
+
+def test_a_watched_job_sends_its_file_system_along(plan):
+    """
+    By a descriptor that can't be read through: O_PATH.
+    """
+    calls = [step.call for step in birth.of(replace(plan, watched=True)).table.steps]
+    at = calls.index(Call.SECCOMP)
+    assert [Call.OPENAT, Call.SENDMSG, Call.CLOSE, Call.CLOSE] == calls[at + 1 : at + 5]
