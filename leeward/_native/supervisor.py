@@ -82,6 +82,14 @@ class Thread:
         """
         return self._tallies(lib.lw_supervisor_counts(self._handle, slot, self._told, self._count))
 
+    def total(self, slot: int) -> int:
+        """
+        The sum of all counts of the job in *slot*.
+        """
+        if lib.lw_supervisor_counts(self._handle, slot, self._told, self._count):
+            raise Bug("the supervisor has no such slot")
+        return sum(self._told[row].count for row in range(self._count[0]))
+
     def remove(self, slot: int) -> list[Tally]:
         """
         Close the listener in *slot*; return the last word on its job.

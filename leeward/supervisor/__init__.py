@@ -85,6 +85,12 @@ class Supervisor:
         """
         return _by_name(self._thread.counts(self._slots[job]))
 
+    def total(self, job: int) -> int:
+        """
+        How many calls *job* was refused so far, of all names.
+        """
+        return self._thread.total(self._slots[job])
+
     def remove(self, job: int) -> dict[str, int]:
         """
         Close the job's listener and return the final counts; {} if it has none.

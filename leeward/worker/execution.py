@@ -264,7 +264,7 @@ class Execution:
         except OSError:
             self._stop = Stop.STORE
             output.close()
-        if end is None:
+        if end is None and self._runner.leaf.needs_ticks:
             self._runner.tick()  # its processes are still there to be counted
         usage = self._runner.leaf.usage()
         error: JobError | None = None

@@ -30,6 +30,7 @@ class Denials(Protocol):
 
     def add(self, listener: int, job: int) -> None: ...
     def counts(self, job: int) -> dict[str, int]: ...
+    def total(self, job: int) -> int: ...
     def remove(self, job: int) -> dict[str, int]: ...
 
 
@@ -61,6 +62,7 @@ class Runner:
         self.listening = False
         self.report: dict[str, str] = {}
         self.denied_before: dict[str, int] = {}
+        self._denied_total = 0
         self.cpu_before = 0.0
         self._denials = denials
         self._job_pid = -1
@@ -104,7 +106,9 @@ class Runner:
         """
         self.leaf.armed()
         self.denied_before = self._denials.counts(self.number)
-        self.tick()
+        self._denied_total = self._denials.total(self.number)
+        if self.leaf.needs_ticks:
+            self.tick()
         self.cpu_before = self.leaf.usage().cpu_time
         if self.leaf.rlimits():
             self._job_pid = job_of(self.pid)
@@ -129,6 +133,8 @@ class Runner:
         """
         Calls refused since it was armed, by name.
         """
+        if self._denials.total(self.number) == self._denied_total:
+            return {}
         counts = self._denials.counts(self.number)
         return {name: count - self.denied_before.get(name, 0) for name, count in counts.items()
                 if count > self.denied_before.get(name, 0)}

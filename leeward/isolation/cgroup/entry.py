@@ -67,9 +67,11 @@ class Leaf(Protocol):
 
     Attributes:
         tick_interval: seconds between calls of `tick` while a job runs.
+        needs_ticks: `usage` knows what the last `tick` saw; else the kernel counts.
     """
 
     tick_interval: float
+    needs_ticks: bool
 
     def armed(self) -> None:
         """
@@ -104,8 +106,8 @@ class Leaf(Protocol):
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> Limit | None:
         """
-        Look after what the kernel doesn't. Call it once when a runner is armed, before its job
-        starts, and once before the job's processes go.
+        Look after what the kernel doesn't. Where it `needs_ticks`, call it once when a runner is
+        armed, before its job starts, and once before the job's processes go.
 
         Args:
             init_pid: the sandbox's init, as the daemon sees it.

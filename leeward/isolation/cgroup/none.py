@@ -56,6 +56,7 @@ class NoneLeaf:
     """
 
     tick_interval = TICK_S
+    needs_ticks = True
     entry = Entry()
 
     def __init__(self, cpu: int, limits: Limits) -> None:

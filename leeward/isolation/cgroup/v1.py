@@ -50,6 +50,7 @@ class V1Leaf:
     """
 
     tick_interval = TICK_S
+    needs_ticks = False
 
     def __init__(self, worker: V1Worker, name: str, limits: Limits, *, patient: bool) -> None:
         self._patient = patient

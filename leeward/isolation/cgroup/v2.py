@@ -58,6 +58,7 @@ class V2Leaf:
     """
 
     tick_interval = TICK_S
+    needs_ticks = False
 
     def __init__(self, worker: V2Worker, name: str, limits: Limits, *, patient: bool) -> None:
         self._cpu = worker.cpu
