@@ -251,6 +251,13 @@ class Pool:
         self.runners_made += 1
         self._maker.runner_made()
 
+    @property
+    def crowded(self) -> bool:
+        """
+        Do jobs wait for a worker?
+        """
+        return bool(self._queue)
+
     def runner_wanted(self, worker: Worker) -> None:
         self._refill.want(worker)
 

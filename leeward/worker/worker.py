@@ -43,6 +43,9 @@ _numbers = itertools.count(1)
 #: then is stopped or stuck, and is replaced.
 _KEEPER_DEADLINE_S = 10.0
 
+#: After an answer its client is let run before its runner's end takes a processor, unless jobs wait.
+_COURTESY_S = 0.0005
+
 #: After a keeper's death its inits have this long to die of it before they are looked for.
 _ORPHANS_S = 0.1
 
@@ -57,6 +60,8 @@ class Owner(Protocol):
     def worker_gone(self, worker: Worker) -> None: ...
     def runner_made(self) -> None: ...
     def runner_wanted(self, worker: Worker) -> None: ...
+    @property
+    def crowded(self) -> bool: ...
     def arming_over(self, runner: int) -> None: ...
 
 
@@ -354,9 +359,14 @@ class Worker:
 
         def answered(report: Report) -> None:
             done(report)  # the client first; what follows is nobody's wait
-            self._after_job(runner)
+            self._execution = None
+            if self._owner.crowded:
+                self._after_job(runner)
+            else:
+                self._reactor.after(_COURTESY_S, lambda: self._after_job(runner))
 
         def gone() -> None:
+            self._execution = None
             self._after_job(runner)
             lost()
 
@@ -367,12 +377,11 @@ class Worker:
         return execution
 
     def _after_job(self, runner: Runner) -> None:
-        self._execution = None
         if runner.state is RunnerState.RUNNING:
             self._move(runner, RunnerEvent.ENDED)
             runner.kill()
             self._expect_end(runner)
-        if runner.state is RunnerState.GONE:
+        if runner.state is RunnerState.GONE and runner is self._running:
             self._running = None
         self._reactor.soon(self._go_on)
 

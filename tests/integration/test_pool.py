@@ -121,6 +121,15 @@ def running(box: Box) -> tuple[Worker, Runner]:
     return worker, worker._running
 
 
+def started(worker: Worker) -> None:
+    """
+    Wait until the job of *worker* has said something, without taking it.
+    """
+    output = select.poll()
+    output.register(worker._execution._output.out.fd, select.POLLIN)  # type: ignore[union-attr]  # it is busy
+    assert output.poll(PATIENCE_S * 1000)
+
+
 # --- each process, at each stage ----------------------------------------------
 
 
@@ -153,6 +162,7 @@ def test_a_death_while_arming_spoils_no_job_of_that_worker(target: str, monkeypa
         newborn = next(runner for runner in worker._runners.values() if RunnerState.ARMING is runner.state)
         requests.submit(FOREVER, time=PATIENCE_S if "keeper" == target else 1.5)  # its end comes first, or the time's
         assert worker.busy
+        started(worker)  # else it may run elsewhere
         kill(box, worker, newborn, target)
         monkeypatch.undo()
 
@@ -169,9 +179,7 @@ def test_a_death_under_a_running_job_spoils_that_one_alone(box: Box, requests: R
     """
     requests.submit(FOREVER, time=1.5 if "zygote" == target else PATIENCE_S)  # whose death ends no job
     worker, runner = running(box)
-    output = select.poll()
-    output.register(worker._execution._output.out.fd, select.POLLIN)  # type: ignore[union-attr]  # it is busy
-    assert output.poll(PATIENCE_S * 1000)  # it has started
+    started(worker)
     for number in range(2 * WORKERS):
         requests.submit(f"print({number})")
     kill(box, worker, runner, target)

@@ -65,7 +65,7 @@ def test_a_job_finds_what_it_would_find_without_a_rehearsal(monkeypatch: pytest.
 
 def test_nothing_of_a_rehearsal_comes_out():
     """
-    It prints and raises; a job that does nothing has no output, and no error.
+    It prints; a job that does nothing has no output, and no error.
     """
     with Box() as box:
         got = box.run("")
