@@ -72,7 +72,7 @@ class Init:
         Args:
             flags: namespaces of both.
             cgroup: the job's, a directory descriptor for CLONE_INTO_CGROUP, or -1.
-            attach: cgroup.procs descriptors that the job joins before anything else.
+            attach: tasks files (cgroup v1) that the job joins before anything else.
             ruleset: Landlock ruleset that the init enters, or -1.
             filter: BPF of the init.
 

@@ -8,8 +8,8 @@ reference count. The first job of a process therefore used to take some 200 page
 0.3 ms, which the client waited for. Now the rehearsal takes them while nobody waits. It goes
 the way of a real job: frame, source, output, reply.
 
-It doesn't raise. A traceback writes 185 pages more, 0.7 MiB and 0.9 ms of processor time that
-every runner would spend beforehand; so a job that raises does, 0.7 ms later.
+It doesn't raise. A traceback writes 185 pages more: 0.7 MiB and 0.9 ms of processor time, for each
+runner. Now a job that raises pays for it, and no other does.
 
 Nothing of it may be seen later: descriptors 1 and 2 lead into a scratch pipe meanwhile, and
 what the steps leave in the interpreter is put back.

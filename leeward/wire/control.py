@@ -41,7 +41,7 @@ class MakeKeeper:
     Attributes:
         slot: the worker's number.
         into: a cgroup directory for CLONE_INTO_CGROUP is the second descriptor.
-        attach: how many cgroup.procs descriptors follow.
+        attach: how many tasks files follow.
     """
 
     slot: int

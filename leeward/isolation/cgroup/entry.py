@@ -35,7 +35,7 @@ class Entry:
 
     Attributes:
         into: for CLONE_INTO_CGROUP, or -1.
-        attach: cgroup.procs files, open for writing; the child writes "0" to each of them
+        attach: tasks files of version 1 hierarchies, open for writing; the child writes "0" to each of them
             before it does anything else.
     """
 
