@@ -103,12 +103,12 @@ def filesystem_steps(mount: Cell, type: str, options: Mapping[str, str], attribu
     ]
 
 
-def copy_step(mount: Cell, dir: Cell, name: str) -> Step:
+def copy_step(mount: Cell, path: str) -> Step:
     """
     As `copy_tree`, to be taken later; *mount* gets the descriptor.
     """
     flags = lib.OPEN_TREE_CLONE | lib.OPEN_TREE_CLOEXEC | lib.AT_RECURSIVE | lib.AT_SYMLINK_NOFOLLOW
-    return gives(mount, Call.OPEN_TREE, dir, name, flags)
+    return gives(mount, Call.OPEN_TREE, AT_FDCWD, path, flags)
 
 
 def move_step(mount: Cell, to: str) -> Step:

@@ -205,14 +205,21 @@ def steps(scratch: Scratch, scratch_bytes: int) -> list[Step]:
         returns(Call.CLOSE, proc),
         *native.filesystem_steps(tmpfs, "tmpfs", options, _SCRATCH),
     ]
-    for number, target in enumerate(scratch.targets):
-        name, folder = str(number), Cell(target)
+    for number, _ in enumerate(scratch.targets):
         made += [
-            returns(Call.MKDIRAT, tmpfs, name, 0o700),
+            returns(Call.MKDIRAT, tmpfs, str(number), 0o700),
             # /tmp and /dev/shm are expected to be world-writable and sticky; there is one user here anyway.
-            returns(Call.FCHMODAT, tmpfs, name, 0o755 if 0 == number else 0o1777),
-            native.copy_step(folder, tmpfs, name),
-            native.move_step(folder, target),
-            returns(Call.CLOSE, folder),
+            returns(Call.FCHMODAT, tmpfs, str(number), 0o755 if 0 == number else 0o1777),
         ]
-    return [*made, returns(Call.CLOSE, tmpfs), returns(Call.CHDIR, scratch.targets[0])]
+    # Linux before 6.15 copies no part of a mount that isn't attached anywhere. So the whole is attached where its
+    # first folder will cover it.
+    first = scratch.targets[0]
+    folders = [Cell(target) for target in scratch.targets]
+    return [
+        *made,
+        native.move_step(tmpfs, first),
+        *(native.copy_step(folder, f"{first}/{number}") for number, folder in enumerate(folders)),
+        *(native.move_step(folder, target) for folder, target in zip(folders, scratch.targets, strict=True)),
+        *(returns(Call.CLOSE, cell) for cell in (tmpfs, *folders)),
+        returns(Call.CHDIR, first),
+    ]

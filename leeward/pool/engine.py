@@ -346,6 +346,7 @@ class Engine:
         For the pool: a runner is armed.
         """
         self._problem = None
+        self._on_denials(0)  # what its self-check was refused is no job's yet
 
     def job_ended(self, job: Job, report: Report) -> None:
         """

@@ -70,3 +70,17 @@ def test_a_watched_job_sends_its_file_system_along(plan):
     calls = [step.call for step in birth.of(replace(plan, watched=True)).table.steps]
     at = calls.index(Call.SECCOMP)
     assert [Call.OPENAT, Call.SENDMSG, Call.CLOSE, Call.CLOSE] == calls[at + 1 : at + 5]
+
+
+def test_no_part_of_a_detached_mount_is_copied(plan):
+    """
+    Linux before 6.15 gives EINVAL: each copy is of a path, and the whole is attached by then.
+    """
+    steps = birth.of(plan).table.steps
+    copies = [number for number, step in enumerate(steps) if step.call is Call.OPEN_TREE]
+    attached = [number for number, step in enumerate(steps) if step.call is Call.MOVE_MOUNT]
+
+    assert len(VIEW.scratch.targets) == len(copies)
+    assert all(isinstance(steps[number].arguments[1], str) and steps[number].arguments[1].startswith("/")
+               for number in copies)
+    assert attached[1] < copies[0]  # after /proc the tmpfs
