@@ -29,6 +29,8 @@ MAX_TYPE, MAX_TEXT = 200, 64 << 10
 MAX_BARE_REPLY = 1 << 20
 #: Files that `collect` brings back, at most.
 MAX_FILES = 1000
+#: Components of a file's name, at most.
+MAX_DEPTH = 16
 
 _REPLY_FIELDS = {"exit", "error", "limit", "files"}
 _NIL = 0xC0
@@ -155,9 +157,9 @@ def is_plain_name(name: object) -> bool:
     Is *name* a relative path of ordinary components, such as may stand below /workspace?
 
     No empty, "." or ".." component, no NUL or other control character, at most 1024 characters
-    in at most 16 components.
+    in at most MAX_DEPTH components.
     """
     if not isinstance(name, str) or not 0 < len(name) <= 1024 or not name.isprintable():
         return False
     parts = name.split("/")
-    return len(parts) <= 16 and not any(part in ("", ".", "..") for part in parts)
+    return len(parts) <= MAX_DEPTH and not any(part in ("", ".", "..") for part in parts)
