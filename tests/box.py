@@ -5,6 +5,8 @@ A sandbox for tests: an engine in this process, with all locks or with some.
         got = box.run("print(1)")
     with Box(locks={"landlock"}) as box:     # that one alone (and what can't be left out)
         ...
+    with Box(limited=False) as box:          # all locks, and no limit on memory, tasks and processors
+        ...
 
 `run_outside` runs the same code in a plain interpreter: most attacks' control.
 """
@@ -20,6 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from leeward.outcome import Result
+from leeward.pool import engine as engine_module
 from leeward.pool.engine import Engine, Settings
 from leeward.pool.pool import Pool
 from leeward.spec.job import Job
@@ -28,6 +31,7 @@ from leeward.worker import zygote
 from leeward.worker.reactor import Reactor
 from leeward.worker.report import Report
 from leeward.worker.worker import Worker
+from unlimited import UnlimitedDriver
 
 TESTS = Path(__file__).resolve().parent
 
@@ -61,17 +65,19 @@ class Box:
 
     Args:
         locks: names from `halfway.LOCKS` to keep; None for the product as it is.
+        limited: by a cgroup driver, which settings["cgroup"] may name; no other lock stands for it.
         settings: of the engine, e.g. pool_size, recycle_after, cgroup, python_env.
     """
 
-    def __init__(self, locks: Iterable[str] | None = None, **settings: Any) -> None:
+    def __init__(self, locks: Iterable[str] | None = None, *, limited: bool = True, **settings: Any) -> None:
         self.log = Journal()
         self.reactor = Reactor()
         self.engine = Engine(self.reactor, Settings(**{"pool_size": 1, **settings}), self.log)
         self._locks = None if locks is None else sorted(locks)
+        self._limited = limited
 
     def __enter__(self) -> Box:
-        before = zygote.ENTRY
+        before, choose = zygote.ENTRY, engine_module.choose
         if self._locks is not None:
             zygote.ENTRY = (
                 f"sys.path.append({str(TESTS)!r})\n"
@@ -81,10 +87,12 @@ class Box:
             ) + before
         if self._locks is not None and "namespaces" not in self._locks:
             self._overlook_sockets()
+        if not self._limited:
+            engine_module.choose = lambda wanted=None: UnlimitedDriver()
         try:
             self.engine.start()
         finally:
-            zygote.ENTRY = before
+            zygote.ENTRY, engine_module.choose = before, choose
         return self
 
     def _overlook_sockets(self) -> None:

@@ -1,0 +1,82 @@
+"""
+A cgroup driver that limits nothing: the control of every test of a limit.
+
+Runs in:   the tests. The product has no such driver, and no way to choose one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from leeward.isolation.cgroup.entry import Entry, Sockets, Usage, no_sockets
+from leeward.spec.limits import Limits
+
+
+class UnlimitedLeaf:
+    """
+    A job that nothing holds but its time. It ends as any other: with its init.
+    """
+
+    tick_interval = 1.0
+    entry = Entry()
+
+    def apply(self, limits: Limits) -> None:
+        return
+
+    def rlimits(self) -> Mapping[int, int]:
+        return {}
+
+    def cpu(self) -> int | None:
+        return None
+
+    def usage(self) -> Usage:
+        return Usage()
+
+    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> None:
+        return
+
+    def kill(self) -> None:
+        return
+
+    def remove(self) -> bool:
+        return True
+
+
+class UnlimitedWorker:
+    """
+    A worker in no group.
+    """
+
+    keeper = Entry()
+
+    def leaf(self, sequence: int, limits: Limits) -> UnlimitedLeaf:
+        return UnlimitedLeaf()
+
+    def remove(self) -> bool:
+        return True
+
+
+class UnlimitedDriver:
+    """
+    As on a host where everything is counted, and nothing bounded.
+    """
+
+    name = "unlimited"
+    degraded = False
+    memory_counted = True
+    affinity_fixed = False
+    huge_pages = True
+    passed_over: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def detail(self) -> Mapping[str, str]:
+        return {}
+
+    def worker(self, slot: int, owner_uid: int, limits: Limits) -> UnlimitedWorker:
+        return UnlimitedWorker()
+
+    def sweep(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        return
