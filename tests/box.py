@@ -113,6 +113,14 @@ class Box:
         self.engine.close()
         self.reactor.close()
 
+    def settle(self) -> None:
+        """
+        Wait until no process of a job is left, and every runner that is armed in advance is there.
+        """
+        runners = 1 + self.engine._settings.spares
+        self.reactor.run(lambda: all(worker.free and runners == len(worker._runners) == len(worker._armed)
+                                     for worker in self.engine.pool.workers))
+
     def report(self, code: str | bytes | None, *, limits: dict[str, Any] | None = None, **fields: Any) -> Report:
         """
         Run one job to its end.
