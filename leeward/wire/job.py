@@ -78,8 +78,11 @@ class Reply:
 def reply_frame(exit_code: int, error: tuple[str, str, str] | None, limit: str | None,
                 files: Mapping[str, bytes]) -> bytes:
     """
-    The frame that ends a job.
+    The frame that ends a job. Its error is cut to what the daemon takes.
     """
+    if error is not None:
+        kind, message, shown = error
+        error = kind[:MAX_TYPE], message[:MAX_TEXT], shown[:MAX_TEXT]
     body = msgpack.packb({"exit": exit_code, "error": error, "limit": limit, "files": dict(files)},
                          use_bin_type=True, unicode_errors="replace")
     assert isinstance(body, bytes)
