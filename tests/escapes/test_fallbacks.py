@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from box import Box
 from features import ROOT
+from leeward.errors import Unsupported
 from leeward.isolation import host
 from leeward.isolation.cgroup import hierarchy
 from leeward.isolation.cgroup.hierarchy import Hierarchy
@@ -34,9 +35,12 @@ def v1(*names: str, writable: bool = True) -> Hosts:
 #: What a host may have, and a word of the reason for which each driver is passed over there.
 HOSTS: dict[str, tuple[Hosts, dict[str, str]]] = {
     "no cgroups at all": ((), {"v2": "no mount", "v1": "memory, pids, cpu"}),
-    "version 2, read-only": ((dataclasses.replace(V2, writable=False),), {"v2": "read-only", "v1": "memory, pids, cpu"}),
-    "version 2, not delegated": ((dataclasses.replace(V2, own="/sys/fs/cgroup/nobody's"),),
-                                 {"v2": "nobody's", "v1": "memory, pids, cpu"}),
+    "version 2, read-only": ((dataclasses.replace(V2, writable=False),),
+                             {"v2": "read-only", "v1": "memory, pids, cpu"}),
+    "version 2, its group out of reach": ((dataclasses.replace(V2, own="/sys/fs/cgroup/nobody's"),),
+                                          {"v2": "nobody's", "v1": "memory, pids, cpu"}),
+    "version 2, not delegated": ((dataclasses.replace(V2, own="FOLDER"),),
+                                 {"v2": "controllers cpuset hugetlb", "v1": "memory, pids, cpu"}),
     "version 1, read-only": (v1("memory", "pids", "cpu", "cpuacct", writable=False),
                              {"v2": "no mount", "v1": "memory, pids, cpu"}),
     "version 1 without memory": (v1("pids", "cpu", "cpuacct"), {"v2": "no mount", "v1": "memory"}),
@@ -50,12 +54,15 @@ def judged() -> Feature:
 
 
 @pytest.mark.parametrize("lacks", HOSTS)
-def test_c064_what_a_host_lacks_is_named_everywhere(lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c064_what_a_host_lacks_is_named_everywhere(lacks: str, monkeypatch: pytest.MonkeyPatch,
+                                                    tmp_path: Path) -> None:
     """
     In doctor, in status and in every result; and the limits hold in another way.
     """
     hierarchies, reasons = HOSTS[lacks]
-    monkeypatch.setattr(hierarchy, "here", lambda: hierarchies)
+    (tmp_path / "cgroup.controllers").write_text("cpuset hugetlb\n")
+    here = tuple(dataclasses.replace(each, own=each.own.replace("FOLDER", str(tmp_path))) for each in hierarchies)
+    monkeypatch.setattr(hierarchy, "here", lambda: here)
 
     told = judged()
     with Box() as box:
@@ -90,11 +97,10 @@ def test_c064_a_driver_that_is_asked_for_is_not_replaced(monkeypatch: pytest.Mon
     Who names a driver gets that one or no daemon.
     """
     monkeypatch.setattr(hierarchy, "here", lambda: ())
-    ask: Callable[[str], Box] = lambda name: Box(cgroup=name).__enter__()
 
     for name in ("v2", "v1"):
-        with pytest.raises(Exception, match="cgroup"):
-            ask(name)
+        with pytest.raises(Unsupported, match="cgroup"), Box(cgroup=name):
+            pass
 
 
 def test_c064_every_row_of_the_table_is_tested() -> None:
