@@ -18,7 +18,11 @@ class UnlimitedLeaf:
     """
 
     tick_interval = 1.0
+    needs_ticks = False
     entry = Entry()
+
+    def armed(self) -> None:
+        return
 
     def apply(self, limits: Limits) -> None:
         return
@@ -49,7 +53,7 @@ class UnlimitedWorker:
 
     keeper = Entry()
 
-    def leaf(self, sequence: int, limits: Limits) -> UnlimitedLeaf:
+    def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> UnlimitedLeaf:
         return UnlimitedLeaf()
 
     def remove(self) -> bool:
