@@ -165,7 +165,7 @@ for at in range(0, size, 2 * MIB):
 
 #: Case 66: what the kernel keeps for a job beside its memory.
 KERNEL: dict[str, tuple[str, int]] = {
-    "registers 60,000 epoll watches": ("""
+    "registers 90,000 epoll watches": ("""
 def job():
     kept.append(([select.epoll() for _ in range(122)], [os.eventfd(0) for _ in range(123)]))
     for epoll in kept[0][0]:
@@ -173,7 +173,7 @@ def job():
             epoll.register(event)
     return 122 * 123
 kept = []
-return f"{spread(job, 4) * 200 // MIB} MiB beyond its limit"  # 200 bytes each: an epitem and an eppoll_entry
+return f"{spread(job, 6) * 200 // MIB} MiB beyond its limit"  # 200 bytes each: an epitem and an eppoll_entry
 """, 20 * MIB),
 }
 
@@ -213,10 +213,15 @@ def beyond(unlimited: Box) -> Callable[[str], str]:
 
 def expect(box: Box, name: str) -> None:
     driver = box.engine.driver.name
-    got = box.run(code_of(name), limits={"memory": ALL[name]})
+    # A watch charges six interpreters with more than a cgroup does; what they register it doesn't see at all.
+    limit = 64 * MIB if name in KERNEL and "none" == driver else ALL[name]
+    got = box.run(code_of(name), limits={"memory": limit})
 
     assert promised(name, driver) == verdict(got)
-    assert got.memory_peak <= ALL[name] * (LATE if "none" == driver else 1.1)
+    if "none" != driver:
+        assert got.memory_peak <= ALL[name] * 1.1
+    elif name in TOUCH:  # others are charged by what they might hold
+        assert got.memory_peak <= ALL[name] * LATE
 
 
 @pytest.mark.parametrize("name", TOUCH)
@@ -348,7 +353,7 @@ def test_c066_objects_of_the_kernel_are_bounded_and_released(held: Box) -> None:
 
 LOCKS = """
 import fcntl, os, signal
-kept = [os.open("/tmp/%d" % number, os.O_CREAT | os.O_RDWR) for number in range(200)]
+kept = [os.open("/tmp/%d" % number, os.O_CREAT | os.O_RDWR) for number in range(100)]
 for fd in kept:
     fcntl.flock(fd, fcntl.LOCK_SH)
     for at in range(100):
@@ -367,6 +372,6 @@ def test_c066_locks_of_files_are_released(held: Box) -> None:
 
     before = locks()
     with running(held, LOCKS.encode()):
-        assert locks() - before >= 20_000  # control
+        assert locks() - before >= 10_000  # control
 
     assert locks() - before < 1000  # others on this machine have some, too
