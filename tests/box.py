@@ -5,7 +5,7 @@ A sandbox for tests: an engine in this process, with all locks or with some.
         got = box.run("print(1)")
     with Box(locks={"landlock"}) as box:     # that one alone (and what can't be left out)
         ...
-    with Box(limited=False) as box:          # all locks, and no limit on memory, tasks and processors
+    with Box(driver=UnlimitedDriver()):      # all locks, and no limit on memory, tasks and processors
         ...
 
 `run_outside` runs the same code in a plain interpreter: most attacks' control.
@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from leeward.isolation.cgroup.entry import Driver
 from leeward.outcome import Result
 from leeward.pool import engine as engine_module
 from leeward.pool.engine import Engine, Settings
@@ -31,7 +32,6 @@ from leeward.worker import zygote
 from leeward.worker.reactor import Reactor
 from leeward.worker.report import Report
 from leeward.worker.worker import Worker
-from unlimited import UnlimitedDriver
 
 TESTS = Path(__file__).resolve().parent
 
@@ -65,16 +65,16 @@ class Box:
 
     Args:
         locks: names from `halfway.LOCKS` to keep; None for the product as it is.
-        limited: by a cgroup driver, which settings["cgroup"] may name; no other lock stands for it.
+        driver: the cgroup driver, where it isn't to be chosen: tests/drivers.py.
         settings: of the engine, e.g. pool_size, recycle_after, cgroup, python_env.
     """
 
-    def __init__(self, locks: Iterable[str] | None = None, *, limited: bool = True, **settings: Any) -> None:
+    def __init__(self, locks: Iterable[str] | None = None, *, driver: Driver | None = None, **settings: Any) -> None:
         self.log = Journal()
         self.reactor = Reactor()
         self.engine = Engine(self.reactor, Settings(**{"pool_size": 1, **settings}), self.log)
         self._locks = None if locks is None else sorted(locks)
-        self._limited = limited
+        self._driver = driver
 
     def __enter__(self) -> Box:
         before, choose = zygote.ENTRY, engine_module.choose
@@ -87,8 +87,9 @@ class Box:
             ) + before
         if self._locks is not None and "namespaces" not in self._locks:
             self._overlook_sockets()
-        if not self._limited:
-            engine_module.choose = lambda wanted=None: UnlimitedDriver()
+        driver = self._driver
+        if driver is not None:
+            engine_module.choose = lambda wanted=None: driver
         try:
             self.engine.start()
         finally:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from box import Box
+from drivers import BorrowedDriver, UnlimitedDriver
 
 #: Every cgroup driver; each is tested where this machine can have it.
 DRIVERS = [
@@ -61,7 +62,7 @@ def held_alone(held: Box) -> Iterator[Box]:
     """
     The driver of `held`, and no other lock that can be left out.
     """
-    with Box(locks=(), cgroup=held.engine.driver.name) as made:
+    with Box(locks=(), driver=BorrowedDriver(held.engine.driver)) as made:
         yield made
 
 
@@ -70,7 +71,7 @@ def unlimited() -> Iterator[Box]:
     """
     Every lock, and a driver that limits nothing: the control of whatever a driver holds.
     """
-    with Box(limited=False) as made:
+    with Box(driver=UnlimitedDriver()) as made:
         yield made
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from attack import serves, within
 from box import Box
+from drivers import BorrowedDriver
 from leeward.outcome import Limit, Outcome, Result
 from leeward.spec.limits import MIB
 from promises import promised
@@ -247,7 +248,7 @@ def test_c053_a_job_beside_it_and_the_daemon_notice_nothing(held: Box) -> None:
     A neighbour with 50 MiB of its own, keeper and zygote are what they were when the job has been ended.
     """
     neighbour = b"import os, signal\nkept = b'x' * (50 << 20)\nos.write(1, b'here')\nwhile True: signal.pause()\n"
-    with Box(pool_size=2, cgroup=held.engine.driver.name) as box, running(box, neighbour) as there:
+    with Box(pool_size=2, driver=BorrowedDriver(held.engine.driver)) as box, running(box, neighbour) as there:
         box.run("print(1)")  # both workers have had a job
 
         def resident() -> dict[int, int]:

@@ -1,14 +1,16 @@
 """
-A cgroup driver that limits nothing: the control of every test of a limit.
+Cgroup drivers of the tests: one that limits nothing, the control of every test of a limit; and another's.
 
-Runs in:   the tests. The product has no such driver, and no way to choose one.
+Runs in:   the tests. The product has no such drivers, and no way to choose one.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
+from typing import Any
 
-from leeward.isolation.cgroup.entry import Entry, Sockets, Usage, no_sockets
+from leeward.isolation.cgroup.entry import Driver, Entry, Sockets, Usage, WorkerGroup, no_sockets
 from leeward.spec.limits import Limits
 
 
@@ -78,6 +80,30 @@ class UnlimitedDriver:
 
     def worker(self, slot: int, owner_uid: int, limits: Limits) -> UnlimitedWorker:
         return UnlimitedWorker()
+
+    def sweep(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        return
+
+
+class BorrowedDriver:
+    """
+    That of another engine in this process: on version 2 a process can have one only.
+    """
+
+    _borrowers = itertools.count(1)
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._slots = 1000 * next(self._borrowers)  # its workers' groups stand beside the owner's
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    def worker(self, slot: int, owner_uid: int, limits: Limits) -> WorkerGroup:
+        return self._driver.worker(self._slots + slot, owner_uid, limits)
 
     def sweep(self) -> int:
         return 0
