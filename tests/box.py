@@ -5,6 +5,8 @@ A sandbox for tests: an engine in this process, with all locks or with some.
         got = box.run("print(1)")
     with Box(locks={"landlock"}) as box:     # that one alone (and what can't be left out)
         ...
+    with Box(driver=UnlimitedDriver()):      # all locks, and no limit on memory, tasks and processors
+        ...
 
 `run_outside` runs the same code in a plain interpreter: most attacks' control.
 """
@@ -19,7 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from leeward.isolation.cgroup.entry import Driver
 from leeward.outcome import Result
+from leeward.pool import engine as engine_module
 from leeward.pool.engine import Engine, Settings
 from leeward.pool.pool import Pool
 from leeward.spec.job import Job
@@ -61,17 +65,19 @@ class Box:
 
     Args:
         locks: names from `halfway.LOCKS` to keep; None for the product as it is.
+        driver: the cgroup driver, where it isn't to be chosen: tests/drivers.py.
         settings: of the engine, e.g. pool_size, recycle_after, cgroup, python_env.
     """
 
-    def __init__(self, locks: Iterable[str] | None = None, **settings: Any) -> None:
+    def __init__(self, locks: Iterable[str] | None = None, *, driver: Driver | None = None, **settings: Any) -> None:
         self.log = Journal()
         self.reactor = Reactor()
         self.engine = Engine(self.reactor, Settings(**{"pool_size": 1, **settings}), self.log)
         self._locks = None if locks is None else sorted(locks)
+        self._driver = driver
 
     def __enter__(self) -> Box:
-        before = zygote.ENTRY
+        before, choose = zygote.ENTRY, engine_module.choose
         if self._locks is not None:
             zygote.ENTRY = (
                 f"sys.path.append({str(TESTS)!r})\n"
@@ -81,10 +87,13 @@ class Box:
             ) + before
         if self._locks is not None and "namespaces" not in self._locks:
             self._overlook_sockets()
+        driver = self._driver
+        if driver is not None:
+            engine_module.choose = lambda wanted=None: driver
         try:
             self.engine.start()
         finally:
-            zygote.ENTRY = before
+            zygote.ENTRY, engine_module.choose = before, choose
         return self
 
     def _overlook_sockets(self) -> None:
@@ -104,6 +113,14 @@ class Box:
                  trace: TracebackType | None) -> None:
         self.engine.close()
         self.reactor.close()
+
+    def settle(self) -> None:
+        """
+        Wait until no process of a job is left, and every runner that is armed in advance is there.
+        """
+        runners = 1 + self.engine._settings.spares
+        self.reactor.run(lambda: all(worker.free and runners == len(worker._runners) == len(worker._armed)
+                                     for worker in self.engine.pool.workers))
 
     def report(self, code: str | bytes | None, *, limits: dict[str, Any] | None = None, **fields: Any) -> Report:
         """

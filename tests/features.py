@@ -150,6 +150,12 @@ def _libfuzzer() -> Version:
     return present(list(Path(folder).glob("lib/*/libclang_rt.fuzzer*.a")))
 
 
+def _may_set_core_pattern() -> Version:
+    # The whole host's: only where a run was told that it may change such things for a moment.
+    path = "/proc/sys/kernel/core_pattern"
+    return present(os.environ.get("LEEWARD_LONG") and 0 == os.geteuid() and os.access(path, os.W_OK))
+
+
 #: The features by name. Add one here before a test may be skipped for it.
 TABLE: dict[str, Callable[[], Version]] = {
     "c++": lambda: present(shutil.which("g++")),
@@ -162,6 +168,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "kernel": _kernel,
     "landlock": _landlock,                            # its version is the ABI
     "libfuzzer": _libfuzzer,                          # clang with its runtime: clang-14, libclang-rt-14-dev
+    "may-set-core-pattern": _may_set_core_pattern,    # root, and LEEWARD_LONG is set
     "nix": lambda: present(shutil.which("nix-instantiate")),
     "not-root": lambda: present(0 != os.geteuid()),
     "ordinary-user": _ordinary_user,                  # to be one, or to make one

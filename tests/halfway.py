@@ -92,8 +92,10 @@ class _Adopting(keeper.Keeper):
                 continue  # what an init leaves comes to us when it ends
 
     def _reap(self, pidfd: int) -> None:
+        # Each that ends may leave us others. Before the daemon hears that the runner is empty.
+        while self._end(_children() - {init.pid for _, init in self._runners.values()}):
+            continue
         super()._reap(pidfd)
-        self._end(_children() - {init.pid for _, init in self._runners.values()})
 
     def _end(self, pids: set[int]) -> bool:
         """

@@ -143,7 +143,7 @@ def _limit_behind(error: BaseException) -> str | None:
     """
     The limit that this exception is the usual sign of.
     """
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return "memory"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "files"

@@ -29,6 +29,8 @@ MAX_TYPE, MAX_TEXT = 200, 64 << 10
 MAX_BARE_REPLY = 1 << 20
 #: Files that `collect` brings back, at most.
 MAX_FILES = 1000
+#: Components of a file's name, at most.
+MAX_DEPTH = 16
 
 _REPLY_FIELDS = {"exit", "error", "limit", "files"}
 _NIL = 0xC0
@@ -76,8 +78,11 @@ class Reply:
 def reply_frame(exit_code: int, error: tuple[str, str, str] | None, limit: str | None,
                 files: Mapping[str, bytes]) -> bytes:
     """
-    The frame that ends a job.
+    The frame that ends a job. Its error is cut to what the daemon takes.
     """
+    if error is not None:
+        kind, message, shown = error
+        error = kind[:MAX_TYPE], message[:MAX_TEXT], shown[:MAX_TEXT]
     body = msgpack.packb({"exit": exit_code, "error": error, "limit": limit, "files": dict(files)},
                          use_bin_type=True, unicode_errors="replace")
     assert isinstance(body, bytes)
@@ -155,9 +160,9 @@ def is_plain_name(name: object) -> bool:
     Is *name* a relative path of ordinary components, such as may stand below /workspace?
 
     No empty, "." or ".." component, no NUL or other control character, at most 1024 characters
-    in at most 16 components.
+    in at most MAX_DEPTH components.
     """
     if not isinstance(name, str) or not 0 < len(name) <= 1024 or not name.isprintable():
         return False
     parts = name.split("/")
-    return len(parts) <= 16 and not any(part in ("", ".", "..") for part in parts)
+    return len(parts) <= MAX_DEPTH and not any(part in ("", ".", "..") for part in parts)

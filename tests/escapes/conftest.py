@@ -14,6 +14,14 @@ from pathlib import Path
 import pytest
 
 from box import Box
+from drivers import BorrowedDriver, UnlimitedDriver
+
+#: Every cgroup driver; each is tested where this machine can have it.
+DRIVERS = [
+    pytest.param("v2", marks=pytest.mark.needs("cgroup-v2-controllers")),
+    pytest.param("v1", marks=pytest.mark.needs("cgroup-v1-controllers", "root")),
+    pytest.param("none"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +46,33 @@ def only() -> Iterator[Callable[..., Box]]:
                 boxes[key] = stack.enter_context(Box(locks=key))
             return boxes[key]
         yield make
+
+
+@pytest.fixture(scope="module", params=DRIVERS)
+def held(request: pytest.FixtureRequest) -> Iterator[Box]:
+    """
+    The product, with each driver in turn that this machine can have.
+    """
+    with Box(cgroup=request.param) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def held_alone(held: Box) -> Iterator[Box]:
+    """
+    The driver of `held`, and no other lock that can be left out.
+    """
+    with Box(locks=(), driver=BorrowedDriver(held.engine.driver)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def unlimited() -> Iterator[Box]:
+    """
+    Every lock, and a driver that limits nothing: the control of whatever a driver holds.
+    """
+    with Box(driver=UnlimitedDriver()) as made:
+        yield made
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ import os
 import resource
 import secrets
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -243,9 +245,7 @@ def test_c070_a_client_cannot_write_to_a_result(box: Box):
 
 
 LINGER = """
-import os, signal, socket, sys
-ours, theirs = socket.socketpair()
-socket.send_fds(ours, [b"x"], [1])  # the descriptor stays in flight, never received
+import os, signal, sys
 for _ in range(4):
     if 0 == os.fork():
         os.setsid()
@@ -261,8 +261,8 @@ os._exit(0)
 
 def test_c071_cannot_write_to_its_result_after_it_was_given(box: Box):
     """
-    Children that ignore all signals and write on, a descriptor in flight: what was given doesn't change, and
-    nothing of it is in the next result.
+    Children that ignore all signals and write on: what was given doesn't change, and nothing of it is in the
+    next result.
     """
     for _ in range(ROUNDS):
         report = arena_of(box, LINGER % LARGE)
@@ -276,6 +276,58 @@ def test_c071_cannot_write_to_its_result_after_it_was_given(box: Box):
         assert first == os.pread(arena.fd, arena.stdout[1], arena.stdout[0])
         assert {ord(letter) for letter in "Alate "} >= set(first)
         assert b"next\n" == following.stdout
+        arena.close()
+
+
+#: Its output's descriptor is in flight twice: in a queue that nobody reads, which holds itself, and in one that a
+#: child reads when all others have closed theirs.
+IN_FLIGHT = """
+import os, signal, socket, sys
+loop, end = socket.socketpair()
+socket.send_fds(loop, [b"x"], [1, loop.fileno(), end.fileno()])
+ours, theirs = socket.socketpair()
+socket.send_fds(ours, [b"x"], [1])
+ours.close(); loop.close(); end.close()
+sys.stdout.write("A" * %d)
+sys.stdout.flush()
+if 0 == os.fork():
+    os.setsid()
+    os.close(1)
+    _, (late,), _, _ = socket.recv_fds(theirs, 1, 1)
+    try:
+        while True:
+            os.write(late, b"late ")
+    finally:
+        os._exit(0)
+%s
+"""
+
+
+def test_c159_cannot_write_to_its_result_by_a_descriptor_in_flight(box: Box):
+    """
+    A descriptor of its output that was sent away is one of a pipe: what is written to it after delivery
+    changes nothing.
+    """
+    tail = "os.close(1)\nos.wait()"
+    with subprocess.Popen([sys.executable, "-c", IN_FLIGHT % (LARGE, tail)], stdout=subprocess.PIPE) as outside:
+        assert outside.stdout is not None
+        assert b"A" * LARGE == outside.stdout.read(LARGE)
+        assert b"late late " == outside.stdout.read(10)  # control: it is the same output
+        outside.stdout.close()
+
+    for number in range(ROUNDS):
+        arena = arena_of(box, IN_FLIGHT % (LARGE, "os._exit(0)" if number % 2 else "")).arena
+        assert arena is not None
+        assert arena.stdout is not None
+        assert SEALS == fcntl.fcntl(arena.fd, fcntl.F_GET_SEALS)
+        first = os.pread(arena.fd, arena.stdout[1], arena.stdout[0])
+        following = box.run("print('next')")
+
+        assert first == os.pread(arena.fd, arena.stdout[1], arena.stdout[0])
+        assert first.startswith(b"A" * LARGE)
+        assert b"next\n" == following.stdout
+        with pytest.raises(PermissionError):
+            os.pwrite(arena.fd, b"late", 0)
         arena.close()
 
 

@@ -236,9 +236,9 @@ tell([refused, got])"""
             assert [counts["mount"], -errno.ENOSYS] == child.told()
 
 
-def test_a_target_that_dies_is_nobodys_error(supervisor: Supervisor) -> None:
+def test_c037_a_target_that_dies_is_nobodys_error(supervisor: Supervisor) -> None:
     """
-    c037: killed between asking and answering, a hundred times; the thread goes on, the job's count is bounded.
+    Killed between asking and answering, a hundred times; the thread goes on, the job's count is bounded.
     """
     code = f"""
 for _ in range(100):

@@ -266,8 +266,11 @@ def _delegated(hierarchies: tuple[Hierarchy, ...]) -> str:
         raise Unsupported("cgroup v2", have="no mount of it", need="memory and pids on version 2")
     if not unified.writable:
         raise Unsupported("cgroup v2", have=f"{unified.mount} is read-only", need="a writable mount")
-    with Group.at(unified.own) as group:
-        have = frozenset(group.read("cgroup.controllers").split())
+    try:
+        with Group.at(unified.own) as group:
+            have = frozenset(group.read("cgroup.controllers").split())
+    except KernelRefusal as refusal:  # removed under us, or out of our reach
+        raise Unsupported("cgroup v2", have=str(refusal), need="a group of our own that can be seen") from refusal
     if not have >= NEEDED:
         raise Unsupported("cgroup v2", have=f"controllers {' '.join(sorted(have)) or 'none'} in {unified.own}",
                           need="memory and pids", cure=CURE if os.geteuid() else CURE_ROOT)

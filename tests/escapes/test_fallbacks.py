@@ -1,0 +1,114 @@
+"""
+Hosts that lack something for the limits: what is used instead, and who is told. Catalogue case 64.
+
+What then still holds: docs/kernel.md, row by row in test_memory.py and test_processes.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from box import Box
+from features import ROOT
+from leeward.errors import Unsupported
+from leeward.isolation import host
+from leeward.isolation.cgroup import hierarchy
+from leeward.isolation.cgroup.hierarchy import Hierarchy
+from leeward.isolation.host import Feature, State
+from leeward.outcome import Outcome
+from promises import table
+
+Hosts = tuple[Hierarchy, ...]
+
+V2 = Hierarchy(2, frozenset(), "/sys/fs/cgroup", "/sys/fs/cgroup")
+
+
+def v1(*names: str, writable: bool = True) -> Hosts:
+    return tuple(Hierarchy(1, frozenset({name}), f"/sys/fs/cgroup/{name}", f"/sys/fs/cgroup/{name}", writable)
+                 for name in names)
+
+
+#: What a host may have, and a word of the reason for which each driver is passed over there.
+HOSTS: dict[str, tuple[Hosts, dict[str, str]]] = {
+    "no cgroups at all": ((), {"v2": "no mount", "v1": "memory, pids, cpu"}),
+    "version 2, read-only": ((dataclasses.replace(V2, writable=False),),
+                             {"v2": "read-only", "v1": "memory, pids, cpu"}),
+    "version 2, its group out of reach": ((dataclasses.replace(V2, own="/sys/fs/cgroup/nobody's"),),
+                                          {"v2": "nobody's", "v1": "memory, pids, cpu"}),
+    "version 2, not delegated": ((dataclasses.replace(V2, own="FOLDER"),),
+                                 {"v2": "controllers cpuset hugetlb", "v1": "memory, pids, cpu"}),
+    "version 1, read-only": (v1("memory", "pids", "cpu", "cpuacct", writable=False),
+                             {"v2": "no mount", "v1": "memory, pids, cpu"}),
+    "version 1 without memory": (v1("pids", "cpu", "cpuacct"), {"v2": "no mount", "v1": "memory"}),
+    "hybrid without pids": ((*v1("memory", "cpu"), dataclasses.replace(V2, writable=False)),
+                            {"v2": "read-only", "v1": "pids"}),
+}
+
+
+def judged() -> Feature:
+    return next(feature for feature in host.features() if "cgroup" == feature.name)
+
+
+@pytest.mark.parametrize("lacks", HOSTS)
+def test_c064_what_a_host_lacks_is_named_everywhere(lacks: str, monkeypatch: pytest.MonkeyPatch,
+                                                    tmp_path: Path) -> None:
+    """
+    In doctor, in status and in every result; and the limits hold in another way.
+    """
+    hierarchies, reasons = HOSTS[lacks]
+    (tmp_path / "cgroup.controllers").write_text("cpuset hugetlb\n")
+    here = tuple(dataclasses.replace(each, own=each.own.replace("FOLDER", str(tmp_path))) for each in hierarchies)
+    monkeypatch.setattr(hierarchy, "here", lambda: here)
+
+    told = judged()
+    with Box() as box:
+        layer = box.engine.status()["layers"]["cgroup"]  # type: ignore[index]  # a mapping of mappings
+        got = box.run("print(1)")
+        bomb = box.run("kept = []\nwhile True: kept.append(bytearray(b'x') * (1 << 20))")
+
+    assert State.LIMITED is told.state
+    assert "holds limits itself" in told.without
+    assert told.cure
+    assert ("degraded", "none") == (layer["state"], layer["driver"])
+    for name, reason in reasons.items():
+        assert reason in layer["passed_over"][name], layer
+        assert reason in told.have
+    assert (("cgroup",), b"1\n") == (got.degraded, got.stdout)
+    assert Outcome.OUT_OF_MEMORY is bomb.outcome
+    assert ("cgroup",) == bomb.degraded
+
+
+def test_c064_nothing_is_named_where_nothing_is_lacking(box: Box) -> None:
+    """
+    Control: it is the host that makes the difference.
+    """
+    driver, told = box.engine.driver, judged()
+
+    assert driver.degraded is (State.OK is not told.state)
+    assert (("cgroup",) if driver.degraded else ()) == box.run("print(1)").degraded
+
+
+def test_c064_a_driver_that_is_asked_for_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Who names a driver gets that one or no daemon.
+    """
+    monkeypatch.setattr(hierarchy, "here", lambda: ())
+
+    for name in ("v2", "v1"):
+        with pytest.raises(Unsupported, match="cgroup"), Box(cgroup=name):
+            pass
+
+
+def test_c064_every_row_of_the_table_is_tested() -> None:
+    """
+    A row that no test asks for could say anything.
+    """
+    tests = "".join((ROOT / "tests/escapes" / name).read_text() for name in ("test_memory.py", "test_processes.py"))
+    asked = set(re.findall(r'^ {4}"([^"\n]+)":', tests, re.MULTILINE)) | set(re.findall(r'promised\("([^"]+)"', tests))
+
+    assert set(table()) <= asked
+    assert all({"v2", "v1", "none"} == set(row) for row in table().values())

@@ -1,0 +1,347 @@
+"""
+Landlock: what it refuses with every other lock off, and where it isn't the boundary. Catalogue cases 46 to 52.
+
+Each attack runs in a forked child, with the lock and without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import fcntl
+import os
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from attack import within, without
+from box import Box
+from features import is_met
+from landlocked import ATTACKS, PR_SET_NO_NEW_PRIVS, in_child, locked, make_host, needed_for, plan_for
+from leeward._native.landlock import FsAccess
+from leeward._native.steps import Table
+from leeward.errors import KernelRefusal
+from leeward.isolation import landlock
+from leeward.isolation.landlock import LandlockPlan, Rule
+from leeward.spec.sandbox import Scratch, View
+from leeward.worker.runner import Runner, job_of
+from running import status
+
+pytestmark = pytest.mark.needs("landlock")
+
+Only = Callable[..., Box]
+
+RNDGETENTCNT = 0x80045200  # bytes of entropy: an ioctl of a device that changes nothing
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    return make_host(tmp_path)
+
+
+def ask_device() -> None:
+    fd = os.open("/dev/urandom", os.O_RDONLY)
+    fcntl.ioctl(fd, RNDGETENTCNT, bytearray(4))
+
+
+def test_c046_each_right_has_an_attack():
+    """
+    A right that the kernel learns later and this table doesn't know would go untested.
+    """
+    elsewhere = FsAccess.IOCTL_DEV | FsAccess.RESOLVE_UNIX
+
+    covered = elsewhere
+    for right in ATTACKS:
+        covered |= right
+
+    assert landlock.plan(View((), (), (), Scratch(())), landlock.NEWEST).fs == covered
+
+
+@pytest.mark.parametrize("right", ATTACKS, ids=lambda right: right.name)
+def test_c046_cannot_do_it_outside_the_rules(host, right):
+    """
+    Nothing of a host's folder that no rule names can be used: not even where its path is known.
+    """
+    needed_for(right)
+    attack, _ = ATTACKS[right]
+
+    got = in_child(lambda: attack(host / "outside"), locked(plan_for(host)))
+    before = in_child(lambda: attack(host / "outside"))
+
+    assert "" == before  # control: it works unconfined
+    assert got == "EACCES"
+
+
+@pytest.mark.parametrize("right", ATTACKS, ids=lambda right: right.name)
+def test_c046_each_right_is_held_by_itself(host, right):
+    """
+    A folder with every right but one refuses just what that one is for.
+    """
+    needed_for(right)
+    attack, expected = ATTACKS[right]
+    plan = plan_for(host)
+    system = tuple(rule for rule in plan.rules if rule.path != str(host / "inside"))
+    lacking = dataclasses.replace(plan, rules=(*system, Rule(str(host / "inside"), plan.fs & ~right)))
+    granted = dataclasses.replace(plan, rules=(*system, Rule(str(host / "inside"), plan.fs)))
+
+    refused = in_child(lambda: attack(host / "inside"), locked(lacking))
+    allowed = in_child(lambda: attack(host / "inside"), locked(granted))
+
+    assert "" == allowed  # control: the one right makes the difference
+    assert expected == refused
+
+
+@pytest.mark.needs("landlock>=5")
+def test_c046_cannot_drive_a_device_that_may_only_be_read(host):
+    """
+    IOCTL_DEV is a right of its own.
+    """
+    plan = plan_for(host)
+    readable = dataclasses.replace(plan, rules=(*plan.rules, Rule("/dev/urandom", FsAccess.READ_FILE)))
+    device = dataclasses.replace(plan, rules=(*plan.rules, Rule("/dev/urandom", landlock.DEVICE & plan.fs)))
+
+    assert "" == in_child(ask_device)  # control: it works unconfined
+    assert "" == in_child(ask_device, locked(device))
+    assert in_child(ask_device, locked(readable)) == "EACCES"
+
+
+@pytest.mark.needs("landlock>=9")
+def test_c051_cannot_reach_a_socket_of_the_host_by_its_path(host):
+    """
+    A socket that was made outside isn't there for a job, though its folder is.
+    """
+    with socket.socket(socket.AF_UNIX) as server:
+        os.chdir(host / "inside")
+        server.bind("server")
+        server.listen()
+
+        def attack() -> None:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect("server")
+
+        assert "" == in_child(attack)  # control: it works unconfined
+        assert in_child(attack, locked(plan_for(host))) == "EACCES"
+
+
+def test_c046_cannot_move_a_file_in_or_out(host):
+    """
+    Neither out of the sandbox, nor a host's file into it.
+    """
+    inside, outside = host / "inside" / "file", host / "outside" / "file"
+    attacks = {
+        "rename out": lambda: os.rename(inside, outside),
+        "rename in": lambda: os.rename(outside, inside),
+        "link in": lambda: os.link(outside, host / "inside" / "stolen"),
+        "link out": lambda: os.link(inside, host / "outside" / "planted"),
+    }
+
+    got = {name: in_child(attack, locked(plan_for(host))) for name, attack in attacks.items()}
+
+    assert "" == in_child(attacks["link in"])  # control: it works unconfined
+    assert set(got.values()) <= {"EACCES", "EXDEV"}, got
+
+
+@pytest.mark.needs("landlock>=6")
+def test_c049_cannot_signal_a_process_outside(host):
+    """
+    Not its parent, with the pid namespace switched off; its own children it can.
+    """
+    parent = os.getpid()
+
+    def own_child() -> None:
+        pid = os.fork()
+        if 0 == pid:
+            signal.pause()
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    assert "" == in_child(lambda: os.kill(parent, 0))  # control: it works unconfined
+    assert in_child(lambda: os.kill(parent, 0), locked(plan_for(host))) == "EPERM"
+    assert "" == in_child(own_child, locked(plan_for(host)))
+
+
+@pytest.mark.needs("landlock>=6")
+def test_c049_cannot_reach_an_abstract_socket_outside(host):
+    """
+    With the network namespace switched off; one of its own it can.
+    """
+    name = f"\0leeward-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(name)
+        server.listen()
+
+        def own_server() -> None:
+            with socket.socket(socket.AF_UNIX) as mine, socket.socket(socket.AF_UNIX) as client:
+                mine.bind(name + "2")
+                mine.listen()
+                client.connect(name + "2")
+
+        assert "" == in_child(lambda: socket.socket(socket.AF_UNIX).connect(name))  # control
+        assert in_child(lambda: socket.socket(socket.AF_UNIX).connect(name), locked(plan_for(host))) == "EPERM"
+        assert "" == in_child(own_server, locked(plan_for(host)))
+
+
+def test_c047_a_rule_that_cannot_be_made_stops_the_way_in(host):
+    """
+    Nothing is half enforced: a missing path and an unknown right raise.
+    """
+    plan = plan_for(host)
+    broken = [
+        dataclasses.replace(plan, rules=(*plan.rules, Rule(str(host / "missing"), FsAccess.READ_FILE))),
+        dataclasses.replace(plan, fs=plan.fs | 1 << 40),
+        dataclasses.replace(plan, rules=(*plan.rules, Rule(str(host), 1 << 40))),
+    ]
+
+    def refused(one: LandlockPlan) -> None:
+        with pytest.raises(KernelRefusal):
+            locked(one)()
+        os.close(os.open(host / "outside" / "file", os.O_RDONLY))
+
+    for one in broken:
+        assert "" == in_child(lambda one=one: refused(one))
+
+
+@pytest.mark.needs("not-root")
+def test_c047_without_no_new_privs_it_is_refused(host):
+    """
+    The error says what is missing. root may, so root can't try.
+    """
+    with pytest.raises(KernelRefusal, match="no_new_privs is not set"):
+        Table(landlock.steps(plan_for(host))).run()
+
+
+@pytest.mark.needs("landlock>=2")
+def test_c052_the_seventeenth_ruleset_is_refused_and_harms_nothing(host):
+    """
+    A job could stack no more than the kernel bears, and the first goes on holding.
+    """
+    def stack() -> None:
+        ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        for _ in range(16):
+            Table(landlock.steps(plan_for(host))).run()
+        with pytest.raises(KernelRefusal, match="16 rulesets are already stacked"):
+            Table(landlock.steps(plan_for(host))).run()
+        os.close(os.open(host / "inside" / "file", os.O_RDONLY))
+
+    assert in_child(lambda: os.open(host / "outside" / "file", os.O_RDONLY), stack) == "EACCES"
+
+
+def test_c048_a_thread_from_before_would_be_free_and_there_is_none(box: Box, only: Only, host: Path,
+                                                                   secret: tuple[Path, str]) -> None:
+    """
+    What becomes a job has one thread when it is locked, and so have those that it is a copy of. Threads that a
+    job starts are held as it is.
+    """
+    def by_an_earlier_thread() -> None:
+        go, said = threading.Event(), []
+
+        def wait_and_try() -> None:
+            go.wait()
+            try:
+                os.close(os.open(host / "outside" / "file", os.O_RDONLY))
+            except OSError as error:
+                said.append(error)
+
+        thread = threading.Thread(target=wait_and_try)
+        thread.start()
+        locked(plan_for(host))()
+        go.set()
+        thread.join()
+        if said:
+            raise said[0]
+
+    assert "" == in_child(by_an_earlier_thread)  # control: such a thread isn't held
+    assert "EACCES" == in_child(lambda: os.open(host / "outside" / "file", os.O_RDONLY), locked(plan_for(host)))
+
+    box.settle()
+    (worker,) = box.engine.pool.workers
+    armed, zygote = worker._armed[0], box.engine._zygote
+    assert isinstance(armed, Runner)
+    assert zygote is not None
+    for pid in (job_of(armed.pid), worker.pid, zygote.pid):
+        assert "1" == status(pid)["Threads"]
+
+    path, text = secret
+    attack = """
+import threading
+said = []
+def look():
+    try:
+        said.append(open(path).read())
+    except OSError as error:
+        said.append(errno.errorcode[error.errno])
+look()
+threads = [threading.Thread(target=look) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+tell(said)
+"""
+    assert [text] * 5 == without(attack, path=str(path))  # control
+    assert ["EACCES"] * 5 == within(only("landlock"), attack, path=str(path))
+
+
+REACH = """
+import socket
+IPPROTO_MPTCP = 262
+said = {}
+for name, kind, protocol in (("tcp", socket.SOCK_STREAM, 0), ("udp", socket.SOCK_DGRAM, 0),
+                             ("mptcp", socket.SOCK_STREAM, IPPROTO_MPTCP)):
+    def reach():
+        with socket.socket(socket.AF_INET, kind, protocol) as made:
+            made.connect(("127.0.0.1", ports["udp" if "udp" == name else "tcp"]))
+            made.send(token)
+    said[name] = attempt(reach)
+tell(said)
+"""
+
+
+@pytest.mark.needs("landlock>=4")
+def test_c050_the_network_namespace_is_the_boundary_not_a_tcp_rule(box: Box, only: Only) -> None:
+    """
+    Landlock knows TCP alone, and of that the port: other protocols pass it. Nothing of any arrives from a namespace.
+    """
+    with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+        for server in (tcp, udp):
+            server.bind(("127.0.0.1", 0))
+        tcp.listen()
+        tcp.setblocking(False)
+        ports = {"tcp": tcp.getsockname()[1], "udp": udp.getsockname()[1]}
+
+        def arrived(sandbox: Box) -> tuple[dict[str, str], int, int]:
+            """
+            What the job was told, the connections that came, and the datagrams.
+            """
+            said = within(sandbox, REACH, ports=ports, token=b"from inside")
+            connections = datagrams = 0
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    tcp.accept()[0].close()
+                    connections += 1
+            with socket.socket(type=socket.SOCK_DGRAM) as mine:
+                mine.sendto(b"from outside", ("127.0.0.1", ports["udp"]))
+            while b"from outside" != udp.recv(100):
+                datagrams += 1
+            return said, connections, datagrams
+
+        said, connections, datagrams = arrived(only())
+        assert ("", "", 1) == (said["tcp"], said["udp"], datagrams)  # control: the attack works
+        assert connections == 1 + ("" == said["mptcp"])
+
+        said, connections, datagrams = arrived(only("landlock"))
+        assert said["tcp"] == "EACCES"
+        if not is_met("landlock>=10"):
+            assert ("", 1) == (said["udp"], datagrams)  # control: it isn't Landlock that would hold this one
+
+        for sandbox in (box, only("namespaces"), only("namespaces", "mounts", "landlock")):
+            said, connections, datagrams = arrived(sandbox)
+            assert (0, 0) == (connections, datagrams)
+            assert "" not in (said["tcp"], said["mptcp"])
+        assert {"EACCES"} == set(arrived(box)[0].values())

@@ -1,0 +1,164 @@
+"""
+Time: no job outlasts its limit, whatever it does and whatever the host's clock does. Catalogue cases 57 and 58.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from attack import serves
+from box import Box
+from features import ROOT
+from leeward.outcome import Limit, Outcome
+from live_daemon import LiveDaemon, descendants
+
+LIMIT_S = 0.25
+
+
+@pytest.fixture(autouse=True)
+def _still_serves(box: Box) -> Iterator[None]:
+    yield
+    assert serves(box)
+
+
+DEAF = "for number in set(range(1, 65)) - {9, 19, 32, 33}: signal.signal(number, signal.SIG_IGN)\n"
+
+#: Ways not to end.
+STAY = {
+    "sleeps": "time.sleep(1000)",
+    "spins": "while True: pass",
+    "ignores all signals": DEAF + "while True: time.sleep(1000)",
+    "blocks in a fifo": "os.mkfifo('/tmp/fifo')\nopen('/tmp/fifo')",
+    "stops its process group": "os.kill(0, signal.SIGSTOP)",
+    "stops pid 1": "for number in (signal.SIGSTOP, signal.SIGKILL):\n    try: os.kill(1, number)\n"
+                   "    except OSError: pass\nwhile True: time.sleep(1000)",
+    "leaves its children to it": DEAF + "os.fork(); os.fork()\nif os.getpid() != 2: os.setsid()\nwhile True: pass",
+    "stops all but itself": "os.fork()\nos.kill(-1, signal.SIGSTOP)\nwhile True: time.sleep(1000)",
+}
+
+
+@pytest.mark.parametrize("way", STAY)
+def test_c057_cannot_outlast_its_time(box: Box, way: str) -> None:
+    """
+    A result by the limit and a second, and then no process is left.
+    """
+    code = "import os, signal, time\n" + STAY[way]
+    box.settle()
+    before = len(descendants(os.getpid()))
+
+    got = box.run(code, limits={"time": LIMIT_S})
+
+    assert (Outcome.TIMED_OUT, Limit.TIME, 124) == (got.outcome, got.limit, got.exit_code)
+    assert LIMIT_S <= got.duration <= LIMIT_S + 1
+    box.settle()
+    assert before == len(descendants(os.getpid()))
+
+
+def test_c057_it_is_the_limit_that_ends_it(box: Box) -> None:
+    """
+    Control: a job that would stay lasts for as long as it is let.
+    """
+    for seconds in (0.1, 0.6):
+        got = box.run("import time\ntime.sleep(1000)", limits={"time": seconds})
+        assert (True, Limit.TIME) == (got.duration >= seconds, got.limit)
+
+
+#: Clocks of a host whose wall clock jumps a day forth and a day back, at every look.
+JUMPING = """
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+static int jumps;
+
+static long jump(void)
+{
+	return __atomic_fetch_add(&jumps, 1, __ATOMIC_RELAXED) % 2 ? 86400 : -86400;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+	int got = (int)syscall(SYS_clock_gettime, clock, now);
+	if (CLOCK_REALTIME == clock || CLOCK_REALTIME_COARSE == clock)
+		now->tv_sec += jump();
+	return got;
+}
+
+int gettimeofday(struct timeval *now, void *zone)
+{
+	struct timespec real;
+	(void)zone;
+	clock_gettime(CLOCK_REALTIME, &real);
+	now->tv_sec = real.tv_sec;
+	now->tv_usec = real.tv_nsec / 1000;
+	return 0;
+}
+
+time_t time(time_t *where)
+{
+	struct timespec real;
+	clock_gettime(CLOCK_REALTIME, &real);
+	if (where)
+		*where = real.tv_sec;
+	return real.tv_sec;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def jumping(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """
+    A library that makes the wall clock of a process jump. The host's own isn't touched.
+    """
+    folder = tmp_path_factory.mktemp("jumping")
+    (folder / "jumping.c").write_text(JUMPING)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "jumping.so", folder / "jumping.c"], check=True)
+    return str(folder / "jumping.so")
+
+
+@pytest.mark.needs("compiler")
+def test_c058_a_clock_that_jumps_moves_no_limit(jumping: str, tmp_path: Path) -> None:
+    """
+    With a daemon and a client for whom a day passes at every look at the wall clock, a job neither ends
+    early nor lasts.
+    """
+    look = "import time; print(abs(time.time() - time.time()) > 80000, time.monotonic() - time.monotonic() < 1)"
+    seen = subprocess.run([sys.executable, "-c", look], env={**os.environ, "LD_PRELOAD": jumping}, check=True,
+                          capture_output=True, text=True)
+    assert "True True\n" == seen.stdout  # control
+
+    with LiveDaemon(tmp_path, "--pool-size", "1", env={"LD_PRELOAD": jumping}) as daemon:
+        for program, asked, outcome, least, most in (
+            ("import time; time.sleep(0.3)", 20.0, Outcome.FINISHED, 0.3, 10.0),
+            ("import time; time.sleep(1000)", 0.3, Outcome.TIMED_OUT, 0.3, 1.3),
+        ):
+            with daemon.client() as client:
+                got = client.execute(program, timeout=asked)
+            assert outcome is got.outcome
+            assert least <= got.duration <= most
+        done = daemon.run("exec", "--timeout", "0.3", "while True: pass")
+        assert 124 == done.returncode
+
+
+def test_c058_nothing_looks_at_the_wall_clock() -> None:
+    """
+    No line of the product asks what time it is, so there is nothing for a jump to change.
+    """
+    asks = re.compile(r"\btime\.time\(|time_ns\(|datetime\.(now|utcnow|today)|CLOCK_REALTIME|\bgettimeofday\("
+                      r"|\btime\(NULL\)|TFD_TIMER_ABSTIME|pthread_cond_timedwait|sem_timedwait")
+    # The table of calls that a job may make names some of them; the log has its times from structlog.
+    sources = [path for folder in ("leeward", "cli") for kind in ("*.py", "*.c", "*.h")
+               for path in (ROOT / folder).rglob(kind)]
+
+    assert asks.search("until = time.time() + 1")  # control
+    assert len(sources) > 80
+    assert [] == [str(path) for path in sources if asks.search(path.read_text())]
