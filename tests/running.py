@@ -14,6 +14,7 @@ from pathlib import Path
 
 from box import PATIENCE_S, Box
 from leeward.spec.job import Job
+from leeward.spec.limits import Limits
 from leeward.worker.report import Report
 from leeward.worker.runner import job_of
 
@@ -34,13 +35,13 @@ class Running:
 
 
 @contextmanager
-def running(box: Box, code: bytes = _WAITS) -> Iterator[Running]:
+def running(box: Box, code: bytes = _WAITS, limits: Limits | None = None) -> Iterator[Running]:
     """
     A job that runs for as long as the block does. Its code writes something once it is there, and waits.
     """
     reports: list[Report] = []
     before = [worker for worker in box.engine.pool.workers if worker.busy]
-    ticket = box.engine.pool.submit(Job(code=code), reports.append, PATIENCE_S)
+    ticket = box.engine.pool.submit(Job(code=code, limits=limits or Limits()), reports.append, PATIENCE_S)
     box.reactor.run(lambda: any(worker.busy and worker not in before for worker in box.engine.pool.workers))
     worker = next(worker for worker in box.engine.pool.workers if worker.busy and worker not in before)
     execution = worker._execution
