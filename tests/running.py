@@ -70,3 +70,17 @@ def spaces(pid: int | str) -> dict[str, str]:
     """
     folder = Path(f"/proc/{pid}/ns")
     return {name: os.readlink(folder / name) for name in ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")}
+
+
+def named(comm: str) -> list[int]:
+    """
+    The processes of the host with this name.
+    """
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if comm == (folder / "comm").read_text().rstrip("\n"):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found

@@ -303,8 +303,12 @@ def test_c033_each_refusal_is_told_while_the_job_runs(box: Box) -> None:
     before = len(box.log.of("system call denied"))
     code = f"{PRELUDE}call('kcmp')\nos.write(1, b'here')\nwhile True: signal.pause()"
     with running(box, code.encode()) as found:
-        box.reactor.run(lambda: len(box.log.of("system call denied")) > before)
-        rows = box.log.of("system call denied")[before:]
+        def told() -> list[dict[str, object]]:
+            # The self-check's own refusal may be told late, when its runner has a job already.
+            return [row for row in box.log.of("system call denied")[before:] if "chroot" != row["syscall"]]
+
+        box.reactor.run(lambda: bool(told()))
+        rows = told()
 
     assert [("kcmp", found.job, 1)] == [(row["syscall"], row["pid"], row["count"]) for row in rows]
 
@@ -573,6 +577,8 @@ signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
 lines = [subprocess.run(["/bin/sh", "-c", "echo a b | cat | wc -w"], capture_output=True, text=True).stdout.strip()
          for _ in range(pipelines)]
 said = [call("inotify_init") for _ in range(200)]
+while not heard:
+    signal.pause()
 signal.setitimer(signal.ITIMER_REAL, 0)
 tell({"heard": heard, "lines": lines, "said": said})
 """

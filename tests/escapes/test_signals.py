@@ -26,7 +26,7 @@ from leeward.spec.limits import Limits
 from leeward.worker.execution import Stop
 from leeward.worker.report import Report
 from locks import LOCKS as ALL
-from running import Running, running, status
+from running import Running, named, running, status
 
 
 @pytest.fixture
@@ -315,20 +315,6 @@ print("done", flush=True)
 
         assert (Outcome.FINISHED, b"done\n") == (got.outcome, got.stdout)
     serves(box)
-
-
-def named(comm: str) -> list[int]:
-    """
-    The processes of the host with this name.
-    """
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if comm == (folder / "comm").read_text().rstrip("\n"):
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
 
 
 ORPHANS = """
