@@ -5,22 +5,30 @@ A sandbox for tests: an engine in this process, with all locks or with some.
         got = box.run("print(1)")
     with Box(locks={"landlock"}) as box:     # that one alone (and what can't be left out)
         ...
-    with Box(driver=UnlimitedDriver()):      # all locks, and no limit on memory, tasks and processors
+    with Box(lacks={"sealing"}) as box:      # all locks of the job, and the daemon without one of its own
+        ...
+    with Box(lacks={"limits"}) as box:       # all locks, and no limit on memory, tasks and processors
         ...
 
-`run_outside` runs the same code in a plain interpreter: most attacks' control.
+`run_outside` runs the same code in a plain interpreter: most attacks' control. Every run is noted in `RUNS`.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any
+from unittest import mock
 
+import loosened
+from drivers import UnlimitedDriver
 from leeward.isolation.cgroup.entry import Driver
 from leeward.outcome import Result
 from leeward.pool import engine as engine_module
@@ -37,6 +45,33 @@ TESTS = Path(__file__).resolve().parent
 
 #: What a test waits for at most; nothing here depends on time.
 PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """
+    Where something ran.
+
+    Attributes:
+        locks: the job's, of `locks.LOCKS`; None for all.
+        lacks: what the daemon went without, of `locks.DAEMONS`.
+        outside: in no sandbox at all.
+    """
+
+    locks: frozenset[str] | None = None
+    lacks: frozenset[str] = frozenset()
+    outside: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """
+        In the product as it is?
+        """
+        return not self.outside and self.locks is None and not self.lacks
+
+
+#: What ran since somebody cleared it. A test's marks are compared with it: lock_policy.py.
+RUNS: list[Run] = []
 
 
 class Journal:
@@ -64,36 +99,37 @@ class Box:
     An engine with one worker (or *pool_size*), driven from the test's own thread.
 
     Args:
-        locks: names from `halfway.LOCKS` to keep; None for the product as it is.
+        locks: names from `locks.LOCKS` to keep; None for the product as it is.
+        lacks: names from `locks.DAEMONS` to go without.
         driver: the cgroup driver, where it isn't to be chosen: tests/drivers.py.
         settings: of the engine, e.g. pool_size, recycle_after, cgroup, python_env.
     """
 
-    def __init__(self, locks: Iterable[str] | None = None, *, driver: Driver | None = None, **settings: Any) -> None:
+    def __init__(self, locks: Iterable[str] | None = None, lacks: Iterable[str] = (), *,
+                 driver: Driver | None = None, **settings: Any) -> None:
         self.log = Journal()
         self.reactor = Reactor()
         self.engine = Engine(self.reactor, Settings(**{"pool_size": 1, **settings}), self.log)
-        self._locks = None if locks is None else sorted(locks)
-        self._driver = driver
+        self.made_of = Run(None if locks is None else frozenset(locks), frozenset(lacks))
+        self._driver = UnlimitedDriver() if "limits" in self.made_of.lacks else driver
 
     def __enter__(self) -> Box:
-        before, choose = zygote.ENTRY, engine_module.choose
-        if self._locks is not None:
-            zygote.ENTRY = (
-                f"sys.path.append({str(TESTS)!r})\n"
-                "import halfway\n"
-                "sys.path.pop()\n"
-                f"halfway.strip(frozenset({self._locks!r}))\n"
-            ) + before
-        if self._locks is not None and "namespaces" not in self._locks:
-            self._overlook_sockets()
-        driver = self._driver
-        if driver is not None:
-            engine_module.choose = lambda wanted=None: driver
-        try:
+        locks = self.made_of.locks
+        with ExitStack() as stack:
+            if locks is not None:
+                entry = (
+                    f"sys.path.append({str(TESTS)!r})\n"
+                    "import halfway\n"
+                    "sys.path.pop()\n"
+                    f"halfway.strip(frozenset({sorted(locks)!r}))\n"
+                ) + zygote.ENTRY
+                stack.enter_context(mock.patch.object(zygote, "ENTRY", entry))
+                stack.enter_context(mock.patch.object(zygote, "subprocess", _careless(locks)))
+                if "namespaces" not in locks:
+                    self._overlook_sockets()
+            if self._driver is not None:
+                stack.enter_context(mock.patch.object(engine_module, "choose", return_value=self._driver))
             self.engine.start()
-        finally:
-            zygote.ENTRY, engine_module.choose = before, choose
         return self
 
     def _overlook_sockets(self) -> None:
@@ -114,14 +150,6 @@ class Box:
         self.engine.close()
         self.reactor.close()
 
-    def settle(self) -> None:
-        """
-        Wait until no process of a job is left, and every runner that is armed in advance is there.
-        """
-        runners = 1 + self.engine._settings.spares
-        self.reactor.run(lambda: all(worker.free and runners == len(worker._runners) == len(worker._armed)
-                                     for worker in self.engine.pool.workers))
-
     def report(self, code: str | bytes | None, *, limits: dict[str, Any] | None = None, **fields: Any) -> Report:
         """
         Run one job to its end.
@@ -129,9 +157,19 @@ class Box:
         source = textwrap.dedent(code).encode() if isinstance(code, str) else code
         job = Job(code=source, limits=Limits(**(limits or {})), **fields)
         reports: list[Report] = []
-        self.engine.pool.submit(job, reports.append, PATIENCE_S)
-        self.reactor.run(lambda: bool(reports))
+        RUNS.append(self.made_of)
+        with loosened.without(self.made_of.lacks):
+            self.engine.pool.submit(job, reports.append, PATIENCE_S)
+            self.reactor.run(lambda: bool(reports))
         return reports[0]
+
+    def settle(self) -> None:
+        """
+        Wait until no process of a job is left, and every runner that is armed in advance is there.
+        """
+        runners = 1 + self.engine._settings.spares
+        self.reactor.run(lambda: all(worker.free and runners == len(worker._runners) == len(worker._armed)
+                                     for worker in self.engine.pool.workers))
 
     def run(self, code: str | bytes | None, **fields: Any) -> Result:
         """
@@ -151,10 +189,28 @@ class Box:
         return report.result
 
 
+def _careless(locks: frozenset[str]) -> SimpleNamespace:
+    """
+    `subprocess`, as far as a zygote is started by it; one that passes on what the daemon has.
+    """
+    def start(argv: list[str], *, env: dict[str, str], pass_fds: list[int], close_fds: bool,
+              **options: Any) -> subprocess.Popen[bytes]:
+        assert close_fds
+        if "environment" not in locks:
+            env = os.environ | env
+        if "descriptors" in locks:
+            return subprocess.Popen(argv, env=env, pass_fds=pass_fds, close_fds=True, **options)
+        for fd in pass_fds:
+            os.set_inheritable(fd, True)
+        return subprocess.Popen(argv, env=env, close_fds=False, **options)
+    return SimpleNamespace(**vars(subprocess) | {"Popen": start})
+
+
 def run_outside(code: str, **options: Any) -> str:
     """
     stdout and stderr of the same code in a plain interpreter, outside any sandbox.
     """
+    RUNS.append(Run(outside=True))
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True,
                           errors="replace", timeout=PATIENCE_S, stdin=subprocess.DEVNULL, **options)
     return done.stdout + done.stderr

@@ -7,12 +7,16 @@ Runs in:   a test's zygote. The product has no switch for this: the locks are ta
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import stat
 import struct
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 from leeward._native import mounts as native_mounts
 from leeward._native import privileges
@@ -20,13 +24,14 @@ from leeward._native import seccomp as native_seccomp
 from leeward._native.privileges import Prctl
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Cell, Step, returns
-from leeward.crossing import birth, keeper, runner, zygote
-from leeward.inside import files
-from leeward.isolation import landlock, mounts
+from leeward.crossing import birth, keeper, runner, settle, zygote
+from leeward.inside import files, fresh
+from leeward.inside import main as inside
+from leeward.isolation import landlock, mounts, rlimits
 from leeward.isolation.plan import WorkerPlan
+from locks import LOCKS
 
-#: Every lock that can be left out. The user namespace can't: without it nothing can be made.
-LOCKS = frozenset({"namespaces", "mounts", "rlimits", "privileges", "landlock", "seccomp"})
+_PARKING = 64  # above every number that is used here
 
 _ALLOW_ALL = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)  # BPF_RET, SECCOMP_RET_ALLOW
 
@@ -42,9 +47,10 @@ def strip(keep: frozenset[str]) -> None:
     if "namespaces" not in keep:
         keeper._RUNNER_NAMESPACES = Clone(0) if "mounts" not in keep else Clone.NEWNS | Clone.NEWPID
         zygote._NAMESPACES = Clone.NEWUSER | Clone.NEWNS
-        keeper.Keeper = _Adopting  # type: ignore[misc]  # that is what this module is for
         order["namespaces"] = _nothing
         keeper.privileges.loopback_up = _no_loopback
+    if "namespaces" not in keep and "mounts" not in keep:
+        keeper.Keeper = _Adopting  # type: ignore[misc]  # that is what this module is for
     if "mounts" not in keep:
         mounts.sources = _no_sources
         mounts.build = _no_build
@@ -57,12 +63,23 @@ def strip(keep: frozenset[str]) -> None:
         birth.rlimits.steps = _no_limits  # they are asked for once more, for those that come after the last lock
     if "privileges" not in keep:
         order["privileges"] = _end_with_the_init
+        privileges.set_dumpable = _stay_dumpable  # the keeper's and its inits', too
         runner.privileges.capabilities_left = _none_left
     if "landlock" not in keep:
         order["landlock"] = _nothing
         landlock.deny_all = _no_ruleset
     if "seccomp" not in keep:
         birth.seccomp.steps = _listen_to_nothing
+    if "descriptors" not in keep:
+        runner.take_descriptors = _take_and_keep
+    if "environment" not in keep:
+        settle.interpreter = _keep_environment
+    if "randomness" not in keep:
+        fresh.SOURCES = ()
+    if "job-pipe" not in keep:
+        inside.os = _without(os, close=_close_all_but_the_job_pipe)  # type: ignore[attr-defined]
+    if "late-limit" not in keep:
+        rlimits.LATE = ()
     birth.ORDER = tuple(order.items())
 
 
@@ -76,6 +93,62 @@ def _no_limits(rows: object, *, late: bool = False) -> list[Step]:
 
 def _none_left() -> int:
     return 0  # the product asks, and must not be told
+
+
+_set_dumpable = privileges.set_dumpable
+
+
+def _stay_dumpable(dumpable: bool) -> None:
+    _set_dumpable(True)  # who changed its uid isn't any more
+
+
+def _take_and_keep(wanted: Sequence[int], inherited: int) -> None:
+    """
+    What the product does, but for closing all others; those that are in the way go elsewhere.
+
+    Closed are only the daemon's ends of its own pipes: a runner that its keeper left behind has to read the end
+    of its job pipe.
+    """
+    for fd in range(len(wanted)):
+        try:
+            fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _PARKING)
+        except OSError:
+            continue
+    parked = [fcntl.fcntl(os.open("/dev/null", os.O_RDONLY) if fd < 0 else fd, fcntl.F_DUPFD_CLOEXEC, _PARKING)
+              for fd in wanted]
+    for number, fd in enumerate(parked):
+        os.dup2(fd, number, inheritable=number < inherited)
+    pipes = {os.fstat(fd).st_ino for fd in range(len(wanted)) if stat.S_ISFIFO(os.fstat(fd).st_mode)}
+    for fd in range(len(wanted), 1024):
+        try:
+            if os.fstat(fd).st_ino in pipes and stat.S_ISFIFO(os.fstat(fd).st_mode):
+                os.close(fd)
+        except OSError:
+            continue
+
+
+def _without(module: ModuleType, **replaced: object) -> SimpleNamespace:
+    """
+    What a module offers, but for some of it: for who asks `module.name`.
+    """
+    return SimpleNamespace(**vars(module) | replaced)
+
+
+def _close_all_but_the_job_pipe(fd: int) -> None:
+    if birth.JOB != fd:
+        os.close(fd)
+
+
+_settle_interpreter = settle.interpreter
+
+
+def _keep_environment(plan: WorkerPlan) -> None:
+    """
+    What the daemon has and a job's doesn't is left as it is; the zygote was given it by box.py.
+    """
+    before = dict(os.environ)
+    _settle_interpreter(plan)
+    os.environ.update(before | dict(plan.environment))
 
 
 class _Adopting(keeper.Keeper):

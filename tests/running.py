@@ -14,6 +14,7 @@ from pathlib import Path
 
 from box import PATIENCE_S, Box
 from leeward.spec.job import Job
+from leeward.spec.limits import Limits
 from leeward.worker.report import Report
 from leeward.worker.runner import job_of
 
@@ -34,13 +35,13 @@ class Running:
 
 
 @contextmanager
-def running(box: Box, code: bytes = _WAITS) -> Iterator[Running]:
+def running(box: Box, code: bytes = _WAITS, limits: Limits | None = None) -> Iterator[Running]:
     """
     A job that runs for as long as the block does. Its code writes something once it is there, and waits.
     """
     reports: list[Report] = []
     before = [worker for worker in box.engine.pool.workers if worker.busy]
-    ticket = box.engine.pool.submit(Job(code=code), reports.append, PATIENCE_S)
+    ticket = box.engine.pool.submit(Job(code=code, limits=limits or Limits()), reports.append, PATIENCE_S)
     box.reactor.run(lambda: any(worker.busy and worker not in before for worker in box.engine.pool.workers))
     worker = next(worker for worker in box.engine.pool.workers if worker.busy and worker not in before)
     execution = worker._execution
@@ -69,3 +70,17 @@ def spaces(pid: int | str) -> dict[str, str]:
     """
     folder = Path(f"/proc/{pid}/ns")
     return {name: os.readlink(folder / name) for name in ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")}
+
+
+def named(comm: str) -> list[int]:
+    """
+    The processes of the host with this name.
+    """
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if comm == (folder / "comm").read_text().rstrip("\n"):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found

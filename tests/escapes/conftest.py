@@ -1,5 +1,8 @@
 """
 Sandboxes and canaries that the escape tests share.
+
+Each test of a case says by a mark which lock it is about, or why there is none, and is held to it:
+tests/lock_policy.py has the marks, tests/locks.py the names.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from box import Box
-from drivers import BorrowedDriver, UnlimitedDriver
+from drivers import BorrowedDriver
 
 #: Every cgroup driver; each is tested where this machine can have it.
 DRIVERS = [
@@ -24,28 +27,54 @@ DRIVERS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def box() -> Iterator[Box]:
+class Shared:
+    """
+    Sandboxes by their locks, each started once for all tests here: a start takes a third of a second.
+    """
+
+    def __init__(self) -> None:
+        self._boxes: dict[frozenset[str] | None, Box] = {}
+        self._stack = ExitStack()
+
+    def get(self, locks: frozenset[str] | None) -> Box:
+        if locks not in self._boxes:
+            self._boxes[locks] = self._stack.enter_context(Box(locks=locks))
+        return self._boxes[locks]
+
+    def close(self) -> None:
+        """
+        End them all; who asks again gets new ones.
+        """
+        self._boxes.clear()
+        self._stack.close()
+
+
+_SHARED = Shared()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """
+    Nothing of ours is there while tests of other folders count processes and descriptors.
+    """
+    if nextitem is None or not nextitem.path.is_relative_to(Path(__file__).parent):
+        _SHARED.close()
+
+
+@pytest.fixture
+def box() -> Box:
     """
     The product as it is: every lock.
     """
-    with Box() as made:
-        yield made
+    return _SHARED.get(None)
 
 
-@pytest.fixture(scope="module")
-def only() -> Iterator[Callable[..., Box]]:
+@pytest.fixture
+def only() -> Callable[..., Box]:
     """
     `only("landlock")`: a sandbox with that lock alone; `only()` with none that can be left out.
     """
-    boxes: dict[frozenset[str], Box] = {}
-    with ExitStack() as stack:
-        def make(*locks: str) -> Box:
-            key = frozenset(locks)
-            if key not in boxes:
-                boxes[key] = stack.enter_context(Box(locks=key))
-            return boxes[key]
-        yield make
+    return lambda *locks: _SHARED.get(frozenset(locks))
 
 
 @pytest.fixture(scope="module", params=DRIVERS)
@@ -71,7 +100,7 @@ def unlimited() -> Iterator[Box]:
     """
     Every lock, and a driver that limits nothing: the control of whatever a driver holds.
     """
-    with Box(driver=UnlimitedDriver()) as made:
+    with Box(lacks={"limits"}) as made:
         yield made
 
 

@@ -4,6 +4,7 @@ Escapes by what is inherited: descriptors, environment, memory, and the job pipe
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -12,15 +13,17 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from box import Box, run_outside
+from box import RUNS, Box, Run, run_outside
 from leeward.outcome import Outcome
 from leeward.spec.job import Job
 from leeward.wire.job import job_frame
+from leeward.worker.report import Report
+from locks import LOCKS as ALL
 
 #: Jobs after which the descriptors are looked at again.
 ROUNDS = 1000 if os.environ.get("LEEWARD_LONG") else 20
@@ -56,6 +59,13 @@ print(json.dumps({"open": found, "listed": sorted(os.listdir("/proc/self/fd"), k
 DOCUMENTED = {"0": "/dev/null", "1": "pipe", "2": "pipe", "4": "pipe"}
 
 
+def documented(locks: set[str] | None) -> dict[str, str]:
+    """
+    What a job has open: the lock on its job pipe is another one.
+    """
+    return DOCUMENTED if locks is None else {**DOCUMENTED, "3": "pipe"}
+
+
 @pytest.fixture
 def careless() -> Iterator[str]:
     """
@@ -78,37 +88,52 @@ def careless() -> Iterator[str]:
     folder.rmdir()
 
 
+@pytest.mark.lock("descriptors")
 def test_c077_cannot_use_a_descriptor_of_the_daemon(careless: str):
     """
     What a careless daemon had open when it started is in no job.
     """
     assert careless in run_outside(LOOK, close_fds=False)  # control
+    with Box(locks=ALL - {"descriptors"}) as open_to_all:
+        assert careless in open_to_all.run(LOOK).stdout_text  # control: nothing else would hide it
 
-    with Box() as box:
-        got = box.run(LOOK)
+    for locks in (None, {"descriptors"}):
+        with Box(locks=locks) as box:
+            got = box.run(LOOK)
 
-    assert DOCUMENTED == json.loads(got.stdout)["open"]
-    assert careless not in got.stdout_text + got.stderr_text
+        assert documented(locks) == json.loads(got.stdout)["open"]
+        assert careless not in got.stdout_text + got.stderr_text
 
 
+@pytest.mark.lock("descriptors")
 def test_c078_cannot_use_a_descriptor_of_another_job(careless: str):
     """
     Nor of a client's connection, a listener, an epoll or a cgroup folder, after many jobs and a new zygote's.
     """
-    with Box(pool_size=2, recycle_after=7) as box:
-        for _ in range(ROUNDS):
-            got = box.run(LOOK)
-            seen = json.loads(got.stdout)
+    with Box(locks=ALL - {"descriptors"}, pool_size=2) as open_to_all:
+        seen = json.loads(open_to_all.run(LOOK).stdout)["open"]
+        assert {"socket"} < {what.split()[0] for what in seen.values()} - {"/dev/null"}  # control: its keeper's channel
 
-            assert DOCUMENTED == seen["open"]
-            assert ["0", "1", "2", "3", "4"] == seen["listed"]
+    for locks, rounds in ((None, ROUNDS), ({"descriptors"}, 8)):
+        with Box(locks=locks, pool_size=2, recycle_after=7) as box:
+            for _ in range(rounds):
+                got = box.run(LOOK)
+                seen = json.loads(got.stdout)
+
+                assert documented(locks) == seen["open"]
+                assert 1 == len({*seen["listed"]} - {*documented(locks)})  # listdir's own
 
 
+@pytest.mark.no_single_lock("it is a flag of one descriptor, set where the reply's pipe is made")
 def test_c078_a_program_that_a_job_starts_has_the_three_alone(box: Box):
     """
     The reply's pipe closes on exec.
     """
-    got = box.run("import os; os.execv('/bin/sh', ['sh', '-c', 'ls /proc/self/fd'])")
+    shell = "os.execv('/bin/sh', ['sh', '-c', 'ls /proc/self/fd'])"
+    control = box.run("import os; os.set_inheritable(4, True); " + shell)
+    assert ["0", "1", "2", "3", "4"] == control.stdout_text.split()
+
+    got = box.run("import os; " + shell)
 
     assert ["0", "1", "2", "3"] == got.stdout_text.split()  # 3 is ls's own
 
@@ -136,6 +161,7 @@ KEYS = {"PATH", "HOME", "TMPDIR", "LANG", "USER", "LOGNAME", "PYTHONDONTWRITEBYT
         "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"}
 
 
+@pytest.mark.lock("environment")
 def test_c079_cannot_read_the_environment_of_the_daemon(monkeypatch: pytest.MonkeyPatch):
     """
     Not its own, nor that of pid 1, its parent or a child: documented keys alone.
@@ -144,13 +170,17 @@ def test_c079_cannot_read_the_environment_of_the_daemon(monkeypatch: pytest.Monk
     monkeypatch.setenv("LEEWARD_CANARY", token)
     assert token in run_outside(ENVIRONMENT)  # control
 
-    with Box() as box:
-        got = box.run(ENVIRONMENT, env={"MINE": "1"})
-    seen = json.loads(got.stdout)
+    with Box(locks=ALL - {"environment"}) as open_to_all:
+        assert token in open_to_all.run(ENVIRONMENT).stdout_text  # control: nothing else would hide it
 
-    assert token not in got.stdout_text
-    assert KEYS | {"MINE"} == set(seen["keys"])
-    assert KEYS | {"MINE"} == {entry.partition("=")[0] for entry in seen["block"]}
+    for locks in (None, {"environment"}):
+        with Box(locks=locks) as box:
+            got = box.run(ENVIRONMENT, env={"MINE": "1"})
+        seen = json.loads(got.stdout)
+
+        assert token not in got.stdout_text
+        assert KEYS | {"MINE"} == set(seen["keys"])
+        assert KEYS | {"MINE"} == {entry.partition("=")[0] for entry in seen["block"]}
 
 
 #: Copies what it can reach of its own memory to a file, and counts a text in it. write(2) gives EFAULT where
@@ -183,6 +213,7 @@ print(count, read_bytes)
 """
 
 
+@pytest.mark.no_single_lock("the zygote is a program of its own, started anew: nothing can leave that out")
 def test_c080_cannot_find_a_secret_of_the_daemon_or_another_job_in_its_memory(monkeypatch: pytest.MonkeyPatch):
     """
     The zygote, of which every job is a copy, never saw a request or the daemon's environment.
@@ -232,7 +263,8 @@ print(json.dumps(tried))
 """
 
 
-def test_c081_cannot_do_more_with_its_streams_than_they_are_for(box: Box):
+@pytest.mark.lock("seccomp")
+def test_c081_cannot_do_more_with_its_streams_than_they_are_for(box: Box, only: Callable[..., Box]):
     """
     They are pipes of this job alone; flags set on them change nothing for the daemon or the next job.
     """
@@ -240,14 +272,17 @@ def test_c081_cannot_do_more_with_its_streams_than_they_are_for(box: Box):
         outside = _reopened(file.name)
     assert b"x" == outside  # control: a file of the host behind stdin can be opened anew, for writing
 
-    got = box.run(STREAMS)
-    tried = json.loads(got.stdout)
+    tried = json.loads(only().run(STREAMS).stdout)
+    assert ("0", "EINVAL") == (tried["owner"], tried["lease"])  # control: asked, the kernel has its own answers
 
-    assert "EBADF" == tried["write to stdin"]
-    assert {"EACCES"} == {tried["lease"], tried["lease on a file of the host"], tried["owner"]}
-    assert "ESPIPE" == tried["seek"]
-    following = box.run("import os, fcntl; print(fcntl.fcntl(1, fcntl.F_GETFL) & ~0o100000)")
-    assert [str(os.O_WRONLY)] == following.stdout_text.split()
+    for sandbox in (box, only("seccomp")):
+        tried = json.loads(sandbox.run(STREAMS).stdout)
+
+        assert "EBADF" == tried["write to stdin"]
+        assert {"EACCES"} == {tried["lease"], tried["lease on a file of the host"], tried["owner"]}
+        assert "ESPIPE" == tried["seek"]
+        following = sandbox.run("import os, fcntl; print(fcntl.fcntl(1, fcntl.F_GETFL) & ~0o100000)")
+        assert [str(os.O_WRONLY)] == following.stdout_text.split()
 
 
 def _reopened(path: str) -> bytes:
@@ -263,23 +298,34 @@ def _reopened(path: str) -> bytes:
 # --- the job pipe -------------------------------------------------------------
 
 
-def test_c166_cannot_read_on_from_its_job_pipe(box: Box):
-    """
-    It is closed before the job's code runs, and there is no other end to be had.
-    """
-    got = box.run("""
+READ_ON = """
 import os
-for attempt in (lambda: os.read(3, 1), lambda: os.open("/proc/self/fd/3", os.O_RDONLY), lambda: os.write(3, b"x")):
+for attempt in (lambda: os.set_blocking(3, False), lambda: os.read(3, 1),
+                lambda: os.open("/proc/self/fd/3", os.O_RDONLY), lambda: os.write(3, b"x")):
     try:
         print("done", attempt())
     except OSError as error:
         print(type(error).__name__, error.errno)
-""")
+"""
 
-    assert ["OSError 9", "FileNotFoundError 2", "OSError 9"] == got.stdout_text.splitlines()
+
+@pytest.mark.lock("job-pipe")
+def test_c166_cannot_read_on_from_its_job_pipe(box: Box, only: Callable[..., Box]):
+    """
+    It is closed before the job's code runs, and there is no other end to be had.
+    """
+    kept = only(*ALL - {"job-pipe"}).run(READ_ON).stdout_text.splitlines()
+    assert ["done None", f"BlockingIOError {errno.EAGAIN}"] == kept[:2]  # control: it waits for what comes next
+
+    for sandbox in (box, only("job-pipe")):
+        got = sandbox.run(READ_ON)
+
+        assert "OSError 9" == got.stdout_text.splitlines()[0] == got.stdout_text.splitlines()[1]
+        assert ["FileNotFoundError 2", "OSError 9"] == got.stdout_text.splitlines()[2:]
     assert b"3\n" == box.run("import os; print(os.open('/dev/null', os.O_RDONLY))").stdout
 
 
+@pytest.mark.no_single_lock("it is how a frame is read, and there is no reading without that")
 @pytest.mark.parametrize("sent", ["half a header", "half a job", "nothing"])
 def test_c166_half_a_job_is_none(sent: str):
     """
@@ -287,8 +333,14 @@ def test_c166_half_a_job_is_none(sent: str):
     """
     with Box() as box:
         (worker,) = box.engine.pool.workers
-        runner = worker._armed[0]
+        box.reactor.run(lambda: 2 == len(worker._armed))
+        runner, other = worker._armed
         frame = job_frame(Job(code=b"print('ran', flush=True)"))
+        os.write(other.job, frame)
+        os.set_blocking(other.out, True)
+        assert b"ran\n" == os.read(other.out, 100)  # control: a whole one runs
+        other.kill()
+        box.reactor.run(lambda: other not in worker._armed)
         os.write(runner.job, {"half a header": frame[:2], "half a job": frame[:-1], "nothing": b""}[sent])
         os.close(runner.job)
         runner.job = -1
@@ -301,28 +353,39 @@ def test_c166_half_a_job_is_none(sent: str):
         assert b"1\n" == box.run("print(1)").stdout
 
 
+@pytest.mark.lock("job-pipe")
 def test_c166_two_jobs_in_one_pipe_are_one():
     """
-    What stands behind the first frame is never read: one job for a process.
+    What stands behind the first frame is never read, by the job neither: one job for a process.
     """
-    with Box() as box:
+    assert b"second" in _two_in_one(ALL - {"job-pipe"})  # control: else the first reads the other's code
+
+    for locks in (None, frozenset({"job-pipe"})):
+        assert b"first\n" == _two_in_one(locks)
+
+
+def _two_in_one(locks: frozenset[str] | None) -> bytes:
+    """
+    What the first of two jobs prints, of which one daemon gone wrong sends the second right behind it.
+    """
+    RUNS.append(Run(locks))
+    with Box(locks=locks) as box:
         (worker,) = box.engine.pool.workers
-        runner = worker._armed[0]
-        original = runner.job
-        # A daemon gone wrong: a second frame behind the one that it is about to send.
-        answers: list[bytes] = []
-        ticket = box.engine.pool.submit(Job(code=b"print('first', flush=True)"), lambda report: answers.append(
-            report.result.stdout if report.result else b""), 5.0)
+        original = worker._armed[0].job
+        reports: list[Report] = []
+        code = b"import os\nprint('first')\ntry: print(os.read(3, 1000))\nexcept OSError: pass"
+        box.engine.pool.submit(Job(code=code), reports.append, 5.0)
         try:
             os.write(original, job_frame(Job(code=b"print('second', flush=True)")))
         except BrokenPipeError:
             pass  # it has read the first, and closed
-        box.reactor.run(lambda: bool(answers))
+        box.reactor.run(lambda: bool(reports))
+        (report,) = reports
+        assert report.result is not None
+        return report.result.stdout
 
-        assert [b"first\n"] == answers
-        assert ticket.done is None
 
-
+@pytest.mark.no_attack("a large job is a job")
 def test_c166_a_job_of_sixteen_mebibytes_arrives_whole(box: Box):
     got = box.run(f"print(len({'x' * (16 << 20)!r}))", limits={"memory": 512 << 20})
 

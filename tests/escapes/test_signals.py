@@ -10,17 +10,23 @@ import re
 import secrets
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from box import Box, run_outside
+from box import RUNS, Box, Run, run_outside
 from features import ROOT
+from leeward._native import privileges
 from leeward.outcome import Outcome
 from leeward.spec.job import Job
+from leeward.spec.limits import Limits
 from leeward.worker.execution import Stop
 from leeward.worker.report import Report
+from locks import LOCKS as ALL
+from running import Running, named, running, status
 
 
 @pytest.fixture
@@ -69,6 +75,7 @@ print(json.dumps(tried))
 """
 
 
+@pytest.mark.lock("namespaces")
 def test_c082_cannot_signal_a_process_of_the_host(box: Box, only: Callable[..., Box],
                                                   witness: subprocess.Popen[bytes]):
     """
@@ -85,54 +92,96 @@ def test_c082_cannot_signal_a_process_of_the_host(box: Box, only: Callable[..., 
 
 
 @pytest.mark.needs("landlock>=6")
-def test_c082_cannot_signal_with_landlock_alone(only: Callable[..., Box], witness: subprocess.Popen[bytes]):
+@pytest.mark.lock("landlock")
+def test_c082_cannot_signal_with_landlock_alone(box: Box, only: Callable[..., Box], witness: subprocess.Popen[bytes]):
     """
-    Landlock's scope stands alone. (root's jobs have another user id beside.)
+    Landlock's scope stands alone: not even a process of the job's own user id, its keeper, can be signalled.
     """
-    tried = json.loads(only("privileges", "landlock").run(f"PID = {witness.pid}" + SIGNAL).stdout)
+    keeper = """
+import json, os
+pid = os.getppid()
+try:
+    os.kill(int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1]), 0)
+    print("done")
+except OSError as error:
+    print(type(error).__name__)
+"""
+    assert b"done\n" == only().run(keeper).stdout  # control
 
-    assert {"EPERM"} == {tried[name] for name in ("kill", "kill 0", "tkill", "tgkill", "pidfd_open")}
+    for one, refusal in ((box, "ESRCH"), (only("landlock"), "EPERM")):
+        tried = json.loads(one.run(f"PID = {witness.pid}" + SIGNAL).stdout)
+
+        assert {refusal} == {tried[name] for name in ("kill", "kill 0", "tkill", "tgkill", "pidfd_open")}
+    assert b"PermissionError\n" == only("landlock").run(keeper).stdout
     assert witness.poll() is None
 
 
+#: A process that makes the attack a child of its own, in a pid namespace of both: pid 1 keeps away from it, and is
+#: in a process group of its own. Prints the signal that ended or stopped the process that was hit.
+HIT = """
+import ctypes, os, signal
+assert 0 == ctypes.CDLL(None).unshare(0x30000000)  # CLONE_NEWUSER, CLONE_NEWPID
+first = os.fork()
+if 0 == first:
+    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))
+    neighbour = os.fork()
+    if 0 == neighbour:
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, range(1, 32))
+        if 0 == os.fork():
+            os.kill(TARGET, signal.NUMBER)
+        while True: signal.pause()
+    _, how = os.waitpid(neighbour, os.WUNTRACED)
+    print(os.WSTOPSIG(how) if os.WIFSTOPPED(how) else os.WTERMSIG(how), flush=True)
+    os._exit(0)
+os.waitpid(first, 0)
+"""
+
+ATTACK = """
+import os, signal
+child = os.fork()
+if 0 == child:
+    while True: signal.pause()
+os.kill(TARGET, signal.NUMBER)
+print(os.waitpid(child, os.WNOHANG | os.WUNTRACED)[0] == child)
+"""
+
+
+@pytest.mark.lock("namespaces")
 @pytest.mark.parametrize("target", ["-1", "0", "1", "os.getppid()", "-os.getpgid(0)"])
 @pytest.mark.parametrize("number", ["SIGKILL", "SIGSTOP", "SIGTERM", "SIGSEGV", "SIGHUP"])
-def test_c083_a_job_that_signals_all_it_can_hits_itself_alone(target: str, number: str, all_alone: Box):
+def test_c083_a_job_that_signals_all_it_can_hits_itself_alone(target: str, number: str,
+                                                              beside: list[tuple[Box, Running]]):
     """
     kill(-1), kill(0), pid 1, its parent: one answer for it, and a neighbour's job goes on.
     """
-    with_child = f"""
-import os, signal, time
-child = os.fork()
-if 0 == child:
-    while True: time.sleep(60)
-os.kill({target}, signal.{number})
-print(os.waitpid(child, os.WNOHANG | os.WUNTRACED)[0] == child)
-"""
-    neighbour: list[Report] = []
-    box = all_alone
-    box.engine.pool.submit(Job(code=b"import time; time.sleep(0.1); print('neighbour')"), neighbour.append, 30.0)
+    # Without a namespace 1 would be the host's own first process: the parent stands for it.
+    hit = run_outside(HIT.replace("TARGET", "os.getppid()" if "1" == target else target).replace("NUMBER", number))
+    assert getattr(signal, number) == int(hit)  # control: who shares a namespace with the attack is hit
 
-    got = box.run(with_child, limits={"time": 0.5})
-    box.reactor.run(lambda: bool(neighbour))
+    for box, neighbour in beside:
+        got = box.run(ATTACK.replace("TARGET", target).replace("NUMBER", number), limits={"time": 0.3})
 
-    # RAISED: where Landlock has a scope for signals, pid 1 can't even be named.
-    assert got.outcome in (Outcome.FINISHED, Outcome.RAISED, Outcome.SIGNALLED, Outcome.TIMED_OUT)
-    assert neighbour[0].result is not None
-    assert b"neighbour\n" == neighbour[0].result.stdout
+        # RAISED: where Landlock has a scope for signals, pid 1 can't even be named.
+        assert got.outcome in (Outcome.FINISHED, Outcome.RAISED, Outcome.SIGNALLED, Outcome.TIMED_OUT)
+        assert status(neighbour.job)["State"].startswith("S")
+        assert [] == box.log.of("worker failed")
 
 
 @pytest.fixture(scope="module")
-def all_alone() -> Iterator[Box]:
+def beside() -> Iterator[list[tuple[Box, Running]]]:
     """
-    Two workers, of which nothing may be lost: no worker fails in the tests that use it.
+    With all locks, and with namespaces alone: two workers, and a job that waits in one of them.
     """
-    with Box(pool_size=2) as box:
-        yield box
-        assert [] == box.log.of("worker failed")
-        serves(box)
+    with ExitStack() as stack:
+        made = []
+        for locks in (None, {"namespaces"}):
+            box = stack.enter_context(Box(locks=locks, pool_size=2))
+            made.append((box, stack.enter_context(running(box, limits=Limits(time=600.0)))))
+        yield made
 
 
+@pytest.mark.no_attack("that signals are sent at all, in the test above")
 def test_c083_a_job_hits_its_own_processes(box: Box):
     """
     The control of the above: the signals are sent.
@@ -179,7 +228,7 @@ for name, pid in (("sibling", sibling), ("parent", PARENT)):
     attempt("read " + name, lambda: checked(libc.process_vm_readv(pid, *vectors, 0)))
     attempt("write " + name, lambda: checked(libc.process_vm_writev(pid, *vectors, 0)))
     attempt("mem " + name, lambda: os.open("/proc/%d/mem" % pid, os.O_RDWR))
-    attempt("fd " + name, lambda: checked(libc.syscall(438, os.pidfd_open(pid), 1, 0)))
+    attempt("getfd " + name, lambda: checked(libc.syscall(438, os.pidfd_open(pid), 1, 0)))
     for file in ("maps", "environ", "auxv", "syscall", "stack", "fd", "cwd", "root", "exe", "map_files"):
         path = "/proc/%d/%s" % (pid, file)
         attempt(file + " " + name, lambda: os.readlink(path) if file in ("cwd", "root", "exe")
@@ -189,7 +238,9 @@ print(json.dumps(tried))
 """
 
 
-def test_c084_cannot_look_into_another_process(box: Box, witness: subprocess.Popen[bytes]):
+@pytest.mark.lock("seccomp")
+def test_c084_cannot_look_into_another_process(box: Box, only: Callable[..., Box],
+                                                witness: subprocess.Popen[bytes]):
     """
     Neither by ptrace nor by its memory, nor through /proc: not pid 1, its parent, and not even its own child.
     """
@@ -197,14 +248,20 @@ def test_c084_cannot_look_into_another_process(box: Box, witness: subprocess.Pop
     assert "0" == outside["attach sibling"]  # control
     assert outside["environ sibling"] != "EACCES"
 
-    tried = json.loads(box.run(INTO.replace("PARENT", "1")).stdout)
+    for one in (box, only("seccomp")):
+        tried = json.loads(one.run(INTO.replace("PARENT", "1")).stdout)
 
-    calls = {name: outcome for name, outcome in tried.items()
-             if name.split()[0] in ("attach", "seize", "read", "write", "mem", "fd")}
-    assert {"EACCES"} == set(calls.values()), calls
+        calls = {name: outcome for name, outcome in tried.items()
+                 if name.split()[0] in ("attach", "seize", "read", "write", "getfd")}
+        assert {"EACCES"} == set(calls.values()), calls
+    tried = json.loads(box.run(INTO.replace("PARENT", "1")).stdout)
+    assert "EACCES" == tried["mem sibling"] == tried["mem parent"] == tried["fd sibling"]
     assert {"EACCES"} == {outcome for name, outcome in tried.items() if name.endswith("parent")
                           and name.split()[0] in ("maps", "environ", "auxv", "fd", "cwd", "root", "exe", "map_files")}
 
+
+#: Why some of these are about no lock of a job's.
+ACCOUNT = "it is what the daemon says of a death, and it always says something"
 
 STAGES = {
     "while it is compiled": ("(" * 150 + "1" + ")" * 150 + "\nimport os, signal\nos.kill(os.getpid(), 9)", -9),
@@ -218,12 +275,14 @@ STAGES = {
 }
 
 
+@pytest.mark.no_single_lock(ACCOUNT)
 @pytest.mark.parametrize("stage", STAGES)
 def test_c085_death_in_any_stage_gives_one_answer(box: Box, stage: str):
     """
     With the signal in it; and the worker takes the next job.
     """
-    code, status = STAGES[stage]
+    assert Outcome.FINISHED is box.run("import os\nprint('here', flush=True)").outcome  # control: of who doesn't die
+    code, end = STAGES[stage]
     reports: list[Report] = []
     box.engine.pool.submit(Job(code=code.encode()), reports.append, 30.0)
     box.reactor.run(lambda: bool(reports))
@@ -231,10 +290,11 @@ def test_c085_death_in_any_stage_gives_one_answer(box: Box, stage: str):
 
     (report,) = reports
     assert report.result is not None
-    assert (Outcome.SIGNALLED if status < 0 else Outcome.FINISHED) is report.result.outcome
-    assert (128 - status if status < 0 else status) == report.result.exit_code
+    assert (Outcome.SIGNALLED if end < 0 else Outcome.FINISHED) is report.result.outcome
+    assert (128 - end if end < 0 else end) == report.result.exit_code
 
 
+@pytest.mark.no_single_lock(ACCOUNT)
 def test_c085_death_right_after_the_reply_changes_nothing(box: Box):
     """
     A thread that waits for the reply's pipe to fill and ends the process then: the reply counts, once.
@@ -246,27 +306,15 @@ def wait():
         pass
     os.kill(os.getpid(), 9)
 threading.Thread(target=wait, daemon=True).start()
-print("done")
+print("done", flush=True)
 """
+    at_once = "import os\nprint('done', flush=True)\nos.kill(os.getpid(), 9)"
+    assert Outcome.SIGNALLED is box.run(at_once).outcome  # control: before its reply it would count
     for _ in range(20):
         got = box.run(code)
 
         assert (Outcome.FINISHED, b"done\n") == (got.outcome, got.stdout)
     serves(box)
-
-
-def named(comm: str) -> list[int]:
-    """
-    The processes of the host with this name.
-    """
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if comm == (folder / "comm").read_text().rstrip("\n"):
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
 
 
 ORPHANS = """
@@ -300,26 +348,58 @@ print("left", flush=True)
 """
 
 
+@pytest.mark.lock("namespaces")
 @pytest.mark.parametrize("end", ["", "os._exit(0)", "os.kill(os.getpid(), 9)", "while True: time.sleep(60)"])
 def test_c086_no_orphan_outlives_its_job(end: str):
     """
     Double forks, sessions of their own, stopped ones, those that ignore everything.
     """
+    _leave_orphans_outside()  # control: they outlive who made them
+    for locks in (None, {"namespaces"}):
+        _leave_orphans(locks, end)
+
+
+def _leave_orphans_outside() -> None:
+    """
+    Which adopts and ends them: an engine's process is the reaper of all below it.
+    """
+    RUNS.append(Run(outside=True))
+    comm = "lw" + secrets.token_hex(6)
+    before = children(os.getpid())
+    privileges.be_subreaper()
+    with subprocess.Popen([sys.executable, "-c", f"COMM = {comm!r}" + ORPHANS], stdout=subprocess.DEVNULL):
+        pass
+    assert len(named(comm)) >= 3
+    while left := children(os.getpid()) - before:
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    assert [] == named(comm)
+
+
+def children(pid: int) -> set[int]:
+    """
+    Of a process with one thread.
+    """
+    return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+def _leave_orphans(locks: set[str] | None, end: str) -> None:
     comm = "lw" + secrets.token_hex(6)
     code = f"COMM = {comm!r}" + ORPHANS
-    with Box() as box:
+    with Box(locks=locks) as box:
         alive: list[Report] = []
         box.engine.pool.submit(Job(code=(code + "while True: time.sleep(60)").encode()), alive.append, 30.0)
         worker = next(worker for worker in box.engine.pool.workers if worker.busy)
         assert worker._execution is not None
         stream = worker._execution._output.out
         box.reactor.run(lambda: stream.length > 0)
-        assert len(named(comm)) >= 3  # control: while it runs the host sees them
+        assert len(named(comm)) >= 3  # while it runs the host sees them
         worker._execution.stop(Stop.CANCELLED)
         box.reactor.run(lambda: bool(alive) and box.engine.pool.any_free)
         assert [] == named(comm)
 
-        got = box.run(code + end, limits={"time": 2.0})
+        got = box.run(code + end, limits={"time": 1.0})
         box.reactor.run(lambda: box.engine.pool.any_free)
 
         assert b"left\n" == got.stdout
@@ -330,6 +410,7 @@ def test_c086_no_orphan_outlives_its_job(end: str):
 BY_NUMBER = {"cli/leeward_cli/main.py": 1}
 
 
+@pytest.mark.no_attack("it is about what stands in the source")
 def test_c087_nothing_is_killed_by_a_number_that_was_remembered():
     """
     By pidfd and cgroup alone: a number may be a stranger's by now.
@@ -352,22 +433,52 @@ print(json.dumps({"parent": os.getppid(), "seen": sorted(n for n in os.listdir("
 """
 
 
-def test_c163_the_keeper_is_out_of_reach(box: Box):
+@pytest.mark.lock("namespaces", beside=("mounts",), because="/proc shows what its pid namespace is")
+def test_c163_the_keeper_is_out_of_reach(box: Box, only: Callable[..., Box]):
     """
     A job's parent is pid 1 of its namespace, and above that there is nothing that it could name.
     """
-    assert json.loads(run_outside(KEEPER.replace("getpgid(1)", "getpgid(0)").replace("getsid(1)", "getsid(0)"))
-                      )["parent"] == os.getpid()  # control
+    bare = json.loads(only().run(KEEPER).stdout)
+    assert bare["parent"] > 2  # control: the host's pids
+    assert len(bare["seen"]) > 2
 
-    seen = json.loads(box.run(KEEPER).stdout)
+    for one in (box, only("namespaces", "mounts")):
+        seen = json.loads(one.run(KEEPER).stdout)
 
-    assert {"parent": 1, "seen": ["1", "2"], "group": 0, "session": 0} == seen
+        assert {"parent": 1, "seen": ["1", "2"], "group": 0, "session": 0} == seen
 
 
-def test_c163_a_storm_of_exits_leaves_the_keeper_as_it_was(box: Box):
+#: As what a job's orphan comes under whom.
+ORPHAN = """
+import os
+read, write = os.pipe()
+if 0 == os.fork():
+    here = os.getpid()
+    if 0 == os.fork():
+        while here == os.getppid(): pass
+        os.write(write, str(os.getppid()).encode())
+        os._exit(0)
+    os._exit(0)
+os.close(write)
+print(os.read(read, 100).decode())
+"""
+
+
+@pytest.mark.lock("namespaces")
+def test_c163_a_storm_of_exits_leaves_the_keeper_as_it_was(box: Box, only: Callable[..., Box]):
     """
     What dies in a job is its init's to reap: the keeper has the armed runners' inits for children, no zombie.
     """
+    only().run("pass")
+    (bare,) = only().engine.pool.workers
+    assert bare.pid == int(only().run(ORPHAN).stdout)  # control: else they come to the keeper
+
+    for one in (box, only("namespaces")):
+        assert b"1\n" == one.run(ORPHAN).stdout
+        _storm(one)
+
+
+def _storm(box: Box) -> None:
     box.run("pass")
     box.reactor.run(lambda: box.engine.pool.any_free)
     (worker,) = box.engine.pool.workers
@@ -384,5 +495,45 @@ print("done")
 
     assert b"done\n" == got.stdout or b"BlockingIOError" in got.stderr
     assert worker in box.engine.pool.workers
-    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
-    assert set(map(int, children)) == {runner.pid for runner in worker._runners.values() if runner.pid > 0}
+    assert children(worker.pid) == {runner.pid for runner in worker._runners.values() if runner.pid > 0}
+
+
+#: Fills whatever it has open beyond its own, and then its output.
+FILL = """
+import os
+for fd in range(5, 256):
+    try:
+        os.set_blocking(fd, False)
+        while True:
+            os.write(fd, b"\\xc1" * 512)
+    except OSError:
+        pass
+while True:
+    os.write(1, b"x" * 65536)
+"""
+
+
+@pytest.mark.lock("descriptors")
+def test_c163_a_job_that_fills_every_pipe_it_has_fills_none_of_the_keepers():
+    """
+    Its output ends it, as it should; the keeper has heard nothing, and arms the next runner.
+    """
+    assert Outcome.INTERNAL is _fill(ALL - {"descriptors"})  # control: else it speaks in the keeper's name
+
+    for locks in (None, frozenset({"descriptors"})):
+        assert Outcome.OUTPUT_LIMIT is _fill(locks)
+
+
+def _fill(locks: frozenset[str] | None) -> Outcome:
+    """
+    How such a job ends. By its own fault it doesn't cost its worker.
+    """
+    with Box(locks=locks) as box:
+        before = [worker.pid for worker in box.engine.pool.workers]
+        got = box.run(FILL)
+        box.reactor.run(lambda: box.engine.pool.any_free)
+
+        kept = before == [worker.pid for worker in box.engine.pool.workers]
+        assert kept is (Outcome.OUTPUT_LIMIT is got.outcome)
+        serves(box)
+        return got.outcome

@@ -11,19 +11,29 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import select
 import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from box import Box
+from attack import make_environment
+from box import Box, run_outside
 from leeward.outcome import Outcome
 from leeward.spec.job import Job
 from leeward.worker.execution import Execution
 from leeward.worker.report import Report
 from leeward.worker.runner import Runner
-from leeward.worker.worker import Worker
+from locks import LOCKS as ALL
+from running import named
+
+Only = Callable[..., Box]
+
+#: Why some of these are about no lock of a job's.
+AT_ITS_START = "it is what the daemon does when it sends a job, and there is no sending without that"
 
 #: Pairs of A and B.
 PAIRS = 1000 if os.environ.get("LEEWARD_LONG") else 20
@@ -205,32 +215,56 @@ def test_c092_a_job_starts_from_the_documented_state(looks: Any, pool_size: int)
     _nothing_of_the_one_before(looks, pool_size, 92)
 
 
-def test_c093_nothing_of_a_job_shows_in_the_output_of_the_next(box: Box):
-    """
-    A's children write on and on; B's output is B's, to the byte, and so is its error.
-    """
-    chatter = """
+CHATTER = """
 import os
 for _ in range(3):
     if 0 == os.fork():
         while True:
             os.write(1, b"late\\n"); os.write(2, b"late\\n")
-print("A")
+print("A", flush=True)
 """
-    for number in range(PAIRS):
-        first = box.run(chatter)
-        got = box.run(f"import sys; print({number}); print('e', file=sys.stderr)")
 
-        assert b"late\n" in first.stdout + first.stderr or b"A\n" in first.stdout
-        assert (f"{number}\n".encode(), b"e\n") == (got.stdout, got.stderr)
+#: Two programs that share a pipe, as A and B would: the second is silent, and the pipe isn't.
+SHARED = """
+import os, subprocess, sys
+read, write = os.pipe()
+first = subprocess.Popen([sys.executable, "-c", chatter], stdout=write, stderr=write, start_new_session=True)
+while first.poll() is None:
+    os.read(read, 1 << 16)
+after = b""
+while len(after) < 1 << 17:  # twice what the pipe holds
+    after += os.read(read, 1 << 16)
+os.killpg(first.pid, 9)
+print(after[-200:])
+"""
 
 
+@pytest.mark.lock("pipes")
+def test_c093_nothing_of_a_job_shows_in_the_output_of_the_next(box: Box, only: Only):
+    """
+    A's children write on and on; B's output is B's, to the byte, and so is its error.
+    """
+    assert "late" in run_outside(f"chatter = {CHATTER!r}{SHARED}")  # control: the first is over, its children aren't
+
+    for one, pairs in ((box, PAIRS), (only(), 4)):
+        for number in range(pairs):
+            first = one.run(CHATTER)
+            got = one.run(f"import sys; print({number}); print('e', file=sys.stderr)")
+
+            assert b"late\n" in first.stdout + first.stderr or b"A\n" in first.stdout
+            assert (f"{number}\n".encode(), b"e\n") == (got.stdout, got.stderr)
+
+
+@pytest.mark.no_single_lock("a process of its own and the kernel's zeroes: neither can be left out")
 def test_c093_memory_and_files_come_zeroed(box: Box):
     """
     What A wrote everywhere is nowhere in what B gets from the kernel.
     """
     token = secrets.token_hex(16)
-    box.run(f"kept = [{token!r} * 100_000 for _ in range(10)]\nopen('/tmp/t', 'w').write({token!r} * 100_000)")
+    planted = box.run(f"kept = [{token!r} * 100_000 for _ in range(10)]\n"
+                      f"with open('/tmp/t', 'w') as file: file.write({token!r} * 100_000)\n"
+                      f"print(open('/tmp/t').read().count({token!r}))")
+    assert b"100000\n" == planted.stdout  # control: in A's own process it is there
     got = box.run("""
 import mmap
 page = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -243,11 +277,31 @@ print(open("/tmp/new", "rb").read().count(0) == 8 << 20)
     assert "True\nTrue\n" == got.stdout_text
 
 
+REACH = """
+import socket
+try:
+    socket.socket(socket.AF_UNIX).connect(chr(0) + "leftover")
+    print("connected")
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.lock("namespaces", beside=("mounts", "descriptors"), because="A plants in what is theirs, too")
 def test_c094_two_jobs_at_once_do_not_see_each_other():
     """
     Processes, names, files, segments of A, which runs, are nothing to B in the worker beside it.
     """
-    with Box(pool_size=2) as box:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("\0leftover")
+        server.listen()
+        assert "connected\n" == run_outside(REACH)  # control: in one namespace the name is anybody's
+    for locks in (None, {"namespaces", "mounts", "descriptors"}):
+        _look_beside(locks)
+
+
+def _look_beside(locks: set[str] | None) -> None:
+    with Box(locks=locks, pool_size=2) as box:
         box.reactor.run(lambda: all(worker.free for worker in box.engine.pool.workers))
         fresh = looked(box)
         running: list[Report] = []
@@ -257,14 +311,7 @@ def test_c094_two_jobs_at_once_do_not_see_each_other():
         assert worker._execution is not None
         stream = worker._execution._output.out
         box.reactor.run(lambda: stream.length > 0)
-        reach = box.run("""
-import socket
-try:
-    socket.socket(socket.AF_UNIX).connect(chr(0) + "leftover")
-    print("connected")
-except OSError as error:
-    print(type(error).__name__)
-""")
+        reach = box.run(REACH)
 
         assert fresh == looked(box)
         assert reach.stdout in (b"ConnectionRefusedError\n", b"PermissionError\n")
@@ -280,15 +327,22 @@ print(json.dumps([random.random(), random.SystemRandom().random(), str(uuid.uuid
 """
 
 
+@pytest.mark.lock("randomness")
 def test_c095_c164_no_two_jobs_draw_the_same():
     """
     Though all are copies of one interpreter, in which OpenSSL had a state and multiprocessing a key.
     """
-    with Box(pool_size=2, preload=("ssl", "multiprocessing.process")) as box:
-        drawn = [json.loads(box.run(RANDOM).stdout) for _ in range(PAIRS)]
+    *_, keys = zip(*_drawn(ALL - {"randomness"}, 4), strict=True)
+    assert 1 == len(set(keys))  # control: else it is everybody's
 
-    for column in zip(*drawn, strict=True):
-        assert PAIRS == len(set(column))
+    for locks in (None, {"randomness"}):
+        for column in zip(*_drawn(locks, PAIRS), strict=True):
+            assert PAIRS == len(set(column))
+
+
+def _drawn(locks: Iterable[str] | None, jobs: int) -> list[list[object]]:
+    with Box(locks=locks, pool_size=2, preload=("ssl", "multiprocessing.process")) as box:
+        return [json.loads(box.run(RANDOM).stdout) for _ in range(jobs)]
 
 
 EXHAUST = """
@@ -321,7 +375,11 @@ def fly():
     ends[0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [null] * 200))])
     return ends
 until_it_fails(fly)
-print("full", flush=True)
+try:
+    kept.append(fly())
+    print("there is more", flush=True)
+except OSError:
+    print("full", flush=True)
 %s
 """
 
@@ -337,6 +395,7 @@ print("works")
 """
 
 
+@pytest.mark.no_single_lock("which limit of a user id bites first depends on the host")
 @pytest.mark.parametrize("end", ["", "while True: time.sleep(60)"], ids=["before", "beside"])
 def test_c096_c162_what_a_job_uses_up_is_there_for_the_next(end: str):
     """
@@ -349,13 +408,15 @@ def test_c096_c162_what_a_job_uses_up_is_there_for_the_next(end: str):
         worker = next(worker for worker in box.engine.pool.workers if worker.busy)
         assert worker._execution is not None
         stream = worker._execution._output.out
-        box.reactor.run(lambda: b"full" in stream.head or bool(reports))
+        box.reactor.run(lambda: b"\n" in stream.head or bool(reports))
+        assert b"full" in stream.head  # control: A itself gets no more
         for _ in range(4):
             assert "thread\nchild\nworks\n" == box.run(NORMAL).stdout_text
         ticket.cancel()
         assert [] == box.log.of("worker failed")
 
 
+@pytest.mark.no_single_lock("it is what the daemon counts, whatever confines a job")
 def test_c097_a_job_is_charged_with_its_own_alone(box: Box):
     """
     Time and memory of B are B's, after an A that used much of both; arming is nobody's.
@@ -374,29 +435,29 @@ def test_c097_a_job_is_charged_with_its_own_alone(box: Box):
     assert not any(got.denied for got in modest)
 
 
+@pytest.mark.lock("turns", beside=("namespaces",), because="a pid namespace is what dies as one")
 def test_c160_no_job_starts_before_the_one_before_is_dead(monkeypatch: pytest.MonkeyPatch):
     """
     A ignores signals and forks until it is killed: when B's code is sent no process of A's is left.
     """
-    had_jobs: list[tuple[int, int]] = []  # inits of runners that had one, with their start times
+    comm = "lw" + secrets.token_hex(6)
     overlaps: list[int] = []
+    inits: list[int] = []  # by pidfd, of the runner before
     start = Execution.start
 
-    def born(pid: int) -> int:
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                return int(file.read().rpartition(")")[2].split()[19])
-        except (FileNotFoundError, ProcessLookupError):
-            return 0
-
     def watched(self: Execution) -> None:
-        overlaps.extend(pid for pid, when in had_jobs if when == born(pid) != 0)
-        had_jobs[:] = [(self._runner.pid, born(self._runner.pid))]
+        for fd in inits:
+            if not select.select([fd], [], [], 0)[0]:
+                overlaps.append(fd)
+            os.close(fd)
+        overlaps.extend(named(comm))
+        inits[:] = [os.dup(self._runner.pidfd)]
         start(self)
 
     monkeypatch.setattr(Execution, "start", watched)
-    stubborn = """
-import os, signal
+    stubborn = f"""
+import ctypes, os, signal
+ctypes.CDLL(None).prctl(15, {comm.encode()!r})
 for number in set(range(1, 32)) - {9, 19}:
     signal.signal(number, signal.SIG_IGN)
 for _ in range(4):
@@ -405,12 +466,24 @@ if os.getpid() != 2:
     while True: pass
 print("A")
 """
-    with Box(pool_size=1) as box:
+    with Box(lacks={"turns"}) as hasty:
         for _ in range(PAIRS):
-            box.run(stubborn)
-            assert b"B\n" == box.run("print('B')").stdout
+            hasty.run(stubborn)
+            hasty.run("print('B')")
+            if overlaps:
+                break
+    assert overlaps  # control: else B's code is sent while processes of A's are there
+    overlaps.clear()
+    os.close(inits.pop())
 
-    assert [] == overlaps
+    for locks, pairs in ((None, PAIRS), ({"namespaces"}, 4)):
+        with Box(locks=locks) as box:
+            for _ in range(pairs):
+                box.run(stubborn)
+                assert b"B\n" == box.run("print('B')").stdout
+
+        assert [] == overlaps
+        os.close(inits.pop())
 
 
 CYCLE = """
@@ -432,40 +505,52 @@ except OSError as error:
 """
 
 
-def test_c161_no_socket_waits_in_the_network_namespace(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.lock("sockets", beside=("namespaces",), because="it counts what is in a network namespace")
+def test_c161_no_socket_waits_in_the_network_namespace():
     """
     Sockets in flight in their own queue outlive their processes, until the kernel collects them. A worker
     where a job left such retires: the next job sees no name, and gets the one it wants.
     """
-    def pairs() -> list[str]:
-        with Box() as box:
-            return [(box.run(CYCLE), box.run(TAKE))[1].stdout_text for _ in range(PAIRS)]
+    def all_free(pairs: int, **made_of: Any) -> bool:
+        with Box(**made_of) as box:
+            return all("0\nbound\n" == (box.run(CYCLE), box.run(TAKE))[1].stdout_text for _ in range(pairs))
 
-    assert ["0\nbound\n"] * PAIRS == pairs()
+    assert not all_free(PAIRS, lacks={"sockets"})  # control
 
-    monkeypatch.setattr(Worker, "sockets", lambda self: 0)
-    assert ["0\nbound\n"] * PAIRS != pairs()  # control
+    assert all_free(PAIRS)
+    assert all_free(4, locks={"namespaces"})
 
 
-def test_c161_other_families_can_leave_nothing(box: Box):
+@pytest.mark.lock("seccomp")
+def test_c161_other_families_can_leave_nothing(box: Box, only: Only):
     """
     No socket but Unix ones can be made, so no port, route or TIME_WAIT is left in a namespace.
     """
-    made = []
-    for family in (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET, socket.AF_VSOCK):
-        got = box.run(f"import socket; socket.socket({int(family)}, {int(socket.SOCK_DGRAM)})")
-        if Outcome.RAISED is not got.outcome:
-            made.append(family)
+    attack = """
+import json, socket
+def makes(family):
+    try:
+        socket.socket(family, socket.SOCK_DGRAM).close()
+        return True
+    except OSError:
+        return False
+print(json.dumps([name for name in ("AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK", "AF_PACKET", "AF_VSOCK")
+                  if makes(getattr(socket, name))]))
+"""
+    assert {"AF_UNIX", "AF_INET", "AF_NETLINK"} <= set(json.loads(only().run(attack).stdout))  # control
 
-    assert [] == made
-    assert Outcome.FINISHED is box.run("import socket; socket.socket(socket.AF_UNIX)").outcome  # control
+    for one in (box, only("seccomp")):
+        assert ["AF_UNIX"] == json.loads(one.run(attack).stdout)
 
 
+@pytest.mark.no_single_lock(AT_ITS_START)
 def test_c165_time_counts_from_the_start_of_the_job(monkeypatch: pytest.MonkeyPatch):
     """
     A runner may have been armed for hours; its job has all of its time, and the limits that it asked for.
     """
     with Box() as box:
+        assert Outcome.TIMED_OUT is box.run("while True: pass", limits={"time": 0.1}).outcome  # control: it is counted
+        box.reactor.run(lambda: box.engine.pool.any_free)
         (worker,) = box.engine.pool.workers
         runner = worker._armed[0]
         assert isinstance(runner, Runner)
@@ -475,3 +560,54 @@ def test_c165_time_counts_from_the_start_of_the_job(monkeypatch: pytest.MonkeyPa
 
     assert (Outcome.FINISHED, b"(-1, -1)\n") == (got.outcome, got.stdout)
     assert 0.0 == got.duration
+
+
+TAKES = "kept = bytearray(100 << 20)\nprint('has it')"
+
+
+@pytest.mark.no_single_lock(AT_ITS_START)
+def test_c165_a_parked_runner_has_the_limits_of_its_own_job(monkeypatch: pytest.MonkeyPatch):
+    """
+    It was armed under the daemon's limits, before anybody knew which job it would get.
+    """
+    with Box() as box:
+        (worker,) = box.engine.pool.workers
+        for limits, has_it in (({}, True), ({"memory": 64 << 20}, False), ({"memory": 192 << 20}, True)):
+            box.reactor.run(lambda: 2 == len(worker._armed))  # nobody is armed for this job in particular
+            assert has_it is (b"has it\n" == box.run(TAKES, limits=limits).stdout)
+
+        monkeypatch.setattr(Runner, "limit", lambda self, limits: None)
+        box.reactor.run(lambda: 2 == len(worker._armed))
+        assert b"has it\n" == box.run(TAKES, limits={"memory": 64 << 20}).stdout  # control: nothing else sets them
+
+
+@pytest.mark.no_single_lock("a bind is the folder itself, and no state of it")
+def test_c165_a_parked_runner_sees_an_environment_as_it_is_now(folder: Path):
+    """
+    What was added since it was armed is there, what was taken away isn't; what `preload` named is as it was.
+    """
+    packages = make_environment(folder)
+    for name in ("loaded", "changed", "gone"):
+        (packages / f"{name}.py").write_text("when = 'before'\n")
+    look = """
+import importlib, json
+def when(name):
+    try:
+        return importlib.import_module(name).when
+    except ImportError:
+        return ""
+print(json.dumps([when(name) for name in ("changed", "gone", "new", "loaded")]))
+"""
+    with Box(python_env=str(folder), preload=("loaded",)) as box:
+        (worker,) = box.engine.pool.workers
+        assert ["before", "before", "", "before"] == json.loads(box.run(look).stdout)
+        box.reactor.run(lambda: 2 == len(worker._armed))
+        parked = [runner.number for runner in worker._armed]
+        for name in ("loaded", "changed", "new"):
+            (packages / f"{name}.py").write_text("when = 'afterwards'\n")
+        (packages / "gone.py").unlink()
+        got = json.loads(box.run(look).stdout)
+
+        assert parked[0] not in [runner.number for runner in worker._armed]  # it was that one
+    assert ["afterwards", "", "afterwards"] == got[:3]
+    assert "before" == got[3]  # control: what was read before the change is stale until the daemon starts anew
