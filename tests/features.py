@@ -163,6 +163,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "landlock": _landlock,                            # its version is the ABI
     "libfuzzer": _libfuzzer,                          # clang with its runtime: clang-14, libclang-rt-14-dev
     "nix": lambda: present(shutil.which("nix-instantiate")),
+    "ns-last-pid": lambda: present(Path("/proc/sys/kernel/ns_last_pid").exists()),  # the next process's number
     "not-root": lambda: present(0 != os.geteuid()),
     "ordinary-user": _ordinary_user,                  # to be one, or to make one
     "python-prctl": lambda: present(importlib.util.find_spec("_prctl")),
