@@ -4,4 +4,20 @@ What all tests share. A skip for a feature that the machine has fails the run: s
 
 from __future__ import annotations
 
+import os
+
+import pytest
+
 pytest_plugins = ["skip_policy", "ordinary_user", "c_client"]
+
+#: Seconds for a test of the long run: ten thousand jobs on a machine that does something else as well.
+LONG_S = 3600
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """
+    Give long forms the time that they take; pyproject.toml has what is enough for short ones.
+    """
+    if os.environ.get("LEEWARD_LONG"):
+        for item in items:
+            item.add_marker(pytest.mark.timeout(LONG_S))
