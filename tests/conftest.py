@@ -5,4 +5,20 @@ An escape test says which lock it is about, and is held to it: lock_policy.py.
 
 from __future__ import annotations
 
+import os
+
+import pytest
+
 pytest_plugins = ["skip_policy", "lock_policy", "ordinary_user", "c_client"]
+
+#: Seconds for a test of the long run: ten thousand jobs on a machine that does something else as well.
+LONG_S = 3600
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """
+    Give long forms the time that they take; pyproject.toml has what is enough for short ones.
+    """
+    if os.environ.get("LEEWARD_LONG"):
+        for item in items:
+            item.add_marker(pytest.mark.timeout(LONG_S))

@@ -170,6 +170,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "libfuzzer": _libfuzzer,                          # clang with its runtime: clang-14, libclang-rt-14-dev
     "may-set-core-pattern": _may_set_core_pattern,    # root, and LEEWARD_LONG is set
     "nix": lambda: present(shutil.which("nix-instantiate")),
+    "ns-last-pid": lambda: present(Path("/proc/sys/kernel/ns_last_pid").exists()),  # the next process's number
     "not-root": lambda: present(0 != os.geteuid()),
     "ordinary-user": _ordinary_user,                  # to be one, or to make one
     "python-prctl": lambda: present(importlib.util.find_spec("_prctl")),

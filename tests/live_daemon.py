@@ -40,7 +40,8 @@ def command(*argv: str) -> list[str]:
 
 
 def environment(socket: Path | str | None = None, **more: str) -> dict[str, str]:
-    env = {**os.environ, "PYTHONPATH": PLACES, **more}
+    places = os.pathsep.join(filter(None, (PLACES, os.environ.get("PYTHONPATH"))))
+    env = {**os.environ, "PYTHONPATH": places, **more}
     env.pop("LEEWARD_SOCKET", None)
     return env if socket is None else {**env, "LEEWARD_SOCKET": str(socket)}
 

@@ -19,13 +19,13 @@ import copy
 import os
 import time
 from _socket import socket as Socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from leeward.client.conversation import Conversation, refusal
 from leeward.client.link import CONNECT_S, PATIENCE_S, away, connect, receive
-from leeward.client.options import execute_fields
+from leeward.client.options import Options, execute_fields
 from leeward.client.results import result_of
 from leeward.errors import DaemonError, NoAnswer
 from leeward.outcome import Result
@@ -47,35 +47,18 @@ class AsyncClient:
     """
 
     def __init__(self, socket: str | os.PathLike[str] | None = None) -> None:
-        self.socket = client_socket(None if socket is None else os.fspath(socket))
+        self.socket = client_socket(socket)
         self._connection: _Connection | None = None
         self._connecting = asyncio.Lock()
 
-    async def execute(
-        self,
-        code: str | bytes | None = None,
-        *,
-        module: str | None = None,
-        args: Iterable[str] = (),
-        env: Mapping[str, str] | None = None,
-        files: Mapping[str, bytes] | None = None,
-        stdin: bytes | str = b"",
-        collect: Iterable[str] = (),
-        timeout: float | None = None,
-        memory: int | str | None = None,
-        processes: int | None = None,
-        output: int | str | None = None,
-        name: str | None = None,
-        deadline: float | None = None,
-    ) -> Result:
+    async def execute(self, code: str | bytes | None = None, *, deadline: float | None = None,
+                      **options: Unpack[Options]) -> Result:
         """
         Run *code*, or *module*, and wait for its result; see Client.execute.
 
         Cancelling the task ends the job.
         """
-        fields = execute_fields(code, module=module, name=name, args=args, env=env, files=files, stdin=stdin,
-                                collect=collect, timeout=timeout, memory=memory, processes=processes, output=output)
-        return result_of(*await self._call("execute", fields, deadline))
+        return result_of(*await self._call("execute", execute_fields(code, **options), deadline))
 
     async def ping(self, timeout: float = 5.0) -> float:
         """

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from leeward.client.link import Link
-from leeward.client.options import execute_fields
+from leeward.client.options import Options, execute_fields
 from leeward.client.results import result_of
 from leeward.outcome import Result
 from leeward.spec.paths import client_socket
@@ -36,27 +35,12 @@ class Client:
     """
 
     def __init__(self, socket: str | os.PathLike[str] | None = None) -> None:
-        self.socket = client_socket(None if socket is None else os.fspath(socket))
+        self.socket = client_socket(socket)
         self._link = Link(self.socket)
         self._lock = threading.Lock()
 
-    def execute(
-        self,
-        code: str | bytes | None = None,
-        *,
-        module: str | None = None,
-        args: Iterable[str] = (),
-        env: Mapping[str, str] | None = None,
-        files: Mapping[str, bytes] | None = None,
-        stdin: bytes | str = b"",
-        collect: Iterable[str] = (),
-        timeout: float | None = None,
-        memory: int | str | None = None,
-        processes: int | None = None,
-        output: int | str | None = None,
-        name: str | None = None,
-        deadline: float | None = None,
-    ) -> Result:
+    def execute(self, code: str | bytes | None = None, *, deadline: float | None = None,
+                **options: Unpack[Options]) -> Result:
         """
         Run *code*, or *module* as `python -m` would, and wait for its result.
 
@@ -84,8 +68,7 @@ class Client:
                 others say why.
             BadReply: what answers isn't a daemon of ours.
         """
-        fields = execute_fields(code, module=module, name=name, args=args, env=env, files=files, stdin=stdin,
-                                collect=collect, timeout=timeout, memory=memory, processes=processes, output=output)
+        fields = execute_fields(code, **options)
         until = None if deadline is None else time.monotonic() + deadline
         with self._lock:
             reply, descriptors = self._link.call("execute", fields, until)

@@ -1,5 +1,5 @@
 """
-The arguments of `execute`, as fields of a request.
+The options of `execute`, and what becomes of them: fields of a request.
 
 Runs in:   the clients. What is wrong with a value is the daemon's to say, once for all
            languages; here only what Python's own types would hide is looked at.
@@ -8,10 +8,28 @@ Runs in:   the clients. What is wrong with a value is the daemon's to say, once 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from leeward.errors import RequestRejected
 from leeward.spec.sizes import parse_size
+
+
+class Options(TypedDict, total=False):
+    """
+    What both clients' `execute` takes beside the code; Client.execute says what each means.
+    """
+
+    module: str | None
+    args: Iterable[str]
+    env: Mapping[str, str] | None
+    files: Mapping[str, bytes] | None
+    stdin: bytes | str
+    collect: Iterable[str]
+    timeout: float | None
+    memory: int | str | None
+    processes: int | None
+    output: int | str | None
+    name: str | None
 
 
 def execute_fields(

@@ -147,7 +147,8 @@ KEYS: dict[str, Key] = {
                                                   " 0 is never"),
     "allow_degraded": Key(_words(_one_of(DEGRADABLE)), 'layers that may be missing: "landlock", "cgroup".'
                                                        " Status and every result show what is"),
-    "python_env": Key(_path, 'a virtual environment whose packages jobs can import; "" is the standard library alone'),
+    "python_env": Key(_path, 'a virtual environment whose packages jobs can import; "" is the standard library alone.'
+                             " It and all folders above must be yours or root's, and writable by nobody else"),
     "preload": Key(_words(_module), "modules to import before any job, beside those that always are"),
     "log_level": Key(_one_of(LOG_LEVELS), "debug, info, warning or error"),
     "log_json": Key(_flag, "one JSON object a line, in place of text"),

@@ -30,7 +30,11 @@ class Listener:
 
     Args:
         own_folder: the folder is leeward's own, so it is made 0700. Any other that a
-            user names must belong to us and be writable by nobody else.
+            user names must belong to us and be writable by nobody else. It stays as it is.
+
+    Attributes:
+        folder_mode: permission bits of the folder. What is more than 0700 lets others see the
+            socket, and that is then one lock less.
 
     Raises:
         BadRequest: the place can't be used, or a daemon is there; the message says which.
@@ -41,6 +45,7 @@ class Listener:
         self.path = path
         self._folder = _open_folder(folder, own_folder)
         try:
+            self.folder_mode = stat.S_IMODE(os.fstat(self._folder).st_mode)
             self.socket = self._bind()
         except BaseException:
             os.close(self._folder)

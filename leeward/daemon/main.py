@@ -80,6 +80,10 @@ class Daemon:
         config = self._config
         own = default_socket(os.environ, os.geteuid())
         listener = Listener(config.socket, own_folder=config.socket == own)
+        if listener.folder_mode & 0o077:
+            folder = os.path.dirname(os.path.abspath(config.socket))
+            log.warning("socket folder open to others", folder=folder, mode=f"{listener.folder_mode:04o}",
+                        cure=f"chmod 0700 {folder}")
         try:
             signals = Signals(self._reactor, self._on_signal)
             try:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from leeward.errors import BadRequest, Unsupported
+from leeward.isolation import ownership
 from leeward.spec.profiles import HostPython
 
 _ASK = "import sys,json;print(json.dumps([sys.version_info[:2],sys.base_prefix,sys.prefix,sys.flags.no_site]))"
@@ -29,7 +30,8 @@ def find(python_env: str = "") -> HostPython:
     The same version, because the zygote loads the shim's foreign-function module into it.
 
     Raises:
-        BadRequest: *python_env* is no virtual environment, or others may write to it.
+        BadRequest: *python_env* is no virtual environment, or others may write to it or to a
+            folder on the way to it.
         Unsupported: its Python is of another version.
     """
     own = HostPython(executable=_base_executable(), version=(sys.version_info[0], sys.version_info[1]),
@@ -41,8 +43,8 @@ def find(python_env: str = "") -> HostPython:
     executable = os.path.join(env, "bin", "python")
     if not os.path.isfile(os.path.join(env, "pyvenv.cfg")) or not os.access(executable, os.X_OK):
         raise BadRequest(f"python_env {python_env!r} is no virtual environment: it has no pyvenv.cfg or no bin/python")
-    _check_owner(env)
     _check_place(env)
+    _check_owners(python_env, env, executable, own)
     try:
         said = subprocess.run([executable, "-I", "-c", _ASK], capture_output=True, timeout=_ASK_DEADLINE_S,
                               check=True, stdin=subprocess.DEVNULL).stdout
@@ -55,6 +57,8 @@ def find(python_env: str = "") -> HostPython:
                           cure="install leeward with the Python that made the environment")
     prefix = os.path.realpath(prefix)
     _check_place(prefix)
+    if prefix != own.prefix:
+        ownership.check(prefix, "python_env")
     return HostPython(executable=executable, version=own.version, prefix=prefix, env=env)
 
 
@@ -62,15 +66,17 @@ def _base_executable() -> str:
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
-def _check_owner(env: str) -> None:
+def _check_owners(python_env: str, env: str, executable: str, own: HostPython) -> None:
     """
-    Modules of the environment run in the zygote: who can write there is trusted with it.
+    Modules of the environment run in the zygote: who can write there, or swap it, is trusted with it.
     """
-    state = os.stat(env)
-    if state.st_uid not in (0, os.geteuid()):
-        raise BadRequest(f"python_env {env!r} belongs to uid {state.st_uid}; it must be yours or root's")
-    if state.st_mode & 0o022:
-        raise BadRequest(f"python_env {env!r} can be written by others; chmod go-w it")
+    ownership.check(os.path.join(os.getcwd(), python_env), "python_env")
+    ownership.check(os.path.join(env, "bin"), "python_env")
+    site = os.path.join(env, "lib", "python{}.{}".format(*own.version), "site-packages")
+    if os.path.lexists(site):
+        ownership.check(site, "python_env")
+    if os.path.realpath(executable) != own.executable:  # what runs the daemon can't be trusted less
+        ownership.check(executable, "python_env")
 
 
 def _check_place(folder: str) -> None:

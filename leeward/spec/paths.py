@@ -34,8 +34,9 @@ def default_socket(environ: Mapping[str, str], uid: int) -> str:
     return f"{runtime}/leeward/leeward.sock"
 
 
-def client_socket(explicit: str | None) -> str:
+def client_socket(explicit: str | os.PathLike[str] | None) -> str:
     """
     The socket that a client uses: the one it was told, then LEEWARD_SOCKET, then the default.
     """
-    return explicit or os.environ.get(SOCKET_VARIABLE) or default_socket(os.environ, os.geteuid())
+    named = os.fspath(explicit) if explicit is not None else ""
+    return named or os.environ.get(SOCKET_VARIABLE) or default_socket(os.environ, os.geteuid())

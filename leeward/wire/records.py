@@ -105,16 +105,26 @@ def _builder(kind: Any) -> Callable[[Any], Any]:
     if origin is tuple:
         if len(args) == 2 and args[1] is Ellipsis:
             each = _builder(args[0])
-            return lambda value: tuple([each(item) for item in value])
+            return lambda value: tuple([each(item) for item in _is(list, value)])
         parts = [_builder(arg) for arg in args]
-        return lambda value: tuple([part(item) for part, item in zip(parts, value, strict=True)])
+        return lambda value: tuple([part(item) for part, item in zip(parts, _is(list, value), strict=True)])
     if origin is not None and issubclass(origin, Mapping):
         to_key, to_item = _builder(args[0]), _builder(args[1])
-        return lambda value: {to_key(key): to_item(item) for key, item in value.items()}
+        return lambda value: {to_key(key): to_item(item) for key, item in _is(dict, value).items()}
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         fields = [_builder(hint) for hint in _fields(kind)]
-        return lambda value: kind(*[field(item) for field, item in zip(fields, value, strict=True)])
+        return lambda value: kind(*[field(item) for field, item in zip(fields, _is(list, value), strict=True)])
     return functools.partial(_plain_value, kind)
+
+
+def _is(kind: type[T], value: Any) -> T:
+    """
+    *value*, if it is of *kind* and not merely like it: bytes look like a list of numbers.
+    """
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.80} is no {kind.__name__}")
+    same: T = value
+    return same
 
 
 def _plain_value(kind: Any, value: Any) -> Any:

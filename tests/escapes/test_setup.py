@@ -2,8 +2,9 @@
 What is on the way while a sandbox's mounts are made. Catalogue cases 19 and 20.
 
 Case 20 can't come from a job: nothing that a job writes is on the way to a mount, since
-its writable folders are made anew, by descriptor, for each. What can move is the host's own
-(somebody who may write beside a python_env); so the tests are against isolation/mounts.py.
+its writable folders are made anew, by descriptor, for each. What can move is the host's own; so
+the tests are against isolation/mounts.py. And nobody else may move a python_env: the start refuses
+one where somebody could.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from attack import READ, make_environment, serves, within, without
 from box import Box
 from leeward._native import privileges
 from leeward._native.spawn import Clone
-from leeward.errors import KernelRefusal, LeewardError, Unsupported
+from leeward.errors import BadRequest, KernelRefusal, LeewardError, Unsupported
 from leeward.isolation import interpreter, mounts
 from leeward.spec.sandbox import Bind, Scratch, View
 
@@ -179,6 +180,44 @@ def test_c019_links_in_an_environment_lead_nowhere_but_inside(box: Box, folder: 
         with Box(locks=locks, python_env=str(folder / "alias")) as own:
             assert ["ENOENT"] * 3 == within(own, READ, paths=paths)
             assert str(folder / "environment") == within(own, "tell(sys.prefix)")
+
+
+def can_swap(path: Path, uid: int) -> bool:
+    """
+    Whether *uid* can put something else in the place of *path*; it is put back.
+    """
+    child = os.fork()
+    if 0 == child:
+        try:
+            os.setresuid(uid, uid, uid)
+            path.rename(path.with_name("moved"))
+            path.with_name("moved").rename(path)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return 0 == os.waitpid(child, 0)[1]
+
+
+def test_c020_cannot_start_on_an_environment_that_others_may_swap(folder: Path) -> None:
+    """
+    A folder on the way to it that others can write, by name or by where a link leads, stops the start.
+    """
+    way, link = folder / "way", folder / "link"
+    make_environment(way / "environment")
+    link.symlink_to(way / "environment")
+    stranger = 4711 if 0 == os.geteuid() else os.geteuid()
+    way.chmod(0o777)
+    assert can_swap(way / "environment", stranger)  # control
+
+    for path in (way / "environment", link):
+        with pytest.raises(BadRequest, match=f"'{way}' can be written by others .*`chmod go-w {way}`"), \
+                Box(python_env=str(path)):
+            pass
+
+    way.chmod(0o755)  # the cure
+    assert os.geteuid() or not can_swap(way / "environment", stranger)
+    with Box(python_env=str(link)) as own:
+        assert serves(own)
 
 
 def swap_for_ever(path: Path, target: Path) -> NoReturn:

@@ -166,8 +166,10 @@ def _nothing_of_the_one_before(looks: Any, pool_size: int, case: int) -> None:
 
 
 POOLS = pytest.mark.parametrize("pool_size", [1, 4])
+ALL_OF_THEM = pytest.mark.no_single_lock("a process, namespaces and mounts of its own: it takes all of them")
 
 
+@pytest.mark.no_attack("it only says that no finding goes unjudged")
 def test_c088_to_c092_every_aspect_belongs_to_a_case(looks: Any) -> None:
     """
     Nothing of what is looked at goes unjudged.
@@ -175,44 +177,49 @@ def test_c088_to_c092_every_aspect_belongs_to_a_case(looks: Any) -> None:
     assert set().union(*ASPECTS.values()) == set(looks[1][0])
 
 
+@ALL_OF_THEM
 @POOLS
 def test_c088_a_job_finds_a_pristine_interpreter(looks: Any, pool_size: int) -> None:
     """
     Modules, builtins, hooks, collector: as in a fresh sandbox, pair after pair.
     """
-    _nothing_of_the_one_before(looks, pool_size, 88)
+    _nothing_of_the_one_before(looks, pool_size, 88)  # and its control
 
 
+@ALL_OF_THEM
 @POOLS
 def test_c089_nothing_of_the_job_before_runs(looks: Any, pool_size: int) -> None:
     """
     No thread, timer, handler, atexit function or process.
     """
-    _nothing_of_the_one_before(looks, pool_size, 89)
+    _nothing_of_the_one_before(looks, pool_size, 89)  # and its control
 
 
+@ALL_OF_THEM
 @POOLS
 def test_c090_no_file_of_the_job_before_is_there(looks: Any, pool_size: int) -> None:
     """
     In no place that could be written; so nothing is imported from one.
     """
-    _nothing_of_the_one_before(looks, pool_size, 90)
+    _nothing_of_the_one_before(looks, pool_size, 90)  # and its control
 
 
+@ALL_OF_THEM
 @POOLS
 def test_c091_nothing_that_the_job_before_opened_is_open(looks: Any, pool_size: int) -> None:
     """
     No descriptor, socket, name of a socket or segment.
     """
-    _nothing_of_the_one_before(looks, pool_size, 91)
+    _nothing_of_the_one_before(looks, pool_size, 91)  # and its control
 
 
+@ALL_OF_THEM
 @POOLS
 def test_c092_a_job_starts_from_the_documented_state(looks: Any, pool_size: int) -> None:
     """
     Folder, masks, limits, environment, locale, contexts.
     """
-    _nothing_of_the_one_before(looks, pool_size, 92)
+    _nothing_of_the_one_before(looks, pool_size, 92)  # and its control
 
 
 CHATTER = """

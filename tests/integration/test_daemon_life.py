@@ -33,6 +33,23 @@ def test_the_socket_is_private(tmp_path: Path) -> None:
     assert [] == list(folder.iterdir())
 
 
+def test_a_folder_that_others_can_look_into_is_warned_of(tmp_path: Path) -> None:
+    """
+    The daemon serves there all the same; in a folder of mode 0700 it says nothing.
+    """
+    warned = []
+    for mode in (0o700, 0o755):
+        folder = tmp_path / f"{mode:o}"
+        folder.mkdir()
+        folder.chmod(mode)
+        with LiveDaemon(folder, "--pool-size", "1") as daemon:
+            pass
+        warned += [(row["folder"], row["mode"], row["cure"]) for row in daemon.log
+                   if "socket folder open to others" == row["event"]]
+
+    assert [(str(folder), "0755", f"chmod 0700 {folder}")] == warned
+
+
 def test_start_and_stop(tmp_path: Path) -> None:
     """
     `start` returns when a job can be run, `stop` when nothing is left.

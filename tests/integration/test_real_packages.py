@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 
 import features
+from leeward.errors import BadRequest
+from leeward.isolation import interpreter
 from live_daemon import command, environment
 from ordinary_user import Installation, OrdinaryUser
 from skip_policy import require
@@ -120,6 +122,17 @@ def _environment_for(python: Path, folder: Path) -> Path:
     return folder
 
 
+def _can_be_shown(env: Path) -> bool:
+    """
+    Not in a checkout below /tmp, nor in one that others may write or that is somebody else's.
+    """
+    try:
+        interpreter.find(str(env))
+    except BadRequest:
+        return False
+    return True
+
+
 @pytest.fixture(scope="module")
 def shown_folder() -> Iterator[Path]:
     """
@@ -140,8 +153,7 @@ def place(request: pytest.FixtureRequest, shown_folder: Path, tmp_path_factory: 
             return subprocess.run(words, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                   check=False, timeout=PATIENCE_S)
 
-        # A checkout below /tmp: its environment can't be shown.
-        env = PACKAGES if PACKAGES.parts[1] != "tmp" else _environment_for(Path(sys.executable), shown_folder / "own")
+        env = PACKAGES if _can_be_shown(PACKAGES) else _environment_for(Path(sys.executable), shown_folder / "own")
         return Place(run, [sys.executable, "-P"], env, tmp_path_factory.mktemp("packages"))
     require("root", "ordinary-user")
     user: OrdinaryUser = request.getfixturevalue("ordinary_user")

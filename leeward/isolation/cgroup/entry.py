@@ -86,7 +86,11 @@ class Leaf(Protocol):
 
     def apply(self, limits: Limits) -> None:
         """
-        Set *limits*; touches only what differs from those in force.
+        Set *limits*; touches only what differs from those in force. Call it right before `rlimits`
+        are set from outside.
+
+        Raises:
+            LeewardError, OSError: they can't be set, or the job has gone.
         """
 
     def rlimits(self) -> Mapping[int, int]:

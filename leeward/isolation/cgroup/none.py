@@ -62,6 +62,8 @@ class NoneLeaf:
     def __init__(self, cpu: int, limits: Limits) -> None:
         self._cpu, self._limits = cpu, limits
         self._account = watch.Account()
+        self._init: watch.Key | None = None
+        self._job: watch.Key | None = None
         self._alive: set[watch.Key] = set()
         self._broken = False
         self._missed = 0
@@ -70,6 +72,17 @@ class NoneLeaf:
         return  # there is nothing to hold a share by
 
     def apply(self, limits: Limits) -> None:
+        """
+        Raises:
+            ProcessLookupError: the job has gone.
+        """
+        # What comes next is a prlimit(2) of `rlimits` by the job's number; no kernel takes a pidfd for
+        # that. The number is the job's until it was reaped, so it is now. To be a stranger's at the
+        # call the job would have to die, be reaped and all other free numbers be given away within these
+        # microseconds: the kernel gives them in turn (32,768 at least; pid_max), at some 50 us each, and
+        # who may choose his number (ns_last_pid, set_tid) is root in the daemon's namespace.
+        if self._job is not None and not watch.is_there(self._job):
+            raise ProcessLookupError(errno.ESRCH, f"process {self._job[0]} has gone")
         self._limits = limits
 
     def rlimits(self) -> Mapping[int, int]:
@@ -87,7 +100,7 @@ class NoneLeaf:
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> Limit | None:
         try:
-            processes, spent = watch.look(init_pid)
+            processes, spent = self._look(init_pid)
         except OSError as error:
             if error.errno not in _SHORT:
                 raise
@@ -97,22 +110,33 @@ class NoneLeaf:
             return Limit.MEMORY if self._broken else None
         self._missed = 0
         self._alive = {process.key for process in processes}
+        if self._job is None:
+            self._job = next((process.key for process in processes if process.parent is None), None)
         self._account.note(processes, files=_bytes_in_files(files_fd) if files_fd >= 0 else None, spent=spent,
                            hidden=max(0, sockets() - FREE_SOCKETS) * SOCKET)
         self._broken = self._broken or self._account.memory > self._limits.memory
         return Limit.MEMORY if self._broken else None
+
+    def _look(self, init_pid: int) -> tuple[list[watch.Process], int]:
+        """
+        Look below the process that had the init's number at the first look, when its keeper had just
+        named it. Later the number could be a stranger's.
+        """
+        if self._init is None:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                self._init = watch.key_of(init_pid)
+        return ([], 0) if self._init is None else watch.look(self._init)
 
     def kill(self) -> None:
         """
         SIGKILL to those that the last look found. The end of the init ends all: this is for haste.
         """
         for key in self._alive:
-            self._kill_one(*key)
+            self._kill_one(key)
 
     @staticmethod
-    def _kill_one(pid: int, start: int) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            kill(pid, lambda: watch.start_time(pid) == start)
+    def _kill_one(key: watch.Key) -> None:
+        kill(key[0], lambda: watch.is_there(key))
 
     def remove(self) -> bool:
         return True

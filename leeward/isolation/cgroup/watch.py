@@ -156,35 +156,80 @@ class Account:
         return min(process.resident, process.faults * PAGE + alone)
 
 
-def look(init_pid: int) -> tuple[list[Process], int]:
+def key_of(pid: int) -> Key:
+    """
+    Who has the number *pid* now.
+
+    Raises:
+        FileNotFoundError, ProcessLookupError: nobody.
+    """
+    folder = _open(pid)
+    try:
+        return pid, int(_stat(folder)[19])
+    finally:
+        os.close(folder)
+
+
+def is_there(key: Key) -> bool:
+    """
+    Whether the number in *key* is still that process's: running, or dead and not reaped.
+    """
+    try:
+        return key == key_of(key[0])
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def look(init: Key) -> tuple[list[Process], int]:
     """
     The processes under the sandbox's init, parents before children, and the clock ticks of
     those that the init has reaped.
 
     A process that ends meanwhile is left out; one that is forked meanwhile may be.
+
+    No stranger is ever found, though a number that is read here may be somebody else's a moment
+    later. A folder of /proc stays with its process, and can't be read once that has been reaped; and
+    who hasn't the init or one of those found before as its parent is none of the sandbox's. (An orphan
+    goes to an ancestor, and those were all found before it.)
     """
     found: list[Process] = []
+    ours = {init[0]}
+    waiting: list[tuple[int, Key | None]] = []
     try:
-        spent = sum(map(int, _stat(init_pid)[13:15]))
-        waiting: list[tuple[int, Key | None]] = [(pid, None) for pid in sorted(_children(init_pid))]
+        folder = _open(init[0])
+        try:
+            stat = _stat(folder)
+            if int(stat[19]) != init[1]:
+                return [], 0
+            waiting += [(pid, None) for pid in sorted(_children(folder, init[0]))]
+        finally:
+            os.close(folder)
+        spent = sum(map(int, stat[13:15]))
     except (FileNotFoundError, ProcessLookupError):
         return [], 0
     while waiting:
         pid, parent = waiting.pop(0)
         try:
-            process = _process(pid, parent)
-            children = _children(pid, process.tasks)
+            folder = _open(pid)
+            try:
+                stat = _stat(folder)
+                if int(stat[1]) not in ours:
+                    continue
+                process = _process(folder, pid, parent, stat)
+                children = _children(folder, pid, process.tasks)
+            finally:
+                os.close(folder)
         except (FileNotFoundError, ProcessLookupError):
             continue
         found.append(process)
+        ours.add(pid)
         waiting += [(child, process.key) for child in children]
     return found, spent
 
 
-def _process(pid: int, parent: Key | None) -> Process:
-    stat = _stat(pid)
+def _process(folder: int, pid: int, parent: Key | None, stat: list[bytes]) -> Process:
     resident = tables = shared = 0
-    for line in _read(f"/proc/{pid}/status").splitlines():
+    for line in _read(folder, "status").splitlines():
         name, _, value = line.partition(b":")
         if name in (b"RssAnon", b"VmSwap"):
             resident += int(value.split()[0]) << 10
@@ -196,32 +241,32 @@ def _process(pid: int, parent: Key | None) -> Process:
                    sum(map(int, stat[11:15])), int(stat[17]))
 
 
-def start_time(pid: int) -> int:
+def _open(pid: int) -> int:
     """
-    Clock ticks from boot to the start of *pid*.
+    The folder of the process that has the number *pid* now, whoever has it later.
     """
-    return int(_stat(pid)[19])
+    return os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def _stat(pid: int) -> list[bytes]:
+def _stat(folder: int) -> list[bytes]:
     """
     The fields of /proc/PID/stat from the third on: the second may hold anything.
     """
-    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return _read(folder, "stat").rpartition(b")")[2].split()
 
 
-def _children(pid: int, tasks: int = 1) -> list[int]:
+def _children(folder: int, pid: int, tasks: int = 1) -> list[int]:
     """
     The children of all threads of *pid*: the kernel keeps them by the thread that forked.
     """
     if tasks == 1:
-        return [int(child) for child in _read(f"/proc/{pid}/task/{pid}/children").split()]
+        return [int(child) for child in _read(folder, f"task/{pid}/children").split()]
     found: set[int] = set()
     for _ in range(_TRIES):
         complete = True
-        for thread in os.listdir(f"/proc/{pid}/task"):
+        for thread in _threads(folder):
             try:
-                found.update(int(child) for child in _read(f"/proc/{pid}/task/{thread}/children").split())
+                found.update(int(child) for child in _read(folder, f"task/{thread}/children").split())
             except (FileNotFoundError, ProcessLookupError):
                 complete = False  # the thread has ended; its children are another thread's now
         if complete:
@@ -229,8 +274,16 @@ def _children(pid: int, tasks: int = 1) -> list[int]:
     return sorted(found)
 
 
-def _read(path: str) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _threads(folder: int) -> list[str]:
+    tasks = os.open("task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        return os.listdir(tasks)
+    finally:
+        os.close(tasks)
+
+
+def _read(folder: int, name: str) -> bytes:
+    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
         return os.read(fd, 1 << 14)
     finally:

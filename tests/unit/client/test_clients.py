@@ -7,6 +7,7 @@ What holds for one client holds for the other: most tests run over both.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import socket
 import subprocess
@@ -22,6 +23,7 @@ import pytest
 import leeward
 from fake_daemon import PATIENCE, FakeDaemon, Rogue, echo, finished
 from leeward.client import aio, link
+from leeward.client.options import Options, execute_fields
 from leeward.daemon.parcel import SEALS, seal
 from leeward.errors import (
     BadReply,
@@ -99,6 +101,16 @@ def test_every_option_arrives(calls: Call, path: Path) -> None:
     assert (b"in", ("*.png",), "me.py") == (job.stdin, job.collect, job.name)
     assert (1.5, 64 << 20, 3, 1000) == (job.limits.time, job.limits.memory, job.limits.processes, job.limits.output)
     assert (None, "json.tool") == (module.code, module.module)
+
+
+def test_an_unknown_option_is_an_error(calls: Call, path: Path) -> None:
+    """
+    Before anything is sent; and type checkers know of every option that there is.
+    """
+    with pytest.raises(TypeError, match="'tiemout'"):
+        calls(str(path), execute("1", tiemout=3))
+
+    assert {*Options.__annotations__, "code"} == set(inspect.signature(execute_fields).parameters)
 
 
 def test_a_failing_job_is_a_result(calls: Call, path: Path) -> None:

@@ -109,6 +109,21 @@ def test_c104_a_folder_that_others_can_write_is_refused(mode: int, tmp_path: Pat
     Listener(str(folder / "leeward.sock"), own_folder=False).close()  # control
 
 
+@pytest.mark.parametrize("mode", [0o700, 0o711, 0o755])
+def test_a_named_folder_stays_as_it_is(mode: int, tmp_path: Path) -> None:
+    """
+    It may serve something else as well; its mode is there to be warned of.
+    """
+    folder = tmp_path / "named"
+    folder.mkdir()
+    folder.chmod(mode)
+    listener = Listener(str(folder / "leeward.sock"), own_folder=False)
+    listener.close()
+
+    assert mode == listener.folder_mode
+    assert mode == stat.S_IMODE(folder.stat().st_mode)
+
+
 def test_leewards_own_folder_is_closed_to_others(tmp_path: Path) -> None:
     """
     An old one may have been made by hand.
@@ -116,8 +131,10 @@ def test_leewards_own_folder_is_closed_to_others(tmp_path: Path) -> None:
     folder = tmp_path / "leeward"
     folder.mkdir()
     folder.chmod(0o755)
-    Listener(str(folder / "leeward.sock"), own_folder=True).close()
+    listener = Listener(str(folder / "leeward.sock"), own_folder=True)
+    listener.close()
 
+    assert 0o700 == listener.folder_mode
     assert 0o700 == stat.S_IMODE(folder.stat().st_mode)
 
 

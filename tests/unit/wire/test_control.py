@@ -5,7 +5,7 @@ Control messages: each survives its datagram, nothing else does.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leeward.errors import PeerError
@@ -28,6 +28,7 @@ def test_every_kind_is_tried():
 
 
 @given(st.binary(max_size=64))
+@example(b"\xd7\x07" + bytes(8))  # an extension type: a pair, of a tag and bytes
 def test_any_bytes_give_a_message_or_a_peer_error(data: bytes):
     try:
         control.decode(data)
@@ -36,6 +37,7 @@ def test_any_bytes_give_a_message_or_a_peer_error(data: bytes):
 
 
 def test_a_longer_or_shorter_record_is_refused():
-    for data in (b"\x92\x01\x91\x03", b"\x92\x01\x93\x03\x04\x05", b"\x92\xff\x90", b"\x92\x01\x92\xa1x\x04"):
+    for data in (b"\x92\x01\x91\x03", b"\x92\x01\x93\x03\x04\x05", b"\x92\xff\x90", b"\x92\x01\x92\xa1x\x04",
+                 b"\x92\x01\xc4\x02\x03\x04", b"\x92\x07\x91\x00"):
         with pytest.raises(PeerError):
             control.decode(data)

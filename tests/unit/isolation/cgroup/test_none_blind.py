@@ -15,7 +15,7 @@ from leeward.spec.limits import Limits
 
 
 def _leaf(monkeypatch: pytest.MonkeyPatch, code: int) -> none.NoneLeaf:
-    def look(init_pid: int) -> tuple[list[watch.Process], int]:
+    def look(init: watch.Key) -> tuple[list[watch.Process], int]:
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(watch, "look", look)
