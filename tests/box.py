@@ -197,7 +197,9 @@ def _careless(locks: frozenset[str]) -> SimpleNamespace:
               **options: Any) -> subprocess.Popen[bytes]:
         assert close_fds
         if "environment" not in locks:
-            env = os.environ | env
+            # But for what puts a sanitizer into this process, which is not the zygote's: test_sanitizers.py.
+            env = {name: value for name, value in os.environ.items()
+                   if name not in ("LD_PRELOAD", "PYTHONPATH") and not name.endswith("SAN_OPTIONS")} | env
         if "descriptors" in locks:
             return subprocess.Popen(argv, env=env, pass_fds=pass_fds, close_fds=True, **options)
         for fd in pass_fds:
