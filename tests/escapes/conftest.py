@@ -87,12 +87,26 @@ def held(request: pytest.FixtureRequest) -> Iterator[Box]:
 
 
 @pytest.fixture(scope="module")
-def held_alone(held: Box) -> Iterator[Box]:
+def held_with(held: Box) -> Iterator[Callable[..., Box]]:
+    """
+    `held_with("mounts")`: the driver of `held`, that lock, and no other that can be left out.
+    """
+    made: dict[frozenset[str], Box] = {}
+    with ExitStack() as stack:
+        def get(*locks: str) -> Box:
+            wanted = frozenset(locks)
+            if wanted not in made:
+                made[wanted] = stack.enter_context(Box(locks=wanted, driver=BorrowedDriver(held.engine.driver)))
+            return made[wanted]
+        yield get
+
+
+@pytest.fixture
+def held_alone(held_with: Callable[..., Box]) -> Box:
     """
     The driver of `held`, and no other lock that can be left out.
     """
-    with Box(locks=(), driver=BorrowedDriver(held.engine.driver)) as made:
-        yield made
+    return held_with()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """
 Landlock: what it refuses with every other lock off, and where it isn't the boundary. Catalogue cases 46 to 52.
 
-Each attack runs in a forked child, with the lock and without.
+What is about single rules runs in a forked child, with the lock and without; the rest as jobs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import dataclasses
 import fcntl
 import os
 import secrets
-import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -50,6 +49,7 @@ def ask_device() -> None:
     fcntl.ioctl(fd, RNDGETENTCNT, bytearray(4))
 
 
+@pytest.mark.no_attack("what the table of attacks has")
 def test_c046_each_right_has_an_attack():
     """
     A right that the kernel learns later and this table doesn't know would go untested.
@@ -63,6 +63,65 @@ def test_c046_each_right_has_an_attack():
     assert landlock.plan(View((), (), (), Scratch(())), landlock.NEWEST).fs == covered
 
 
+#: What a job can do to a folder of the host, by name: the attacks of landlocked.py but for devices, which no
+#: job may make for want of a capability.
+IN_A_JOB = """
+import shutil, socket, subprocess
+def path(name):
+    return folder + "/" + name
+def start():
+    try:
+        subprocess.run([path("program")], check=True)
+    except (FileNotFoundError, PermissionError) as error:
+        raise OSError(error.errno, "") from None
+def bind():
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(path("socket"))
+tell({
+    "execute": attempt(start),
+    "read": attempt(lambda: os.close(os.open(path("file"), os.O_RDONLY))),
+    "list": attempt(os.listdir, folder),
+    "write": attempt(lambda: os.close(os.open(path("file"), os.O_WRONLY))),
+    "truncate": attempt(os.truncate, path("file"), 1),
+    "make a file": attempt(os.mknod, path("new")),
+    "make a folder": attempt(os.mkdir, path("folder")),
+    "make a socket": attempt(bind),
+    "make a fifo": attempt(os.mkfifo, path("fifo")),
+    "make a link": attempt(os.symlink, "file", path("link")),
+    "link": attempt(os.link, path("file"), path("empty/file")),
+    "rename": attempt(os.rename, path("file"), path("other")),
+    "remove a file": attempt(os.unlink, path("program")),
+    "remove a folder": attempt(os.rmdir, path("elsewhere")),
+})
+"""
+
+
+@pytest.mark.needs("landlock>=3")
+@pytest.mark.lock("landlock")
+def test_c046_cannot_use_a_folder_of_the_host(box: Box, only: Only, folder: Path) -> None:
+    """
+    Its path is known and everybody may do anything to it: with Landlock alone nothing can be done, and with
+    every lock it isn't even there.
+    """
+    place = make_host(folder) / "outside"
+    for path in (folder, place, *place.iterdir()):
+        path.chmod(0o777)
+
+    def state() -> list[tuple[str, int]]:
+        return sorted((path.name, path.lstat().st_size) for path in place.rglob("*"))
+
+    before = state()
+    for sandbox in (box, only("landlock")):
+        said = within(sandbox, IN_A_JOB, folder=str(place))
+        assert {"ENOENT" if sandbox is box else "EACCES"} == set(said.values()), said
+        assert before == state()
+
+    said = within(only(), IN_A_JOB, folder=str(place))
+    assert {""} == set(said.values()), said  # control: each works without the lock
+    assert before != state()
+
+
+@pytest.mark.no_single_lock("one right after the other, in a child that has Landlock and no sandbox around it")
 @pytest.mark.parametrize("right", ATTACKS, ids=lambda right: right.name)
 def test_c046_cannot_do_it_outside_the_rules(host, right):
     """
@@ -78,6 +137,7 @@ def test_c046_cannot_do_it_outside_the_rules(host, right):
     assert got == "EACCES"
 
 
+@pytest.mark.no_single_lock("rules of the test's own, in a child that has Landlock and no sandbox around it")
 @pytest.mark.parametrize("right", ATTACKS, ids=lambda right: right.name)
 def test_c046_each_right_is_held_by_itself(host, right):
     """
@@ -98,6 +158,7 @@ def test_c046_each_right_is_held_by_itself(host, right):
 
 
 @pytest.mark.needs("landlock>=5")
+@pytest.mark.no_single_lock("rules of the test's own, in a child that has Landlock and no sandbox around it")
 def test_c046_cannot_drive_a_device_that_may_only_be_read(host):
     """
     IOCTL_DEV is a right of its own.
@@ -112,7 +173,8 @@ def test_c046_cannot_drive_a_device_that_may_only_be_read(host):
 
 
 @pytest.mark.needs("landlock>=9")
-def test_c051_cannot_reach_a_socket_of_the_host_by_its_path(host):
+@pytest.mark.no_single_lock("a folder with a host's socket in it, which no sandbox has")
+def test_c051_cannot_reach_a_socket_of_the_host_in_its_own_folder(host):
     """
     A socket that was made outside isn't there for a job, though its folder is.
     """
@@ -129,6 +191,39 @@ def test_c051_cannot_reach_a_socket_of_the_host_by_its_path(host):
         assert in_child(attack, locked(plan_for(host))) == "EACCES"
 
 
+CONNECT = """
+import socket
+def reach():
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(name)
+tell(attempt(reach))
+"""
+
+
+@pytest.mark.parametrize("lock", [
+    pytest.param("mounts", marks=pytest.mark.lock("mounts")),
+    pytest.param("landlock", marks=[pytest.mark.needs("landlock>=9"), pytest.mark.lock("landlock")])])
+def test_c051_cannot_reach_a_socket_of_the_host_by_its_path(box: Box, only: Only, folder: Path, lock: str) -> None:
+    """
+    It isn't there for a job; and where it can be seen, a new enough Landlock refuses it.
+    """
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(folder / "server"))
+        (folder / "server").chmod(0o777)
+        server.listen()
+        server.setblocking(False)
+
+        for sandbox in (box, only(lock)):
+            assert {"mounts": "ENOENT", "landlock": "EACCES"}[
+                "mounts" if sandbox is box else lock] == within(sandbox, CONNECT, name=str(folder / "server"))
+            with pytest.raises(BlockingIOError):
+                server.accept()
+
+        assert "" == within(only(), CONNECT, name=str(folder / "server"))  # control: it is there, and answers
+        server.accept()[0].close()
+
+
+@pytest.mark.no_single_lock("a folder of the test's own, in a child that has Landlock and no sandbox around it")
 def test_c046_cannot_move_a_file_in_or_out(host):
     """
     Neither out of the sandbox, nor a host's file into it.
@@ -147,27 +242,49 @@ def test_c046_cannot_move_a_file_in_or_out(host):
     assert set(got.values()) <= {"EACCES", "EXDEV"}, got
 
 
-@pytest.mark.needs("landlock>=6")
-def test_c049_cannot_signal_a_process_outside(host):
-    """
-    Not its parent, with the pid namespace switched off; its own children it can.
-    """
-    parent = os.getpid()
-
-    def own_child() -> None:
-        pid = os.fork()
-        if 0 == pid:
-            signal.pause()
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-    assert "" == in_child(lambda: os.kill(parent, 0))  # control: it works unconfined
-    assert in_child(lambda: os.kill(parent, 0), locked(plan_for(host))) == "EPERM"
-    assert "" == in_child(own_child, locked(plan_for(host)))
+SIGNAL = """
+def own_child():
+    pid = os.fork()
+    if 0 == pid:
+        signal.pause()
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+tell([attempt(os.kill, pid, 0), attempt(own_child)])
+"""
 
 
 @pytest.mark.needs("landlock>=6")
-def test_c049_cannot_reach_an_abstract_socket_outside(host):
+@pytest.mark.lock("landlock")
+def test_c049_cannot_signal_a_process_outside(box: Box, only: Only) -> None:
+    """
+    Not its keeper, which has the same uid, with the pid namespace switched off; its own children it can.
+    """
+    def said(sandbox: Box) -> object:
+        (worker,) = sandbox.engine.pool.workers
+        return within(sandbox, SIGNAL, pid=worker.pid)
+
+    assert ["", ""] == said(only())  # control: it works without the lock
+    assert ["EPERM", ""] == said(only("landlock"))
+    assert ["ESRCH", ""] == said(box)
+
+
+ABSTRACT = """
+import socket
+def reach():
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(name)
+def own_server():
+    with socket.socket(socket.AF_UNIX) as mine, socket.socket(socket.AF_UNIX) as client:
+        mine.bind(name + "2")
+        mine.listen()
+        client.connect(name + "2")
+tell([attempt(reach), attempt(own_server)])
+"""
+
+
+@pytest.mark.needs("landlock>=6")
+@pytest.mark.lock("landlock")
+def test_c049_cannot_reach_an_abstract_socket_outside(box: Box, only: Only) -> None:
     """
     With the network namespace switched off; one of its own it can.
     """
@@ -175,18 +292,18 @@ def test_c049_cannot_reach_an_abstract_socket_outside(host):
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(name)
         server.listen()
+        server.setblocking(False)
 
-        def own_server() -> None:
-            with socket.socket(socket.AF_UNIX) as mine, socket.socket(socket.AF_UNIX) as client:
-                mine.bind(name + "2")
-                mine.listen()
-                client.connect(name + "2")
+        for sandbox, refusal in ((box, "ECONNREFUSED"), (only("landlock"), "EPERM")):
+            assert [refusal, ""] == within(sandbox, ABSTRACT, name=name)
+            with pytest.raises(BlockingIOError):
+                server.accept()
 
-        assert "" == in_child(lambda: socket.socket(socket.AF_UNIX).connect(name))  # control
-        assert in_child(lambda: socket.socket(socket.AF_UNIX).connect(name), locked(plan_for(host))) == "EPERM"
-        assert "" == in_child(own_server, locked(plan_for(host)))
+        assert ["", ""] == within(only(), ABSTRACT, name=name)  # control: it works without the lock
+        server.accept()[0].close()
 
 
+@pytest.mark.no_attack("a lock that can't be set; no job is there yet")
 def test_c047_a_rule_that_cannot_be_made_stops_the_way_in(host):
     """
     Nothing is half enforced: a missing path and an unknown right raise.
@@ -208,6 +325,7 @@ def test_c047_a_rule_that_cannot_be_made_stops_the_way_in(host):
 
 
 @pytest.mark.needs("not-root")
+@pytest.mark.no_attack("a lock that can't be set; no job is there yet")
 def test_c047_without_no_new_privs_it_is_refused(host):
     """
     The error says what is missing. root may, so root can't try.
@@ -217,6 +335,7 @@ def test_c047_without_no_new_privs_it_is_refused(host):
 
 
 @pytest.mark.needs("landlock>=2")
+@pytest.mark.no_single_lock("what the kernel bears of a lock that a job has no call for")
 def test_c052_the_seventeenth_ruleset_is_refused_and_harms_nothing(host):
     """
     A job could stack no more than the kernel bears, and the first goes on holding.
@@ -229,9 +348,14 @@ def test_c052_the_seventeenth_ruleset_is_refused_and_harms_nothing(host):
             Table(landlock.steps(plan_for(host))).run()
         os.close(os.open(host / "inside" / "file", os.O_RDONLY))
 
-    assert in_child(lambda: os.open(host / "outside" / "file", os.O_RDONLY), stack) == "EACCES"
+    def look() -> None:
+        os.close(os.open(host / "outside" / "file", os.O_RDONLY))
+
+    assert "" == in_child(look)  # control: it works unconfined
+    assert "EACCES" == in_child(look, stack)
 
 
+@pytest.mark.lock("landlock")
 def test_c048_a_thread_from_before_would_be_free_and_there_is_none(box: Box, only: Only, host: Path,
                                                                    secret: tuple[Path, str]) -> None:
     """
@@ -286,6 +410,7 @@ tell(said)
 """
     assert [text] * 5 == without(attack, path=str(path))  # control
     assert ["EACCES"] * 5 == within(only("landlock"), attack, path=str(path))
+    assert ["ENOENT"] * 5 == within(box, attack, path=str(path))
 
 
 REACH = """
@@ -304,6 +429,7 @@ tell(said)
 
 
 @pytest.mark.needs("landlock>=4")
+@pytest.mark.lock("namespaces")
 def test_c050_the_network_namespace_is_the_boundary_not_a_tcp_rule(box: Box, only: Only) -> None:
     """
     Landlock knows TCP alone, and of that the port: other protocols pass it. Nothing of any arrives from a namespace.

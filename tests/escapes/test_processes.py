@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from attack import PRELUDE, serves, within, without
-from box import PATIENCE_S, Box
+from box import PATIENCE_S, RUNS, Box, Run
 from halfway import LOCKS
 from leeward.outcome import Limit, Outcome
 from leeward.spec.limits import Limits
@@ -124,6 +124,7 @@ def bomb(name: str) -> str:
     return COUNT.replace("{bomb}", BOMBS[name].strip().replace("\n", "\n    "))
 
 
+@pytest.mark.lock("limits")
 @pytest.mark.parametrize("name", [
     *list(BOMBS)[:3], pytest.param(list(BOMBS)[3], marks=pytest.mark.needs("x86-64"))])
 def test_c055_cannot_have_more_tasks_than_its_limit(held: Box, held_alone: Box, unlimited: Box, name: str) -> None:
@@ -159,6 +160,7 @@ tell([(used.ru_utime + used.ru_stime) / (time.monotonic() - start), len(processo
 """
 
 
+@pytest.mark.lock("limits")
 def test_c056_cannot_have_more_than_one_processor(held: Box, held_alone: Box, unlimited: Box) -> None:
     """
     Four children that spin have one together, over any time that is long beside the kernel's period of 0.1 s.
@@ -171,9 +173,10 @@ def test_c056_cannot_have_more_than_one_processor(held: Box, held_alone: Box, un
         assert any(more_than_one() for _ in range(20))  # control
 
     for box in (held, held_alone):
-        had, _ = within(box, SPIN, SECONDS=1.2, CHILDREN=4)
+        # Of the kernel's periods one more than fit may be seen: 9 in 0.8 s.
+        had, _ = within(box, SPIN, SECONDS=0.8, CHILDREN=4)
         assert promised("spins in four processes", box.engine.driver.name) == (
-            "one processor" if had <= 1.15 else f"{had:.2f} processors")
+            "one processor" if had <= 1.2 else f"{had:.2f} processors")
 
 
 ORPHAN = """
@@ -189,11 +192,12 @@ tell(child)
 """
 
 
-def test_c056_nothing_spins_after_the_result(held: Box) -> None:
+@pytest.mark.lock("namespaces")
+def test_c056_nothing_spins_after_the_result(held: Box, only: Only) -> None:
     """
     A child whose parent has ended ends with the job.
     """
-    # Its output is a file: of a pipe the reader would wait for the child's end.
+    RUNS.append(Run(outside=True))  # its output is a file: of a pipe the reader would wait for the child's end
     with tempfile.TemporaryFile() as out:
         subprocess.run([sys.executable, "-c", PRELUDE + ORPHAN], stdout=out, check=True, timeout=PATIENCE_S)
         out.seek(0)
@@ -201,10 +205,11 @@ def test_c056_nothing_spins_after_the_result(held: Box) -> None:
     os.kill(pid, signal.SIGKILL)  # control: it is still there
     os.waitpid(pid, 0)  # ours, as an orphan: an engine is a subreaper
 
-    before = processes(held)
-    within(held, ORPHAN)
+    for box in (held, only("namespaces")):
+        before = processes(held, box)
+        within(box, ORPHAN)
 
-    assert processes(held) <= before
+        assert processes(held, box) <= before
 
 
 FILL = """
@@ -238,6 +243,7 @@ rows = [exactly(3) for _ in range(processes)]
 """
 
 
+@pytest.mark.lock("rlimits")
 def test_c061_cannot_have_more_descriptors_than_its_limit(held: Box, only: Only) -> None:
     """
     256 in each of its processes; the daemon has as many as before, and so has the host when the job is over.
@@ -274,6 +280,7 @@ tell([sum(kind.startswith("cgroup") for kind in kinds), os.path.isdir("/sys/fs/c
 """
 
 
+@pytest.mark.lock("mounts")
 def test_c063_no_cgroup_file_system_is_there(held: Box, only: Only) -> None:
     """
     There is nothing to write to, with every lock and with the mounts alone.
@@ -301,6 +308,7 @@ tell([groups, open_to_me])
 
 
 @pytest.mark.needs("root", "cgroup-v1-controllers")
+@pytest.mark.lock("limits")
 def test_c063_cannot_change_the_group_it_is_in(held: Box, only: Only) -> None:
     """
     Where it can see them, with every lock off, the files that hold its limits aren't its own. What is: the way
@@ -326,28 +334,31 @@ def test_c063_cannot_change_the_group_it_is_in(held: Box, only: Only) -> None:
 
 
 @pytest.mark.needs("x86-64")
-def test_c065_cannot_fork_before_it_is_counted(held: Box, unlimited: Box) -> None:
+@pytest.mark.lock("limits")
+def test_c065_cannot_fork_before_it_is_counted(held: Box, held_alone: Box, unlimited: Box) -> None:
     """
     A runner is in its group before there is any code for it. The first thing that a job does is to try 5,000
     vforks: none of them gets past the limit.
     """
     driver = held.engine.driver.name
-    (worker,) = held.engine.pool.workers
-    held.reactor.run(lambda: worker.free)
-    armed = worker._armed[0]
-    assert isinstance(armed, Runner)
-    groups = Path(f"/proc/{job_of(armed.pid)}/cgroup").read_text().splitlines()
-    limited = [line for line in groups if {"memory", "pids", "cpu", ""} & set(line.split(":")[1].split(","))]
-    if "none" != driver:
-        assert all("/leeward-" in line for line in limited), groups
+    for box in (held, held_alone):
+        (worker,) = box.engine.pool.workers
+        box.reactor.run(lambda worker=worker: worker.free)
+        armed = worker._armed[0]
+        assert isinstance(armed, Runner)
+        groups = Path(f"/proc/{job_of(armed.pid)}/cgroup").read_text().splitlines()
+        limited = [line for line in groups if {"memory", "pids", "cpu", ""} & set(line.split(":")[1].split(","))]
+        if "none" != driver:
+            assert all("/leeward-" in line for line in limited), groups
 
     first = VFORKS.replace("import mmap", "import ctypes, mmap") + "counts = chain(5000, 5000)\n"
     code = first + "print(counts[0], counts[1])\n"
     assert 200 <= int(unlimited.run(code.replace("5000, 5000", "200, 5000")).stdout.split()[0])  # control
 
-    got = held.run(code)
+    for box in (held, held_alone):
+        got = box.run(code)
 
-    made, refused = map(int, got.stdout.split())
-    assert (Outcome.FINISHED, Limit.PROCESSES) == (got.outcome, got.limit)
-    assert MOST - 2 <= made + 1 <= MOST + BEYOND.get(driver, 0)
-    assert 5000 == refused
+        made, refused = map(int, got.stdout.split())
+        assert (Outcome.FINISHED, Limit.PROCESSES) == (got.outcome, got.limit)
+        assert MOST - 2 <= made + 1 <= MOST + BEYOND.get(driver, 0)
+        assert 5000 == refused
