@@ -279,6 +279,7 @@ def crash(number):
     os.kill(os.getpid(), number)
     os._exit(1)
 for number in (signal.SIGSEGV, signal.SIGQUIT, signal.SIGABRT):
+    signal.signal(number, signal.SIG_DFL)  # a shell's background job ignores SIGQUIT
     child = os.fork()
     if 0 == child:
         crash(number)
