@@ -134,9 +134,10 @@ class LiveDaemon:
 
     def idle(self, seconds: float = PATIENCE) -> float:
         """
-        Wait until no worker is busy or arming.
+        Wait until no worker is busy or arming, and each has its spare.
         """
-        return self.until(lambda status: status["workers"]["idle"] == status["workers"]["total"], seconds)
+        return self.until(lambda status: status["workers"]["idle"] == status["workers"]["total"]
+                          and status["runners_armed"] >= 2 * status["workers"]["total"], seconds)
 
 
 def descendants(pid: int) -> list[int]:

@@ -332,5 +332,6 @@ class Pool:
             "workers": {"total": self._size, "idle": idle, "busy": busy, "arming": self._size - idle - busy},
             "jobs": {"done": self.done, "failed": self.failed, "refused": self.refused},
             "runners_made": self.runners_made,
+            "runners_armed": sum(worker.armed for worker in self._workers.values()),
             "queued": len(self._queue),
         }
