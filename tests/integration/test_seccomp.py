@@ -7,9 +7,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import json
 import os
 import platform
+import resource
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -199,6 +202,38 @@ tell({{"no_new_privs 0": prctl(38, 0, 0, 0, 0), "ambient raise": prctl(47, 2, 21
     assert 0 == told.pop("pdeathsig 0")
     assert 1 == told.pop("no_new_privs is")
     assert {-errno.EACCES} == set(told.values())
+
+
+@pytest.mark.parametrize("place", [0x1_0000_0000, 0x7000_0000], ids=["low half null", "high half null"])
+def test_the_limit_on_cores_is_told_and_stays(supervisor: Supervisor, place: int) -> None:
+    """
+    A null pointer is a question and answered; one of which a half is null is none, and nothing is done.
+    """
+    ask = """
+import mmap, resource, struct
+resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
+def told_limit():
+    got = ctypes.create_string_buffer(16)
+    assert 0 == call(PRLIMIT, 0, 4, 0, ctypes.addressof(got))
+    return struct.unpack("QQ", got)
+"""
+    set_ = f"""
+libc.mmap.restype = ctypes.c_void_p
+assert {place} == libc.mmap(ctypes.c_void_p({place}), ctypes.c_size_t(4096), 3, 0x100022, -1, ctypes.c_long(0))
+ctypes.memset({place}, 0, 16)
+said = call(PRLIMIT, 0, 4, {place}, 0)
+tell([said, told_limit()])
+"""
+    # The limit of 1 comes before the filter, so the process asks and sets twice: outside and inside.
+    ask, set_ = (text.replace("PRLIMIT", str(NUMBER["prlimit64"])) for text in (ask, set_))
+    boot = confined.CHILD.partition("link =")[0]
+    control = subprocess.run([sys.executable, "-c", boot + ask + set_], check=True, capture_output=True, text=True)
+    assert [0, [0, 0]] == json.loads(control.stdout)
+
+    limits = resource.getrlimit(resource.RLIMIT_CORE)
+    told, denied = run(ask.replace("resource.setrlimit(resource.RLIMIT_CORE, (1, 1))\n", "") + set_, supervisor)
+    assert [0, list(struct.unpack("2Q", struct.pack("2q", *limits)))] == told
+    assert {} == denied
 
 
 TYPES = """

@@ -29,6 +29,7 @@ RET_K = 0x06    # BPF_RET | BPF_K
 #: Where struct seccomp_data has its fields.
 NR_OFFSET = 0
 ARCH_OFFSET = 4
+_ARGS_OFFSET = 16
 
 #: The kernel's limit, BPF_MAXINSNS.
 MOST_INSTRUCTIONS = 4096
@@ -68,6 +69,13 @@ def disassemble(program: bytes) -> tuple[Instruction, ...]:
     if len(instructions) > MOST_INSTRUCTIONS:
         raise Bug(f"a filter of {len(instructions)} instructions; the kernel takes {MOST_INSTRUCTIONS}")
     return instructions
+
+
+def argument(number: int) -> int:
+    """
+    The offset of the low word of an argument; its high word is the next one.
+    """
+    return _ARGS_OFFSET + 8 * number
 
 
 def words(arch: int, number: int, args: Sequence[int] = (0, 0, 0, 0, 0, 0)) -> tuple[int, ...]:

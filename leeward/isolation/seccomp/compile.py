@@ -23,7 +23,7 @@ from leeward.errors import Bug, Unsupported
 from leeward.isolation.seccomp import bpf, shorten
 from leeward.isolation.seccomp.bpf import Instruction
 from leeward.isolation.seccomp.plan import AUDIT_ARCH, NEGATIVE_BIT, X32_BIT, Args, Call, SeccompPlan, init_plan
-from leeward.isolation.seccomp.rules import KILL, WORD, Action
+from leeward.isolation.seccomp.rules import KILL, WORD, Action, Match
 from leeward.isolation.seccomp.shorten import Node
 
 #: SCMP_FLTATR_CTL_OPTIMIZE: 2 is the binary search, of which `shorten` reads least.
@@ -109,6 +109,8 @@ def _add(made: Any, library: ModuleType, number: int, call: Call, default: Actio
     if call.otherwise != default:
         made.add_rule_exactly(call.otherwise.ret, number)
     for tests, action in call.rows:
+        if any(test.is_wide for test in tests):
+            continue  # libseccomp 2.5 compiles tests of 64 bits wrongly beside others: `_ahead` does it
         made.add_rule_exactly(action.ret, number, *(
             library.Arg(test.arg, library.MASKED_EQ, test.mask, test.value) for test in tests))
 
@@ -131,7 +133,7 @@ def _numbers(plan: SeccompPlan, compiled: tuple[Instruction, ...], known: frozen
         if call is None:
             spans.append((number, plan.unassigned.ret))
         elif number in known:
-            spans.append((number, shorten.given(node, bpf.NR_OFFSET, number)))
+            spans.append((number, _with_wide_rows(call, shorten.given(node, bpf.NR_OFFSET, number))))
         elif call.rows:
             raise _too_old(f"one that doesn't know {call.name}")
         else:
@@ -140,6 +142,44 @@ def _numbers(plan: SeccompPlan, compiled: tuple[Instruction, ...], known: frozen
     if plan.has_x32:
         spans += [(X32_BIT, KILL.ret), (NEGATIVE_BIT, plan.unassigned.ret)]
     return shorten.question(bpf.NR_OFFSET, WORD, spans)
+
+
+def _with_wide_rows(call: Call, node: Node) -> Node:
+    """
+    The rows that libseccomp wasn't given, before what it made of the others.
+
+    Raises:
+        Bug: one of them doesn't stand before the others.
+    """
+    wide = [any(test.is_wide for test in tests) for tests, _ in call.rows]
+    if wide != sorted(wide, reverse=True):
+        raise Bug(f"a row of {call.name} that tests an address has to come first")
+    for tests, action in reversed(call.rows[:sum(wide)]):
+        node = _ahead(tests, action.ret, node)
+    return node
+
+
+def _ahead(tests: tuple[Match, ...], answer: int, node: Node) -> Node:
+    """
+    *answer* where all *tests* hold, else what *node* says.
+
+    Raises:
+        Bug: a test is neither of a number of 32 bits nor of an address that is null.
+    """
+    if not tests:
+        return answer
+    test, *rest = tests
+    low, high = bpf.argument(test.arg), bpf.argument(test.arg) + 4
+    if WORD == test.mask:
+        return _where(low, test.value, _ahead(tuple(rest), answer, shorten.given(node, low, test.value)), node)
+    if not test.is_wide or test.value or ~test.mask & 0xFFFF_FFFF_FFFF_FFFF:
+        raise Bug(f"a test of {test.text} beside one of an address")
+    return _where(high, 0, _where(low, 0, _ahead(tuple(rest), answer, node), node), node)
+
+
+def _where(offset: int, word: int, then: Node, otherwise: Node) -> Node:
+    spans = [(0, otherwise), (word, then), (word + 1, otherwise)]
+    return shorten.question(offset, WORD, spans if word else spans[1:])
 
 
 def _too_old(have: str) -> Unsupported:
@@ -184,5 +224,5 @@ def samples(call: Call) -> Iterator[Args]:
             for near in (lowest, lowest << 1, 1 << test.mask.bit_length() - 1, test.value ^ (test.value + 1),
                          test.value ^ (test.value - 1)):
                 broken = list(dirty)
-                broken[test.arg] ^= near & WORD
+                broken[test.arg] ^= near & (0xFFFF_FFFF_FFFF_FFFF if test.is_wide else WORD)
                 yield tuple(broken)

@@ -57,6 +57,13 @@ class Match:
     def holds(self, args: tuple[int, ...]) -> bool:
         return args[self.arg] & self.mask == self.value
 
+    @property
+    def is_wide(self) -> bool:
+        """
+        Does it look at all 64 bits, as a test of an address has to?
+        """
+        return self.mask > WORD
+
 
 def is_(arg: int, name: str) -> Match:
     """
@@ -70,6 +77,13 @@ def number(arg: int, wanted: int) -> Match:
     The argument, a 32-bit number, is *wanted*.
     """
     return Match(arg, WORD, wanted, f"{wanted:#x}")
+
+
+def null(arg: int) -> Match:
+    """
+    The argument, an address, is null: in all of its 64 bits.
+    """
+    return Match(arg, 0xFFFF_FFFF_FFFF_FFFF, 0, "null")
 
 
 def under(arg: int, mask: str, name: str) -> Match:
@@ -109,7 +123,8 @@ class Rule:
     """
     One row: this call, with arguments of which all tests hold, gets this action.
 
-    Rows of one call never overlap with different actions. Where none fits: NOTIFY.
+    Rows of one call never overlap with different actions, but for one that tests an address: it comes
+    first and counts first. Where none fits: NOTIFY.
     """
 
     name: str

@@ -14,7 +14,20 @@ from __future__ import annotations
 
 from errno import EACCES, ENOSYS
 
-from leeward.isolation.seccomp.rules import ALLOW, NOTIFY, Needs, Rule, each, errno, flags, is_, number, rows, under
+from leeward.isolation.seccomp.rules import (
+    ALLOW,
+    NOTIFY,
+    Needs,
+    Rule,
+    each,
+    errno,
+    flags,
+    is_,
+    null,
+    number,
+    rows,
+    under,
+)
 
 #: clone(2) with any of these makes a namespace.
 NEW_NAMESPACES = ("CLONE_NEWNS CLONE_NEWCGROUP CLONE_NEWUTS CLONE_NEWIPC CLONE_NEWUSER CLONE_NEWPID CLONE_NEWNET"
@@ -142,9 +155,9 @@ PROCESSES = (
     *rows("sched_setattr ioprio_set", NOTIFY, "nobody needs it, and deadlines take processors from others"),
     *rows("getrlimit getrusage times sysinfo uname", ALLOW, "questions about itself and the machine"),
     *each("setrlimit", 0, LIMITS, "the resource module, ulimit; limits only go down"),
+    Rule("prlimit64", ALLOW, "what libc makes of getrlimit", (is_(1, "RLIMIT_CORE"), null(2))),
     *each("prlimit64", 1, LIMITS, "what libc makes of getrlimit and setrlimit"),
-    # Answered, not done: who asks for it gets what was in his memory before, and scripts with `ulimit -c 0` go on.
-    # A row for the question alone (a null pointer) is more than libseccomp 2.5 compiles rightly.
+    # Answered, not done: scripts with `ulimit -c 0` go on.
     *(Rule(name, errno(0), "it is 1, which keeps the host's core handler from running; at 0 that would run",
            (is_(arg, "RLIMIT_CORE"),)) for name, arg in (("setrlimit", 0), ("prlimit64", 1))),
     *rows("uretprobe uprobe", ALLOW, "the way back from a probe that the host's administrator set in a library"),
