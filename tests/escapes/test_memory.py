@@ -312,15 +312,21 @@ def test_c054_files_in_memory_go_with_the_job(held: Box, only: Only) -> None:
         return int(row.split()[1]) >> 10
 
     full = "with open('/dev/shm/left', 'wb') as file:\n    file.write(bytes(30 << 20))\n"
-    before = shared()
-    with running(held, (full + "import os, signal\nos.write(1, b'here')\nsignal.pause()").encode()):
-        assert shared() - before >= 20  # control: this is where they show
-    for box in (held, only("mounts")):
+    def shown() -> int:
+        before = shared()
+        with running(held, (full + "import os, signal\nos.write(1, b'here')\nsignal.pause()").encode()):
+            return shared() - before
+
+    def left_by(box: Box) -> int:
         before = shared()
         for _ in range(6):
             assert Outcome.FINISHED is box.run(full).outcome
+        return shared() - before
 
-        assert shared() - before < 90  # of 180; others on this machine have files, too
+    # Others on this machine make and remove files, too, but hardly so that each try looks otherwise than it is.
+    assert any(shown() >= 20 for _ in range(5))  # control: this is where they show
+    for box in (held, only("mounts")):
+        assert any(left_by(box) < 90 for _ in range(5))  # of 180
 
 
 @pytest.mark.lock("limits")
@@ -406,11 +412,10 @@ def test_c066_locks_of_files_are_released(held: Box) -> None:
     """
     No limit bounds them but that of time: docs/threat-model.md says so. None outlives its job.
     """
-    def locks() -> int:
-        return len(Path("/proc/locks").read_text().splitlines())
+    def locks(pid: int) -> int:
+        return sum(str(pid) in line.split() for line in Path("/proc/locks").read_text().splitlines())
 
-    before = locks()
-    with running(held, LOCKS.encode()):
-        assert locks() - before >= 10_000  # control
+    with running(held, LOCKS.encode()) as there:
+        assert locks(there.job) >= 10_000  # control
 
-    assert locks() - before < 1000  # others on this machine have some, too
+    assert 0 == locks(there.job)
