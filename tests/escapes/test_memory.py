@@ -381,7 +381,9 @@ def test_c066_objects_of_the_kernel_are_bounded_and_released(held: Box, only: On
     control = within(only("namespaces", "mounts"), OBJECTS)  # those of the host's own namespaces would stay
     assert 1024 < control["timers"][0]
     assert 256 < control["descriptors"][0]
-    assert 0 < min(made for made, _ in control.values()), control
+    # What the user has of some is shared with his other processes, and given back a while after they end.
+    assert not [kind for kind, (_, said) in control.items() if "EACCES" == said], control
+    assert 0 < min(control[kind][0] for kind in ("segments", "semaphores", "queues"))
 
     first = within(held, OBJECTS)
 
