@@ -5,8 +5,8 @@ Runs in:   the daemon.
 
 Arming a runner costs some milliseconds of processor time; a request costs a fraction of one. A
 request that meets as many armings as there are processors waits for one of them. So while
-there is a runner in store for every worker, one is armed at a time and with a small share of its
-processor; when the store runs low, as many as there are processors.
+there is a runner in store for every worker, one is armed at a time, and with what the processors
+have to spare; when the store runs low, as many as there are processors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from functools import partial
 from leeward.worker.reactor import Reactor, Timer
 from leeward.worker.worker import Worker
 
-#: An arming that isn't over by then, its keeper stopped say, keeps nobody else from his any longer.
+#: An arming that isn't over by then, its keeper stopped say, keeps nobody else from his any longer; and
+#: one on a host that has no time to spare gets a full share of what there is.
 PATIENCE_S = 0.1
 
 
@@ -59,6 +60,11 @@ class Refill:
             stocked = self._stocked()
             if len(self._arming) >= (1 if stocked else self._most):
                 return
-            runner = self._waiting.popleft().arm(patient=stocked)
+            worker = self._waiting.popleft()
+            runner = worker.arm(patient=stocked)
             if runner is not None:
-                self._arming[runner] = self._reactor.after(PATIENCE_S, partial(self.over, runner))
+                self._arming[runner] = self._reactor.after(PATIENCE_S, partial(self._lose_patience, worker, runner))
+
+    def _lose_patience(self, worker: Worker, runner: int) -> None:
+        worker.hurry(runner)
+        self.over(runner)

@@ -311,6 +311,15 @@ class Worker:
             self._doom(f"arming: {error}")
             return None
 
+    def hurry(self, number: int) -> None:
+        """
+        For the pool: this runner has been armed for too long with what others left it.
+        """
+        runner = self._runners.get(number)
+        if runner is not None and runner.state is RunnerState.ARMING:
+            with contextlib.suppress(LeewardError):  # it is going
+                runner.leaf.armed()
+
     def _arm(self, patient: bool) -> int:
         number = next(_numbers)
         here, there = Channel.pair()

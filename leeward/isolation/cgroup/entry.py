@@ -75,7 +75,8 @@ class Leaf(Protocol):
 
     def armed(self) -> None:
         """
-        The runner waits for its job: from now on it has a job's share of the processor.
+        From now on it has a job's share of the processor: the runner waits for its job, or its arming
+        takes too long with less. Harmless if that was said before.
         """
 
     @property

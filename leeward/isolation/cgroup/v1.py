@@ -39,9 +39,9 @@ PERIOD_US = 100_000
 TICK_S = 0.02
 
 
-#: cpu.shares of a runner that is being armed while others are in store: an eighth of the kernel's
-#: default, so that who serves a request goes first and a busy host still arms it.
-PATIENT_SHARES, SHARES = 128, 1024
+#: Of a runner that is being armed while others are in store: file, value then, value later. Linux 5.15 can say
+#: that it goes on only while nobody else would; before, it has an eighth of the default.
+PATIENT = (("cpu.idle", "1", "0"), ("cpu.shares", "128", "1024"))
 
 
 class V1Leaf:
@@ -53,7 +53,7 @@ class V1Leaf:
     needs_ticks = False
 
     def __init__(self, worker: V1Worker, name: str, limits: Limits, *, patient: bool) -> None:
-        self._patient = patient
+        self._patience: tuple[str, str, str] | None = worker.patience if patient else None
         self._groups: dict[str, Group] = {}
         self._files: dict[str, int] = {}
         self._limits: Limits | None = None
@@ -68,8 +68,8 @@ class V1Leaf:
                 self._groups[controller] = made[parent.path]
             self._open(worker.owner_uid)
             self.apply(limits)
-            if patient:
-                self._groups["cpu"].write("cpu.shares", str(PATIENT_SHARES))
+            if self._patience is not None:
+                self._groups["cpu"].write(*self._patience[:2])
         except KernelRefusal:
             self._abandon()
             raise
@@ -102,8 +102,10 @@ class V1Leaf:
         return self._entry
 
     def armed(self) -> None:
-        if self._patient:
-            self._groups["cpu"].write("cpu.shares", str(SHARES))
+        if self._patience is not None:
+            file, _, value = self._patience
+            self._patience = None
+            self._groups["cpu"].write(file, value)
 
     def apply(self, limits: Limits) -> None:
         before, memory = self._limits, self._groups["memory"]
@@ -177,6 +179,7 @@ class V1Worker:
     def __init__(self, homes: Mapping[str, Group], slot: int, owner_uid: int, memsw: bool) -> None:
         self.owner_uid, self.memsw = owner_uid, memsw
         self.parents = dict(homes)
+        self.patience = next(row for row in PATIENT if row is PATIENT[-1] or homes["cpu"].has(row[0]))
         self._prefix = f"w{slot}"
         self._keeper: Group | None = None
         if "unified" in homes:

@@ -47,9 +47,9 @@ CURE = "systemd-run --user --scope -p Delegate=yes leeward daemon run"
 CURE_ROOT = "systemd-run --scope -p Delegate=yes leeward daemon run"
 
 
-#: cpu.weight of a runner that is being armed while others are in store: an eighth of the kernel's
-#: default, so that who serves a request goes first and a busy host still arms it.
-PATIENT_WEIGHT, WEIGHT = 12, 100
+#: Of a runner that is being armed while others are in store: file, value then, value later. Linux 5.15 can say
+#: that it goes on only while nobody else would; before, it has an eighth of the default.
+PATIENT = (("cpu.idle", "1", "0"), ("cpu.weight", "12", "100"))
 
 
 class V2Leaf:
@@ -62,7 +62,7 @@ class V2Leaf:
 
     def __init__(self, worker: V2Worker, name: str, limits: Limits, *, patient: bool) -> None:
         self._cpu = worker.cpu
-        self._patient = patient and worker.cpu is None
+        self._patience: tuple[str, str, str] | None = worker.patience if patient and worker.cpu is None else None
         self._limits: Limits | None = None
         self._peak = 0
         self._usage = Usage()
@@ -77,8 +77,8 @@ class V2Leaf:
             if worker.oom_group:
                 self._group.write("memory.oom.group", "1")  # all of a job or nothing
             self.apply(limits)
-            if self._patient:
-                self._group.write("cpu.weight", str(PATIENT_WEIGHT))
+            if self._patience is not None:
+                self._group.write(*self._patience[:2])
         except KernelRefusal:
             self._close()
             with contextlib.suppress(KernelRefusal):
@@ -91,8 +91,10 @@ class V2Leaf:
         return Entry(self._group.fd)
 
     def armed(self) -> None:
-        if self._patient:
-            self._group.write("cpu.weight", str(WEIGHT))
+        if self._patience is not None:
+            file, _, value = self._patience
+            self._patience = None
+            self._group.write(file, value)
 
     def apply(self, limits: Limits) -> None:
         before = self._limits
@@ -158,6 +160,7 @@ class V2Worker:
         except KernelRefusal:
             self.remove()
             raise
+        self.patience = next(row for row in PATIENT if row is PATIENT[-1] or self._keeper.has(row[0]))
         self.oom_group = self._keeper.has("memory.oom.group")  # Linux 4.19
         peak = "memory.peak" if self._keeper.has("memory.peak") else "memory.current"  # Linux 5.19
         self.files = (("memory", peak), ("events", "memory.events"), ("forks", "pids.events"), ("time", "cpu.stat"))

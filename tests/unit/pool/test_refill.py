@@ -21,10 +21,14 @@ class Worker:
 
     numbers: list[int | None]
     patient: list[bool] = field(default_factory=list)
+    hurried: list[int] = field(default_factory=list)
 
     def arm(self, *, patient: bool) -> int | None:
         self.patient.append(patient)
         return self.numbers.pop(0)
+
+    def hurry(self, number: int) -> None:
+        self.hurried.append(number)
 
 
 @pytest.fixture
@@ -74,7 +78,8 @@ def test_who_needs_none_any_more_takes_no_turn(reactor):
 def test_a_keeper_that_is_stopped_keeps_nobody_from_his_turn(reactor, monkeypatch):
     monkeypatch.setattr("leeward.pool.refill.PATIENCE_S", 0.0)
     refill = Refill(reactor, 1, lambda: True)
-    second = Worker([2])
-    refill.want(Worker([1]))
+    first, second = Worker([1]), Worker([2])
+    refill.want(first)
     refill.want(second)
     reactor.run(lambda: bool(second.patient))
+    assert [1] == first.hurried

@@ -89,15 +89,22 @@ def test_a_hybrid_host(fake):
     assert sorted(fake.groups()) == sorted(HYBRID)
 
 
-def test_a_runner_that_nobody_waits_for_has_a_small_share_until_it_is_armed(fake):
+@pytest.mark.parametrize(("idle", "file", "then", "later"), [
+    (True, "cpu.idle", "1", "0"), (False, "cpu.shares", "128", "1024")])
+def test_a_runner_that_nobody_waits_for_takes_what_is_left(fake_cgroups, monkeypatch, idle, file, then, later):
+    """
+    Until it is armed, by the best means that the kernel has.
+    """
+    monkeypatch.setitem(FILES, "cpu", FILES["cpu"] | ({"cpu.idle": "0"} if idle else {}))
+    fake = fake_cgroups(kernel())
     worker = V1Driver(mounted(fake, *HYBRID)).worker(0, os.geteuid(), Limits())
     leaf, hasty = worker.leaf(1, Limits(), patient=True), worker.leaf(2, Limits())
-    assert written(fake)[f"cpu/{HOME}/w0.1/cpu.shares"] == "128"
-    assert f"cpu/{HOME}/w0.2/cpu.shares" not in written(fake)
+    assert written(fake)[f"cpu/{HOME}/w0.1/{file}"] == then
+    assert f"cpu/{HOME}/w0.2/{file}" not in written(fake)
     before = len(fake.written)
-    leaf.armed()
-    hasty.armed()
-    assert written(fake, before) == {f"cpu/{HOME}/w0.1/cpu.shares": "1024"}
+    for one in (leaf, leaf, hasty):
+        one.armed()
+    assert fake.written[before:] == [(f"cpu/{HOME}/w0.1/{file}", later)]
 
 
 def test_without_the_unified_hierarchy(fake):

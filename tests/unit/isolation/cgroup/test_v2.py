@@ -166,17 +166,23 @@ def test_a_worker_and_a_leaf(fake):
     assert leaf.entry.attach == ()
 
 
-def test_a_runner_that_nobody_waits_for_has_a_small_share_until_it_is_armed(fake):
+@pytest.mark.parametrize(("idle", "file", "then", "later"), [
+    (True, "cpu.idle", "1", "0"), (False, "cpu.weight", "12", "100")])
+def test_a_runner_that_nobody_waits_for_takes_what_is_left(fake_cgroups, monkeypatch, idle, file, then, later):
+    """
+    Until it is armed, by the best means that the kernel has.
+    """
+    if idle:
+        monkeypatch.setitem(CPU, "cpu.idle", "0")
+    fake = fake_cgroups(kernel())
     worker = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits())
     leaf, hasty = worker.leaf(1, Limits(), patient=True), worker.leaf(2, Limits())
-    assert (f"{HOME}/w0/1/cpu.weight", "12") in fake.written
-    assert f"{HOME}/w0/2/cpu.weight" not in dict(fake.written)
+    assert (f"{HOME}/w0/1/{file}", then) in fake.written
+    assert f"{HOME}/w0/2/{file}" not in dict(fake.written)
     before = len(fake.written)
-
-    leaf.armed()
-    hasty.armed()
-
-    assert fake.written[before:] == [(f"{HOME}/w0/1/cpu.weight", "100")]
+    for one in (leaf, leaf, hasty):
+        one.armed()
+    assert fake.written[before:] == [(f"{HOME}/w0/1/{file}", later)]
 
 
 def test_applying_writes_only_what_differs(fake):
