@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import signal
 from collections.abc import Callable
 from typing import Protocol
@@ -112,6 +113,7 @@ class Runner:
         self.cpu_before = self.leaf.usage().cpu_time
         if self.leaf.rlimits():
             self._job_pid = job_of(self.pid)
+            self._check_there()  # else the number, and so its child, may have been a stranger's
 
     def limit(self, limits: Limits) -> None:
         """
@@ -122,12 +124,32 @@ class Runner:
         """
         try:
             self.leaf.apply(limits)
-            for number, value in self.leaf.rlimits().items():
+            rlimits = self.leaf.rlimits()
+            if rlimits:
+                self._check_there()
+            for number, value in rlimits.items():
                 if resource.RLIMIT_NPROC == number:
                     value += self._more_tasks
                 resource.prlimit(self._job_pid, number, (value, value))
         except OSError as error:
             raise LeewardError(f"limits of runner {self.number}: {error}") from error
+
+    def _check_there(self) -> None:
+        """
+        The init lives, so the job's number is the job's, dead or alive: nobody else reaps it.
+
+        prlimit(2) goes by number; no kernel takes a pidfd for it. To be a stranger's at the call the job
+        would have to die, be reaped and all other free numbers be given away within these microseconds:
+        the kernel gives them in turn (32,768 at least; pid_max), at some 50 us each, and who may
+        choose his number (ns_last_pid, set_tid) is root in the daemon's namespace.
+
+        Raises:
+            LeewardError: the init has ended.
+        """
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        if poll.poll(0):
+            raise LeewardError(f"init {self.pid} has gone")
 
     def denied(self) -> dict[str, int]:
         """

@@ -198,6 +198,7 @@ def can_swap(path: Path, uid: int) -> bool:
     return 0 == os.waitpid(child, 0)[1]
 
 
+@pytest.mark.no_single_lock("the daemon looks before anything confines anybody")
 def test_c020_cannot_start_on_an_environment_that_others_may_swap(folder: Path) -> None:
     """
     A folder on the way to it that others can write, by name or by where a link leads, stops the start.

@@ -329,6 +329,7 @@ if 0 == os.fork():
 """
 
 
+@pytest.mark.no_single_lock("its output is a pipe and a result a copy of what was in it: neither can be left out")
 def test_c159_cannot_write_to_its_result_by_a_descriptor_in_flight(box: Box):
     """
     A descriptor of its output that was sent away is one of a pipe: what is written to it after delivery

@@ -63,7 +63,6 @@ class NoneLeaf:
         self._cpu, self._limits = cpu, limits
         self._account = watch.Account()
         self._init: watch.Key | None = None
-        self._job: watch.Key | None = None
         self._alive: set[watch.Key] = set()
         self._broken = False
         self._missed = 0
@@ -72,17 +71,6 @@ class NoneLeaf:
         return  # there is nothing to hold a share by
 
     def apply(self, limits: Limits) -> None:
-        """
-        Raises:
-            ProcessLookupError: the job has gone.
-        """
-        # What comes next is a prlimit(2) of `rlimits` by the job's number; no kernel takes a pidfd for
-        # that. The number is the job's until it was reaped, so it is now. To be a stranger's at the
-        # call the job would have to die, be reaped and all other free numbers be given away within these
-        # microseconds: the kernel gives them in turn (32,768 at least; pid_max), at some 50 us each, and
-        # who may choose his number (ns_last_pid, set_tid) is root in the daemon's namespace.
-        if self._job is not None and not watch.is_there(self._job):
-            raise ProcessLookupError(errno.ESRCH, f"process {self._job[0]} has gone")
         self._limits = limits
 
     def rlimits(self) -> Mapping[int, int]:
@@ -110,8 +98,6 @@ class NoneLeaf:
             return Limit.MEMORY if self._broken else None
         self._missed = 0
         self._alive = {process.key for process in processes}
-        if self._job is None:
-            self._job = next((process.key for process in processes if process.parent is None), None)
         self._account.note(processes, files=_bytes_in_files(files_fd) if files_fd >= 0 else None, spent=spent,
                            hidden=max(0, sockets() - FREE_SOCKETS) * SOCKET)
         self._broken = self._broken or self._account.memory > self._limits.memory
