@@ -22,7 +22,9 @@ from ordinary_user import Installation, OrdinaryUser
 NOT_HIS = ("test_packaging.py", "test_readme.py", "test_sanitizers.py", "test_as_ordinary_user.py")
 
 #: Modules of CPython's tests that compute and nothing else, the same for every user; root's run has them.
-ONLY_COMPUTING = () if os.environ.get("LEEWARD_LONG") else ("zipfile", "pickle", "decimal", "datetime")
+ONLY_COMPUTING = () if os.environ.get("LEEWARD_LONG") else (
+    "zipfile", "pickle", "decimal", "datetime", "json", "re", "math", "collections", "itertools", "functools", "csv",
+    "unicodedata", "statistics")
 
 #: A quarter of an hour: the machine may be slow, and this is many tests in one. Hours for their long forms.
 DEADLINE_S = 4 * 3600 if os.environ.get("LEEWARD_LONG") else 900
