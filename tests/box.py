@@ -39,6 +39,7 @@ from leeward.spec.limits import Limits
 from leeward.worker import zygote
 from leeward.worker.reactor import Reactor
 from leeward.worker.report import Report
+from leeward.worker.states import RunnerState
 from leeward.worker.worker import Worker
 
 TESTS = Path(__file__).resolve().parent
@@ -160,15 +161,17 @@ class Box:
         RUNS.append(self.made_of)
         with loosened.without(self.made_of.lacks):
             self.engine.pool.submit(job, reports.append, PATIENCE_S)
-            self.reactor.run(lambda: bool(reports))
+            # To its end, which the daemon brings about after the answer: nobody else turns this reactor.
+            self.reactor.run(lambda: bool(reports) and not any(
+                worker._running is not None and worker._running.state is RunnerState.RUNNING
+                for worker in self.engine.pool.workers if not worker.busy))
         return reports[0]
 
     def settle(self) -> None:
         """
         Wait until no process of a job is left, and every runner that is armed in advance is there.
         """
-        runners = 1 + self.engine._settings.spares
-        self.reactor.run(lambda: all(worker.free and runners == len(worker._runners) == len(worker._armed)
+        self.reactor.run(lambda: all(worker.free and not worker.arming and len(worker._runners) == worker.armed
                                      for worker in self.engine.pool.workers))
 
     def run(self, code: str | bytes | None, **fields: Any) -> Result:

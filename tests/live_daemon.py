@@ -134,10 +134,10 @@ class LiveDaemon:
 
     def idle(self, seconds: float = PATIENCE) -> float:
         """
-        Wait until no worker is busy or arming, and each has its spare.
+        Wait until no worker is busy or arming, and no runner is on its way.
         """
         return self.until(lambda status: status["workers"]["idle"] == status["workers"]["total"]
-                          and status["runners_armed"] >= 2 * status["workers"]["total"], seconds)
+                          and not status["runners_arming"], seconds)
 
 
 def descendants(pid: int) -> list[int]:

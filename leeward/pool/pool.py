@@ -333,5 +333,6 @@ class Pool:
             "jobs": {"done": self.done, "failed": self.failed, "refused": self.refused},
             "runners_made": self.runners_made,
             "runners_armed": sum(worker.armed for worker in self._workers.values()),
+            "runners_arming": sum(worker.arming for worker in self._workers.values()),
             "queued": len(self._queue),
         }

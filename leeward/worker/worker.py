@@ -275,14 +275,19 @@ class Worker:
         """
         return len(self._armed)
 
+    @property
+    def arming(self) -> int:
+        """
+        How many are on their way, or wait for a turn to be.
+        """
+        return self._waits_to_arm + sum(runner.state is RunnerState.ARMING for runner in self._runners.values())
+
     def _refill(self) -> None:
         """
         Ask for a turn to arm a runner if one is wanted: for the next job and `spares` more, but no
         more than jobs are left here. One at a time: a keeper makes them one after the other.
         """
-        if self._waits_to_arm or not self._wants_runner():
-            return
-        if any(runner.state is RunnerState.ARMING for runner in self._runners.values()):
+        if self.arming or not self._wants_runner():
             return
         self._waits_to_arm = True
         self._owner.runner_wanted(self)

@@ -206,9 +206,12 @@ def test_c056_nothing_spins_after_the_result(held: Box, only: Only) -> None:
     os.waitpid(pid, 0)  # ours, as an orphan: an engine is a subreaper
 
     for box in (held, only("namespaces")):
+        for each in (held, box):
+            each.settle()
         before = processes(held, box)
         within(box, ORPHAN)
 
+        box.settle()
         assert processes(held, box) <= before
 
 
@@ -314,6 +317,7 @@ def test_c063_cannot_change_the_group_it_is_in(held: Box, only: Only) -> None:
     Where it can see them, with every lock off, the files that hold its limits aren't its own. What is: the way
     into the groups of its own worker where there are no limits.
     """
+    only().settle()
     (worker,) = only().engine.pool.workers
     armed = worker._armed[0]
     assert isinstance(armed, Runner)
