@@ -339,7 +339,7 @@ def test_c004_no_namespace_descriptor_is_inherited_from_the_daemon() -> None:
     One that the daemon holds, inheritable even, doesn't reach a job.
     """
     attack = """
-tell([os.readlink(f"/proc/self/fd/{n}") for n in range(256) if os.path.lexists(f"/proc/self/fd/{n}")])
+tell([os.readlink(f"/proc/self/fd/{n}") for n in range(1024) if os.path.lexists(f"/proc/self/fd/{n}")])
 """
     seen = []
     fd = os.open("/proc/self/ns/mnt", os.O_RDONLY)
