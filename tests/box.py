@@ -19,6 +19,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -148,6 +149,12 @@ class Box:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
+        # A keeper that is killed reaps nobody, and without a pid namespace nobody else ends what a job left.
+        until = time.monotonic() + PATIENCE_S / 10
+        while time.monotonic() < until and any(
+                runner.state is RunnerState.ENDING for worker in self.engine.pool.workers
+                for runner in worker._runners.values()):
+            self.reactor.turn(0.1)
         self.engine.close()
         self.reactor.close()
 

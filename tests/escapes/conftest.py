@@ -29,7 +29,7 @@ DRIVERS = [
 
 class Shared:
     """
-    Sandboxes by their locks, each started once for all tests here: a start takes a third of a second.
+    Sandboxes by their locks, each started once for all tests of a file: a start takes a third of a second.
     """
 
     def __init__(self) -> None:
@@ -55,9 +55,10 @@ _SHARED = Shared()
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """
-    Nothing of ours is there while tests of other folders count processes and descriptors.
+    Nothing of ours is there while tests of other files count processes and descriptors, and no attack
+    on a sandbox with a lock alone is felt there.
     """
-    if nextitem is None or not nextitem.path.is_relative_to(Path(__file__).parent):
+    if nextitem is None or nextitem.path != item.path:
         _SHARED.close()
 
 
