@@ -128,8 +128,12 @@ class Engine:
         privileges.be_subreaper()  # orphans of a dead zygote or keeper come to us, and are reaped
         _limits_to_inherit()
         self.driver = choose(self._settings.cgroup)
-        self.driver.sweep()
-        self._decide()
+        try:
+            self.driver.sweep()
+            self._decide()
+        except BaseException:
+            self.driver.close()  # nothing else was made yet
+            raise
         self.supervisor = Supervisor()
         self._reactor.watch(self.supervisor.fileno(), READ, self._on_denials)
         self.pool = Pool(self._reactor, self, size=self._settings.pool_size, queue_size=self._settings.queue_size)
