@@ -64,13 +64,6 @@ def no_new_privs() -> None:
     _checked(lib.lw_prctl(lib.PR_SET_NO_NEW_PRIVS, 1, 0), "prctl", "PR_SET_NO_NEW_PRIVS, 1")
 
 
-def has_no_new_privs() -> bool:
-    """
-    PR_GET_NO_NEW_PRIVS.
-    """
-    return 1 == _checked(lib.lw_prctl(lib.PR_GET_NO_NEW_PRIVS, 0, 0), "prctl", "PR_GET_NO_NEW_PRIVS")
-
-
 def seccomp_mode() -> int:
     """
     PR_GET_SECCOMP: 0 none, 2 a filter.
@@ -83,22 +76,6 @@ def set_dumpable(dumpable: bool) -> None:
     PR_SET_DUMPABLE: no core files, no ptrace and no /proc writes by others of this uid.
     """
     _checked(lib.lw_prctl(lib.PR_SET_DUMPABLE, int(dumpable), 0), "prctl", f"PR_SET_DUMPABLE, {int(dumpable)}")
-
-
-def is_dumpable() -> bool:
-    """
-    PR_GET_DUMPABLE.
-    """
-    return 1 == _checked(lib.lw_prctl(lib.PR_GET_DUMPABLE, 0, 0), "prctl", "PR_GET_DUMPABLE")
-
-
-def die_with_parent(signal: int) -> None:
-    """
-    PR_SET_PDEATHSIG: *signal* when the thread that made this process ends.
-
-    A change of credentials clears it.
-    """
-    _checked(lib.lw_prctl(lib.PR_SET_PDEATHSIG, signal, 0), "prctl", f"PR_SET_PDEATHSIG, {signal}")
 
 
 def be_subreaper() -> None:
