@@ -7,9 +7,12 @@ Runs in:   a test's zygote. The product has no switch for this: the locks are ta
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import select
 import signal
+import socket
 import stat
 import struct
 import sys
@@ -21,6 +24,7 @@ from types import ModuleType, SimpleNamespace
 from leeward._native import mounts as native_mounts
 from leeward._native import privileges
 from leeward._native import seccomp as native_seccomp
+from leeward._native.keeper import Born
 from leeward._native.privileges import Prctl
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Cell, Step, returns
@@ -28,7 +32,10 @@ from leeward.crossing import birth, keeper, runner, settle, zygote
 from leeward.inside import files, fresh
 from leeward.inside import main as inside
 from leeward.isolation import landlock, mounts, rlimits
+from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan
+from leeward.wire import control
+from inits import Init
 from locks import LOCKS
 
 _PARKING = 64  # above every number that is used here
@@ -50,7 +57,7 @@ def strip(keep: frozenset[str]) -> None:
         order["namespaces"] = _nothing
         keeper.privileges.loopback_up = _no_loopback
     if "namespaces" not in keep and "mounts" not in keep:
-        keeper.Keeper = _Adopting  # type: ignore[misc]  # that is what this module is for
+        keeper.keep = _keep_and_adopt
     if "mounts" not in keep:
         mounts.sources = _no_sources
         mounts.build = _no_build
@@ -151,33 +158,88 @@ def _keep_environment(plan: WorkerPlan) -> None:
     os.environ.update(before | dict(plan.environment))
 
 
-class _Adopting(keeper.Keeper):
+def _keep_and_adopt(channel: int, flags: Clone, *, ruleset: int, filter: bytes) -> Born | None:
     """
-    Where no pid namespace ends what a job leaves, the keeper adopts and reaps it.
+    `keep` where no pid namespace ends what a job leaves: the keeper adopts and reaps it.
     """
+    privileges.be_subreaper()
+    try:
+        return _Adopting(channel, flags, ruleset, filter).serve()
+    finally:
+        while os.getpid() != _job and _end(_children()):
+            continue  # what an init leaves comes to us when it ends
 
-    def serve(self) -> None:
-        privileges.be_subreaper()
-        try:
-            super().serve()
-        finally:
-            while self._end(_children()):
-                continue  # what an init leaves comes to us when it ends
+
+#: The pid of this process if a job came out of `_keep_and_adopt`.
+_job = -1
+
+
+class _Adopting:
+    def __init__(self, channel: int, flags: Clone, ruleset: int, filter: bytes) -> None:
+        self._channel = Channel.adopt(os.dup(channel))
+        self._how = flags, ruleset, filter
+        self._inits: dict[int, tuple[int, Init]] = {}  # pidfd -> runner number, init
+
+    def serve(self) -> Born | None:
+        while True:
+            poll = select.poll()
+            for fd in (self._channel.fileno(), *self._inits):
+                poll.register(fd, select.POLLIN)
+            for fd, _ in poll.poll():
+                if fd in self._inits:
+                    self._reap(fd)
+                    continue
+                received = self._channel.receive()
+                if received is None:
+                    return None
+                born = self._arm(*received)
+                if born is not None:
+                    return born
+
+    def _arm(self, message: control.Message, fds: list[int]) -> Born | None:
+        global _job
+        assert isinstance(message, control.Arm)
+        flags, ruleset, filter = self._how
+        pipes = job, reply, out, err = [os.pipe() for _ in range(4)]
+        init = Init()
+        into = fds[1] if message.into else -1
+        if init.spawn(flags, cgroup=into, attach=fds[1 + message.into:], ruleset=ruleset, filter=filter):
+            _job = os.getpid()
+            return Born(job[0], reply[1], out[1], err[1], fds[0], init.join_error(), message.cpu)
+        self._inits[init.pidfd] = message.runner, init
+        ours = [job[1], reply[0], out[0], err[0]]
+        for fd in ours:
+            os.set_blocking(fd, False)
+        self._say(2, init.pid, message.runner, [init.pidfd, *ours])
+        for fd in (*fds, *(fd for pipe in pipes for fd in pipe)):
+            os.close(fd)
+        return None
 
     def _reap(self, pidfd: int) -> None:
         # Each that ends may leave us others. Before the daemon hears that the runner is empty.
-        while self._end(_children() - {init.pid for _, init in self._runners.values()}):
+        while _end(_children() - {init.pid for _, init in self._inits.values()}):
             continue
-        super()._reap(pidfd)
+        number, init = self._inits.pop(pidfd)
+        os.waitpid(init.pid, 0)
+        os.close(pidfd)
+        status = init.status()
+        init.free()
+        self._say(3, -1 if status is None else status, number, [])
 
-    def _end(self, pids: set[int]) -> bool:
-        """
-        Kill them. Their init's own end may not: Landlock keeps it from signalling them.
-        """
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        return bool(pids)
+    def _say(self, kind: int, value: int, runner: int, fds: list[int]) -> None:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
+        with contextlib.suppress(BrokenPipeError):  # the daemon let us go between two messages
+            self._channel.socket.sendmsg([struct.pack("=BBBBiQ", 0xC1, kind, 0, 0, value, runner)], rights)
+
+
+def _end(pids: set[int]) -> bool:
+    """
+    Kill them. Their init's own end may not: Landlock keeps it from signalling them.
+    """
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    return bool(pids)
 
 
 def _children() -> set[int]:

@@ -11,10 +11,10 @@ gets the reason and no job.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import NoReturn
 
 from leeward._native import privileges
+from leeward._native.keeper import Born
 from leeward._native.steps import refusal, take_descriptors
 from leeward.crossing.birth import BIRTH, JOB, REPLY, Birth
 from leeward.errors import KernelRefusal, LeewardError
@@ -26,36 +26,19 @@ _EMPTY = -1
 _INHERITED = 3  # 0, 1 and 2
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """
-    The runner's ends, under the numbers that the keeper gave them.
-    """
-
-    job: int
-    reply: int
-    out: int
-    err: int
-    birth: int
-
-
-def main(birth: Birth, ends: Ends, join_error: int, cpu: int | None, *, rehearse: bool) -> NoReturn:
+def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
     """
     Take every step, rehearse, say so, and become `inside`. Never returns.
-
-    Args:
-        join_error: 0, or the errno with which this process could not join its cgroups.
-        cpu: the one processor that it may use, or None.
     """
-    layer, channel = "descriptors", ends.birth
+    layer, channel = "descriptors", born.birth
     try:
         # 0 reads nothing, 1 and 2 are the job's pipes, 3 to 5 ours; everything else is closed.
-        take_descriptors((_EMPTY, ends.out, ends.err, ends.job, ends.reply, ends.birth), _INHERITED)
+        take_descriptors((_EMPTY, born.out, born.err, born.job, born.reply, born.birth), _INHERITED)
         channel, layer = BIRTH, "cgroup"
-        if join_error:
-            raise KernelRefusal("write", "tasks", join_error)
-        if cpu is not None:
-            os.sched_setaffinity(0, {cpu})
+        if born.join_error:
+            raise KernelRefusal("write", "tasks", born.join_error)
+        if born.cpu is not None:
+            os.sched_setaffinity(0, {born.cpu})
         done, result = birth.table.take()
         if done < len(birth.layers):
             layer = birth.layers[done]

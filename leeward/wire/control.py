@@ -1,7 +1,8 @@
 """
 What daemon, zygote, keepers and newborn runners say to each other.
 
-Runs in:   all four. One message is one SOCK_SEQPACKET datagram: a tag and a record.
+Runs in:   all four. One message is one SOCK_SEQPACKET datagram: a tag and a record in MessagePack,
+           or, for those that a keeper reads and writes in C, a struct lw_keeper_message.
            Descriptors travel beside it; each record says which, in order.
 Trust:     daemon to zygote and keeper is trusted both ways: neither has run a job.
            A newborn runner hasn't either, until it says Ready.
@@ -13,18 +14,19 @@ Trust:     daemon to zygote and keeper is trusted both ways: neither has run a j
     keeper -> daemon   Ready
     daemon -> keeper   Arm           [birth end] + Entry descriptors
     keeper -> daemon   Armed         [init pidfd, job write, reply read, stdout read, stderr read]
-    keeper -> daemon   Ended
+    keeper -> daemon   Ended | Failed
     runner -> daemon   Locked        [seccomp listener, the job's tmpfs where memory is watched], on the birth socket
     runner -> daemon   Ready | Failed
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 import msgpack
 
-from leeward.errors import PeerError
+from leeward.errors import KernelRefusal, PeerError
 from leeward.wire.records import build, learn, plain
 
 #: A control message is never larger; a longer datagram would be cut, and is refused.
@@ -100,12 +102,10 @@ class Ended:
 
     Attributes:
         status: wait status of the job's process, None where the init was killed first.
-        cpu: seconds of all its reaped processes.
     """
 
     runner: int
     status: int | None
-    cpu: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +142,29 @@ class Failed:
 
 Message = MakeKeeper | Made | Mapped | Arm | Armed | Ended | Locked | Ready | Failed
 
-KINDS: tuple[type, ...] = (MakeKeeper, Made, Mapped, Arm, Armed, Ended, Locked, Ready, Failed)
+KINDS: tuple[type, ...] = (MakeKeeper, Made, Mapped, Locked, Ready, Failed)
 learn(*KINDS)
 _TAGS = {kind: tag for tag, kind in enumerate(KINDS)}
+
+
+#: struct lw_keeper_message of _native/src/keeper.h: mark, kind, into, attach, value, runner.
+_FIXED = struct.Struct("=BBBBiQ")
+#: The one byte with which no MessagePack starts.
+_MARK = 0xC1
+_ARM, _ARMED, _ENDED, _FAILED = 1, 2, 3, 4
+
+#: What a keeper's Failed tells of, by number.
+_KEEPER_CALLS = (("clone3", "a runner"), ("pipe2", "its ends"), ("mmap", "the stack of its init"),
+                 ("clone3", "more runners than a keeper has room for"))
 
 
 def encode(message: Message) -> bytes:
     """
     One datagram.
     """
+    if isinstance(message, Arm):
+        return _FIXED.pack(_MARK, _ARM, message.into, message.attach, -1 if message.cpu is None else message.cpu,
+                           message.runner)
     packed = msgpack.packb([_TAGS[type(message)], plain(message)], use_bin_type=True)
     assert isinstance(packed, bytes)
     return packed
@@ -164,8 +178,23 @@ def decode(data: bytes) -> Message:
         PeerError: it holds none.
     """
     try:
+        if _MARK == data[0]:
+            return _fixed(data)
         tag, fields = msgpack.unpackb(data, raw=False)
         message: Message = build(KINDS[tag], fields)
-    except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, LookupError, struct.error, msgpack.UnpackException) as error:
         raise PeerError(f"not a control message: {error}") from error
     return message
+
+
+def _fixed(data: bytes) -> Message:
+    _, kind, into, attach, value, runner = _FIXED.unpack(data)
+    if _ARM == kind:
+        return Arm(runner, bool(into), attach, None if value < 0 else value)
+    if _ARMED == kind:
+        return Armed(runner, value)
+    if _ENDED == kind:
+        return Ended(runner, None if value < 0 else value)
+    if _FAILED == kind:
+        return Failed(runner, "namespaces", str(KernelRefusal(*_KEEPER_CALLS[into], value)))
+    raise ValueError(f"kind {kind}")

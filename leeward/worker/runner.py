@@ -79,12 +79,10 @@ class Runner:
 
     def take(self, pid: int, fds: list[int]) -> None:
         """
-        Own what the keeper sent: the init's pidfd and the daemon's ends.
+        Own what the keeper sent: the init's pidfd and the daemon's ends, which don't block.
         """
         self.pid = pid
         self.pidfd, self.job, self.reply, self.out, self.err = fds
-        for fd in (self.job, self.reply, self.out, self.err):
-            os.set_blocking(fd, False)
 
     def listen(self, listener: int, scratch: int = -1) -> None:
         """

@@ -164,7 +164,7 @@ class Worker:
                 self._refill()
             case control.Armed(number, pid):
                 self._on_armed(number, pid, fds)
-            case control.Ended(number, status, _):
+            case control.Ended(number, status):
                 self._on_ended(number, status, "its init was killed")
             case control.Failed(number, layer, text):
                 self._on_failed(number, layer, text)

@@ -284,7 +284,7 @@ def test_no_fault_shows(some: tuple[subprocess.CompletedProcess[str], str, set[s
 REST = """
 import os
 from leeward._native import mounts, privileges
-from leeward._native.spawn import Init
+from inits import Init
 file = os.open("/dev/null", os.O_RDONLY)
 privileges.close_range(file, file)
 assert not os.path.exists(f"/proc/self/fd/{file}")

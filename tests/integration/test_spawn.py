@@ -18,8 +18,10 @@ pytestmark = pytest.mark.needs("user-namespaces")
 #: Makes a keeper with its maps written, and in it `runner(work)`: the wait status of a job that does *work*.
 PRELUDE = """
 import os, struct, sys, random, threading, signal
+sys.path.append("tests")
 from leeward._native import privileges
-from leeward._native.spawn import Clone, Init, clone
+from leeward._native.spawn import Clone, clone
+from inits import Init
 
 ALLOW_ALL = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)
 NAMESPACES = Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS

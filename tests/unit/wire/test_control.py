@@ -4,6 +4,8 @@ Control messages: each survives its datagram, nothing else does.
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from leeward.wire import control
 
 MESSAGES: tuple[control.Message, ...] = (
     control.MakeKeeper(3, True, 2), control.Made(3, 4711), control.Mapped(), control.Arm(7, False, 3, cpu=1),
-    control.Arm(7, True, 0), control.Armed(7, 4712), control.Ended(7, None, 0.5), control.Ended(7, 9, 0),
+    control.Arm(7, True, 0),
     control.Locked(), control.Ready({"seccomp": "yes"}), control.Failed(7, "mounts", "why"),
 )
 
@@ -24,7 +26,28 @@ def test_a_message_survives(message: control.Message):
 
 
 def test_every_kind_is_tried():
-    assert {type(message) for message in MESSAGES} == set(control.KINDS)
+    assert {type(message) for message in MESSAGES} == {*control.KINDS, control.Arm}
+
+
+@pytest.mark.parametrize(("fields", "message"), [
+    ((0xC1, 2, 0, 0, 4712, 7), control.Armed(7, 4712)),
+    ((0xC1, 3, 0, 0, 9, 7), control.Ended(7, 9)),
+    ((0xC1, 3, 0, 0, -1, 1 << 40), control.Ended(1 << 40, None)),
+    ((0xC1, 4, 0, 0, 28, 7), control.Failed(7, "namespaces", "clone3(a runner): ENOSPC: no space left on device")),
+    ((0xC1, 4, 1, 0, 24, 7), control.Failed(7, "namespaces", "pipe2(its ends): EMFILE: too many open files")),
+])
+def test_what_a_keeper_says_in_c_is_understood(fields: tuple[int, ...], message: control.Message):
+    assert message == control.decode(struct.pack("=BBBBiQ", *fields))
+
+
+@pytest.mark.parametrize("data", [b"\xc1", b"\xc1\x02" + bytes(13), b"\xc1\x02" + bytes(15), b"\xc1\x09" + bytes(14),
+                                  b"\xc1\x04\xff" + bytes(13)])
+def test_a_struct_that_no_keeper_says_is_refused(data: bytes):
+    """
+    Too short, too long, of no kind, of no call.
+    """
+    with pytest.raises(PeerError):
+        control.decode(data)
 
 
 @given(st.binary(max_size=64))

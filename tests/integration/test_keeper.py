@@ -1,0 +1,202 @@
+"""
+The loop of a keeper by itself: orders go in, runners and their ends come out.
+
+Each test runs a short program of its own, which stands in for zygote and daemon: what it clones
+would otherwise be a copy of pytest.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from features import ROOT
+
+pytestmark = pytest.mark.needs("user-namespaces")
+
+#: `here` is the daemon's end of the channel of a keeper whose jobs do `job(born)` and leave.
+PRELUDE = """
+import os, select, signal, socket, struct, sys
+from leeward._native.keeper import keep
+from leeward._native.spawn import Clone, clone
+from leeward.isolation.channel import Channel
+from leeward.wire import control
+
+ALLOW_ALL = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)
+NAMESPACES = Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS
+uid, gid = os.geteuid(), os.getegid()
+
+def start(job, filter=ALLOW_ALL):
+    here, there = Channel.pair()
+    go, went = os.pipe()
+    pid, pidfd = clone(Clone.NEWUSER | Clone.NEWNS | Clone.NEWNET)
+    if pid == 0:
+        code = 1
+        try:
+            os.read(go, 1)
+            here.close()
+            born = keep(there.fileno(), NAMESPACES, ruleset=-1, filter=filter)
+            code = 0 if born is None else job(born) or 0
+        except Exception as error:
+            print(error, flush=True)
+        finally:
+            os._exit(code)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"1000 {uid} 1"), ("gid_map", f"1000 {gid} 1")):
+        with open(f"/proc/{pid}/{name}", "w") as file:
+            file.write(text)
+    os.write(went, b"x")
+    there.close()
+    return here, pid
+
+def arm(here, runner, attach=(), cpu=None):
+    birth, far = Channel.pair()
+    here.send(control.Arm(runner, False, len(attach), cpu), [far.fileno(), *attach])
+    far.close()
+    return birth
+
+def end(here, pid):
+    here.close()
+    return os.waitpid(pid, 0)[1]
+"""
+
+
+def program(body: str) -> str:
+    """
+    The output of *body*.
+    """
+    got = subprocess.run([sys.executable, "-c", PRELUDE + body], cwd=ROOT, capture_output=True, text=True, check=False,
+                         timeout=60, stdin=subprocess.DEVNULL)
+    assert 0 == got.returncode, got.stdout + got.stderr
+    return got.stdout
+
+
+def test_a_runner_comes_with_its_ends_and_its_end_is_told():
+    """
+    What goes into the job pipe comes out of the others; the daemon's ends don't block; the status is whole.
+    """
+    said = program("""
+def job(born):
+    data = os.read(born.job, 100)
+    for fd, name in ((born.reply, b"reply "), (born.out, b"out "), (born.err, b"err ")):
+        os.write(fd, name + data)
+    print(os.getpid(), os.getppid(), born.cpu, born.join_error, flush=True)
+    return 7
+here, pid = start(job)
+birth = arm(here, 11, cpu=3)
+message, (pidfd, job, reply, out, err) = here.receive()
+print(message == control.Armed(11, message.pid), not any(map(os.get_blocking, (job, reply, out, err))))
+os.write(job, b"code")
+print(here.receive())
+print(*(os.read(fd, 100) for fd in (reply, out, err)))
+print(end(here, pid))
+""")
+
+    assert said.splitlines() == ["True True", "2 1 3 0", "(Ended(runner=11, status=1792), [])",
+                                 "b'reply code' b'out code' b'err code'", "0"]
+
+
+def test_many_runners_end_in_any_order_and_nothing_is_left():
+    """
+    Five are armed and the third, the first and the last end; then the others. The keeper has the descriptors
+    and the children that it had.
+    """
+    said = program("""
+def job(born):
+    return os.read(born.job, 1)[0]
+here, pid = start(job)
+def held():
+    return len(os.listdir(f"/proc/{pid}/fd")), open(f"/proc/{pid}/task/{pid}/children").read().split()
+def take(runner):
+    birth = arm(here, runner)
+    message, fds = here.receive()
+    birth.close()
+    return message.pid, fds
+first = take(1)
+os.write(first[1][1], b"a")
+here.receive()
+before = held()
+runners = {number: take(number) for number in range(2, 7)}
+print(len(held()[1]), held()[0] - before[0])
+for number in (4, 2, 6, 5, 3):
+    os.write(runners[number][1][1], bytes([number]))
+    print(here.receive()[0])
+print(held() == before, end(here, pid))
+""")
+
+    assert said.splitlines() == ["5 5", *(f"Ended(runner={n}, status={n << 8})" for n in (4, 2, 6, 5, 3)), "True 0"]
+
+
+def test_a_killed_init_has_no_status():
+    said = program("""
+def job(born):
+    signal.pause()
+here, pid = start(job)
+birth = arm(here, 1)
+_, (pidfd, *_) = here.receive()
+signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+print(here.receive()[0], end(here, pid))
+""")
+
+    assert "Ended(runner=1, status=None) 0\n" == said
+
+
+def test_a_runner_that_cannot_be_made_is_told_and_leaves_nothing():
+    """
+    The init's filter is refused by the kernel. The keeper says the call and the errno, and lives.
+    """
+    said = program("""
+here, pid = start(lambda born: 0, filter=b"\\xff" * 8)
+births = [arm(here, number) for number in (1, 2)]
+for number in (1, 2):
+    print(here.receive()[0])
+print(len(os.listdir(f"/proc/{pid}/fd")) < 8, open(f"/proc/{pid}/task/{pid}/children").read(), end(here, pid))
+""")
+
+    failed = "Failed(number={}, layer='namespaces', message='clone3(a runner): EINVAL: invalid argument')"
+    assert said.splitlines() == [failed.format(1), failed.format(2), "True  0"]
+
+
+def test_a_cgroup_that_cannot_be_joined_is_told_to_the_job():
+    said = program("""
+def job(born):
+    return born.join_error
+here, pid = start(job)
+file = os.open("/dev/full", os.O_WRONLY)
+birth = arm(here, 1, attach=[file])
+here.receive()
+print(here.receive()[0], end(here, pid))
+""")
+
+    assert f"Ended(runner=1, status={28 << 8}) 0\n" == said  # ENOSPC
+
+
+@pytest.mark.parametrize("datagram", ["b'x'", "b'\\xc1' * 16", "control.encode(control.Arm(1, False, 3))",
+                                      "control.encode(control.Ready({}))"])
+def test_what_no_daemon_says_ends_the_keeper(datagram: str):
+    """
+    A short one, an unknown kind, descriptors that are missing, MessagePack.
+    """
+    said = program(f"""
+here, pid = start(lambda born: 0)
+here.send_raw({datagram})
+print(here.receive(), end(here, pid))
+""")
+
+    assert said.splitlines() == ["recvmsg(the keeper's control channel): EPROTO: protocol error", "None 256"]
+
+
+def test_runners_die_with_their_keeper():
+    said = program("""
+def job(born):
+    signal.pause()
+here, pid = start(job)
+birth = arm(here, 1)
+_, (_, _, reply, _, _) = here.receive()
+print(end(here, pid))
+os.set_blocking(reply, True)
+print(os.read(reply, 1))
+""")
+
+    assert "0\nb''\n" == said
