@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+from inits import Init
 from leeward._native import mounts as native_mounts
 from leeward._native import privileges
 from leeward._native import seccomp as native_seccomp
@@ -35,7 +36,6 @@ from leeward.isolation import landlock, mounts, rlimits
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan
 from leeward.wire import control
-from inits import Init
 from locks import LOCKS
 
 _PARKING = 64  # above every number that is used here
