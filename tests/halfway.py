@@ -8,7 +8,6 @@ Runs in:   a test's zygote. The product has no switch for this: the locks are ta
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
 import signal
@@ -28,7 +27,7 @@ from leeward._native import seccomp as native_seccomp
 from leeward._native.keeper import Born
 from leeward._native.privileges import Prctl
 from leeward._native.spawn import Clone
-from leeward._native.steps import Call, Cell, Step, returns
+from leeward._native.steps import Call, Cell, Step, Table, returns
 from leeward.crossing import birth, keeper, runner, settle, zygote
 from leeward.inside import files, fresh
 from leeward.inside import main as inside
@@ -38,7 +37,7 @@ from leeward.isolation.plan import WorkerPlan
 from leeward.wire import control
 from locks import LOCKS
 
-_PARKING = 64  # above every number that is used here
+_KEPT = 6  # 0 to 5
 
 _ALLOW_ALL = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)  # BPF_RET, SECCOMP_RET_ALLOW
 
@@ -78,7 +77,8 @@ def strip(keep: frozenset[str]) -> None:
     if "seccomp" not in keep:
         birth.seccomp.steps = _listen_to_nothing
     if "descriptors" not in keep:
-        runner.take_descriptors = _take_and_keep
+        order["descriptors"] = _keep_descriptors
+        runner.main = _close_the_daemons_ends
     if "environment" not in keep:
         settle.interpreter = _keep_environment
     if "randomness" not in keep:
@@ -109,29 +109,32 @@ def _stay_dumpable(dumpable: bool) -> None:
     _set_dumpable(True)  # who changed its uid isn't any more
 
 
-def _take_and_keep(wanted: Sequence[int], inherited: int) -> None:
-    """
-    What the product does, but for closing all others; those that are in the way go elsewhere.
+_layer = dict(birth.ORDER)
 
-    Closed are only the daemon's ends of its own pipes: a runner that its keeper left behind has to read the end
-    of its job pipe.
+
+def _keep_descriptors(plan: WorkerPlan) -> list[Step]:
     """
-    for fd in range(len(wanted)):
-        try:
-            fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _PARKING)
-        except OSError:
-            continue
-    parked = [fcntl.fcntl(os.open("/dev/null", os.O_RDONLY) if fd < 0 else fd, fcntl.F_DUPFD_CLOEXEC, _PARKING)
-              for fd in wanted]
-    for number, fd in enumerate(parked):
-        os.dup2(fd, number, inheritable=number < inherited)
-    pipes = {os.fstat(fd).st_ino for fd in range(len(wanted)) if stat.S_ISFIFO(os.fstat(fd).st_mode)}
-    for fd in range(len(wanted), 1024):
+    What the product does, but for closing all others.
+    """
+    return _layer["descriptors"](plan)[:-1]
+
+
+_runner_main = runner.main
+
+
+def _close_the_daemons_ends(made: birth.Birth, born: Born, *, rehearse: bool) -> None:
+    """
+    As `runner.main`; closed before are only the daemon's ends of its own pipes: a runner that its keeper
+    left behind has to read the end of its job pipe.
+    """
+    pipes = {os.fstat(fd).st_ino for fd in range(_KEPT) if stat.S_ISFIFO(os.fstat(fd).st_mode)}
+    for fd in range(_KEPT, 1024):
         try:
             if os.fstat(fd).st_ino in pipes and stat.S_ISFIFO(os.fstat(fd).st_mode):
                 os.close(fd)
         except OSError:
             continue
+    _runner_main(made, born, rehearse=rehearse)
 
 
 def _without(module: ModuleType, **replaced: object) -> SimpleNamespace:
@@ -158,13 +161,14 @@ def _keep_environment(plan: WorkerPlan) -> None:
     os.environ.update(before | dict(plan.environment))
 
 
-def _keep_and_adopt(channel: int, flags: Clone, *, ruleset: int, filter: bytes) -> Born | None:
+def _keep_and_adopt(channel: int, flags: Clone, *, ruleset: int, filter: bytes, way: Table,
+                    ends: Sequence[Cell]) -> Born | None:
     """
     `keep` where no pid namespace ends what a job leaves: the keeper adopts and reaps it.
     """
     privileges.be_subreaper()
     try:
-        return _Adopting(channel, flags, ruleset, filter).serve()
+        return _Adopting(channel, flags, ruleset, filter, way, ends).serve()
     finally:
         while os.getpid() != _job and _end(_children()):
             continue  # what an init leaves comes to us when it ends
@@ -175,9 +179,11 @@ _job = -1
 
 
 class _Adopting:
-    def __init__(self, channel: int, flags: Clone, ruleset: int, filter: bytes) -> None:
+    def __init__(self, channel: int, flags: Clone, ruleset: int, filter: bytes, way: Table,
+                 ends: Sequence[Cell]) -> None:
         self._channel = Channel.adopt(os.dup(channel))
         self._how = flags, ruleset, filter
+        self._way, self._ends = way, ends
         self._inits: dict[int, tuple[int, Init]] = {}  # pidfd -> runner number, init
 
     def serve(self) -> Born | None:
@@ -205,7 +211,11 @@ class _Adopting:
         into = fds[1] if message.into else -1
         if init.spawn(flags, cgroup=into, attach=fds[1 + message.into:], ruleset=ruleset, filter=filter):
             _job = os.getpid()
-            return Born(job[0], reply[1], out[1], err[1], fds[0], init.join_error(), message.cpu)
+            for cell, end in zip(self._ends, (job[0], reply[1], out[1], err[1], fds[0]), strict=True):
+                self._way.address(cell)[0] = end
+            if message.cpu is not None:
+                os.sched_setaffinity(0, {message.cpu})
+            return Born(init.join_error(), 0, *self._way.take())
         self._inits[init.pidfd] = message.runner, init
         ours = [job[1], reply[0], out[0], err[0]]
         for fd in ours:

@@ -1,11 +1,14 @@
-struct lw_born {
-	int job;
-	int reply;
-	int out;
-	int err;
-	int birth;
-	int join_error;
-	int cpu;
+struct lw_way {
+	const struct lw_step *steps;
+	uint32_t count;
+	int32_t *ends[5];
 };
 
-int lw_keep(int channel, const struct lw_runner *how, struct lw_born *ret_born);
+struct lw_born {
+	int join_error;
+	int affinity_error;
+	uint32_t done;
+	int64_t result;
+};
+
+int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *way, struct lw_born *ret_born);

@@ -7,34 +7,35 @@ Needs:     one thread. Linux 5.9 (close_range).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leeward._native._shim import ffi, lib
 from leeward._native.spawn import Clone
+from leeward._native.steps import Cell, Table
 from leeward.errors import KernelRefusal
 
 
 @dataclass(frozen=True, slots=True)
 class Born:
     """
-    What a newborn job has.
+    How far a newborn job came on its way.
 
     Attributes:
-        job, reply, out, err, birth: its ends, under the numbers that the keeper gave them.
-        join_error: 0, or the errno with which it could not join its cgroups.
-        cpu: the one processor that it may use, or None.
+        join_error: 0, or the errno with which it could not join its cgroups. No step was taken then.
+        affinity_error: the same of the one processor that it may use.
+        done: so many steps returned what they must.
+        result: what the next one returned.
     """
 
-    job: int
-    reply: int
-    out: int
-    err: int
-    birth: int
     join_error: int
-    cpu: int | None
+    affinity_error: int
+    done: int
+    result: int
 
 
-def keep(channel: int, flags: Clone | int, *, ruleset: int, filter: bytes) -> Born | None:
+def keep(channel: int, flags: Clone | int, *, ruleset: int, filter: bytes, way: Table,
+         ends: Sequence[Cell]) -> Born | None:
     """
     Serve until the daemon is gone.
 
@@ -45,9 +46,11 @@ def keep(channel: int, flags: Clone | int, *, ruleset: int, filter: bytes) -> Bo
         flags: namespaces of init and job.
         ruleset: Landlock ruleset that the inits enter, or -1.
         filter: BPF of the inits.
+        way: the steps that each job takes before anything else.
+        ends: the cells of *way* for its own ends of job, reply, stdout, stderr and birth.
 
     Returns:
-        In a job, what it was born with. In the keeper None, when there is nobody to serve any more.
+        In a job, how far it came. In the keeper None, when there is nobody to serve any more.
 
     Raises:
         KernelRefusal: the channel broke, or brought what no daemon of ours says (EPROTO).
@@ -56,13 +59,15 @@ def keep(channel: int, flags: Clone | int, *, ruleset: int, filter: bytes) -> Bo
     how = ffi.new("struct lw_runner *")
     how.flags, how.ruleset = flags, ruleset
     how.filter, how.filter_count = program, len(filter) // 8  # struct sock_filter
+    path = ffi.new("struct lw_way *")
+    path.steps, path.count = way.rows
+    path.ends = [way.address(end) for end in ends]
     born = ffi.new("struct lw_born *")
     lib.lw_before_fork()
-    ret = lib.lw_keep(channel, how, born)
+    ret = lib.lw_keep(channel, how, path, born)
     if 1 == ret:
         lib.lw_after_fork_child()
-        return Born(born.job, born.reply, born.out, born.err, born.birth, -born.join_error,
-                    None if born.cpu < 0 else born.cpu)
+        return Born(-born.join_error, -born.affinity_error, born.done, born.result)
     lib.lw_after_fork_parent()
     if ret < 0:
         raise KernelRefusal("recvmsg", "the keeper's control channel", -ret)

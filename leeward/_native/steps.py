@@ -1,7 +1,7 @@
 """
 System calls as a table: made by one process, gone through by its clone.
 
-Runs in:   made in the keeper; `Table.run` in the newborn runner, and anywhere else.
+Runs in:   made in the keeper; gone through by the newborn runner, in `lw_keep`.
 Why:       a clone copies each page that it writes; bytecode writes one with nearly every object
            that it looks at. C that reads a table writes hardly any. docs/decisions/ has figures.
 """
@@ -30,7 +30,10 @@ class Call(enum.IntEnum):
     CHDIR = lib.SYS_chdir
     CHROOT = lib.SYS_chroot
     CLOSE = lib.SYS_close
+    CLOSE_RANGE = lib.SYS_close_range
+    DUP3 = lib.SYS_dup3
     FCHMODAT = lib.SYS_fchmodat
+    FCNTL = lib.SYS_fcntl
     FSCONFIG = lib.SYS_fsconfig
     FSMOUNT = lib.SYS_fsmount
     FSOPEN = lib.SYS_fsopen
@@ -158,6 +161,20 @@ class Table:
             if step.into is not None:
                 row.into = ffi.cast("int32_t *", base + layout.places[step.into])
 
+    @property
+    def rows(self) -> tuple[Any, int]:
+        """
+        For other calls of the shim: the address of its struct lw_step, and how many there are. It lives as
+        long as this table.
+        """
+        return self._steps, len(self.steps)
+
+    def address(self, cell: Cell) -> Any:
+        """
+        Where *cell* lies, an int32_t *: for what is known only when the steps are taken.
+        """
+        return ffi.cast("int32_t *", self._base + self._places[cell])
+
     def take(self) -> tuple[int, int]:
         """
         Make every call, in order, up to the first that returns what it may not.
@@ -183,7 +200,7 @@ class Table:
         """
         What *cell* holds, 0 before its step was taken.
         """
-        return int(ffi.cast("int32_t *", self._base + self._places[cell])[0])
+        return int(self.address(cell)[0])
 
 
 def refusal(step: Step, result: int) -> KernelRefusal:
@@ -245,17 +262,3 @@ def _shown(argument: Argument) -> str:
     if isinstance(argument, Block):
         return f"[{len(argument.data)} bytes]"
     return repr(argument) if isinstance(argument, str) else hex(argument) if argument > 9 else str(argument)
-
-
-def take_descriptors(wanted: Sequence[int], inherited: int) -> None:
-    """
-    Make descriptors 0, 1, 2, ... out of *wanted*, where -1 stands for /dev/null, and close all others.
-
-    The first *inherited* of them stay open on exec. Linux 5.9 (close_range).
-
-    Raises:
-        KernelRefusal: some may be in place, and others open.
-    """
-    result = lib.lw_take_descriptors(ffi.new("int[]", list(wanted)), len(wanted), inherited)
-    if result < 0:
-        raise KernelRefusal("dup3", f"{list(wanted)}", -result)

@@ -1,7 +1,7 @@
 """
 The steps of a newborn runner: every lock, in the order in which they go on, and the proof that each holds.
 
-Runs in:   made in the keeper, once; taken by each of its runners.
+Runs in:   made in the keeper, once; taken by each of its runners, in C, before any bytecode.
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from leeward._native.steps import Call, Cell, Step, Table, fails, gives, returns
-from leeward.isolation import landlock, mounts, namespaces, privileges, rlimits, seccomp
+from leeward.isolation import descriptors, landlock, mounts, namespaces, privileges, rlimits, seccomp
 from leeward.isolation.channel import send_step
 from leeward.isolation.plan import WorkerPlan
 from leeward.wire import control
 
 #: Where a runner's descriptors end up. 0 to 2 are the job's own; the rest close on exec.
 JOB, REPLY, BIRTH = 3, 4, 5
+
+#: Where they come from: its ends of four pipes and of a channel, under the numbers that the keeper gave them.
+ENDS = _JOB, _REPLY, _OUT, _ERR, _BIRTH = tuple(map(Cell, ("job", "reply", "out", "err", "birth")))
+
+#: 0 reads nothing, 1 and 2 are the job's pipes. Only these outlive an exec.
+_INHERITED = 3
 
 _AT_FDCWD = -100
 
@@ -83,6 +89,8 @@ def _proof(plan: WorkerPlan) -> list[Step]:
 
 #: cgroup (by clone3), user, net, pid, mount, ipc and uts namespaces came before the first of these.
 ORDER: tuple[Layer, ...] = (
+    # also the daemon's and the keeper's: closed before anything can go wrong
+    ("descriptors", lambda plan: descriptors.steps((None, _OUT, _ERR, _JOB, _REPLY, _BIRTH), _INHERITED)),
     ("namespaces", lambda plan: namespaces.steps(plan.hostname)),  # needs CAP_SYS_ADMIN
     # needs CAP_SYS_ADMIN; Landlock would forbid it
     ("mounts", lambda plan: mounts.steps(plan.view.scratch, plan.scratch_bytes)),

@@ -43,7 +43,8 @@ def main(channel: Channel, plan: WorkerPlan) -> None:
         channel.send(control.Failed(-1, "mounts", str(error)))
         return
     channel.send(control.Ready({}))
-    born = keep(channel.fileno(), _RUNNER_NAMESPACES, ruleset=ruleset, filter=plan.init_seccomp)
+    born = keep(channel.fileno(), _RUNNER_NAMESPACES, ruleset=ruleset, filter=plan.init_seccomp,
+                way=made.table, ends=birth.ENDS)
     if born is not None:
         runner.main(made, born, rehearse=plan.rehearse)
 

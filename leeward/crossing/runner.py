@@ -1,11 +1,10 @@
 """
-A runner on its way to the last lock, and then parked.
+A newborn runner: it has gone its way to the last lock, or says what failed; rehearses, and parks.
 
 Runs in:   the job's process, pid 2 of its namespace, before any code of a job.
 Ends:      at the hand-over to `inside`, or by saying what failed and leaving.
 
-Every step is irreversible and none is skipped. What fails, fails the birth: the daemon
-gets the reason and no job.
+What fails, fails the birth: the daemon gets the reason and no job.
 """
 
 from __future__ import annotations
@@ -15,35 +14,30 @@ from typing import NoReturn
 
 from leeward._native import privileges
 from leeward._native.keeper import Born
-from leeward._native.steps import refusal, take_descriptors
-from leeward.crossing.birth import BIRTH, JOB, REPLY, Birth
+from leeward._native.steps import refusal
+from leeward.crossing.birth import BIRTH, ENDS, JOB, REPLY, Birth
 from leeward.errors import KernelRefusal, LeewardError
 from leeward.inside import main as inside
 from leeward.isolation.channel import Channel
 from leeward.wire import control
 
-_EMPTY = -1
-_INHERITED = 3  # 0, 1 and 2
-
 
 def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
     """
-    Take every step, rehearse, say so, and become `inside`. Never returns.
+    See that every step was taken, rehearse, say so, and become `inside`. Never returns.
     """
-    layer, channel = "descriptors", born.birth
+    layer, channel = "cgroup", birth.table.value(ENDS[-1])
     try:
-        # 0 reads nothing, 1 and 2 are the job's pipes, 3 to 5 ours; everything else is closed.
-        take_descriptors((_EMPTY, born.out, born.err, born.job, born.reply, born.birth), _INHERITED)
-        channel, layer = BIRTH, "cgroup"
         if born.join_error:
             raise KernelRefusal("write", "tasks", born.join_error)
-        if born.cpu is not None:
-            os.sched_setaffinity(0, {born.cpu})
-        done, result = birth.table.take()
-        if done < len(birth.layers):
-            layer = birth.layers[done]
-            raise refusal(birth.table.steps[done], result)
-        layer = "self-check"
+        if born.affinity_error:
+            raise KernelRefusal("sched_setaffinity", "one processor", born.affinity_error)
+        if born.done < len(birth.layers):
+            layer = birth.layers[born.done]
+            if "descriptors" != layer:
+                channel = BIRTH
+            raise refusal(birth.table.steps[born.done], born.result)
+        layer, channel = "self-check", BIRTH
         if privileges.capabilities_left():
             raise LeewardError("capabilities are left")
         if rehearse:

@@ -158,15 +158,23 @@ def _wind_up(end: End) -> End:
     """
     What the interpreter does at its end: join threads, run atexit functions, flush.
     """
-    try:
-        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that aren't daemons
-        atexit._run_exitfuncs()
-    except SystemExit as leaving:
-        end = End(_exit_code(leaving), end.error, end.limit)
-    except BaseException:  # as the interpreter: told, and no change of the exit code
-        traceback.print_exc()
+    if _anyone_waits():
+        try:
+            threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that aren't daemons
+            atexit._run_exitfuncs()
+        except SystemExit as leaving:
+            end = End(_exit_code(leaving), end.error, end.limit)
+        except BaseException:  # as the interpreter: told, and no change of the exit code
+            traceback.print_exc()
     _flush()
     return end
+
+
+def _anyone_waits() -> bool:
+    """
+    Is there a thread to join, or a function to call at the end? Most jobs have neither.
+    """
+    return threading.active_count() > 1 or atexit._ncallbacks() > 0 or bool(threading._threading_atexits)  # type: ignore[attr-defined]
 
 
 def _flush() -> None:
@@ -179,8 +187,9 @@ def _flush() -> None:
 
 def rehearse(fields: dict[str, Any]) -> End:
     """
-    All of `run` that can be done twice: not the end of the interpreter.
+    All of `run` that can be done twice: not the end of the interpreter, but the question whether there is one.
     """
     end = _run_main(fields)
+    _anyone_waits()
     _flush()
     return end

@@ -18,7 +18,6 @@ what the steps leave in the interpreter is put back.
 from __future__ import annotations
 
 import contextlib
-import gc
 import linecache
 import os
 import sys
@@ -62,7 +61,7 @@ def stage() -> Iterator[tuple[int, int]]:
             os.close(fd)
         os.close(read)
         os.close(write)
+        sys.modules["__main__"].__dict__.clear()  # which its own functions hold in a circle: no collector has to come
         sys.modules["__main__"], sys.argv[:], sys.path[:] = main, argv, path
         linecache.cache.clear()
         linecache.cache.update(lines)
-        gc.collect(1)  # the scratch module, which its own functions hold in a circle; the old are frozen

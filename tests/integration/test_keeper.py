@@ -16,19 +16,24 @@ from features import ROOT
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
-#: `here` is the daemon's end of the channel of a keeper whose jobs do `job(born)` and leave.
+#: `here` is the daemon's end of the channel of a keeper whose jobs do `job(born)` and leave. Their ends
+#: have the numbers from 2 on, in the order of ENDS.
 PRELUDE = """
 import os, select, signal, socket, struct, sys
 from leeward._native.keeper import keep
 from leeward._native.spawn import Clone, clone
+from leeward._native.steps import Call, Table, returns
+from leeward.crossing.birth import ENDS
+from leeward.isolation import descriptors
 from leeward.isolation.channel import Channel
 from leeward.wire import control
 
 ALLOW_ALL = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)
 NAMESPACES = Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS
+WAY = descriptors.steps((*ENDS[2:4], *ENDS), 2)  # 0 and 1 are stdout and stderr, 2 to 6 the ends
 uid, gid = os.geteuid(), os.getegid()
 
-def start(job, filter=ALLOW_ALL):
+def start(job, filter=ALLOW_ALL, way=WAY):
     here, there = Channel.pair()
     go, went = os.pipe()
     pid, pidfd = clone(Clone.NEWUSER | Clone.NEWNS | Clone.NEWNET)
@@ -37,7 +42,7 @@ def start(job, filter=ALLOW_ALL):
         try:
             os.read(go, 1)
             here.close()
-            born = keep(there.fileno(), NAMESPACES, ruleset=-1, filter=filter)
+            born = keep(there.fileno(), NAMESPACES, ruleset=-1, filter=filter, way=Table(way), ends=ENDS)
             code = 0 if born is None else job(born) or 0
         except Exception as error:
             print(error, flush=True)
@@ -78,23 +83,27 @@ def test_a_runner_comes_with_its_ends_and_its_end_is_told():
     """
     said = program("""
 def job(born):
-    data = os.read(born.job, 100)
-    for fd, name in ((born.reply, b"reply "), (born.out, b"out "), (born.err, b"err ")):
+    data = os.read(2, 100)
+    for fd, name in ((3, b"reply "), (4, b"out "), (5, b"err ")):
         os.write(fd, name + data)
-    print(os.getpid(), os.getppid(), born.cpu, born.join_error, flush=True)
+    held = sorted(map(int, os.listdir("/proc/thread-self/fd")))
+    os.write(6, repr((born, os.getpid(), os.getppid(), held, os.sched_getaffinity(0))).encode())
     return 7
 here, pid = start(job)
-birth = arm(here, 11, cpu=3)
+cpu = max(os.sched_getaffinity(0))
+birth = arm(here, 11, cpu=cpu)
 message, (pidfd, job, reply, out, err) = here.receive()
 print(message == control.Armed(11, message.pid), not any(map(os.get_blocking, (job, reply, out, err))))
 os.write(job, b"code")
 print(here.receive())
 print(*(os.read(fd, 100) for fd in (reply, out, err)))
+said = f"(Born(join_error=0, affinity_error=0, done={len(WAY)}, result=0), 2, 1, [0, 1, 2, 3, 4, 5, 6, 7], {{{cpu}}})"
+print(birth.socket.recv(1000).decode() == said)
 print(end(here, pid))
 """)
 
-    assert said.splitlines() == ["True True", "2 1 3 0", "(Ended(runner=11, status=1792), [])",
-                                 "b'reply code' b'out code' b'err code'", "0"]
+    assert said.splitlines() == ["True True", "(Ended(runner=11, status=1792), [])",
+                                 "b'reply code' b'out code' b'err code'", "True", "0"]
 
 
 def test_many_runners_end_in_any_order_and_nothing_is_left():
@@ -104,7 +113,7 @@ def test_many_runners_end_in_any_order_and_nothing_is_left():
     """
     said = program("""
 def job(born):
-    return os.read(born.job, 1)[0]
+    return os.read(2, 1)[0]
 here, pid = start(job)
 def held():
     return len(os.listdir(f"/proc/{pid}/fd")), open(f"/proc/{pid}/task/{pid}/children").read().split()
@@ -170,6 +179,35 @@ print(here.receive()[0], end(here, pid))
 """)
 
     assert f"Ended(runner=1, status={28 << 8}) 0\n" == said  # ENOSPC
+
+
+def test_the_step_that_fails_is_the_last_one():
+    """
+    The job knows which it was and what the call returned.
+    """
+    said = program("""
+def job(born):
+    os.write(6, repr((born.done - len(WAY), born.result, os.getcwd())).encode())
+here, pid = start(job, way=[*WAY, *(returns(Call.CHDIR, path) for path in ("/", "/missing", "/proc"))])
+birth = arm(here, 1)
+here.receive()
+print(birth.socket.recv(100).decode(), here.receive()[0], end(here, pid))
+""")
+
+    assert "(1, -2, '/') Ended(runner=1, status=0) 0\n" == said
+
+
+def test_a_processor_that_is_not_there_is_told():
+    said = program("""
+def job(born):
+    return born.affinity_error
+here, pid = start(job)
+birth = arm(here, 1, cpu=1000)
+here.receive()
+print(here.receive()[0], end(here, pid))
+""")
+
+    assert f"Ended(runner=1, status={22 << 8}) 0\n" == said  # EINVAL
 
 
 @pytest.mark.parametrize("datagram", ["b'x'", "b'\\xc1' * 16", "control.encode(control.Arm(1, False, 3))",

@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -135,9 +136,27 @@ static int open_pipes(struct ends *ret)
 	return 0;
 }
 
+/* In the job: cgroups, processor, and every lock. The first failure is the last thing tried. */
+static void go(const struct lw_way *way, int cpu, int join_error, struct lw_born *ret_born)
+{
+	*ret_born = (struct lw_born){ .join_error = join_error };
+	if (join_error)
+		return;
+	if (cpu >= 0) {
+		cpu_set_t one;
+		CPU_ZERO(&one);
+		CPU_SET((size_t)cpu, &one);
+		if (sched_setaffinity(0, sizeof(one), &one) < 0) {
+			ret_born->affinity_error = -errno;
+			return;
+		}
+	}
+	ret_born->done = lw_run_steps(way->steps, way->count, &ret_born->result);
+}
+
 /* 1 in the job; in the keeper 0, whether a runner came of it or not, or -errno where the daemon can't be told. */
-static int arm(struct keeper *keeper, const struct lw_runner *how, const struct lw_keeper_message *order,
-	       const int *fds, struct lw_born *ret_born)
+static int arm(struct keeper *keeper, const struct lw_runner *how, const struct lw_way *way,
+	       const struct lw_keeper_message *order, const int *fds, struct lw_born *ret_born)
 {
 	struct ends pipes[PIPES];
 	struct lw_runner this_one = *how;
@@ -154,11 +173,10 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 	struct lw_init *init = lw_init_new();
 	int pid = init ? lw_spawn_runner(init, &this_one, &pidfd) : -ENOMEM;
 	if (0 == pid) {
-		*ret_born = (struct lw_born){
-			.job = pipes[JOB].theirs, .reply = pipes[REPLY].theirs, .out = pipes[OUT].theirs,
-			.err = pipes[ERR].theirs, .birth = fds[0], .join_error = lw_init_join_error(init),
-			.cpu = order->value,
-		};
+		for (int i = 0; i < PIPES; i++)
+			*way->ends[i] = pipes[i].theirs;
+		*way->ends[PIPES] = fds[0];
+		go(way, order->value, lw_init_join_error(init), ret_born);
 		return 1;
 	}
 
@@ -203,9 +221,9 @@ static int reap(struct keeper *keeper, nfds_t at)
 /* Serve until the daemon is gone.
  *
  * Linux 5.9 (close_range, in the init). *how* is the model of all runners: its
- * cgroup and its attach are each order's own. Returns 1 in a job, with
- * *ret_born set; 0 in the keeper when the daemon is gone; or -errno. */
-int lw_keep(int channel, const struct lw_runner *how, struct lw_born *ret_born)
+ * cgroup and its attach are each order's own. Returns 1 in a job, which has
+ * gone *way* as far as *ret_born says; 0 in the keeper when the daemon is gone; or -errno. */
+int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *way, struct lw_born *ret_born)
 {
 	struct keeper keeper = { .channel = channel, .count = 1 };
 	int ret = 0;
@@ -228,7 +246,7 @@ int lw_keep(int channel, const struct lw_runner *how, struct lw_born *ret_born)
 		unsigned count;
 		if ((ret = receive(channel, &order, fds, &count)) <= 0)
 			break;
-		if (1 == (ret = arm(&keeper, how, &order, fds, ret_born)))
+		if (1 == (ret = arm(&keeper, how, way, &order, fds, ret_born)))
 			return 1;
 		close_all(fds, count);
 	}

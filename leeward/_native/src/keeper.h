@@ -3,6 +3,7 @@
 #define LW_KEEPER_H
 
 #include "spawn.h"
+#include "steps.h"
 
 #include <stdint.h>
 
@@ -24,13 +25,23 @@ struct lw_keeper_message {
 	uint64_t runner;
 };
 
-/* What a job comes out of lw_keep with. */
-struct lw_born {
-	int job, reply, out, err, birth;
-	int join_error;  /* 0, or the -errno with which a cgroup could not be joined */
-	int cpu;         /* the one processor that it may use, or -1 */
+#define LW_ENDS 5
+
+/* The way of every job to its last lock. */
+struct lw_way {
+	const struct lw_step *steps;
+	uint32_t count;
+	int32_t *ends[LW_ENDS];  /* cells of the steps: job, reply, out, err, birth */
 };
 
-int lw_keep(int channel, const struct lw_runner *how, struct lw_born *ret_born);
+/* How far a job came on it. */
+struct lw_born {
+	int join_error;      /* 0, or the -errno with which a cgroup could not be joined */
+	int affinity_error;  /* the same of its one processor */
+	uint32_t done;       /* so many steps gave what they must */
+	int64_t result;      /* what the next one gave */
+};
+
+int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *way, struct lw_born *ret_born);
 
 #endif

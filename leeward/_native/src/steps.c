@@ -10,15 +10,6 @@
 
 #include "raw.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/close_range.h>
-#include <unistd.h>
-
-/* Above every number that is wanted, so that no dup hits one still needed. */
-#define PARKING 64
-#define MOST_WANTED 8
-
 /* Make each call; stop at the first that returns what it may not.
  *
  * Returns how many returned what they may: *count* where all did, else the
@@ -42,28 +33,4 @@ uint32_t lw_run_steps(const struct lw_step *steps, uint32_t count, int64_t *ret_
 			*step->into = (int32_t)result;
 	}
 	return count;
-}
-
-/* Make descriptors 0 to count-1 out of *wanted*, where -1 stands for /dev/null,
- * and close all others. The first *inherited* of them stay open on exec.
- *
- * dup3(2), close_range(2), Linux 5.9. 0 or -errno. */
-int lw_take_descriptors(const int *wanted, uint32_t count, uint32_t inherited)
-{
-	long parked[MOST_WANTED];
-	long ret;
-
-	if (count > MOST_WANTED)
-		return -EINVAL;
-	for (uint32_t i = 0; i < count; i++) {
-		long fd = wanted[i];
-		if (fd < 0 && (fd = raw(SYS_openat, AT_FDCWD, (long)"/dev/null", O_RDONLY | O_CLOEXEC, 0, 0)) < 0)
-			return (int)fd;
-		if ((parked[i] = raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC, PARKING, 0, 0)) < 0)
-			return (int)parked[i];
-	}
-	for (uint32_t i = 0; i < count; i++)
-		if ((ret = raw(SYS_dup3, parked[i], (long)i, i < inherited ? 0 : O_CLOEXEC, 0, 0)) < 0)
-			return (int)ret;
-	return (int)raw(SYS_close_range, (long)count, ~0U, 0, 0, 0);
 }

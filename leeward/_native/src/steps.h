@@ -17,6 +17,5 @@ struct lw_step {
 };
 
 uint32_t lw_run_steps(const struct lw_step *steps, uint32_t count, int64_t *ret_result);
-int lw_take_descriptors(const int *wanted, uint32_t count, uint32_t inherited);
 
 #endif

@@ -11,7 +11,7 @@ import struct
 
 import pytest
 
-from leeward._native.steps import Block, Call, Cell, Step, Table, fails, gives, returns, take_descriptors
+from leeward._native.steps import Block, Call, Cell, Step, Table, fails, gives, returns
 from leeward.errors import KernelRefusal
 from leeward.isolation.channel import Channel, send_step
 from leeward.wire import control
@@ -98,28 +98,3 @@ def test_a_negative_argument_is_passed_as_it_is():
     limit = Block(struct.pack("QQ", 0, 0))
     with pytest.raises(KernelRefusal, match=r"prlimit64.*EINVAL"):
         Table([returns(Call.PRLIMIT64, 0, -1, limit, 0)]).run()
-
-
-def test_descriptors_are_put_in_order():
-    """
-    In a child: those that are wanted, under the numbers that are wanted, and no others.
-    """
-    out, told = os.pipe()
-    pid = os.fork()
-    if 0 == pid:
-        try:
-            high = os.dup2(told, 40)
-            take_descriptors((-1, high, 2, told), 2)
-            seen = []
-            for fd in range(60):
-                try:
-                    seen.append((fd, os.get_inheritable(fd)))
-                except OSError:
-                    continue
-            os.write(1, repr(seen).encode())
-        finally:
-            os._exit(0)
-    os.close(told)
-    os.waitpid(pid, 0)
-    with open(out, "rb") as pipe:
-        assert b"[(0, True), (1, True), (2, False), (3, False)]" == pipe.read()

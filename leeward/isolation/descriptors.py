@@ -1,0 +1,37 @@
+"""
+Which descriptors a job is born with; every other one is closed.
+
+Runs in:   laid out in the keeper, taken by the newborn job.
+Source:    dup3(2), close_range(2), Linux 5.9
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+
+from leeward._native.steps import Call, Cell, Step, gives, returns
+
+#: Above every number that is wanted, so that no dup hits one still needed.
+_PARKING = 64
+
+_AT_FDCWD = -100
+
+
+def steps(wanted: Sequence[Cell | None], inherited: int) -> list[Step]:
+    """
+    Make descriptors 0, 1, 2, ... out of *wanted*, where None stands for /dev/null, and close all others.
+
+    The first *inherited* of them stay open on exec.
+    """
+    made: list[Step] = []
+    parked = [Cell(f"end {number}") for number in range(len(wanted))]
+    for cell, end in zip(parked, wanted, strict=True):
+        if end is None:
+            end = Cell("null")
+            made.append(gives(end, Call.OPENAT, _AT_FDCWD, "/dev/null", os.O_RDONLY | os.O_CLOEXEC, 0))
+        made.append(gives(cell, Call.FCNTL, end, fcntl.F_DUPFD_CLOEXEC, _PARKING))
+    for number, cell in enumerate(parked):
+        made.append(returns(Call.DUP3, cell, number, 0 if number < inherited else os.O_CLOEXEC, value=number))
+    return [*made, returns(Call.CLOSE_RANGE, len(wanted), 0xFFFF_FFFF, 0)]
