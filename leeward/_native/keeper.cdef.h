@@ -1,7 +1,14 @@
+struct lw_range {
+	uint64_t start;
+	uint64_t size;
+};
+
 struct lw_way {
 	const struct lw_step *steps;
 	uint32_t count;
 	int32_t *ends[5];
+	const struct lw_range *pages;
+	uint32_t page_count;
 };
 
 struct lw_born {

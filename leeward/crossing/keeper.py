@@ -14,11 +14,12 @@ are both pid 1 would draw the same random bytes.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from leeward._native import privileges
 from leeward._native.keeper import keep
 from leeward._native.spawn import Clone
-from leeward.crossing import birth, runner
+from leeward.crossing import birth, runner, scout
 from leeward.errors import LeewardError
 from leeward.isolation import landlock, mounts
 from leeward.isolation.channel import Channel
@@ -28,7 +29,7 @@ from leeward.wire import control
 _RUNNER_NAMESPACES = Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS
 
 
-def main(channel: Channel, plan: WorkerPlan) -> None:
+def main(channel: Channel, plan: WorkerPlan, pages: Sequence[scout.Range]) -> None:
     """
     Build the template, then serve until the daemon is gone.
     """
@@ -44,7 +45,7 @@ def main(channel: Channel, plan: WorkerPlan) -> None:
         return
     channel.send(control.Ready({}))
     born = keep(channel.fileno(), _RUNNER_NAMESPACES, ruleset=ruleset, filter=plan.init_seccomp,
-                way=made.table, ends=birth.ENDS)
+                way=made.table, ends=birth.ENDS, pages=pages)
     if born is not None:
         runner.main(made, born, rehearse=plan.rehearse)
 

@@ -16,10 +16,11 @@ import importlib
 import os
 import select
 import sys
+from collections.abc import Sequence
 
 from leeward._native import privileges
 from leeward._native.spawn import Clone, clone
-from leeward.crossing import keeper, settle
+from leeward.crossing import keeper, scout, settle
 from leeward.errors import LeewardError
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan
@@ -45,8 +46,9 @@ def main(control_fd: int) -> None:
     except (LeewardError, OSError, ImportError) as error:
         channel.send(control.Failed(-1, "", f"zygote: {error}"))
         return
+    pages = scout.written() if plan.rehearse else ()
     channel.send(control.Ready({"modules": str(len(sys.modules))}))
-    Zygote(channel, plan).serve()
+    Zygote(channel, plan, pages).serve()
 
 
 def warm_up(plan: WorkerPlan) -> None:
@@ -75,8 +77,9 @@ class Zygote:
     Makes keepers on demand and reaps them.
     """
 
-    def __init__(self, channel: Channel, plan: WorkerPlan) -> None:
+    def __init__(self, channel: Channel, plan: WorkerPlan, pages: Sequence[scout.Range]) -> None:
         self._channel = channel
+        self._pages = pages
         self._plan = plan
         self._keepers: dict[int, int] = {}  # pidfd -> pid
         self._poll = select.poll()
@@ -134,7 +137,7 @@ class Zygote:
             self._channel.close()
             for fd in (*self._keepers, end, *attach):
                 os.close(fd)
-            keeper.main(Channel.adopt(keep), self._plan)
+            keeper.main(Channel.adopt(keep), self._plan, self._pages)
         except BaseException as error:  # the last frame of this process: say it and leave
             os.write(2, f"leeward keeper {message.slot}: {type(error).__name__}: {error}\n".encode(errors="replace"))
         finally:

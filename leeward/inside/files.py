@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 
 from leeward.wire import job as wire
 
+WORKSPACE = "/workspace"
+
 #: Bytes that `collect` brings back at most; the daemon has its own bound.
 MAX_BYTES = 256 << 20
 
@@ -68,12 +70,12 @@ def collect(patterns: Sequence[str]) -> tuple[dict[str, bytes], bool]:
     if not patterns:
         return {}, _full()
     found: dict[str, bytes] = {}
-    space = os.statvfs("/workspace")
+    space = os.statvfs(WORKSPACE)
     left = min(MAX_BYTES, space.f_blocks * space.f_frsize)
-    names = walk("/workspace") if any(map(glob.has_magic, patterns)) else []
+    names = walk(WORKSPACE) if any(map(glob.has_magic, patterns)) else []
     for pattern in patterns:
         for name in matching(pattern, names):
-            path = os.path.join("/workspace", name)
+            path = os.path.join(WORKSPACE, name)
             if name in found or not wire.is_plain_name(name) or path != os.path.realpath(path):
                 continue  # by a link, it would be another file's content under this name
             if len(found) >= wire.MAX_FILES:
@@ -150,7 +152,7 @@ def _regular(name: str, most: int) -> bytes | None:
     The content of a regular file, never through a link as last component; None for anything else.
     """
     try:
-        fd = os.open(os.path.join("/workspace", name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(os.path.join(WORKSPACE, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:  # not there, not to be read, not a file, or the job left no descriptor
         return None
     seen = os.fstat(fd)
@@ -162,5 +164,5 @@ def _regular(name: str, most: int) -> bytes | None:
 
 
 def _full() -> bool:
-    space = os.statvfs("/workspace")
+    space = os.statvfs(WORKSPACE)
     return 0 == space.f_bavail or 0 == space.f_favail

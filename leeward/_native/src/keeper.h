@@ -27,11 +27,17 @@ struct lw_keeper_message {
 
 #define LW_ENDS 5
 
+struct lw_range {
+	uint64_t start, size;
+};
+
 /* The way of every job to its last lock. */
 struct lw_way {
 	const struct lw_step *steps;
 	uint32_t count;
 	int32_t *ends[LW_ENDS];  /* cells of the steps: job, reply, out, err, birth */
+	const struct lw_range *pages;  /* that it will write, whatever it runs */
+	uint32_t page_count;
 };
 
 /* How far a job came on it. */
