@@ -130,7 +130,8 @@ class Leaf(Protocol):
 
     def remove(self) -> bool:
         """
-        Remove the leaf, and close its descriptors.
+        Give the leaf back: it is removed and its descriptors closed, or its group kept, empty, for a
+        later job of this worker.
 
         Returns:
             False while a process is in it or hasn't quite gone: call again later.

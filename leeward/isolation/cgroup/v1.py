@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import deque
 from collections.abc import Mapping
 
 from leeward.errors import KernelRefusal, Unsupported
@@ -44,45 +45,56 @@ TICK_S = 0.02
 PATIENT = (("cpu.idle", "1", "0"), ("cpu.shares", "128", "1024"))
 
 
-class V1Leaf:
+#: A group that still counts more when its job is gone, page cache say, isn't given to another.
+RESIDUE_BYTES = 512 << 10
+
+#: So many groups without a job are kept for the next ones.
+MOST_KEPT = 3
+
+
+class Place:
     """
-    A group per hierarchy for one job.
+    A group per hierarchy, with what is read and written of them open: for one job after the other.
+
+    Making and removing the four groups of a job, with their files, was half of the daemon's system calls
+    for it. A place that is empty is as good as new but for its counters, which start where
+    they stand.
+
+    Attributes:
+        entry: for its job.
+        limits: in force.
+        last: what was counted when it was last asked.
+        spoiled: not for another job any more.
     """
 
-    tick_interval = TICK_S
-    needs_ticks = False
-
-    def __init__(self, worker: V1Worker, name: str, limits: Limits, *, patient: bool) -> None:
-        self._patience: tuple[str, str, str] | None = worker.patience if patient else None
-        self._groups: dict[str, Group] = {}
+    def __init__(self, parents: Mapping[str, Group], name: str, owner_uid: int, memsw: bool, patience: str) -> None:
+        self.groups: dict[str, Group] = {}
+        self.limits: Limits | None = None
+        self.last = Usage()
+        self.spoiled = False
+        self.entry = Entry()
         self._files: dict[str, int] = {}
-        self._limits: Limits | None = None
-        self._memsw = worker.memsw
-        self._entry = Entry()
-        self._usage = Usage()
+        self._memsw = memsw
         try:
             made: dict[str, Group] = {}  # cpu and cpuacct may be one hierarchy
-            for controller, parent in worker.parents.items():
+            for controller, parent in parents.items():
                 if parent.path not in made:
                     made[parent.path] = parent.make(name)
-                self._groups[controller] = made[parent.path]
-            self._open(worker.owner_uid)
-            self.apply(limits)
-            if self._patience is not None:
-                self._groups["cpu"].write(*self._patience[:2])
+                self.groups[controller] = made[parent.path]
+            self._open(owner_uid, patience)
         except KernelRefusal:
-            self._abandon()
+            self.abandon()
             raise
 
-    def _open(self, owner_uid: int) -> None:
-        """
-        Open now, while nobody waits, what is needed when a job starts and when it has ended.
-        """
-        groups, files = self._groups, self._files
+    def _open(self, owner_uid: int, patience: str) -> None:
+        groups, files = self.groups, self._files
         into = -1
-        files["peak"] = groups["memory"].open("memory.max_usage_in_bytes")
+        files["peak"] = groups["memory"].open("memory.max_usage_in_bytes", os.O_RDWR)
+        files["memory"] = groups["memory"].open("memory.usage_in_bytes")
         files["oom"] = groups["memory"].open("memory.oom_control")
         files["forks"] = groups["pids"].open("pids.events")
+        files["tasks"] = groups["pids"].open("pids.current")
+        files["patience"] = groups["cpu"].open(patience, os.O_WRONLY)
         if "unified" in groups:
             into = groups["unified"].fd
             files["time"] = groups["unified"].open("cpu.stat")
@@ -95,30 +107,134 @@ class V1Leaf:
         for group in placed.values():
             files[group.path] = group.open("tasks", os.O_WRONLY)
             attach.append(files[group.path])
-        self._entry = Entry(into, tuple(attach))
+        self.entry = Entry(into, tuple(attach))
 
-    @property
-    def entry(self) -> Entry:
-        return self._entry
+    def vacant(self) -> bool:
+        """
+        Has every process gone, and nothing been out of order?
+        """
+        return not self.spoiled and 0 == int(pread(self._files["tasks"]))
 
-    def armed(self) -> None:
-        if self._patience is not None:
-            file, _, value = self._patience
-            self._patience = None
-            self._groups["cpu"].write(file, value)
+    def clean(self) -> bool:
+        """
+        Has its memory gone, too?
+        """
+        return int(pread(self._files["memory"])) <= RESIDUE_BYTES
 
-    def apply(self, limits: Limits) -> None:
-        before, memory = self._limits, self._groups["memory"]
+    def forget_peak(self) -> None:
+        """
+        The highest use of memory is from now on.
+
+        Raises:
+            OSError: the kernel doesn't let it be written.
+        """
+        os.pwrite(self._files["peak"], b"0", 0)
+
+    def be_patient(self, value: str) -> None:
+        """
+        Write *value* to the file that `PATIENT` names.
+        """
+        try:
+            os.pwrite(self._files["patience"], value.encode(), 0)
+        except OSError as error:
+            raise KernelRefusal("write", f"{self.groups['cpu'].path}, {value!r}", error.errno or 0) from error
+
+    def hold(self, limits: Limits) -> None:
+        """
+        Set what differs from the limits in force.
+        """
+        before, memory = self.limits, self.groups["memory"]
         if before is None or before.memory != limits.memory:
             files = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"][: 2 if self._memsw else 1]
             # Memory with swap may never be the lower of the two.
             for name in files if before is None or limits.memory < before.memory else reversed(files):
                 memory.write(name, str(limits.memory))
         if before is None or before.processes != limits.processes:
-            self._groups["pids"].write("pids.max", str(limits.processes))
+            self.groups["pids"].write("pids.max", str(limits.processes))
         if before is None or before.cpu != limits.cpu:
-            self._groups["cpu"].write("cpu.cfs_quota_us", str(limits.cpu * PERIOD_US // 100))
-        self._limits = limits
+            self.groups["cpu"].write("cpu.cfs_quota_us", str(limits.cpu * PERIOD_US // 100))
+        self.limits = limits
+
+    def count(self) -> Usage:
+        """
+        Since the groups were made; the peak since it was last forgotten.
+        """
+        files = self._files
+        time = pread(files["time"])
+        self.last = Usage(field(time, "usage_usec") / 1e6 if "unified" in self.groups else int(time) / 1e9,
+                          int(pread(files["peak"])), self.oom_kills(), field(pread(files["forks"]), "max"))
+        return self.last
+
+    def oom_kills(self) -> int:
+        return field(pread(self._files["oom"]), "oom_kill")
+
+    def kill(self) -> None:
+        self.spoiled = True
+        if "unified" in self.groups:
+            self.groups["unified"].kill()
+        elif "pids" in self.groups:
+            pids = self.groups["pids"]
+            pids.write("pids.max", "0")  # else a fork could outrun us
+            pids.kill()
+
+    def remove(self) -> bool:
+        """
+        Remove the groups and close what is open; False while a process is in one of them.
+        """
+        self._close()
+        for group in set(self.groups.values()):
+            if group.remove():
+                self.groups = {name: other for name, other in self.groups.items() if other is not group}
+        return not self.groups
+
+    def abandon(self) -> None:
+        """
+        Remove what can be removed, and close all.
+        """
+        self._close()
+        for group in set(self.groups.values()):
+            with contextlib.suppress(KernelRefusal):
+                group.remove()
+            group.close()
+        self.groups.clear()
+
+    def _close(self) -> None:
+        self.spoiled = True
+        for fd in self._files.values():
+            os.close(fd)
+        self._files.clear()
+
+
+class V1Leaf:
+    """
+    A place for one job, and what it used there.
+    """
+
+    tick_interval = TICK_S
+    needs_ticks = False
+
+    def __init__(self, worker: V1Worker, place: Place, limits: Limits, *, patient: bool) -> None:
+        self._worker = worker
+        self._place: Place | None = place
+        self._waits = patient
+        self._usage = Usage()
+        place.hold(limits)
+        if patient:
+            place.be_patient(worker.patience[1])
+        self._before = place.last
+
+    @property
+    def entry(self) -> Entry:
+        return Entry() if self._place is None else self._place.entry
+
+    def armed(self) -> None:
+        if self._waits and self._place is not None:
+            self._waits = False
+            self._place.be_patient(self._worker.patience[2])
+
+    def apply(self, limits: Limits) -> None:
+        if self._place is not None:
+            self._place.hold(limits)
 
     def rlimits(self) -> Mapping[int, int]:
         return {}
@@ -127,46 +243,36 @@ class V1Leaf:
         return None
 
     def usage(self) -> Usage:
-        files = self._files
-        if files:
-            time = pread(files["time"])
-            self._usage = Usage(
-                field(time, "usage_usec") / 1e6 if "unified" in self._groups else int(time) / 1e9,
-                int(pread(files["peak"])), field(pread(files["oom"]), "oom_kill"), field(pread(files["forks"]), "max"))
+        if self._place is not None:
+            now, before = self._place.count(), self._before
+            self._usage = Usage(now.cpu_time - before.cpu_time, now.memory_peak, now.oom_kills - before.oom_kills,
+                                now.forks_refused - before.forks_refused)
         return self._usage
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> Limit | None:
-        killed = "oom" in self._files and field(pread(self._files["oom"]), "oom_kill")
+        killed = self._place is not None and self._place.oom_kills() > self._before.oom_kills
         return Limit.MEMORY if killed else None
 
     def kill(self) -> None:
-        if "unified" in self._groups:
-            self._groups["unified"].kill()
-        elif "pids" in self._groups:
-            pids = self._groups["pids"]
-            pids.write("pids.max", "0")  # else a fork could outrun us
-            pids.kill()
+        if self._place is not None:
+            self._place.kill()
 
     def remove(self) -> bool:
-        if self._files:
+        """
+        As the protocol says.
+        """
+        if self._place is None:
+            return True
+        if self._place.vacant():
             self.usage()
-        for fd in self._files.values():
-            os.close(fd)
-        self._files.clear()
-        for group in set(self._groups.values()):
-            if group.remove():
-                self._groups = {name: other for name, other in self._groups.items() if other is not group}
-        return not self._groups
-
-    def _abandon(self) -> None:
-        for fd in self._files.values():
-            os.close(fd)
-        self._files.clear()
-        for group in set(self._groups.values()):
-            with contextlib.suppress(KernelRefusal):
-                group.remove()
-            group.close()
-        self._groups.clear()
+            self.armed()
+            if self._worker.keep(self._place):
+                self._place = None
+                return True
+        if not self._place.remove():
+            return False
+        self._place = None
+        return True
 
 
 class V1Worker:
@@ -177,11 +283,12 @@ class V1Worker:
     """
 
     def __init__(self, homes: Mapping[str, Group], slot: int, owner_uid: int, memsw: bool) -> None:
-        self.owner_uid, self.memsw = owner_uid, memsw
         self.parents = dict(homes)
         self.patience = next(row for row in PATIENT if row is PATIENT[-1] or homes["cpu"].has(row[0]))
+        self._owner_uid, self._memsw = owner_uid, memsw
         self._prefix = f"w{slot}"
         self._keeper: Group | None = None
+        self._kept: deque[Place] = deque()
         if "unified" in homes:
             group = homes["unified"].make(self._prefix)
             self._keeper = group.make("keeper")
@@ -195,9 +302,42 @@ class V1Worker:
         return Entry(self._keeper.fd) if self._keeper is not None else Entry()
 
     def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> V1Leaf:
-        return V1Leaf(self, f"{self._prefix}.{sequence}", limits, patient=patient)
+        place = self._clean_place()
+        if place is None:
+            place = Place(self.parents, f"{self._prefix}.{sequence}", self._owner_uid, self._memsw, self.patience[0])
+        try:
+            return V1Leaf(self, place, limits, patient=patient)
+        except KernelRefusal:
+            place.abandon()
+            raise
+
+    def _clean_place(self) -> Place | None:
+        for place in self._kept:
+            if place.clean():
+                self._kept.remove(place)
+                with contextlib.suppress(OSError):
+                    place.forget_peak()
+                    return place
+                place.abandon()
+                return None
+        return None
+
+    def keep(self, place: Place) -> bool:
+        """
+        Have *place* for another job, or not.
+        """
+        if len(self._kept) >= MOST_KEPT and self._kept[0].remove():
+            self._kept.popleft()
+        if len(self._kept) >= MOST_KEPT:
+            return False
+        self._kept.append(place)
+        return True
 
     def remove(self) -> bool:
+        while self._kept:
+            if not self._kept[0].remove():
+                return False
+            self._kept.popleft()
         if self._keeper is not None:
             if not self._keeper.remove():
                 return False

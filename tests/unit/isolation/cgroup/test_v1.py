@@ -22,8 +22,9 @@ from leeward.spec.limits import MIB, Limits
 
 FILES = {
     "memory": {"memory.limit_in_bytes": "9", "memory.memsw.limit_in_bytes": "9", "memory.max_usage_in_bytes": "0",
+               "memory.usage_in_bytes": "0",
                "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n"},
-    "pids": {"pids.max": "max", "pids.events": "max 0\n"},
+    "pids": {"pids.max": "max", "pids.events": "max 0\n", "pids.current": "0\n"},
     "cpu": {"cpu.cfs_quota_us": "-1", "cpu.shares": "1024"},
     "cpuacct": {"cpuacct.usage": "0"},
     "unified": {"cpu.stat": "usage_usec 0\n", "cgroup.kill": ""},
@@ -99,12 +100,12 @@ def test_a_runner_that_nobody_waits_for_takes_what_is_left(fake_cgroups, monkeyp
     fake = fake_cgroups(kernel())
     worker = V1Driver(mounted(fake, *HYBRID)).worker(0, os.geteuid(), Limits())
     leaf, hasty = worker.leaf(1, Limits(), patient=True), worker.leaf(2, Limits())
-    assert written(fake)[f"cpu/{HOME}/w0.1/{file}"] == then
-    assert f"cpu/{HOME}/w0.2/{file}" not in written(fake)
-    before = len(fake.written)
+    text = (fake.root / f"cpu/{HOME}/w0.1/{file}").read_text
+    assert text().startswith(then)
     for one in (leaf, leaf, hasty):
         one.armed()
-    assert fake.written[before:] == [(f"cpu/{HOME}/w0.1/{file}", later)]
+    assert text().startswith(later)
+    assert (fake.root / f"cpu/{HOME}/w0.2/{file}").read_text() == FILES["cpu"].get(file, "0")
 
 
 def test_without_the_unified_hierarchy(fake):
@@ -130,11 +131,13 @@ def test_controllers_that_share_a_hierarchy_share_a_group(fake):
     As cpu and cpuacct do on most hosts: it is made, joined and removed once.
     """
     driver = V1Driver(mounted(fake, "memory", "pids", "cpu,cpuacct"))
-    leaf = driver.worker(0, os.geteuid(), Limits()).leaf(1, Limits())
+    worker = driver.worker(0, os.geteuid(), Limits())
+    leaf = worker.leaf(1, Limits())
 
     assert len(leaf.entry.attach) == 3
     assert fake.groups().count(f"cpu,cpuacct/{HOME}/w0.1") == 1
     assert leaf.remove()
+    assert worker.remove()
     driver.close()
     assert HOME not in " ".join(fake.groups())
 
@@ -226,3 +229,85 @@ def test_a_home_that_cannot_be_made_leaves_nothing(fake, monkeypatch):
         V1Driver(hierarchies)
 
     assert (len(os.listdir("/proc/self/fd")), fake.groups()) == before
+
+
+def put(fake, name: str, text: str) -> None:
+    """
+    Write *text* to the file *name* of runner 1's groups.
+    """
+    (fake.root / f"{name.split('.')[0]}/{HOME}/w0.1/{name}").write_text(text)
+
+
+def test_an_empty_place_is_given_to_the_next_job(fake):
+    """
+    Nothing is made, and only what differs is written; what the first one used isn't the second one's.
+    """
+    worker = V1Driver(mounted(fake, "memory", "pids", "cpu", "cpuacct")).worker(0, os.geteuid(), Limits())
+    first = worker.leaf(1, Limits())
+    put(fake, "cpuacct.usage", "3000000000\n")
+    put(fake, "memory.max_usage_in_bytes", "7")
+    put(fake, "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
+    put(fake, "pids.events", "max 5\n")
+    assert first.usage() == Usage(3.0, 7, 2, 5)
+    assert first.remove()
+    before = len(fake.written)
+
+    second = worker.leaf(2, Limits(processes=3))
+
+    assert fake.written[before:] == [(f"pids/{HOME}/w0.1/pids.max", "3")]
+    assert not [name for name in fake.groups() if name.endswith("w0.2")]
+    assert second.usage() == Usage(0.0, 0, 0, 0)
+    assert second.tick(1) is None
+    put(fake, "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+    put(fake, "cpuacct.usage", "3500000000\n")
+    assert Limit.MEMORY == second.tick(1)
+    assert second.usage() == Usage(0.5, 0, 1, 0)
+    assert first.usage() == Usage(3.0, 7, 2, 5)
+    first.armed()
+    first.apply(Limits(processes=9))
+    first.kill()
+    assert len(fake.written) == before + 1  # the first has no say in it any more
+
+
+def test_a_place_that_still_holds_memory_is_not(fake):
+    """
+    Page cache that the first job brought in. It is when that has gone.
+    """
+    worker = V1Driver(mounted(fake, "memory", "pids", "cpu", "cpuacct")).worker(0, os.geteuid(), Limits())
+    first = worker.leaf(1, Limits())
+    put(fake, "memory.usage_in_bytes", f"{1 << 20}\n")
+    assert first.remove()
+
+    second = worker.leaf(2, Limits())
+
+    assert f"pids/{HOME}/w0.2" in fake.groups()
+    put(fake, "memory.usage_in_bytes", "0\n")
+    assert worker.leaf(3, Limits()).entry != second.entry
+    assert f"pids/{HOME}/w0.3" not in fake.groups()
+
+
+def test_a_place_where_all_were_killed_is_not(fake):
+    worker = V1Driver(mounted(fake, "memory", "pids", "cpu", "cpuacct")).worker(0, os.geteuid(), Limits())
+    first = worker.leaf(1, Limits())
+    first.kill()
+    assert first.remove()
+    assert f"pids/{HOME}/w0.1" not in fake.groups()
+
+
+def test_a_place_that_a_process_is_in_is_removed_when_it_can_be(fake):
+    worker = V1Driver(mounted(fake, "memory", "pids", "cpu", "cpuacct")).worker(0, os.geteuid(), Limits())
+    first = worker.leaf(1, Limits())
+    put(fake, "pids.current", "1\n")
+    assert first.remove()
+    assert f"pids/{HOME}/w0.1" not in fake.groups()
+
+
+def test_few_are_kept_and_none_outlives_the_worker(fake):
+    driver = V1Driver(mounted(fake, *HYBRID))
+    worker = driver.worker(0, os.geteuid(), Limits())
+    for leaf in [worker.leaf(number, Limits()) for number in range(6)]:
+        assert leaf.remove()
+    assert 3 == sum(name.startswith(f"pids/{HOME}/w0.") for name in fake.groups())
+    assert worker.remove()
+    driver.close()
+    assert sorted(fake.groups()) == sorted(HYBRID)
