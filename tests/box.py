@@ -87,7 +87,7 @@ class Journal:
     def info(self, event: str, **fields: object) -> None:
         self.rows.append((event, fields))
 
-    warning = info
+    debug = warning = info
 
     def of(self, event: str) -> list[dict[str, object]]:
         """

@@ -23,6 +23,9 @@ class UnlimitedLeaf:
     needs_ticks = False
     entry = Entry()
 
+    def leaves(self) -> None:
+        return
+
     def armed(self) -> None:
         return
 

@@ -37,7 +37,7 @@ class Quiet:
     def info(self, event: str, **fields: object) -> None:
         pass
 
-    warning = info
+    debug = warning = info
 
 
 def run(argv: Sequence[str]) -> int:

@@ -47,6 +47,9 @@ _START_DEADLINE_S = 30.0
 _ZYGOTE_DEADLINE_S = 10.0
 _ZYGOTE_BACKOFF_S = 0.2
 
+#: How most jobs end. At hundreds a second a line for each would cost more than it tells.
+_ORDINARY = frozenset({Outcome.FINISHED, Outcome.RAISED})
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -70,6 +73,7 @@ class Log(Protocol):
     Where an engine tells what happens; structlog's bound loggers fit.
     """
 
+    def debug(self, event: str, **fields: object) -> object: ...
     def info(self, event: str, **fields: object) -> object: ...
     def warning(self, event: str, **fields: object) -> object: ...
 
@@ -358,7 +362,9 @@ class Engine:
         """
         result = report.result
         if result is not None:
-            level = self._log.warning if result.outcome is Outcome.INTERNAL else self._log.info
+            level = (self._log.warning if result.outcome is Outcome.INTERNAL
+                     else self._log.debug if result.outcome in _ORDINARY and result.limit is None
+                     else self._log.info)
             level("job ended", outcome=result.outcome.value, exit_code=result.exit_code,
                   limit=result.limit and result.limit.value, seconds=round(result.duration, 6))
 

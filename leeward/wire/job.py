@@ -89,6 +89,10 @@ def reply_frame(exit_code: int, error: tuple[str, str, str] | None, limit: str |
     return HEADER.pack(len(body)) + body
 
 
+#: The reply of most jobs, which needs no decoder.
+_NOTHING_TO_TELL = reply_frame(0, None, None, {})[HEADER.size:]
+
+
 def read_reply(body: bytes, max_files: int) -> Reply:
     """
     The reply in *body*, whose bytes are hostile.
@@ -99,6 +103,8 @@ def read_reply(body: bytes, max_files: int) -> Reply:
     Raises:
         PeerError: it is no reply; nothing else comes out, whatever goes in.
     """
+    if body == _NOTHING_TO_TELL:
+        return Reply(0)
     try:
         fields = _reply_fields(body, max_files)
     except Exception as wrong:  # whatever a decoder finds wrong with hostile bytes is the peer's fault

@@ -165,6 +165,20 @@ class Runner:
         """
         return self.leaf.tick(self.pid, self._scratch, self._sockets)
 
+    def leave(self) -> None:
+        """
+        Nobody waits for its end: it may take what others leave of the processor.
+        """
+        with contextlib.suppress(LeewardError):  # then it is as before
+            self.leaf.leaves()
+
+    def hurry(self) -> None:
+        """
+        Have a full share of the processor again.
+        """
+        with contextlib.suppress(LeewardError):  # it is going
+            self.leaf.armed()
+
     def kill(self) -> None:
         """
         End every process of it: SIGKILL to the init takes the pid namespace along.

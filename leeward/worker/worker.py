@@ -46,6 +46,9 @@ _KEEPER_DEADLINE_S = 10.0
 #: After an answer its client is let run before its runner's end takes a processor, unless jobs wait.
 _COURTESY_S = 0.0005
 
+#: A runner that wasn't gone by then, on a host that has no time to spare, gets a full share of what there is.
+_PATIENCE_S = 0.1
+
 #: After a keeper's death its inits have this long to die of it before they are looked for.
 _ORPHANS_S = 0.1
 
@@ -322,8 +325,7 @@ class Worker:
         """
         runner = self._runners.get(number)
         if runner is not None and runner.state is RunnerState.ARMING:
-            with contextlib.suppress(LeewardError):  # it is going
-                runner.leaf.armed()
+            runner.hurry()
 
     def _arm(self, patient: bool) -> int:
         number = next(_numbers)
@@ -356,7 +358,12 @@ class Worker:
         """
         It was killed: its keeper has to tell its end.
         """
-        self._reactor.after(_KEEPER_DEADLINE_S, lambda: self._check_ended(runner))
+        self._reactor.after(_PATIENCE_S, lambda: self._hurry_end(runner))
+
+    def _hurry_end(self, runner: Runner) -> None:
+        if runner.number in self._runners:
+            runner.hurry()
+            self._reactor.after(_KEEPER_DEADLINE_S, lambda: self._check_ended(runner))
 
     def _check_ended(self, runner: Runner) -> None:
         if runner.number in self._runners:
@@ -377,7 +384,7 @@ class Worker:
             if self._owner.crowded:
                 self._after_job(runner)
             else:
-                self._reactor.after(_COURTESY_S, lambda: self._after_job(runner))
+                self._reactor.after(_COURTESY_S, lambda: self._after_job(runner, patient=True))
 
         def gone() -> None:
             self._execution = None
@@ -390,9 +397,11 @@ class Worker:
         execution.start()  # which may find that the runner is gone
         return execution
 
-    def _after_job(self, runner: Runner) -> None:
+    def _after_job(self, runner: Runner, *, patient: bool = False) -> None:
         if runner.state is RunnerState.RUNNING:
             self._move(runner, RunnerEvent.ENDED)
+            if patient and not self._owner.crowded:
+                runner.leave()
             runner.kill()
             self._expect_end(runner)
         if runner.state is RunnerState.GONE and runner is self._running:

@@ -79,6 +79,12 @@ class Leaf(Protocol):
         takes too long with less. Harmless if that was said before.
         """
 
+    def leaves(self) -> None:
+        """
+        Its job was answered and nobody waits for its end: it takes what others leave of the processor,
+        until it is `armed` again.
+        """
+
     @property
     def entry(self) -> Entry:
         """

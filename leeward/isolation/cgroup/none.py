@@ -70,6 +70,9 @@ class NoneLeaf:
     def armed(self) -> None:
         return  # there is nothing to hold a share by
 
+    def leaves(self) -> None:
+        return
+
     def apply(self, limits: Limits) -> None:
         self._limits = limits
 

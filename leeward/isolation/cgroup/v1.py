@@ -63,6 +63,7 @@ class Place:
     Attributes:
         entry: for its job.
         limits: in force.
+        patient: it takes what others leave of the processors.
         last: what was counted when it was last asked.
         spoiled: not for another job any more.
     """
@@ -70,6 +71,7 @@ class Place:
     def __init__(self, parents: Mapping[str, Group], name: str, owner_uid: int, memsw: bool, patience: str) -> None:
         self.groups: dict[str, Group] = {}
         self.limits: Limits | None = None
+        self.patient = False
         self.last = Usage()
         self.spoiled = False
         self.entry = Entry()
@@ -216,11 +218,9 @@ class V1Leaf:
     def __init__(self, worker: V1Worker, place: Place, limits: Limits, *, patient: bool) -> None:
         self._worker = worker
         self._place: Place | None = place
-        self._waits = patient
         self._usage = Usage()
         place.hold(limits)
-        if patient:
-            place.be_patient(worker.patience[1])
+        self._go_easy(patient)
         self._before = place.last
 
     @property
@@ -228,9 +228,15 @@ class V1Leaf:
         return Entry() if self._place is None else self._place.entry
 
     def armed(self) -> None:
-        if self._waits and self._place is not None:
-            self._waits = False
-            self._place.be_patient(self._worker.patience[2])
+        self._go_easy(False)
+
+    def leaves(self) -> None:
+        self._go_easy(True)
+
+    def _go_easy(self, patient: bool) -> None:
+        if self._place is not None and self._place.patient is not patient:
+            self._place.be_patient(self._worker.patience[1 if patient else 2])
+            self._place.patient = patient
 
     def apply(self, limits: Limits) -> None:
         if self._place is not None:
@@ -265,7 +271,6 @@ class V1Leaf:
             return True
         if self._place.vacant():
             self.usage()
-            self.armed()
             if self._worker.keep(self._place):
                 self._place = None
                 return True

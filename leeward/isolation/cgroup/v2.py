@@ -62,7 +62,8 @@ class V2Leaf:
 
     def __init__(self, worker: V2Worker, name: str, limits: Limits, *, patient: bool) -> None:
         self._cpu = worker.cpu
-        self._patience: tuple[str, str, str] | None = worker.patience if patient and worker.cpu is None else None
+        self._patience = worker.patience if worker.cpu is None else None
+        self._patient = False
         self._limits: Limits | None = None
         self._peak = 0
         self._usage = Usage()
@@ -77,8 +78,7 @@ class V2Leaf:
             if worker.oom_group:
                 self._group.write("memory.oom.group", "1")  # all of a job or nothing
             self.apply(limits)
-            if self._patience is not None:
-                self._group.write(*self._patience[:2])
+            self._go_easy(patient)
         except KernelRefusal:
             self._close()
             with contextlib.suppress(KernelRefusal):
@@ -91,10 +91,16 @@ class V2Leaf:
         return Entry(self._group.fd)
 
     def armed(self) -> None:
-        if self._patience is not None:
-            file, _, value = self._patience
-            self._patience = None
-            self._group.write(file, value)
+        self._go_easy(False)
+
+    def leaves(self) -> None:
+        self._go_easy(True)
+
+    def _go_easy(self, patient: bool) -> None:
+        if self._patience is not None and self._patient is not patient:
+            file, *values = self._patience
+            self._group.write(file, values[0 if patient else 1])
+            self._patient = patient
 
     def apply(self, limits: Limits) -> None:
         before = self._limits

@@ -94,7 +94,7 @@ def test_a_hybrid_host(fake):
     (True, "cpu.idle", "1", "0"), (False, "cpu.shares", "128", "1024")])
 def test_a_runner_that_nobody_waits_for_takes_what_is_left(fake_cgroups, monkeypatch, idle, file, then, later):
     """
-    Until it is armed, by the best means that the kernel has.
+    Until it is armed and once its job was answered, by the best means that the kernel has.
     """
     monkeypatch.setitem(FILES, "cpu", FILES["cpu"] | ({"cpu.idle": "0"} if idle else {}))
     fake = fake_cgroups(kernel())
@@ -106,6 +106,11 @@ def test_a_runner_that_nobody_waits_for_takes_what_is_left(fake_cgroups, monkeyp
         one.armed()
     assert text().startswith(later)
     assert (fake.root / f"cpu/{HOME}/w0.2/{file}").read_text() == FILES["cpu"].get(file, "0")
+    leaf.leaves()
+    assert text().startswith(then)
+    assert leaf.remove()
+    worker.leaf(3, Limits())  # the same place, for one that somebody waits for
+    assert text().startswith(later)
 
 
 def test_without_the_unified_hierarchy(fake):

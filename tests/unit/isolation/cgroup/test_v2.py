@@ -170,7 +170,7 @@ def test_a_worker_and_a_leaf(fake):
     (True, "cpu.idle", "1", "0"), (False, "cpu.weight", "12", "100")])
 def test_a_runner_that_nobody_waits_for_takes_what_is_left(fake_cgroups, monkeypatch, idle, file, then, later):
     """
-    Until it is armed, by the best means that the kernel has.
+    Until it is armed and once its job was answered, by the best means that the kernel has.
     """
     if idle:
         monkeypatch.setitem(CPU, "cpu.idle", "0")
@@ -183,6 +183,9 @@ def test_a_runner_that_nobody_waits_for_takes_what_is_left(fake_cgroups, monkeyp
     for one in (leaf, leaf, hasty):
         one.armed()
     assert fake.written[before:] == [(f"{HOME}/w0/1/{file}", later)]
+    for one in (leaf, leaf, hasty):
+        one.leaves()
+    assert fake.written[before + 1:] == [(f"{HOME}/w0/1/{file}", then), (f"{HOME}/w0/2/{file}", then)]
 
 
 def test_applying_writes_only_what_differs(fake):
