@@ -92,13 +92,6 @@ def no_huge_pages() -> None:
     _checked(lib.lw_prctl(lib.PR_SET_THP_DISABLE, 1, 0), "prctl", "PR_SET_THP_DISABLE, 1")
 
 
-def unshare(flags: int) -> None:
-    """
-    unshare(2).
-    """
-    _checked(lib.lw_unshare(flags), "unshare", hex(flags))
-
-
 def set_hostname(name: str) -> None:
     """
     sethostname(2). Needs CAP_SYS_ADMIN over the uts namespace.
@@ -106,23 +99,8 @@ def set_hostname(name: str) -> None:
     _checked(lib.lw_sethostname(name.encode(), len(name.encode())), "sethostname", repr(name))
 
 
-def set_domain_name(name: str) -> None:
-    """
-    setdomainname(2): the NIS domain, which uname(2) tells. Needs CAP_SYS_ADMIN over the uts namespace.
-    """
-    _checked(lib.lw_setdomainname(name.encode(), len(name.encode())), "setdomainname", repr(name))
-
-
 def loopback_up() -> None:
     """
     Set `lo` up in this network namespace: one ioctl, 20 us; a netlink library costs 8 ms.
     """
     _checked(lib.lw_loopback_up(), "ioctl", "SIOCSIFFLAGS, lo")
-
-
-def close_range(first: int, last: int) -> None:
-    """
-    Close all descriptors from *first* to *last*. Linux 5.9.
-    """
-    if first <= last:
-        _checked(lib.lw_close_range(first, last), "close_range", f"{first}, {last}")

@@ -61,7 +61,6 @@ def stage() -> Iterator[tuple[int, int]]:
             os.close(fd)
         os.close(read)
         os.close(write)
-        sys.modules["__main__"].__dict__.clear()  # which its own functions hold in a circle: no collector has to come
         sys.modules["__main__"], sys.argv[:], sys.path[:] = main, argv, path
         linecache.cache.clear()
         linecache.cache.update(lines)

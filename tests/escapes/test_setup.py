@@ -23,8 +23,8 @@ import pytest
 
 from attack import READ, make_environment, serves, within, without
 from box import Box
-from leeward._native import privileges
 from leeward._native.spawn import Clone
+from leeward._native.steps import Call, Table, returns
 from leeward.errors import BadRequest, KernelRefusal, LeewardError, Unsupported
 from leeward.isolation import interpreter, mounts
 from leeward.spec.sandbox import Bind, Scratch, View
@@ -51,7 +51,7 @@ def in_child(work: Callable[[], Any]) -> Any:
     pid = os.fork()
     if 0 == pid:
         try:
-            privileges.unshare(Clone.NEWUSER | Clone.NEWNS)
+            Table([returns(Call.UNSHARE, Clone.NEWUSER | Clone.NEWNS)]).run()
             for name, text in (("setgroups", "deny"), ("uid_map", f"1000 {uid} 1"), ("gid_map", f"1000 {gid} 1")):
                 Path("/proc/self", name).write_text(text)
             os.write(writing, json.dumps(work()).encode())

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import features
-from leeward._native import privileges
 from leeward._native.spawn import Clone
+from leeward._native.steps import Call, Table, returns
 from leeward.isolation import host
 from leeward.isolation.cgroup import hierarchy
 from leeward.isolation.host import State
@@ -84,7 +84,7 @@ def test_a_host_that_allows_no_more_namespaces(switch, name):
     uid, gid = os.geteuid(), os.getegid()
 
     def job() -> tuple[State, str, str]:
-        privileges.unshare(Clone.NEWUSER)
+        Table([returns(Call.UNSHARE, Clone.NEWUSER)]).run()
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
         Path("/proc/self/gid_map").write_text(f"0 {gid} 1")

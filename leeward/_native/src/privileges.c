@@ -12,8 +12,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-extern int unshare(int flags);
-
 /* prctl(2) with at most two arguments; returns its value or -errno. */
 int lw_prctl(int option, unsigned long a, unsigned long b)
 {
@@ -56,22 +54,10 @@ int lw_capabilities_left(unsigned *ret_count)
 	return 0;
 }
 
-/* unshare(2). */
-int lw_unshare(int flags)
-{
-	return unshare(flags) < 0 ? -errno : 0;
-}
-
 /* sethostname(2). */
 int lw_sethostname(const char *name, unsigned length)
 {
 	return sethostname(name, length) < 0 ? -errno : 0;
-}
-
-/* setdomainname(2). */
-int lw_setdomainname(const char *name, unsigned length)
-{
-	return setdomainname(name, length) < 0 ? -errno : 0;
 }
 
 /* netdevice(7): set IFF_UP on lo of this network namespace. */
@@ -87,10 +73,4 @@ int lw_loopback_up(void)
 	int ret = ioctl(fd, SIOCSIFFLAGS, &request) < 0 ? -errno : 0;
 	close(fd);
 	return ret;
-}
-
-/* close_range(2), Linux 5.9. */
-int lw_close_range(unsigned first, unsigned last)
-{
-	return syscall(SYS_close_range, first, last, 0U) < 0 ? -errno : 0;
 }
