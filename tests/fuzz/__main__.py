@@ -1,9 +1,11 @@
 """
-Feeds hostile replies to the C client's decoder: `python tests/fuzz [RUNS]`, by default 10 million.
+Feeds hostile bytes to the C client: `./dev fuzz [RUNS]`, by default 10 million.
 
 Runs in:   anybody's shell; needs clang with libFuzzer (clang-14 and libclang-rt-14-dev on Debian 12).
 
-Starts from real replies, and keeps nothing between runs. The seed is printed; FUZZ_SEED repeats it.
+Two targets under ASan and UBSan share the runs: `replies` decodes one reply, `session` is the whole
+library over a kernel that is played, from connect to disconnect. They start from real
+replies, and keep nothing between runs. The seed is printed; FUZZ_SEED repeats it.
 """
 
 from __future__ import annotations
@@ -17,8 +19,25 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CLIENT = HERE.parent.parent / "leeward" / "_native" / "client"
-FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fsanitize=fuzzer,address,undefined",
-         "-fno-sanitize-recover=all", "-Dmunmap=lw_fuzz_unmap")
+FLAGS = ("-std=c11", "-D_GNU_SOURCE", '-DLEEWARD_LIBRARY_VERSION="fuzz"', "-O1", "-g",
+         "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all", "-Wall", "-Wextra")
+
+#: By the name of its source: what it is compiled with, and what of the library.
+TARGETS = {
+    "replies": (("-Dmunmap=lw_fuzz_unmap",), ("reply", "text", "wire")),
+    "session": (("-include", str(HERE / "host.h")),
+                ("client", "fault", "link", "reply", "request", "text", "wire")),
+}
+
+#: Bytes of an input: what is longer is only slower, every length is a claim and not the thing.
+MAX_LENGTH = 1024
+
+#: What the target `session` takes for its kernel: 16 equal bytes, for which session.c has each read bring all
+#: there is, just one frame, or one frame and a file of 4,096 bytes.
+AT_ONCE, BY_FRAME, WITH_FILES = b"\x00" * 16, b"\x0f" * 16, b"\x1f" * 16
+
+#: Of 20 inputs, how many go to the target `session`: one costs as much as nine others.
+OF_20 = {"replies": 19, "session": 1}
 
 
 def compiler() -> str | None:
@@ -28,60 +47,80 @@ def compiler() -> str | None:
     return next(filter(None, map(shutil.which, ("clang", "clang-14", "clang-15", "clang-16", "clang-19"))), None)
 
 
-def build(target: Path) -> bool:
+def build(name: str, target: Path) -> bool:
     """
     Compile the target; whether it could be.
     """
     clang = compiler()
-    sources = [HERE / "replies.c", *(CLIENT / f"{stem}.c" for stem in ("reply", "text", "wire"))]
+    flags, stems = TARGETS[name]
+    sources = [HERE / f"{name}.c", *(CLIENT / f"{stem}.c" for stem in stems)]
     return clang is not None and 0 == subprocess.run(
-        [clang, *FLAGS, f"-I{CLIENT}", "-o", target, *sources], check=False).returncode
+        [clang, *FLAGS, *flags, f"-I{CLIENT}", "-o", target, *sources], check=False).returncode
 
 
-def seeds() -> list[bytes]:
+def frames(first: int = 1) -> list[bytes]:
     """
-    Payloads as a daemon sends them.
+    Frames as a daemon sends them in session.c, to the requests *first* and those after it.
     """
     sys.path.insert(0, str(HERE.parent.parent))
     from leeward.outcome import JobError, Limit, Outcome, Result
-    from leeward.wire.frames import HEADER
     from leeward.wire.messages import encode_ok, encode_refusal, encode_result
 
     full = Result(b"out", b"err", 1, Outcome.RAISED, Limit.MEMORY, 0.5, 0.25, 1 << 20, {"mount": 2}, True,
                   ("landlock",), JobError("ValueError", "no", "Traceback"), {"a/b": b"x", "é": b""})
-    frames = [
-        encode_result(1, full),
-        encode_result(2**53 - 1, full, stdout=(0, 0, 100), stderr=(1, 4000, 96), files={"f": (0, 3, 4)},
-                      arenas=(100, 4096)),
-        encode_ok(3, {"workers": {"total": 4}, "uptime": 1.5, "degraded": ["x", None, True, -70000, 2**64 - 1]}),
-        encode_refusal(0, "busy", "full"),
+    return [
+        encode_refusal(first + 1, "cancelled", "as it was asked"),
+        encode_ok(first + 2, {"cancelled": True}),
+        encode_result(first, full, stdout=(0, 0, 100), stderr=(0, 4000, 96), files={"f": (0, 3, 4)}, arenas=(4096,)),
+        encode_ok(first + 3, {"workers": {"total": 4}, "uptime": 1.5, "degraded": ["x", None, True, -70000, 2**64 - 1]}),
+        encode_ok(first + 4, {"version": "0", "wire": 1}),
+        encode_result(first + 5, full),
     ]
-    return [frame[HEADER:] for frame in frames]
 
 
-def fuzz(target: Path, runs: int, folder: Path) -> int:
+def seeds(name: str) -> list[bytes]:
     """
-    Run the target over *runs* inputs; its exit status.
+    What a target starts from.
     """
-    corpus = folder / "corpus"
+    answers = frames()
+    if "replies" == name:
+        from leeward.wire.frames import HEADER
+        from leeward.wire.messages import encode_refusal
+
+        return [frame[HEADER:] for frame in (*answers, *frames(2**53 - 6), encode_refusal(0, "busy", "full"))]
+    return [script + b"".join(some) for script in (AT_ONCE, BY_FRAME, WITH_FILES)
+            for some in (answers, answers[:2], answers[2:3])]
+
+
+def fuzz(name: str, runs: int, folder: Path) -> int:
+    """
+    Run a target over *runs* inputs; its exit status.
+    """
+    target, corpus = folder / name, folder / f"corpus-{name}"
     corpus.mkdir()
-    for number, seed in enumerate(seeds()):
+    for number, seed in enumerate(seeds(name)):
         (corpus / str(number)).write_bytes(seed)
     seed = os.environ.get("FUZZ_SEED")
-    command = [target, f"-runs={runs}", "-max_len=4096", f"-artifact_prefix={folder}/", "-print_final_stats=1",
-               *([f"-seed={seed}"] if seed else []), corpus]
+    command = [target, f"-runs={runs}", f"-max_len={MAX_LENGTH}", f"-artifact_prefix={folder}/", "-timeout=60",
+               "-print_final_stats=1", *([f"-seed={seed}"] if seed else []), corpus]
     return subprocess.run(command, check=False).returncode
 
 
 def main() -> int:
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
     with tempfile.TemporaryDirectory(prefix="leeward-fuzz-") as work:
         folder = Path(work)
-        if not build(folder / "replies"):
-            sys.exit("no clang with libFuzzer is here; on Debian: apt-get install clang-14 libclang-rt-14-dev")
-        status = fuzz(folder / "replies", int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000, folder)
+        worst = 0
+        for name in TARGETS:
+            if not build(name, folder / name):
+                sys.exit("no clang with libFuzzer is here; on Debian: apt-get install clang-14 libclang-rt-14-dev")
+            share = runs * OF_20[name] // 20
+            print(f"{name}: {share} inputs", file=sys.stderr, flush=True)
+            worst = max(worst, fuzz(name, share, folder))
         for crash in folder.glob("*-*"):
-            print(f"{crash.name}: {crash.read_bytes().hex()}")
-        return status
+            if crash.is_file():
+                print(f"{crash.name}: {crash.read_bytes().hex()}")
+        return worst
 
 
 if __name__ == "__main__":

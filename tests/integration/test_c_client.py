@@ -282,6 +282,21 @@ def test_what_it_says_before_it_goes_is_told(sanitized: Path, tmp_path: Path) ->
         (tmp_path / "s").unlink()
 
 
+@pytest.mark.parametrize(("message", "shown"), [
+    ("", "the daemon refused without a reason"), ("\0hidden", r"\x00hidden"),
+    ("two\nlines\tand \x1b[31mred\u009b", r"two lines and \x1b[31mred\x9b"), ("é" * 4096, "é" * 2303),
+])
+def test_a_reason_is_one_line_for_any_terminal(sanitized: Path, tmp_path: Path, message: str, shown: str) -> None:
+    """
+    Whatever the daemon makes of it.
+    """
+    def script(sock: socket.socket) -> None:
+        sock.sendall(encode({"id": request_of(sock), "error": {"kind": "busy", "message": message}}))
+
+    with Rogue(tmp_path / "s", script):
+        assert (BUSY, shown) == one(sanitized, tmp_path / "s")
+
+
 def test_a_silent_daemon_meets_the_deadline(sanitized: Path, tmp_path: Path) -> None:
     """
     One that reads and never answers, and one that doesn't read a large request.
@@ -396,10 +411,11 @@ def test_the_examples_run(daemon: LiveDaemon, c_build: Path, tmp_path: Path, lan
 @pytest.mark.needs("libfuzzer")
 def test_c113_no_bytes_do_harm(tmp_path: Path) -> None:
     """
-    100,000 inputs under ASan and UBSan; LEEWARD_LONG=1 feeds the full million.
+    A million inputs under ASan and UBSan; LEEWARD_LONG=1 feeds ten million.
     """
-    runs = "1000000" if os.environ.get("LEEWARD_LONG") else "100000"
-    done = subprocess.run([sys.executable, ROOT / "tests" / "fuzz", runs], capture_output=True, text=True, check=False)
+    runs = 10_000_000 if os.environ.get("LEEWARD_LONG") else 1_000_000
+    done = subprocess.run([sys.executable, ROOT / "tests" / "fuzz", str(runs)], capture_output=True, text=True,
+                          check=False)
 
     assert 0 == done.returncode, done.stdout + done.stderr[-4000:]
-    assert f"Done {runs} runs" in done.stderr
+    assert runs == sum(map(int, re.findall(r"^Done (\d+) runs", done.stderr, re.MULTILINE)))

@@ -186,12 +186,25 @@ static int protocol_error(leeward_handle *handle, const char *wrong)
 	return lose(handle, lw_fail(LEEWARD_BAD_REPLY, "the daemon broke the protocol: %s", wrong));
 }
 
-/* The daemon's message, as the last error. */
+/* The daemon's message as the last error: one line that does nothing to a terminal, and never none. */
 static int refused(const struct lw_reply *reply)
 {
-	int length = reply->message.length < LW_FAULT_TEXT ? (int)reply->message.length : LW_FAULT_TEXT;
+	size_t length = reply->message.length < LW_FAULT_TEXT ? reply->message.length : LW_FAULT_TEXT;
+	struct lw_buffer line = {.limit = SIZE_MAX / 2};
+	int code = refusal_code(&reply->kind);
 
-	return lw_fail(refusal_code(&reply->kind), "%.*s", length, (const char *)reply->message.data);
+	lw_escape(&line, reply->message.data, length);
+	for (size_t i = 0; !line.no_memory && i < line.length; i++)
+		if (line.data[i] == '\n' || line.data[i] == '\t')
+			line.data[i] = ' ';
+	if (line.no_memory)
+		lw_fail(code, "this process has no memory left for the reason");
+	else if (line.length)
+		lw_fail(code, "%.*s", (int)line.length, (const char *)line.data);
+	else
+		lw_fail(code, "the daemon refused without a reason");
+	free(line.data);
+	return code;
 }
 
 static int answer_job(leeward_handle *handle, struct call *call, const struct lw_reply *reply, uint8_t **block)
