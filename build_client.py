@@ -2,7 +2,7 @@
 Builds the C client: libleeward.so, libleeward.a, leeward.pc and the program `leeward`.
 
     python build_client.py FOLDER             compile into FOLDER
-    python build_client.py --program PATH     compile the program `leeward` alone, to PATH
+    python build_client.py --in-place PATH    what a wheel holds: libraries into the package, the program to PATH
     python build_client.py --prefix PREFIX    install header, libraries and leeward.pc under PREFIX
     python build_client.py --check            only let the compilers judge the C, every warning an error
 
@@ -19,10 +19,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CLIENT = HERE / "leeward" / "_native" / "client"
+
+#: Where the package has header and libraries for `leeward config`: below it as below a prefix.
+SDK = Path("leeward/_native/sdk")
 
 #: The sources of the library, and of the program beside it.
 LIBRARY = ("client", "fault", "link", "reply", "request", "text", "wire")
@@ -31,6 +36,7 @@ PROGRAM = ("exec", "exec_job", "exec_status")
 SONAME = "libleeward.so.0"
 LANGUAGE = ("-std=c11", "-D_GNU_SOURCE")
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wpedantic")
+CLANG = ("clang", *(f"clang-{version}" for version in range(21, 13, -1)))
 HARDENED = ("-fstack-protector-strong", "-D_FORTIFY_SOURCE=2")
 
 
@@ -55,61 +61,91 @@ def _run(*command: str | Path) -> None:
     subprocess.run(command, check=True)
 
 
-def build_library(folder: Path) -> None:
+def _from_environment(name: str) -> list[str]:
+    return shlex.split(os.environ.get(name, ""))
+
+
+def _objects(work: Path, stems: Sequence[str]) -> list[Path]:
+    """
+    Compile sources into *work*, as many at once as there are processors; those that are there stay.
+    """
+    flags = _from_environment("LEEWARD_CFLAGS")
+    common = [*compiler(), "-c", *LANGUAGE, *WARNINGS, "-O2", "-g", "-fPIC", "-fvisibility=hidden",
+              *([] if flags else HARDENED), _define(), *flags]
+    made = [work / f"{stem}.o" for stem in stems]
+    todo = [(source, target) for source, target in zip(stems, made, strict=True) if not target.exists()]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(lambda pair: _run(*common, "-o", pair[1], CLIENT / f"{pair[0]}.c"), todo):
+            pass
+    return made
+
+
+def _archive(work: Path, objects: Sequence[Path], target: Path) -> None:
+    # One object whose inner names are its own: nobody's program clashes with them.
+    _run("ld", "-r", "-o", work / "leeward.o", *objects)
+    _run("objcopy", "--localize-hidden", work / "leeward.o")
+    _run("ar", "rcsD", target, work / "leeward.o")
+
+
+def build_library(folder: Path, work: Path, strip: bool = False) -> None:
     """
     Compile libleeward.so.0, libleeward.a and leeward.h into *folder*.
+
+    Args:
+        work: a folder for objects, which the other functions here use again.
+        strip: leave out what only a debugger wants.
     """
-    flags, link = (shlex.split(os.environ.get(name, "")) for name in ("LEEWARD_CFLAGS", "LEEWARD_LDFLAGS"))
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="leeward-client-") as work:
-        objects = [Path(work, f"{stem}.o") for stem in LIBRARY]
-        for stem, made in zip(LIBRARY, objects, strict=True):
-            _run(*compiler(), "-c", "-o", made, *LANGUAGE, *WARNINGS, "-O2", "-g", "-fPIC", "-fvisibility=hidden",
-                 *([] if flags else HARDENED), _define(), *flags, CLIENT / f"{stem}.c")
-        _run(*compiler(), "-shared", "-o", Path(work, SONAME), f"-Wl,-soname,{SONAME}",
-             f"-Wl,--version-script={CLIENT / 'leeward.map'}", "-Wl,-z,relro,-z,now", "-Wl,-z,defs", *flags, *link,
-             *objects)
-        # One object whose inner names are its own: nobody's program clashes with them.
-        _run("ld", "-r", "-o", Path(work, "leeward.o"), *objects)
-        _run("objcopy", "--localize-hidden", Path(work, "leeward.o"))
-        _run("ar", "rcsD", Path(work, "libleeward.a"), Path(work, "leeward.o"))
-        for name in (SONAME, "libleeward.a"):
-            _place(Path(work, name), folder / name)
+    objects = _objects(work, LIBRARY)
+    shared, archive = work / SONAME, work / "libleeward.a"
+    _run(*compiler(), "-shared", "-o", shared, f"-Wl,-soname,{SONAME}",
+         f"-Wl,--version-script={CLIENT / 'leeward.map'}", "-Wl,-z,relro,-z,now", "-Wl,-z,defs",
+         *_from_environment("LEEWARD_CFLAGS"), *_from_environment("LEEWARD_LDFLAGS"), *objects)
+    _archive(work, objects, archive)
+    if strip:
+        _run("strip", "--strip-unneeded", shared)
+        _run("strip", "--strip-debug", "--enable-deterministic-archives", archive)
+    for made in (shared, archive):
+        _place(made, folder / made.name)
     _link(folder / "libleeward.so", SONAME)
     _place(CLIENT / "leeward.h", folder / "leeward.h")
 
 
-def build_program(path: Path) -> None:
+def build_program(path: Path, work: Path) -> None:
     """
     Compile the program `leeward` to *path*.
 
     It is linked statically where the C library can be: loading a shared one is a third of
     its time.
+
+    Args:
+        work: as build_library has it.
     """
-    flags, link = (shlex.split(os.environ.get(name, "")) for name in ("LEEWARD_CFLAGS", "LEEWARD_LDFLAGS"))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="leeward-client-") as work:
-        made = Path(work, "leeward")
-        command: list[str | Path] = [
-            *compiler(), "-o", made, *LANGUAGE, *WARNINGS, "-O2", *(flags or (*HARDENED, "-s")), _define(), *link,
-            *(CLIENT / f"{stem}.c" for stem in (*PROGRAM, *LIBRARY))]
-        static = [*command, "-static"]
-        if flags or 0 != subprocess.run(static, check=False, stderr=subprocess.DEVNULL).returncode:
-            _run(*command)
-        _place(made, path, mode=0o755)
+    flags, made = _from_environment("LEEWARD_CFLAGS"), work / "leeward"
+    command: list[str | Path] = [*compiler(), "-o", made, *(flags or ("-s",)), *_from_environment("LEEWARD_LDFLAGS"),
+                                 *_objects(work, (*PROGRAM, *LIBRARY))]
+    if flags or 0 != subprocess.run([*command, "-static"], check=False, stderr=subprocess.DEVNULL).returncode:
+        _run(*command)
+    _place(made, path, mode=0o755)
 
 
-def install(prefix: Path) -> None:
+def install(prefix: Path, work: Path, movable: bool = False) -> None:
     """
     Put header, libraries and leeward.pc where compilers look below *prefix*.
+
+    Args:
+        work: as build_library has it.
+        movable: leeward.pc finds the rest by where it lies itself.
     """
     lib, include = prefix / "lib", prefix / "include"
     for folder in (lib / "pkgconfig", include):
         folder.mkdir(parents=True, exist_ok=True)
-    build_library(lib)
+    build_library(lib, work, strip=not os.environ.get("LEEWARD_CFLAGS"))
     (lib / "leeward.h").replace(include / "leeward.h")
-    text = (CLIENT / "leeward.pc.in").read_text()
-    (lib / "pkgconfig" / "leeward.pc").write_text(text.replace("@prefix@", str(prefix)).replace("@version@", version()))
+    text = (CLIENT / "leeward.pc.in").read_text().replace("@version@", version())
+    where = "${pcfiledir}/../.." if movable else str(prefix)
+    (lib / "pkgconfig" / "leeward.pc").write_text(text.replace("@prefix@", where))
 
 
 def _place(made: Path, path: Path, mode: int = 0o644) -> None:
@@ -135,14 +171,15 @@ def check() -> int:
     Let every compiler that is here judge each C file, and the header as C++; return the worst exit status.
     """
     worst = 0
-    compilers = [compiler(), *([name] for name in ("clang", "clang-14") if shutil.which(name))]
+    clang = next(filter(None, map(shutil.which, CLANG)), None)
+    compilers = [compiler(), *([[clang]] if clang else [])]
     for command in compilers:
         for stem in (*LIBRARY, *PROGRAM):
             worst = max(worst, subprocess.run([*command, "-c", "-o", os.devnull, "-O2", *LANGUAGE, *WARNINGS, "-Werror",
                                                _define(), CLIENT / f"{stem}.c"], check=False).returncode)
-    for name in ("g++", "clang++", "clang++-14"):
-        if shutil.which(name):
-            worst = max(worst, subprocess.run([name, "-x", "c++", "-std=c++17", "-fsyntax-only", *WARNINGS, "-Werror",
+    for command in (["g++"] if shutil.which("g++") else [], [clang] if clang else []):
+        if command:
+            worst = max(worst, subprocess.run([*command, "-x", "c++", "-std=c++17", "-fsyntax-only", *WARNINGS, "-Werror",
                                                "-include", CLIENT / "leeward.h", os.devnull], check=False).returncode)
     return worst
 
@@ -150,12 +187,15 @@ def check() -> int:
 if __name__ == "__main__":
     if ["--check"] == sys.argv[1:]:
         sys.exit(check())
-    if 3 == len(sys.argv) and "--prefix" == sys.argv[1]:
-        install(Path(sys.argv[2]).resolve())
-    elif 3 == len(sys.argv) and "--program" == sys.argv[1]:
-        build_program(Path(sys.argv[2]).absolute())
-    elif 2 == len(sys.argv) and not sys.argv[1].startswith("-"):
-        build_library(Path(sys.argv[1]).resolve())
-        build_program(Path(sys.argv[1]).resolve() / "leeward")
-    else:
-        sys.exit(__doc__)
+    last = Path(sys.argv[-1])
+    with tempfile.TemporaryDirectory(prefix="leeward-client-") as made_of:
+        if 3 == len(sys.argv) and "--prefix" == sys.argv[1]:
+            install(last.resolve(), Path(made_of))
+        elif 3 == len(sys.argv) and "--in-place" == sys.argv[1]:
+            install(HERE / SDK, Path(made_of), movable=True)
+            build_program(last.absolute(), Path(made_of))
+        elif 2 == len(sys.argv) and not sys.argv[1].startswith("-"):
+            build_library(last.resolve(), Path(made_of))
+            build_program(last.resolve() / "leeward", Path(made_of))
+        else:
+            sys.exit(__doc__)

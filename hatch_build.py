@@ -1,6 +1,6 @@
 """
-Hatchling's hook: compiles the shim into a wheel, or in place for an editable install, and the
-program `leeward` for both.
+Hatchling's hook: compiles the shim and libleeward into a wheel, or in place for an editable
+install, and the program `leeward` for both.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
             build_data: what the wheel builder will go by.
         """
         self._work = tempfile.mkdtemp(prefix="leeward-wheel-")
-        build_data["shared_scripts"][str(self._program())] = "leeward"
+        client = runpy.run_path(str(Path(self.root) / "build_client.py"))
+        sdk = Path(self.root) / client["SDK"] if "editable" == version else Path(self._work) / "sdk"
+        build_data["shared_scripts"][str(self._client(client, sdk))] = "leeward"
         # By path: the project's folder is not on sys.path while a front end builds.
         shim = runpy.run_path(str(Path(self.root) / "build_ffi.py"))
         if "editable" == version:
@@ -50,18 +52,27 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
             return
         made = shim["build"](Path(self._work))
         build_data["force_include"][str(made)] = f"leeward/_native/{shim['FILE']}"
+        for path in sdk.rglob("*"):
+            if path.is_file():
+                build_data["force_include"][str(path)] = str(client["SDK"] / path.relative_to(sdk))
         build_data["pure_python"] = False
         # The limited API of 3.11: one wheel for that and every later CPython.
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"cp311-abi3-{platform}"
 
-    def _program(self) -> Path:
-        client = runpy.run_path(str(Path(self.root) / "build_client.py"))
-        program = Path(self._work) / "leeward"
+    def _client(self, client: dict[str, Any], sdk: Path) -> Path:
+        """
+        Fill *sdk* with header and libraries; give the program `leeward`.
+        """
+        program, objects = Path(self._work) / "leeward", Path(self._work) / "objects"
+        objects.mkdir()
         try:
-            client["build_program"](program)
+            client["build_program"](program, objects)
+            client["install"](sdk, objects, movable=True)
         except (OSError, subprocess.CalledProcessError) as error:
-            print(f"leeward: the command line stays in Python, which is slower: {error}", file=sys.stderr)
+            print(f"leeward: no C library, and the command line stays in Python, which is slower: {error}",
+                  file=sys.stderr)
+            shutil.rmtree(sdk, ignore_errors=True)
             program.write_text(SCRIPT)
         return program
 

@@ -142,12 +142,30 @@ def _sanitizers() -> Version:
     return present(os.path.isabs(found.stdout.strip()))
 
 
+def clang() -> str | None:
+    """
+    The newest of the names that Debian gives it, or the plain one.
+    """
+    return next(filter(None, map(shutil.which, ("clang", *(f"clang-{version}" for version in range(21, 13, -1))))), None)
+
+
 def _libfuzzer() -> Version:
-    clang = next(filter(None, map(shutil.which, ("clang", "clang-14", "clang-15", "clang-16", "clang-19"))), None)
-    if not clang:
+    compiler = clang()
+    if not compiler:
         return ABSENT
-    folder = subprocess.run([clang, "-print-resource-dir"], check=True, capture_output=True, text=True).stdout.strip()
+    folder = subprocess.run([compiler, "-print-resource-dir"], check=True, capture_output=True, text=True).stdout.strip()
     return present(list(Path(folder).glob("lib/*/libclang_rt.fuzzer*.a")))
+
+
+def _koffi() -> Version:
+    return present(shutil.which("node") and (ROOT / ".venv-node/node_modules/koffi").exists())
+
+
+def _libleeward() -> Version:
+    # Of an installation without a compiler there is none. Not by importing it: see above.
+    found = importlib.util.find_spec("leeward")
+    places = found.submodule_search_locations if found else None
+    return present(places and Path(places[0], "_native/sdk/lib/libleeward.so.0").exists())
 
 
 def _may_set_core_pattern() -> Version:
@@ -162,20 +180,26 @@ TABLE: dict[str, Callable[[], Version]] = {
     "cgroup-v1-controllers": _cgroup_v1_controllers,  # memory, pids and cpu on v1, and we may make groups
     "cgroup-v2": _cgroup_v2,                          # a v2 tree that we may make groups in, whatever it controls
     "cgroup-v2-controllers": _cgroup_v2_controllers,  # the same with memory, pids and cpu delegated
+    "clang": lambda: present(clang()),
     "compiler": lambda: present(shutil.which("gcc") and Path(sysconfig.get_path("include"), "Python.h").exists()),
     "cpython-tests": lambda: present(importlib.util.find_spec("test.test_json")),
+    "go": lambda: present(shutil.which("go")),         # Debian: golang-go
     "io-uring": _io_uring,
     "kernel": _kernel,
+    "koffi": _koffi,                                  # Node and, by ./dev test, koffi from npm
     "landlock": _landlock,                            # its version is the ABI
     "libfuzzer": _libfuzzer,                          # clang with its runtime: clang-14, libclang-rt-14-dev
     "may-set-core-pattern": _may_set_core_pattern,    # root, and LEEWARD_LONG is set
+    "libleeward": _libleeward,                        # in the installation that is tested
     "nix": lambda: present(shutil.which("nix-instantiate")),
     "ns-last-pid": lambda: present(Path("/proc/sys/kernel/ns_last_pid").exists()),  # the next process's number
     "not-root": lambda: present(0 != os.geteuid()),
     "ordinary-user": _ordinary_user,                  # to be one, or to make one
     "python-prctl": lambda: present(importlib.util.find_spec("_prctl")),
     "real-packages": lambda: present((ROOT / ".venv-realpackages/.setup").exists()),
+    "pkg-config": lambda: present(shutil.which("pkg-config")),
     "root": lambda: present(0 == os.geteuid()),
+    "rust": lambda: present(shutil.which("cargo") and shutil.which("rustc")),
     "sanitizers": _sanitizers,
     "seccomp-notify": _seccomp_notify,
     "system-python": lambda: present(system_python()),

@@ -1,5 +1,5 @@
 """
-Everything that isn't in a hurry: help, `daemon`, `doctor`.
+Everything that isn't in a hurry: help, `daemon`, `doctor`, `bench`, `config`.
 
 Runs in:   the CLI, by click.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -191,6 +192,34 @@ def bench(rounds: int | None, as_json: bool, socket: str | None) -> None:
     from leeward_cli.bench import run
 
     run(socket, rounds, as_json)
+
+
+@cli.command()
+@click.option("--cflags", is_flag=True, help="What compiling against leeward.h takes.")
+@click.option("--libs", is_flag=True, help="What linking with libleeward takes.")
+@click.option("--static", is_flag=True, help="With --libs: link the archive, not the shared library.")
+@click.option("--library", "shared", is_flag=True, help="The path of the shared library, for those who load it.")
+@click.option("--install", "prefix", type=click.Path(path_type=Path), metavar="PREFIX",
+              help="Copy header, libraries and leeward.pc below PREFIX.")
+def config(cflags: bool, libs: bool, static: bool, shared: bool, prefix: Path | None) -> None:
+    """
+    Print what a compiler needs for leeward.h and libleeward, from C and whatever calls C.
+
+    \b
+        cc run.c $(leeward config --cflags --libs) -o run
+    """
+    from leeward_cli import library
+
+    if 1 != (cflags or libs) + shared + (prefix is not None) or (static and not libs):
+        raise click.UsageError("say one of: --cflags and --libs (with or without --static), --library, --install PREFIX")
+    if prefix is not None:
+        try:
+            made = library.install(prefix.absolute())
+        except OSError as error:
+            raise click.ClickException(f"nothing can be put there: {error}") from None
+        click.echo("\n".join(map(str, made)))
+    else:
+        click.echo(library.library() if shared else library.flags(cflags, libs, static))
 
 
 def app(argv: Sequence[str]) -> int:

@@ -26,14 +26,19 @@ def checkout(to: Path, owner: int = -1) -> Path:
     """
     A copy of this checkout without anything that was built in it.
     """
-    built = (".git", ".venv*", "*.so", "__pycache__", ".*_cache", ".hypothesis", "dist", "build")
+    built = (".git", ".venv*", "*.so", "sdk", "__pycache__", ".*_cache", ".hypothesis", "dist", "build")
     shutil.copytree(ROOT, to, ignore=shutil.ignore_patterns(*built))
     for path in (to, *to.rglob("*")):
         os.chown(path, owner, -1)
     return to
 
 
-def test_the_wheel_holds_both_packages_and_the_shim_and_no_sources(wheel):
+#: What a compiler needs of libleeward, below the package.
+SDK = {f"leeward/_native/sdk/{path}" for path in (
+    "include/leeward.h", "lib/libleeward.so", "lib/libleeward.so.0", "lib/libleeward.a", "lib/pkgconfig/leeward.pc")}
+
+
+def test_the_wheel_holds_both_packages_the_shim_libleeward_and_no_sources(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
 
@@ -41,7 +46,8 @@ def test_the_wheel_holds_both_packages_and_the_shim_and_no_sources(wheel):
     assert wheel.stem.split("-")[4].startswith("linux_")
     assert {"leeward", "leeward_cli"} == {top for top in tops if not top.endswith((".dist-info", ".data"))}
     assert {SHIM, "leeward/py.typed", "leeward_cli/main.py"} <= set(names)
-    assert not [name for name in names if name.endswith((".c", ".h", ".o"))]
+    assert SDK == {name for name in names if "/sdk/" in name}
+    assert not [name for name in names if name.endswith((".c", ".h", ".o")) and name not in SDK]
     assert ["leeward"] == [name.split(".data/scripts/")[1] for name in names if ".data/" in name]
 
 
@@ -69,12 +75,14 @@ def test_the_command_is_python_where_the_program_cannot_be_compiled(tmp_path):
     """
     make = runpy.run_path(str(ROOT / "hatch_build.py"))["ShimHook"]
     hook = make(str(tmp_path), {}, None, None, str(tmp_path), "wheel")
-    (tmp_path / "build_client.py").write_text("def build_program(path):\n    raise FileNotFoundError('no compiler')\n")
     with tempfile.TemporaryDirectory(dir=tmp_path) as hook._work:
-        script = hook._program()
+        client = runpy.run_path(str(ROOT / "build_client.py"))
+        client["build_program"].__globals__["compiler"] = lambda: [str(tmp_path / "none")]
+        script = hook._client(client, tmp_path / "sdk")
         done = subprocess.run([sys.executable, script, "--version"], capture_output=True, text=True, check=True)
         first = script.read_text().splitlines()[0]
 
+    assert not (tmp_path / "sdk").exists()
     assert "#!python" == first
     assert done.stdout.startswith("leeward, version ")
 
@@ -93,7 +101,7 @@ def test_an_ordinary_user_can_import_what_is_installed(ordinary_user, user_insta
 def test_dev_lists_its_tasks(tmp_path):
     listed = subprocess.run([ROOT / "dev"], capture_output=True, text=True, check=True, cwd=tmp_path)
 
-    assert {"setup", "demo", "test", "lint", "bench", "build"} == {
+    assert {"setup", "demo", "test", "lint", "bench", "fuzz", "build"} == {
         line.split()[1] for line in listed.stdout.splitlines() if line.startswith("./dev ")}
 
     unknown = subprocess.run([ROOT / "dev", "dance"], capture_output=True, text=True, check=False)

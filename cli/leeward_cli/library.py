@@ -1,0 +1,78 @@
+"""
+Where libleeward and its header are, in words for a compiler; and a copy of them below a prefix.
+
+Runs in:   the CLI, as `leeward config`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+import leeward
+from leeward.errors import Unsupported
+
+#: As build_client.py lays it out: include/leeward.h, lib/libleeward.*, lib/pkgconfig/leeward.pc.
+SDK = Path(leeward.__path__[0], "_native", "sdk")
+
+SONAME = "libleeward.so.0"
+
+
+def flags(cflags: bool, libs: bool, static: bool) -> str:
+    """
+    Arguments for a compiler, quoted for a shell.
+
+    Args:
+        static: link the archive, so that the program needs no library when it runs.
+    """
+    _must_be_here()
+    words = [f"-I{SDK / 'include'}"] if cflags else []
+    if libs and static:
+        words.append(str(SDK / "lib" / "libleeward.a"))
+    elif libs:
+        words += [f"-L{SDK / 'lib'}", f"-Wl,-rpath,{SDK / 'lib'}", "-lleeward"]
+    return shlex.join(words)
+
+
+def library() -> str:
+    """
+    The shared library's path, for languages that load it by themselves.
+    """
+    _must_be_here()
+    return str(SDK / "lib" / SONAME)
+
+
+def install(prefix: Path) -> list[Path]:
+    """
+    Copy all of it below *prefix*, where compilers look; the paths that it has there.
+
+    A file that is there is replaced in one step, so that a program that runs with it keeps the old one.
+
+    Raises:
+        OSError: *prefix* can't be written.
+    """
+    _must_be_here()
+    made = []
+    for source in sorted(path for path in SDK.rglob("*") if path.is_file()):
+        target = prefix / source.relative_to(SDK)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        arriving = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            if "libleeward.so" == target.name:
+                arriving.symlink_to(SONAME)  # a wheel holds no links: there it is a copy
+            else:
+                shutil.copyfile(source, arriving)
+                arriving.chmod(0o644)
+            arriving.replace(target)
+        finally:
+            arriving.unlink(missing_ok=True)
+        made.append(target)
+    return made
+
+
+def _must_be_here() -> None:
+    if not (SDK / "lib" / SONAME).exists():
+        raise Unsupported("libleeward", have=f"none in {SDK}", need="an installation that was built with a C compiler",
+                          cure="install one, such as Debian's gcc, and leeward again")

@@ -1,0 +1,3 @@
+module leeward-run
+
+go 1.17
