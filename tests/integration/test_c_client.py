@@ -385,29 +385,6 @@ def test_it_installs_under_a_prefix(tmp_path: Path, plain: Path) -> None:
                     "-lleeward", "-pthread"], check=True)
 
 
-@pytest.mark.parametrize("language", ["c", pytest.param("cpp", marks=pytest.mark.needs("c++"))])
-def test_the_examples_run(daemon: LiveDaemon, c_build: Path, tmp_path: Path, language: str) -> None:
-    """
-    Output and exit code of the job, a time limit, 16 MiB, and nobody there.
-    """
-    command = ("gcc", "-std=c11") if "c" == language else ("g++", "-std=c++17")
-    made = tmp_path / "run"
-    subprocess.run([*command, "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{c_build}", "-o", made,
-                    ROOT / "examples" / "c" / f"run.{language}", f"-L{c_build}", "-lleeward", f"-Wl,-rpath,{c_build}"],
-                   check=True)
-
-    def run(*arguments: str, path: Path = daemon.socket) -> tuple[int, bytes, bytes]:
-        done = subprocess.run([made, *arguments], env={**os.environ, "LEEWARD_SOCKET": str(path)}, capture_output=True,
-                              check=False, timeout=60)
-        return done.returncode, done.stdout, done.stderr
-
-    assert (0, b"hello from a sandbox\n", b"") == run()
-    assert (3, b"6\n", b"e") == run("import sys; print(6); sys.stderr.write('e'); sys.exit(3)")
-    assert (124, b"", b"the job ran into its time limit\n") == run("while True: pass", "0.2")
-    assert (0, b"x" * (16 << 20), b"") == run("print('x' * (16 << 20), end='')")
-    assert 1 == run(path=tmp_path / "none")[0]
-
-
 @pytest.mark.needs("libfuzzer")
 def test_c113_no_bytes_do_harm(tmp_path: Path) -> None:
     """

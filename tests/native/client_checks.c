@@ -305,6 +305,11 @@ static void nonsense(char *path)
 	leeward_disconnect(handle);
 	CHECK(!leeward_connect("/nonexistent/socket") && leeward_last_error_code() == LEEWARD_AWAY);
 	CHECK(strstr(leeward_last_error(), "leeward daemon start"));
+	for (int i = 0; i < 2; i++) {
+		/* Who didn't look at leeward_connect's error is told it by the next call. */
+		CHECK(!leeward_execute(NULL, "1", 1, NULL) && leeward_last_error_code() == LEEWARD_INVALID);
+		CHECK(!strncmp(leeward_last_error(), "handle: NULL; before that: no daemon", 36));
+	}
 }
 
 static void one(const char *path, double deadline)

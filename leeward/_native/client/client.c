@@ -479,9 +479,17 @@ static leeward_result *take(leeward_handle *handle, struct call *call)
 	return result;
 }
 
+/* Where it is NULL because leeward_connect failed, its reason is what the caller wants to read. */
 static int no_handle(void)
 {
-	return lw_fail(LEEWARD_INVALID, "handle: NULL");
+	static const char NONE[] = "handle: NULL";
+	char reason[LW_FAULT_TEXT];
+
+	if (leeward_last_error_code() != LEEWARD_AWAY)
+		return strncmp(leeward_last_error(), NONE, strlen(NONE)) ? lw_fail(LEEWARD_INVALID, NONE)
+									: lw_fail_as(LEEWARD_INVALID, leeward_last_error());
+	memcpy(reason, leeward_last_error(), strlen(leeward_last_error()) + 1);
+	return lw_fail(LEEWARD_INVALID, "%s; before that: %s", NONE, reason);
 }
 
 static double deadline_of(double seconds)
