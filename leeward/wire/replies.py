@@ -122,7 +122,8 @@ def parse_result(reply: Reply) -> dict[str, Any]:
     denied = _get(ok, "denied", dict, "a result")
     degraded = _get(ok, "degraded", list, "a result")
     files = ok.get("files", {})
-    if type(files) is not dict or not all(type(count) is int for count in denied.values()) \
+    if type(files) is not dict or not all(type(count) is int and 0 <= count < 2**63
+                                                for count in denied.values()) \
             or not all(type(layer) is str for layer in degraded):
         raise PeerError("a result: files, denied or degraded holds something else")
     if files:

@@ -1,0 +1,303 @@
+"""
+The frames of tests/conformance, run against the Python and the C client over a real socket.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import runpy
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_daemon import Rogue
+from features import ROOT
+from leeward import Client
+from leeward.errors import BY_KIND, BadReply, Refused
+from leeward.outcome import Result
+from leeward.wire import frames
+from skip_policy import require
+
+FRAMES = ROOT / "tests" / "conformance" / "frames.json"
+CASES = json.loads(FRAMES.read_text())
+
+#: Seconds for one answer; a client that takes that long has hung.
+DEADLINE_S = 20.0
+
+#: What the C client says of a refusal, by its kind on the wire; leeward.h.
+CODES = {"busy": -17, "queue_timeout": -18, "shutting_down": -19, "version": -20, "bad_request": -21, "cancelled": -22,
+         "forbidden": -23}
+BAD_REPLY, REFUSED = -5, -16
+
+OUTCOMES = (None, "finished", "raised", "signalled", "timed_out", "out_of_memory", "output_limit", "internal")
+LIMITS = (None, "memory", "processes", "files", "output", "time")
+
+#: What became of an execute: its result as the file has it, {"refused": ...} or {"broken": True}.
+Seen = dict[str, Any]
+
+#: Sends an execute to a socket, and tells what became of it.
+Asker = Callable[[str, dict[str, Any]], Seen]
+
+
+def content(parts: list[Any]) -> bytes:
+    return b"".join(bytes.fromhex(part) if isinstance(part, str) else bytes.fromhex(part[0]) * part[1] for part in parts)
+
+
+# --- the Python client -----------------------------------------------------------
+
+
+def shown(result: Result) -> Seen:
+    error = result.error and {"type": result.error.type, "message": result.error.message,
+                              "traceback": result.error.traceback}
+    return {"outcome": result.outcome.value, "exit_code": result.exit_code, "limit": result.limit and result.limit.value,
+            "duration_us": round(result.duration * 1e6), "cpu_time_us": round(result.cpu_time * 1e6),
+            "memory_peak": result.memory_peak, "denied": dict(result.denied), "truncated": result.truncated,
+            "degraded": list(result.degraded), "error": error, "stdout": result.stdout.hex(),
+            "stderr": result.stderr.hex(), "files": {name: data.hex() for name, data in result.files.items()}}
+
+
+def by_python(path: str, asked: dict[str, Any]) -> Seen:
+    plain = {name: bytes.fromhex(value) if name in ("code", "stdin") else value for name, value in asked.items()}
+    if "files" in plain:
+        plain["files"] = {name: bytes.fromhex(data) for name, data in plain["files"].items()}
+    with Client(path) as client:
+        try:
+            return {"result": shown(client.execute(**plain, deadline=DEADLINE_S))}
+        except BadReply:
+            return {"broken": True}
+        except Refused as refusal:
+            if refusal.kind in BY_KIND:
+                assert type(refusal) is BY_KIND[refusal.kind]
+            return {"refused": {"kind": refusal.kind, "message": refusal.message}}
+
+
+# --- the C client ------------------------------------------------------------------
+
+
+class File(ctypes.Structure):
+    """
+    leeward_file.
+    """
+
+    _fields_ = (("name", ctypes.c_char_p), ("data", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class Denied(ctypes.Structure):
+    """
+    leeward_denied.
+    """
+
+    _fields_ = (("name", ctypes.c_char_p), ("count", ctypes.c_uint64))
+
+
+class Options(ctypes.Structure):
+    """
+    leeward_options.
+    """
+
+    _fields_ = (
+        ("size", ctypes.c_size_t), ("timeout", ctypes.c_double), ("memory", ctypes.c_uint64), ("output", ctypes.c_uint64),
+        ("processes", ctypes.c_uint64), ("name", ctypes.c_char_p), ("module", ctypes.c_char_p),
+        ("arguments", ctypes.POINTER(ctypes.c_char_p)), ("argument_count", ctypes.c_size_t),
+        ("environment", ctypes.POINTER(ctypes.c_char_p)), ("environment_count", ctypes.c_size_t),
+        ("files", ctypes.POINTER(File)), ("file_count", ctypes.c_size_t), ("collect", ctypes.POINTER(ctypes.c_char_p)),
+        ("collect_count", ctypes.c_size_t), ("stdin_data", ctypes.c_char_p), ("stdin_length", ctypes.c_size_t),
+        ("deadline", ctypes.c_double),
+    )
+
+
+class CResult(ctypes.Structure):
+    """
+    leeward_result.
+    """
+
+    _fields_ = (
+        ("size", ctypes.c_size_t), ("id", ctypes.c_int64), ("outcome", ctypes.c_int32), ("exit_code", ctypes.c_int32),
+        ("limit", ctypes.c_int32), ("truncated", ctypes.c_int32), ("stdout_data", ctypes.c_void_p),
+        ("stdout_length", ctypes.c_size_t), ("stderr_data", ctypes.c_void_p), ("stderr_length", ctypes.c_size_t),
+        ("duration_us", ctypes.c_int64), ("cpu_time_us", ctypes.c_int64), ("memory_peak", ctypes.c_uint64),
+        ("denied", ctypes.POINTER(Denied)), ("denied_count", ctypes.c_size_t),
+        ("degraded", ctypes.POINTER(ctypes.c_char_p)), ("degraded_count", ctypes.c_size_t),
+        ("error_type", ctypes.c_char_p), ("error_message", ctypes.c_char_p), ("error_traceback", ctypes.c_char_p),
+        ("files", ctypes.POINTER(File)), ("file_count", ctypes.c_size_t),
+    )
+
+
+def c_shown(result: CResult) -> Seen:
+    def data(place: int | None, length: int) -> str:
+        return ctypes.string_at(place, length).hex() if place else ""
+
+    error = {"type": result.error_type.decode(), "message": result.error_message.decode(),
+             "traceback": result.error_traceback.decode()} if result.error_type is not None else None
+    assert ctypes.sizeof(result) == result.size
+    return {
+        "outcome": OUTCOMES[result.outcome], "exit_code": result.exit_code, "limit": LIMITS[result.limit],
+        "duration_us": result.duration_us, "cpu_time_us": result.cpu_time_us, "memory_peak": result.memory_peak,
+        "denied": {result.denied[at].name.decode(): result.denied[at].count for at in range(result.denied_count)},
+        "truncated": bool(result.truncated), "degraded": [result.degraded[at].decode() for at in range(result.degraded_count)],
+        "error": error, "stdout": data(result.stdout_data, result.stdout_length),
+        "stderr": data(result.stderr_data, result.stderr_length),
+        "files": {result.files[at].name.decode(): data(result.files[at].data, result.files[at].length)
+                  for at in range(result.file_count)},
+    }
+
+
+def c_options(asked: dict[str, Any], keep: list[Any]) -> Options:
+    """
+    Options for *asked*; what they point to stays in *keep*.
+    """
+    def strings(*texts: str) -> Any:
+        return (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
+
+    env, stdin = asked.get("env", {}), bytes.fromhex(asked.get("stdin", ""))
+    contents = [ctypes.create_string_buffer(bytes.fromhex(data)) for data in asked.get("files", {}).values()]
+    files = (File * len(contents))(*(
+        File(name.encode(), ctypes.cast(data, ctypes.c_void_p), len(data) - 1)  # without the NUL of ctypes
+        for name, data in zip(asked.get("files", {}), contents, strict=True)))
+    keep += [contents, files]
+    return Options(
+        size=ctypes.sizeof(Options), timeout=asked.get("timeout", 0), memory=asked.get("memory", 0),
+        output=asked.get("output", 0), processes=asked.get("processes", 0),
+        name=asked["name"].encode() if "name" in asked else None,
+        module=asked["module"].encode() if "module" in asked else None,
+        arguments=strings(*asked.get("args", ())), argument_count=len(asked.get("args", ())),
+        environment=strings(*(f"{key}={value}" for key, value in env.items())), environment_count=len(env),
+        files=files, file_count=len(files), collect=strings(*asked.get("collect", ())),
+        collect_count=len(asked.get("collect", ())), stdin_data=stdin, stdin_length=len(stdin), deadline=DEADLINE_S)
+
+
+@pytest.fixture(scope="module")
+def by_c(c_build: Path) -> Asker:
+    """
+    by_python's work, by the shared library.
+    """
+    library = ctypes.CDLL(str(c_build / "libleeward.so"))
+    library.leeward_connect.restype = ctypes.c_void_p
+    library.leeward_execute.restype = ctypes.POINTER(CResult)
+    library.leeward_last_error.restype = ctypes.c_char_p
+
+    def run(path: str, asked: dict[str, Any]) -> Seen:
+        keep: list[Any] = []
+        options = c_options(asked, keep)
+        code = bytes.fromhex(asked["code"]) if "code" in asked else None
+        handle = ctypes.c_void_p(library.leeward_connect(path.encode()))
+        assert handle
+        result = library.leeward_execute(handle, code, ctypes.c_size_t(len(code or b"")), ctypes.byref(options))
+        library.leeward_disconnect(handle)
+        if result:
+            seen = {"result": c_shown(result.contents)}
+            library.leeward_free_result(result)
+            return seen
+        error, text = library.leeward_last_error_code(), library.leeward_last_error().decode()
+        if BAD_REPLY == error:
+            return {"broken": True}
+        kinds = {code: kind for kind, code in CODES.items()}
+        assert error in kinds or REFUSED == error, text
+        return {"refused": {"kind": kinds.get(error), "message": text}}
+
+    return run
+
+
+@pytest.fixture(params=["python", "c"])
+def client(request: pytest.FixtureRequest) -> Asker:
+    if "python" == request.param:
+        return by_python
+    require("compiler")
+    found: Asker = request.getfixturevalue("by_c")
+    return found
+
+
+# --- the daemon ----------------------------------------------------------------------
+
+
+def received(sock: socket.socket) -> bytes:
+    """
+    One whole frame, as it came.
+    """
+    data = b""
+    while len(data) < frames.HEADER or len(data) < frames.HEADER + int.from_bytes(data[:frames.HEADER], "big"):
+        more = sock.recv(1 << 16)
+        assert more
+        data += more
+    return data
+
+
+def descriptor(file: dict[str, Any]) -> int:
+    if "seals" not in file:
+        return os.open(os.devnull, os.O_RDONLY)
+    fd = os.memfd_create("leeward_results", os.MFD_ALLOW_SEALING)
+    os.write(fd, bytes.fromhex(file["data"]))
+    for name in sorted(file["seals"], key=lambda name: "SEAL" == name):  # that one forbids the others
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, getattr(fcntl, f"F_SEAL_{name}"))
+    return fd
+
+
+class Answering:
+    """
+    A daemon that takes one case after the other, each over a connection of its own: it keeps the
+    request, answers, and waits until its client has hung up.
+    """
+
+    def __init__(self) -> None:
+        self.case: dict[str, Any] = {}
+        self.request = b""
+
+    def __call__(self, sock: socket.socket) -> None:
+        self.request = received(sock)
+        data, files = content(self.case["frame"]), [descriptor(file) for file in self.case.get("files", [])]
+        sent = socket.send_fds(sock, [data], files)
+        for fd in files:
+            os.close(fd)
+        sock.sendall(data[sent:])
+        while sock.recv(1 << 16):
+            pass
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[tuple[Answering, str]]:
+    answering = Answering()
+    with Rogue(tmp_path / "s", answering) as rogue:
+        yield answering, rogue.path
+
+
+def test_requests_are_those_bytes(client: Asker, daemon: tuple[Answering, str]) -> None:
+    answering, path = daemon
+    answering.case = CASES["replies"][0]
+    wrong = {}
+    for case in CASES["requests"]:
+        assert {"result": answering.case["result"]} == client(path, case["execute"])
+        if answering.request != content(case["frame"]):
+            wrong[case["what"]] = answering.request.hex()
+
+    assert {} == wrong
+
+
+@pytest.mark.parametrize("what", ["result", "refused", "broken"])
+def test_c113_replies_are_read_so(client: Asker, daemon: tuple[Answering, str], what: str) -> None:
+    answering, path = daemon
+    wrong, count = {}, 0
+    for answering.case in CASES["replies"]:
+        if what not in answering.case:
+            continue
+        seen, count = client(path, {"code": ""}), count + 1
+        if "refused" == what and seen.get("refused", {}).get("kind", "") is None:
+            assert answering.case["refused"]["kind"] not in CODES
+            seen["refused"]["kind"] = answering.case["refused"]["kind"]  # in C all others are LEEWARD_REFUSED
+        if {what: answering.case[what]} != seen:
+            wrong[answering.case["what"]] = seen
+
+    assert {} == wrong
+    assert count >= 10
+
+
+def test_the_file_is_what_its_program_writes() -> None:
+    """
+    Else: `python tests/conformance`.
+    """
+    assert runpy.run_path(str(ROOT / "tests" / "conformance" / "__main__.py"))["text"]() == FRAMES.read_text()
