@@ -179,8 +179,9 @@ def check() -> int:
                                                _define(), CLIENT / f"{stem}.c"], check=False).returncode)
     for command in (["g++"] if shutil.which("g++") else [], [clang] if clang else []):
         if command:
-            worst = max(worst, subprocess.run([*command, "-x", "c++", "-std=c++17", "-fsyntax-only", *WARNINGS, "-Werror",
-                                               "-include", CLIENT / "leeward.h", os.devnull], check=False).returncode)
+            line = [*command, "-x", "c++", "-std=c++17", "-fsyntax-only", *WARNINGS, "-Werror", "-include",
+                    CLIENT / "leeward.h", os.devnull]
+            worst = max(worst, subprocess.run(line, check=False).returncode)
     return worst
 
 

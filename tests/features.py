@@ -146,15 +146,16 @@ def clang() -> str | None:
     """
     The newest of the names that Debian gives it, or the plain one.
     """
-    return next(filter(None, map(shutil.which, ("clang", *(f"clang-{version}" for version in range(21, 13, -1))))), None)
+    names = ("clang", *(f"clang-{version}" for version in range(21, 13, -1)))
+    return next(filter(None, map(shutil.which, names)), None)
 
 
 def _libfuzzer() -> Version:
     compiler = clang()
     if not compiler:
         return ABSENT
-    folder = subprocess.run([compiler, "-print-resource-dir"], check=True, capture_output=True, text=True).stdout.strip()
-    return present(list(Path(folder).glob("lib/*/libclang_rt.fuzzer*.a")))
+    told = subprocess.run([compiler, "-print-resource-dir"], check=True, capture_output=True, text=True)
+    return present(list(Path(told.stdout.strip()).glob("lib/*/libclang_rt.fuzzer*.a")))
 
 
 def _koffi() -> Version:

@@ -211,7 +211,7 @@ def config(cflags: bool, libs: bool, static: bool, shared: bool, prefix: Path | 
     from leeward_cli import library
 
     if 1 != (cflags or libs) + shared + (prefix is not None) or (static and not libs):
-        raise click.UsageError("say one of: --cflags and --libs (with or without --static), --library, --install PREFIX")
+        raise click.UsageError("say one of: --cflags and --libs (also with --static), --library, --install PREFIX")
     if prefix is not None:
         try:
             made = library.install(prefix.absolute())

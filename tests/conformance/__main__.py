@@ -20,15 +20,15 @@ import msgpack
 
 FRAMES = Path(__file__).resolve().parent / "frames.json"
 
-ABOUT = [
-    "Frames of leeward's wire, docs/wire.md, for clients in any language.",
-    "requests: what is asked of a client as the first thing on a connection, with id 1, and the bytes that it then"
-    " sends. The order of a map's fields is the one of wire.md, and each value has its shortest form.",
-    "replies: what a daemon sends to an execute request with id 1, and what its client makes of it: a result, a"
-    " refusal, or `broken`, which ends the connection. Times are in microseconds, rounded.",
-    "Bytes are in hex. A frame is a list of parts, `[hex, times]` for one that is repeated. A reply's files come"
-    " by SCM_RIGHTS beside its first byte: `data` in hex, `seals` as in fcntl(2); without `seals` it is /dev/null.",
-]
+ABOUT = """\
+Frames of leeward's wire, docs/wire.md, for clients in any language.
+requests: what is asked of a client as the first thing on a connection, with id 1, and the bytes that it then sends. \
+The order of a map's fields is the one of wire.md, and each value has its shortest form.
+replies: what a daemon sends to an execute request with id 1, and what its client makes of it: a result, a refusal, \
+or `broken`, which ends the connection. Times are in microseconds, rounded.
+Bytes are in hex. A frame is a list of parts, `[hex, times]` for one that is repeated. A reply's files come by \
+SCM_RIGHTS beside its first byte: `data` in hex, `seals` as in fcntl(2); without `seals` it is /dev/null.
+""".splitlines()
 
 SEALED = ["SEAL", "SHRINK", "GROW", "WRITE"]
 
@@ -97,9 +97,10 @@ def requests() -> list[dict[str, Any]]:
         request("no code is code too", {"code": b""}, code=b""),
         request("code that is no text", {"code": bytes(range(256))}, code=bytes(range(256))),
         request("a module", {"module": "json.tool"}, module="json.tool"),
-        request("everything", {"code": b"x", "name": "me.py", "args": ["a", "é" * 20, long], "env": {"K": "v=w", "L": ""},
-                               "files": {"d/f": b"\0", "e": b""}, "stdin": b"in\0", "collect": ["*.png", "**/x"],
-                               "timeout": 1.5, "memory": 64 << 20, "processes": 3, "output": 1000},
+        request("everything",
+                {"code": b"x", "name": "me.py", "args": ["a", "é" * 20, long], "env": {"K": "v=w", "L": ""},
+                 "files": {"d/f": b"\0", "e": b""}, "stdin": b"in\0", "collect": ["*.png", "**/x"], "timeout": 1.5,
+                 "memory": 64 << 20, "processes": 3, "output": 1000},
                 code=b"x", name="me.py", args=["a", "é" * 20, long], env={"K": "v=w", "L": ""},
                 files={"d/f": b"\0", "e": b""}, stdin=b"in\0", collect=["*.png", "**/x"],
                 limits={"memory": 64 << 20, "output": 1000, "processes": 3, "time": 1.5}),
@@ -124,9 +125,9 @@ def good() -> list[dict[str, Any]]:
         seen("a plain result", result()),
         seen("binary output", result(stdout=bytes(range(256)), stderr=b"\xff\0"),
              stdout=bytes(range(256)).hex(), stderr="ff00"),
-        seen("everything", result(outcome="raised", exit_code=1, limit="memory", denied={"mount": 2, "ptrace": 2**63 - 1},
-                                  truncated=True, degraded=["landlock", "cgroup"], error=TRACE,
-                                  files={"a/b": b"x", "é": b""}),
+        seen("everything",
+             result(outcome="raised", exit_code=1, limit="memory", denied={"mount": 2, "ptrace": 2**63 - 1},
+                    truncated=True, degraded=["landlock", "cgroup"], error=TRACE, files={"a/b": b"x", "é": b""}),
              outcome="raised", exit_code=1, limit="memory", denied={"mount": 2, "ptrace": 2**63 - 1}, truncated=True,
              degraded=["landlock", "cgroup"], error=TRACE, files={"a/b": "78", "é": ""}),
         seen("times as whole numbers, and as float 32",
@@ -143,18 +144,18 @@ def good() -> list[dict[str, Any]]:
         seen("32 levels", result(x=_nested(29))),
         seen("output in a memory file", result(stdout=[0, 0, 10], stderr=[0, 10, 6], arenas=[16]), [both],
              stdout=b"0123456789".hex(), stderr=b"abcdef".hex()),
-        seen("four memory files, one byte each", result(stdout=[3, 0, 1], stderr=[0, 1, 0], files={"f": [1, 0, 1], "g": b"g"},
-                                                        arenas=[1, 1, 1, 1]),
+        seen("four memory files, one byte each",
+             result(stdout=[3, 0, 1], stderr=[0, 1, 0], files={"f": [1, 0, 1], "g": b"g"}, arenas=[1, 1, 1, 1]),
              [memory(b"0"), memory(b"1"), memory(b"2"), memory(b"3")],
              stdout=b"3".hex(), files={"f": b"1".hex(), "g": b"g".hex()}),
         seen("a memory file that nothing lies in", result(arenas=[16]), [both]),
         seen("seals as far as they are needed", result(stdout=[0, 0, 16], arenas=[16]),
              [memory(b"0123456789abcdef", "SHRINK", "GROW", "WRITE")], stdout=b"0123456789abcdef".hex()),
     ]
-    for word in ("signalled", "timed_out", "out_of_memory", "output_limit", "internal"):
-        cases.append(seen(f"the outcome {word}", result(outcome=word, exit_code=255), outcome=word, exit_code=255))
-    for word in ("processes", "files", "output", "time"):
-        cases.append(seen(f"the limit {word}", result(limit=word), limit=word))
+    cases += [seen(f"the outcome {word}", result(outcome=word, exit_code=255), outcome=word, exit_code=255)
+              for word in ("signalled", "timed_out", "out_of_memory", "output_limit", "internal")]
+    cases += [seen(f"the limit {word}", result(limit=word), limit=word)
+              for word in ("processes", "files", "output", "time")]
     return cases
 
 
@@ -233,28 +234,29 @@ def broken() -> list[dict[str, Any]]:
     bad: dict[str, list[Any]] = {
         "outcome": ["fine", "", b"finished"], "exit_code": [-1, 256, 1.0, True, "0", 2**64 - 1],
         "limit": ["disk", "", 1, b"memory"], "duration": [-1, float("nan"), float("inf"), 1e12, "1", True, 2**64 - 1],
-        "cpu_time": [-0.5], "memory_peak": [-1, 2**63, 1.0], "denied": [[], {"mount": "1"}, {"mount": -1}, {"mount": 2**63}],
+        "cpu_time": [-0.5], "memory_peak": [-1, 2**63, 1.0],
+        "denied": [[], {"mount": "1"}, {"mount": -1}, {"mount": 2**63}],
         "truncated": [0, 1, "no"], "degraded": ["landlock", {"landlock": 1}, [1], [b"landlock"]],
         "error": ["no", [], {"type": "T", "message": "m"}, {"type": "T", "message": "m", "traceback": b"t"}],
         "stdout": ["text", 7, [0, 0, 1], [0, 0], [0, 0, 0, 0], {}], "stderr": [[0, 0, 0]],
         "files": [NIL, [], {"f": "text"}, {"f": [0, 0, 0]}, {"": b""}, {"/a": b""}, {"a//b": b""}, {"../a": b""},
-                  {"a/./b": b""}, {"a/": b""}, {"a\0b": b""}, {"a\nb": b""}, {"/".join("a" * 17): b""}, {"a" * 1025: b""}],
+                  {"a/./b": b""}, {"a/": b""}, {"a\0b": b""}, {"a\nb": b""}, {"/".join("a" * 17): b""},
+                  {"a" * 1025: b""}],
     }
     for name, values in bad.items():
         for value in values:
             frames[f"{name}: {'nil' if value is NIL else repr(value):.40}"] = result(**{name: value})
     cases: list[dict[str, Any]] = [{"what": what, "frame": frame, "broken": True} for what, frame in frames.items()]
-    for place in ([0, 0, 17], [0, 17, 0], [0, 1, 16], [1, 0, 1], [-1, 0, 1], [0, -1, 1], [0, 0, -1],
-                  [0, 2**63 - 1, 2**63 - 1], [0, 2**64 - 1, 1], [0, 0.0, 1], [0, True, 1]):
-        cases.append({"what": f"a place that is none: {place}", "frame": result(stdout=place, arenas=[16]), "files": [file],
-                      "broken": True})
-    for what, sent in {"that may shrink": memory(b"x" * 16, "GROW", "WRITE"),
-                       "that may grow": memory(b"x" * 16, "SHRINK", "WRITE"),
-                       "that may be written": memory(b"x" * 16, "SHRINK", "GROW"),
-                       "that is larger": memory(b"x" * 17), "that is smaller": memory(b"x" * 15),
-                       "that is none": {"data": ""}}.items():
-        cases.append({"what": f"a memory file {what}", "frame": result(stdout=[0, 0, 16], arenas=[16]), "files": [sent],
-                      "broken": True})
+    def with_file(what: str, place: Any, sent: dict[str, Any]) -> dict[str, Any]:
+        return {"what": what, "frame": result(stdout=place, arenas=[16]), "files": [sent], "broken": True}
+
+    cases += [with_file(f"a place that is none: {place}", place, file) for place in (
+        [0, 0, 17], [0, 17, 0], [0, 1, 16], [1, 0, 1], [-1, 0, 1], [0, -1, 1], [0, 0, -1], [0, 2**63 - 1, 2**63 - 1],
+        [0, 2**64 - 1, 1], [0, 0.0, 1], [0, True, 1])]
+    cases += [with_file(f"a memory file {what}", [0, 0, 16], sent) for what, sent in {
+        "that may shrink": memory(b"x" * 16, "GROW", "WRITE"), "that may grow": memory(b"x" * 16, "SHRINK", "WRITE"),
+        "that may be written": memory(b"x" * 16, "SHRINK", "GROW"), "that is larger": memory(b"x" * 17),
+        "that is smaller": memory(b"x" * 15), "that is none": {"data": ""}}.items()]
     return cases
 
 

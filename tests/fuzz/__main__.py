@@ -45,7 +45,8 @@ def compiler() -> str | None:
     """
     The clang to use, if there is one.
     """
-    return next(filter(None, map(shutil.which, ("clang", *(f"clang-{version}" for version in range(21, 13, -1))))), None)
+    names = ("clang", *(f"clang-{version}" for version in range(21, 13, -1)))
+    return next(filter(None, map(shutil.which, names)), None)
 
 
 def build(name: str, target: Path) -> bool:
@@ -73,7 +74,8 @@ def frames(first: int = 1) -> list[bytes]:
         encode_refusal(first + 1, "cancelled", "as it was asked"),
         encode_ok(first + 2, {"cancelled": True}),
         encode_result(first, full, stdout=(0, 0, 100), stderr=(0, 4000, 96), files={"f": (0, 3, 4)}, arenas=(4096,)),
-        encode_ok(first + 3, {"workers": {"total": 4}, "uptime": 1.5, "degraded": ["x", None, True, -70000, 2**64 - 1]}),
+        encode_ok(first + 3, {"workers": {"total": 4}, "uptime": 1.5,
+                              "degraded": ["x", None, True, -70000, 2**64 - 1]}),
         encode_ok(first + 4, {"version": "0", "wire": 1}),
         encode_result(first + 5, full),
     ]
@@ -120,9 +122,10 @@ def main() -> int:
         worst = max(process.wait() for process in running.values())
         for name in TARGETS:
             log = (folder / f"{name}.log").read_text(errors="replace")
-            # One line for each input that found something new: nobody reads hundreds of them.
-            lines = [line for line in log.splitlines() if not re.match(r"#\d+\t(NEW|REDUCE|RELOAD|pulse)|.*# Uses", line)]
-            print(f"--- {name}", *lines, sep="\n", file=sys.stderr)
+            # Without the line for each input that found something new: nobody reads hundreds of them.
+            told = [line for line in log.splitlines()
+                    if not re.match(r"#\d+\t(NEW|REDUCE|RELOAD|pulse)|.*# Uses", line)]
+            print(f"--- {name}", *told, sep="\n", file=sys.stderr)
         for found in folder.glob("*-*-*"):
             if "slow-unit" not in found.name:  # a slow machine
                 print(f"{found.name}: {found.read_bytes().hex()}")

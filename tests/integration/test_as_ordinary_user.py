@@ -36,7 +36,8 @@ def _checkout(folder: Path, installation: Installation) -> Path:
     for those that start children in the checkout.
     """
     for name in ("tests", "examples", "docs", "leeward", "cli"):
-        shutil.copytree(features.ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "sdk"))
+        shutil.copytree(features.ROOT / name, folder / name,
+                        ignore=shutil.ignore_patterns("__pycache__", "*.so", "sdk"))
     (shim,) = installation.folder.glob("lib/python*/site-packages/leeward/_native/_shim*.so")
     shutil.copy(shim, folder / "leeward" / "_native")
     for name in ("pyproject.toml", "README.md", "build_client.py"):

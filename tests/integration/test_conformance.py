@@ -46,7 +46,8 @@ Asker = Callable[[str, dict[str, Any]], Seen]
 
 
 def content(parts: list[Any]) -> bytes:
-    return b"".join(bytes.fromhex(part) if isinstance(part, str) else bytes.fromhex(part[0]) * part[1] for part in parts)
+    pairs = ((part, 1) if isinstance(part, str) else part for part in parts)
+    return b"".join(bytes.fromhex(said) * times for said, times in pairs)
 
 
 # --- the Python client -----------------------------------------------------------
@@ -55,8 +56,9 @@ def content(parts: list[Any]) -> bytes:
 def shown(result: Result) -> Seen:
     error = result.error and {"type": result.error.type, "message": result.error.message,
                               "traceback": result.error.traceback}
-    return {"outcome": result.outcome.value, "exit_code": result.exit_code, "limit": result.limit and result.limit.value,
-            "duration_us": round(result.duration * 1e6), "cpu_time_us": round(result.cpu_time * 1e6),
+    return {"outcome": result.outcome.value, "exit_code": result.exit_code,
+            "limit": result.limit and result.limit.value, "duration_us": round(result.duration * 1e6),
+            "cpu_time_us": round(result.cpu_time * 1e6),
             "memory_peak": result.memory_peak, "denied": dict(result.denied), "truncated": result.truncated,
             "degraded": list(result.degraded), "error": error, "stdout": result.stdout.hex(),
             "stderr": result.stderr.hex(), "files": {name: data.hex() for name, data in result.files.items()}}
@@ -72,9 +74,9 @@ def by_python(path: str, asked: dict[str, Any]) -> Seen:
         except BadReply:
             return {"broken": True}
         except Refused as refusal:
-            if refusal.kind in BY_KIND:
-                assert type(refusal) is BY_KIND[refusal.kind]
-            return {"refused": {"kind": refusal.kind, "message": refusal.message}}
+            # Of a class of its own, as far as there is one.
+            known = type(refusal) is BY_KIND.get(refusal.kind, Refused)
+            return {"refused": {"kind": refusal.kind if known else None, "message": refusal.message}}
 
 
 # --- the C client ------------------------------------------------------------------
@@ -102,10 +104,11 @@ class Options(ctypes.Structure):
     """
 
     _fields_ = (
-        ("size", ctypes.c_size_t), ("timeout", ctypes.c_double), ("memory", ctypes.c_uint64), ("output", ctypes.c_uint64),
-        ("processes", ctypes.c_uint64), ("name", ctypes.c_char_p), ("module", ctypes.c_char_p),
-        ("arguments", ctypes.POINTER(ctypes.c_char_p)), ("argument_count", ctypes.c_size_t),
-        ("environment", ctypes.POINTER(ctypes.c_char_p)), ("environment_count", ctypes.c_size_t),
+        ("size", ctypes.c_size_t), ("timeout", ctypes.c_double), ("memory", ctypes.c_uint64),
+        ("output", ctypes.c_uint64), ("processes", ctypes.c_uint64), ("name", ctypes.c_char_p),
+        ("module", ctypes.c_char_p), ("arguments", ctypes.POINTER(ctypes.c_char_p)),
+        ("argument_count", ctypes.c_size_t), ("environment", ctypes.POINTER(ctypes.c_char_p)),
+        ("environment_count", ctypes.c_size_t),
         ("files", ctypes.POINTER(File)), ("file_count", ctypes.c_size_t), ("collect", ctypes.POINTER(ctypes.c_char_p)),
         ("collect_count", ctypes.c_size_t), ("stdin_data", ctypes.c_char_p), ("stdin_length", ctypes.c_size_t),
         ("deadline", ctypes.c_double),
@@ -140,7 +143,8 @@ def c_shown(result: CResult) -> Seen:
         "outcome": OUTCOMES[result.outcome], "exit_code": result.exit_code, "limit": LIMITS[result.limit],
         "duration_us": result.duration_us, "cpu_time_us": result.cpu_time_us, "memory_peak": result.memory_peak,
         "denied": {result.denied[at].name.decode(): result.denied[at].count for at in range(result.denied_count)},
-        "truncated": bool(result.truncated), "degraded": [result.degraded[at].decode() for at in range(result.degraded_count)],
+        "truncated": bool(result.truncated),
+        "degraded": [result.degraded[at].decode() for at in range(result.degraded_count)],
         "error": error, "stdout": data(result.stdout_data, result.stdout_length),
         "stderr": data(result.stderr_data, result.stderr_length),
         "files": {result.files[at].name.decode(): data(result.files[at].data, result.files[at].length)

@@ -52,8 +52,8 @@ class Workshop:
     environment: dict[str, str]
 
     def run(self, *command: str | Path, **more: str) -> tuple[int, bytes, bytes]:
-        done = subprocess.run(command, cwd=self.folder, env={**self.environment, **more}, capture_output=True, check=False,
-                              stdin=subprocess.DEVNULL, timeout=110)
+        done = subprocess.run(command, cwd=self.folder, env={**self.environment, **more}, capture_output=True,
+                              check=False, stdin=subprocess.DEVNULL, timeout=110)
         return done.returncode, done.stdout, done.stderr
 
     def shell(self, lines: str) -> bytes:
