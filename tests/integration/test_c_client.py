@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import statistics
 import struct
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import pytest
 import c_client
 from c_client import CLIENT
 from fake_daemon import FakeDaemon, Rogue, finished
-from features import ROOT
+from features import ROOT, clang
 from leeward.daemon.parcel import seal
 from leeward.errors import Busy
 from leeward.outcome import Outcome, Result
@@ -333,6 +334,33 @@ def test_it_connects_again(c_build: Path, tmp_path: Path) -> None:
     library.leeward_disconnect(handle)
 
 
+def test_a_loop_in_c_costs_no_more_than_the_bench_shows(daemon: LiveDaemon, plain: Path) -> None:
+    """
+    Calls as `leeward bench` makes them, by both clients in turn: the median of the rounds' ratios is below 1.3.
+    """
+    calls, rounds, gap = 10, 15, 0.005
+    ratios = []
+    with (subprocess.Popen([plain, "loop", daemon.socket], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                           bufsize=1) as looping, daemon.client() as client):
+        assert looping.stdin is not None
+        assert looping.stdout is not None
+        for _ in range(rounds):
+            python = []
+            for _ in range(calls):
+                time.sleep(gap)  # as the bench does between calls: this is what is measured, and waits for nothing
+                start = time.perf_counter()
+                client.execute("print('hello')")
+                python.append((time.perf_counter() - start) * 1e6)
+            print(calls, file=looping.stdin, flush=True)
+            ours = [float(word) for word in looping.stdout.readline().split()]
+            assert calls == len(ours)
+            ratios.append(statistics.median(ours) / statistics.median(python))
+        looping.stdin.close()
+
+    assert 0 == looping.returncode
+    assert statistics.median(ratios) < 1.3, ratios
+
+
 # --- the library as a file -----------------------------------------------------
 
 
@@ -356,12 +384,15 @@ def test_it_shows_its_own_names_alone(c_build: Path) -> None:
     assert {"libc", "ld"} >= set(libraries)  # all of them libc's
 
 
+@pytest.mark.parametrize("compiler", ["gcc", pytest.param("clang", marks=pytest.mark.needs("clang"))])
 @pytest.mark.needs("c++")
-def test_the_header_is_cxx(tmp_path: Path, c_build: Path) -> None:
+def test_the_header_is_cxx(tmp_path: Path, c_build: Path, compiler: str) -> None:
     """
     C++17, without a warning; and C11 that is pedantic.
     """
-    for name, command in (("a.cpp", ("g++", "-std=c++17")), ("a.c", ("gcc", "-std=c11"))):
+    plain = clang() if "clang" == compiler else compiler
+    assert plain is not None
+    for name, command in (("a.cpp", (plain, "-x", "c++", "-std=c++17")), ("a.c", (plain, "-std=c11"))):
         (tmp_path / name).write_text('#include "leeward.h"\nint main(void) { return leeward_version() == 0; }\n')
         subprocess.run([*command, "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror", f"-I{c_build}", "-o",
                         tmp_path / "made", tmp_path / name, f"-L{c_build}", "-lleeward", f"-Wl,-rpath,{c_build}"],

@@ -3,6 +3,7 @@
  *	checks good SOCKET       jobs of every kind by a daemon that works
  *	checks nonsense SOCKET   NULL and bad arguments to every function
  *	checks one SOCKET [S]    one job, with a deadline of S seconds; prints code and message
+ *	checks loop SOCKET       for each number on stdin: so many jobs, 5 ms apart; prints the microseconds of each
  *
  * Run plain, under valgrind, and with the library's sources under ASan and UBSan. */
 #include <math.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "leeward.h"
@@ -326,6 +328,39 @@ static void one(const char *path, double deadline)
 	leeward_disconnect(handle);
 }
 
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static void loop(const char *path)
+{
+	const struct timespec gap = {.tv_nsec = 5000000};
+	leeward_handle *handle = leeward_connect(path);
+	char line[32];
+
+	CHECK(handle);
+	while (fgets(line, sizeof line, stdin)) {
+		for (int left = atoi(line); left; left--) {
+			leeward_result *result;
+			int64_t start;
+
+			nanosleep(&gap, NULL);
+			start = now_ns();
+			result = run(handle, "print('hello')", NULL);
+			printf("%f ", (double)(now_ns() - start) / 1e3);
+			CHECK(printed(result, "hello\n"));
+			leeward_free_result(result);
+		}
+		puts("");
+		fflush(stdout);
+	}
+	leeward_disconnect(handle);
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(argc >= 3);
@@ -333,6 +368,8 @@ int main(int argc, char **argv)
 		good(argv[2]);
 	else if (!strcmp(argv[1], "nonsense"))
 		nonsense(argv[2]);
+	else if (!strcmp(argv[1], "loop"))
+		loop(argv[2]);
 	else
 		one(argv[2], argc > 3 ? atof(argv[3]) : 0);
 	return 0;
