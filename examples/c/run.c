@@ -1,6 +1,6 @@
 /* A job from C: its output and its exit code become ours.
  *
- *	cc run.c $(pkg-config --cflags --libs leeward) -o run && ./run 'print(6 * 7)' [SECONDS] */
+ *	cc run.c $(leeward config --cflags --libs) -o run && ./run 'print(6 * 7)' [SECONDS] */
 #include <leeward.h>
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // A job from C++: its output and its exit code become ours.
 //
-//	c++ -std=c++17 run.cpp $(pkg-config --cflags --libs leeward) -o run && ./run 'print(6 * 7)' [SECONDS]
+//	c++ -std=c++17 run.cpp $(leeward config --cflags --libs) -o run && ./run 'print(6 * 7)' [SECONDS]
 #include <leeward.h>
 
 #include <cstdlib>
