@@ -10,6 +10,7 @@ replies, and keep nothing between runs. The seed is printed; FUZZ_SEED repeats i
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent.parent))  # for those without leeward in their environment
 CLIENT = HERE.parent.parent / "leeward" / "_native" / "client"
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", '-DLEEWARD_LIBRARY_VERSION="fuzz"', "-O1", "-g",
          "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all", "-Wall", "-Wextra")
@@ -34,8 +36,10 @@ TARGETS = {
 MAX_LENGTH = {"replies": 512, "session": 1024}
 
 #: What the target `session` takes for its kernel: 16 equal bytes, for which session.c has each read bring all
-#: there is, just one frame, or one frame and a file of 4,096 bytes.
-AT_ONCE, BY_FRAME, WITH_FILES = b"\x00" * 16, b"\x0f" * 16, b"\x1f" * 16
+#: there is, 16 bytes of it, just one frame, one frame and a file of 16 bytes, the same with seals that lack one,
+#: one frame and no memory file, or one frame and two files of 4,096 bytes.
+AT_ONCE, IN_DROPS, BY_FRAME, WITH_FILE, UNSEALED, NO_FILE, WITH_FILES = (
+    bytes([choice]) * 16 for choice in (0x00, 0x02, 0x0f, 0x1f, 0x9f, 0xdf, 0x2f))
 
 #: Of 20 inputs, how many each target gets: they run beside each other, and one of `session` costs as much as six.
 OF_20 = {"replies": 17, "session": 3}
@@ -64,7 +68,6 @@ def frames(first: int = 1) -> list[bytes]:
     """
     Frames as a daemon sends them in session.c, to the requests *first* and those after it.
     """
-    sys.path.insert(0, str(HERE.parent.parent))
     from leeward.outcome import JobError, Limit, Outcome, Result
     from leeward.wire.messages import encode_ok, encode_refusal, encode_result
 
@@ -81,18 +84,32 @@ def frames(first: int = 1) -> list[bytes]:
     ]
 
 
+def known_replies() -> list[bytes]:
+    """
+    The shorter frames of the conformance file, those among them that are wrong by a hair.
+    """
+    replies = json.loads((HERE.parent / "conformance" / "frames.json").read_text())["replies"]
+    found = [b"".join(bytes.fromhex(part) for part in reply["frame"]) for reply in replies
+             if all(isinstance(part, str) for part in reply["frame"])]
+    return [frame for frame in found if len(frame) <= MAX_LENGTH["replies"]]
+
+
 def seeds(name: str) -> list[bytes]:
     """
     What a target starts from.
     """
+    from leeward.wire.frames import HEADER
+    from leeward.wire.messages import encode_refusal
+
     answers = frames()
     if "replies" == name:
-        from leeward.wire.frames import HEADER
-        from leeward.wire.messages import encode_refusal
-
-        return [frame[HEADER:] for frame in (*answers, *frames(2**53 - 6), encode_refusal(0, "busy", "full"))]
-    return [script + b"".join(some) for script in (AT_ONCE, BY_FRAME, WITH_FILES)
-            for some in (answers, answers[:2], answers[2:3])]
+        return [frame[HEADER:] for frame in (*answers, *frames(2**53 - 6), encode_refusal(0, "busy", "full"),
+                                             *known_replies())]
+    endless = (900).to_bytes(HEADER, "big") + b"x" * 900  # it is cut off, and comes slower than a deadline
+    return [*(script + b"".join(some) for script in (AT_ONCE, IN_DROPS, BY_FRAME, WITH_FILES)
+              for some in (answers, answers[:2], answers[2:3])),
+            *(script + frame for script in (BY_FRAME, WITH_FILE, UNSEALED, NO_FILE) for frame in known_replies()),
+            IN_DROPS + endless]
 
 
 def start(name: str, runs: int, folder: Path) -> subprocess.Popen[bytes]:

@@ -105,7 +105,7 @@ ssize_t fake_send(int fd, const void *data, size_t length, int flags)
 /* Puts *count* files beside the bytes of a read, as far as there is room. */
 static void pass_files(struct msghdr *message, unsigned count)
 {
-	static const off_t SIZES[] = {100, 4096, 4095, 1};
+	static const off_t SIZES[] = {100, 16, 4096, 1};
 	static const int SEALS[] = {F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE,
 				    F_SEAL_SHRINK | F_SEAL_GROW, F_SEAL_GROW | F_SEAL_WRITE, F_SEAL_SHRINK | F_SEAL_WRITE};
 	struct cmsghdr *part = CMSG_FIRSTHDR(message);

@@ -32,6 +32,8 @@
 #define ANSWER_S 5.0
 /* A timed wait may end this much early, in seconds. */
 #define GRAIN_S 0.05
+/* Seconds that what is there is taken for, once the time is over: bytes that never cease would go on for ever. */
+#define LOOK_S 0.1
 
 enum op { JOB, PING, STATUS, CANCEL };
 
@@ -340,10 +342,12 @@ static int transmit(leeward_handle *handle, double until)
 			continue;
 		}
 		if (step != -EAGAIN) {
+			double start = lw_now();
+
 			/* What the daemon said before it closed says more than that it did. */
 			do
 				got = absorb(handle, false);
-			while (got > 0);
+			while (got > 0 && lw_now() < start + LOOK_S);
 			if (got < 0 && got != LEEWARD_AWAY)
 				return got;
 			if (!sent)
@@ -412,7 +416,7 @@ static int nudge(leeward_handle *handle, enum op op, int failed)
 static struct call *wait_for(leeward_handle *handle, int64_t id, double until)
 {
 	double heard = lw_now();
-	bool asked = false;
+	bool asked = false, over = false;
 
 	while (true) {
 		struct call *call = id ? find_call(handle, id) : first_done(handle);
@@ -421,22 +425,23 @@ static struct call *wait_for(leeward_handle *handle, int64_t id, double until)
 
 		if (call && call->done)
 			return call;
+		if (over) {
+			lw_fail(LEEWARD_NOT_YET, "no job has an answer so far");
+			return NULL;
+		}
 		now = lw_now();
 		if (until < INFINITY) {
 			if (now < until)
 				lw_link_wait(&handle->link, POLLIN, earlier(until - now, heard + patience - now));
 			got = absorb(handle, false);
-			if (!got && lw_now() >= until) {
-				lw_fail(LEEWARD_NOT_YET, "no job has an answer so far");
-				return NULL;
-			}
+			over = lw_now() >= until + (got > 0 ? LOOK_S : 0);
 		} else {
 			got = absorb(handle, true);
 		}
 		if (got > 0) {
 			heard = lw_now();
 			asked = false;
-		} else if (!got && lw_now() - heard >= patience - GRAIN_S) {
+		} else if (!got && !over && lw_now() - heard >= patience - GRAIN_S) {
 			if (asked) {
 				lose(handle, no_answer(handle, "the daemon on %s gives no sign of life"));
 			} else {

@@ -239,8 +239,8 @@ LEEWARD_API int leeward_cancel(leeward_handle *handle, int64_t id);
 /* The descriptor to poll for reading while jobs are in flight.
  *
  * When it is readable call leeward_wait with timeout 0 until that gives LEEWARD_NOT_YET or
- * LEEWARD_INVALID, and only then poll again: one readiness may bring several results. It
- * stays the library's: only poll it. It changes when the library connects again, which
+ * LEEWARD_INVALID, and only then poll again, by level: one readiness may bring several
+ * results. It stays the library's: only poll it. It changes when the library connects again, which
  * only leeward_execute, leeward_submit, leeward_ping and leeward_status do.
  *
  * Returns: the descriptor; or a negative leeward_error.
