@@ -177,11 +177,9 @@ def check() -> int:
         for stem in (*LIBRARY, *PROGRAM):
             worst = max(worst, subprocess.run([*command, "-c", "-o", os.devnull, "-O2", *LANGUAGE, *WARNINGS, "-Werror",
                                                _define(), CLIENT / f"{stem}.c"], check=False).returncode)
-    for command in (["g++"] if shutil.which("g++") else [], [clang] if clang else []):
-        if command:
-            line = [*command, "-x", "c++", "-std=c++17", "-fsyntax-only", *WARNINGS, "-Werror", "-include",
-                    CLIENT / "leeward.h", os.devnull]
-            worst = max(worst, subprocess.run(line, check=False).returncode)
+    for name in filter(None, (shutil.which("g++"), clang)):
+        worst = max(worst, subprocess.run([name, "-x", "c++", "-std=c++17", "-fsyntax-only", *WARNINGS, "-Werror",
+                                           "-include", CLIENT / "leeward.h", os.devnull], check=False).returncode)
     return worst
 
 
