@@ -24,12 +24,12 @@ from leeward.isolation.plan import WorkerPlan
 from leeward.isolation.seccomp import compile as seccomp_compile
 from leeward.isolation.seccomp import plan as seccomp_plan
 from leeward.outcome import Outcome
-from leeward.pool.pool import Pool
+from leeward.pool.pool import Pool, Ticket
+from leeward.pool.quotas import Quotas
 from leeward.spec import profiles
-from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.spec.sandbox import SandboxSpec
-from leeward.supervisor import Supervisor
+from leeward.supervisor import Denied, Supervisor
 from leeward.wire import control
 from leeward.worker.orphans import reap_inits
 from leeward.worker.reactor import READ, Reactor, Timer
@@ -66,6 +66,7 @@ class Settings:
     preload: tuple[str, ...] = ()
     allow_degraded: tuple[str, ...] = ()
     cgroup: str | None = None
+    quotas: Quotas = field(default_factory=Quotas)
 
 
 class Log(Protocol):
@@ -76,6 +77,16 @@ class Log(Protocol):
     def debug(self, event: str, **fields: object) -> object: ...
     def info(self, event: str, **fields: object) -> object: ...
     def warning(self, event: str, **fields: object) -> object: ...
+
+
+class Watcher(Protocol):
+    """
+    Who counts and records what happens to jobs.
+    """
+
+    def job_ended(self, ticket: Ticket, report: Report) -> None: ...
+    def denied(self, denied: Denied, worker: int | None, ticket: Ticket | None) -> None: ...
+    def worker_failed(self, worker: int) -> None: ...
 
 
 def _limits_to_inherit() -> None:
@@ -98,12 +109,16 @@ def _limits_to_inherit() -> None:
 class Engine:
     """
     Everything between a submitted job and its report.
+
+    Args:
+        watcher: is told of every job's end and of every denied call, after the client.
     """
 
-    def __init__(self, reactor: Reactor, settings: Settings, log: Log) -> None:
+    def __init__(self, reactor: Reactor, settings: Settings, log: Log, watcher: Watcher | None = None) -> None:
         self._reactor = reactor
         self._settings = settings
         self._log = log
+        self._watcher = watcher
         self._closing = False
         self._zygote: Zygote | None = None
         self._zygote_ready = False
@@ -140,7 +155,8 @@ class Engine:
             raise
         self.supervisor = Supervisor()
         self._reactor.watch(self.supervisor.fileno(), READ, self._on_denials)
-        self.pool = Pool(self._reactor, self, size=self._settings.pool_size, queue_size=self._settings.queue_size)
+        self.pool = Pool(self._reactor, self, size=self._settings.pool_size, queue_size=self._settings.queue_size,
+                         quotas=self._settings.quotas)
         self._start_zygote()
         self.pool.open()
         deadline = time.monotonic() + _START_DEADLINE_S
@@ -348,6 +364,8 @@ class Engine:
         """
         self._problem = self._problem or (layer, message)
         self._log.warning("worker failed", worker=worker.slot, layer=layer, error=message)
+        if self._watcher is not None:
+            self._watcher.worker_failed(worker.slot)
 
     def runner_made(self) -> None:
         """
@@ -356,7 +374,7 @@ class Engine:
         self._problem = None
         self._on_denials(0)  # what its self-check was refused is no job's yet
 
-    def job_ended(self, job: Job, report: Report) -> None:
+    def job_ended(self, ticket: Ticket, report: Report) -> None:
         """
         For the pool: a report was given.
         """
@@ -367,14 +385,29 @@ class Engine:
                      else self._log.info)
             level("job ended", outcome=result.outcome.value, exit_code=result.exit_code,
                   limit=result.limit and result.limit.value, seconds=round(result.duration, 6))
+        if self._watcher is not None:
+            if result is not None and result.denied:
+                self._on_denials(0, ticket)
+            self._watcher.job_ended(ticket, report)
 
-    def _on_denials(self, _events: int) -> None:
-        running = {worker.running: worker.slot for worker in self.pool.workers}
+    def _on_denials(self, _events: int, ended: Ticket | None = None) -> None:
+        """
+        Args:
+            ended: a job that has just ended, and is the pool's no longer.
+        """
+        workers = {worker.running: worker.slot for worker in self.pool.workers}
+        tickets: dict[int, Ticket] | None = None
         for denied in self.supervisor.drain():
-            if denied.job not in running:
-                continue  # a runner's self-check, or a job that has ended: its result has the counts
-            self._log.warning("system call denied", syscall=denied.syscall, pid=denied.pid, runner=denied.job,
-                              worker=running[denied.job], count=denied.count)
+            worker = workers.get(denied.job)
+            if self._watcher is not None:
+                if tickets is None:
+                    tickets = self.pool.running
+                    if ended is not None:
+                        tickets[ended.runner] = ended
+                self._watcher.denied(denied, worker, tickets.get(denied.job))
+            elif worker is not None:  # else a runner's self-check, or a job that has ended: its result has the counts
+                self._log.warning("system call denied", syscall=denied.syscall, pid=denied.pid, runner=denied.job,
+                                  worker=worker, count=denied.count)
 
     def status(self) -> Mapping[str, object]:
         """

@@ -8,15 +8,17 @@ Always:    every submitted job gets exactly one report. A job whose code no runn
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from leeward.errors import Busy, LeewardError, QueueTimeout, ShuttingDown
+from leeward.errors import BadRequest, Busy, LeewardError, QueueTimeout, Refused, ShuttingDown
 from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
+from leeward.pool.line import Line
+from leeward.pool.quotas import Ledger, Quotas
 from leeward.pool.refill import Refill
 from leeward.spec.job import Job
 from leeward.worker.execution import Execution, Stop
@@ -32,11 +34,20 @@ _LOSSES = 3
 #: A worker that fails is made again after this, doubled each time up to the second figure.
 _BACKOFF_S, _BACKOFF_MOST_S = 0.05, 5.0
 
+_numbers = itertools.count(1)
+
 
 @dataclass(slots=True, eq=False)
 class Ticket:
     """
     A submitted job. `cancel` it when nobody waits for it any more.
+
+    Attributes:
+        user: the uid of who sent it.
+        number: unique in this daemon's life; the security log knows the job by it.
+        runner: the number of the runner that has it, or had it; 0 before.
+        waited: seconds that it waited for a worker.
+        cancelled: nobody waits for it any more.
     """
 
     job: Job
@@ -47,12 +58,17 @@ class Ticket:
     patience: float = 0.0
     losses: int = 0
     waited_from: float = field(default_factory=time.monotonic)
+    user: int = 0
+    number: int = field(default_factory=_numbers.__next__)
+    runner: int = 0
+    waited: float = 0.0
+    cancelled: bool = False
 
     def cancel(self) -> None:
         """
         End the job, or take it out of the queue; its `done` is not called any more.
         """
-        self.done = None
+        self.done, self.cancelled = None, True
         if self.execution is not None:
             self.execution.stop(Stop.CANCELLED)
         else:
@@ -78,7 +94,7 @@ class Maker(Protocol):
     def making_failed(self, slot: int, message: str) -> None: ...
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None: ...
     def runner_made(self) -> None: ...
-    def job_ended(self, job: Job, report: Report) -> None: ...
+    def job_ended(self, ticket: Ticket, report: Report) -> None: ...
 
 
 class Pool:
@@ -86,12 +102,13 @@ class Pool:
     *size* workers and a queue in front of them.
     """
 
-    def __init__(self, reactor: Reactor, maker: Maker, *, size: int, queue_size: int) -> None:
+    def __init__(self, reactor: Reactor, maker: Maker, *, size: int, queue_size: int,
+                 quotas: Quotas | None = None) -> None:
         self._reactor = reactor
         self._maker = maker
         self._size = size
-        self._queue_size = queue_size
-        self._queue: deque[Ticket] = deque()
+        self._queue: Line[Ticket] = Line(queue_size)
+        self._ledger = Ledger(quotas)
         self._workers: dict[int, Worker] = {}
         self._failures: dict[int, int] = {}
         self._running: set[Ticket] = set()
@@ -111,46 +128,89 @@ class Pool:
 
     # --- jobs -----------------------------------------------------------------
 
-    def submit(self, job: Job, done: Done, queue_deadline: float) -> Ticket:
+    def submit(self, job: Job, done: Done, queue_deadline: float, user: int = 0) -> Ticket:
         """
         Run *job* as soon as a worker is free.
 
         Args:
             done: called once with the report, from the reactor.
             queue_deadline: seconds that it may wait for a worker.
+            user: the uid of who sends it.
 
         Raises:
             ShuttingDown: the daemon is draining.
-            Busy: the queue is full.
+            Busy: the queue is full, or *user* sends more than he may.
+            BadRequest: *user*'s quota never has room for it.
         """
         if self._draining:
             self.refused += 1
             raise ShuttingDown("the daemon is shutting down")
-        ticket = Ticket(job, done, self, patience=queue_deadline)
-        worker = None if self._queue else self._free_worker()
-        if worker is not None:
-            self._start(ticket, worker)
-            return ticket
-        if len(self._queue) >= self._queue_size:
+        ticket = Ticket(job, done, self, patience=queue_deadline, user=user)
+        try:
+            self._ledger.admit(user, job.limits.memory, ticket.waited_from)
+        except (Busy, BadRequest):
+            self.refused += 1
+            raise
+        if not (self._queue and self._queue.of(user)) and self._may_start(ticket):
+            worker = self._free_worker()
+            if worker is not None:
+                self._start(ticket, worker)
+                return ticket
+        loser = self._queue.add(ticket)
+        if loser is ticket:
             self.refused += 1
             raise Busy(f"all {self._size} workers are busy and {len(self._queue)} requests wait already")
+        if loser is not None:
+            self._refuse(loser, Busy(f"{self._queue.of(loser.user) + 1} requests of user {loser.user} wait, and the"
+                                     " queue is full: the newest made room for another user's"))
         ticket.deadline = self._reactor.after(queue_deadline, lambda: self._expire(ticket, queue_deadline))
-        self._queue.append(ticket)
         return ticket
 
+    def _may_start(self, ticket: Ticket) -> bool:
+        return self._ledger.may_start(ticket.user, ticket.job.limits.memory)
+
+    def _refuse(self, ticket: Ticket, why: Refused) -> None:
+        """
+        Answer a ticket that is in the queue no longer.
+        """
+        if ticket.deadline is not None:
+            ticket.deadline.cancel()
+        self.refused += 1
+        ticket.answer(Report(refusal=why))
+
+    def _serve(self) -> None:
+        """
+        Start what waits and may start, as long as there are free workers.
+        """
+        while self._queue and (worker := self._free_worker()) is not None:
+            ticket = self._queue.take(self._may_start)
+            if ticket is None:
+                return
+            self._start(ticket, worker)
+
+    def govern(self, quotas: Quotas, queue_size: int) -> None:
+        """
+        Hold users to *quotas* from now on; what runs and waits stays.
+        """
+        self._ledger.quotas = quotas
+        self._queue.size = queue_size
+        self._serve()
+
     def _expire(self, ticket: Ticket, waited: float) -> None:
-        if ticket in self._queue:
-            self._queue.remove(ticket)
-            self.refused += 1
-            ticket.answer(Report(refusal=QueueTimeout(f"no worker came free within {waited:g} s")))
+        if self._queue.remove(ticket):
+            why = f"no worker came free within {waited:g} s"
+            running = self._ledger.running(ticket.user)
+            if running and not self._may_start(ticket):
+                why = (f"user {ticket.user} has {running} jobs running, and no more fitted into his quota within"
+                       f" {waited:g} s")
+            self._refuse(ticket, QueueTimeout(why))
             self._check_drained()
 
     def forget(self, ticket: Ticket) -> None:
         """
         Take a ticket out of the queue, if it is there.
         """
-        if ticket in self._queue:
-            self._queue.remove(ticket)
+        if self._queue.remove(ticket):
             if ticket.deadline is not None:
                 ticket.deadline.cancel()
             self._check_drained()
@@ -160,23 +220,29 @@ class Pool:
 
     def _start(self, ticket: Ticket, worker: Worker) -> None:
         self._running.add(ticket)
+        self._ledger.start(ticket.user, ticket.job.limits.memory)
         if ticket.deadline is not None:
             ticket.deadline.cancel()
             ticket.deadline = None
+            ticket.waited = time.monotonic() - ticket.waited_from
         execution = worker.run(ticket.job, lambda report: self._finished(ticket, report),
                                lambda: self._lost(ticket))
         if not execution.over:  # else it was lost at once, and may run elsewhere by now
             ticket.execution = execution
+            ticket.runner = worker.running
 
     def _finished(self, ticket: Ticket, report: Report) -> None:
         self._running.discard(ticket)
+        self._ledger.end(ticket.user, ticket.job.limits.memory)
         result = report.result
         if result is not None and result.outcome is not Outcome.INTERNAL:
             self.done += 1
         else:
             self.failed += 1
         ticket.answer(report)
-        self._maker.job_ended(ticket.job, report)
+        self._maker.job_ended(ticket, report)
+        if self._queue:
+            self._serve()  # what waited for room in its user's quota
         self._check_drained()
 
     def _lost(self, ticket: Ticket) -> None:
@@ -184,6 +250,7 @@ class Pool:
         Its runner died before it had the code: back to the head of the queue.
         """
         self._running.discard(ticket)
+        self._ledger.end(ticket.user, ticket.job.limits.memory)
         ticket.execution = None
         ticket.losses += 1
         worker = self._free_worker()
@@ -200,7 +267,7 @@ class Pool:
             waited = time.monotonic() - ticket.waited_from
             left = max(ticket.patience - waited, _BACKOFF_MOST_S)
             ticket.deadline = self._reactor.after(left, lambda: self._expire(ticket, waited + left))
-            self._queue.appendleft(ticket)
+            self._queue.put_back(ticket)
 
     # --- workers --------------------------------------------------------------
 
@@ -223,7 +290,10 @@ class Pool:
         """
         self._failures.pop(worker.slot, None)
         while self._queue and worker.free:
-            self._start(self._queue.popleft(), worker)
+            ticket = self._queue.take(self._may_start)
+            if ticket is None:
+                return
+            self._start(ticket, worker)
 
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
         """
@@ -275,12 +345,8 @@ class Pool:
         """
         self._draining = True
         self._drained = done
-        while self._queue:
-            ticket = self._queue.popleft()
-            if ticket.deadline is not None:
-                ticket.deadline.cancel()
-            self.refused += 1
-            ticket.answer(Report(refusal=ShuttingDown("the daemon is shutting down")))
+        for ticket in self._queue.clear():
+            self._refuse(ticket, ShuttingDown("the daemon is shutting down"))
         self._reactor.after(seconds, self._cut)
         self._reactor.soon(self._check_drained)
 
@@ -319,17 +385,34 @@ class Pool:
         return tuple(self._workers.values())
 
     @property
+    def running(self) -> dict[int, Ticket]:
+        """
+        What runs, by the number of its runner.
+        """
+        return {ticket.runner: ticket for ticket in self._running}
+
+    @property
     def any_free(self) -> bool:
         return self._free_worker() is not None
+
+    @property
+    def queued(self) -> int:
+        return len(self._queue)
+
+    def states(self) -> dict[str, int]:
+        """
+        How many workers do what.
+        """
+        busy = sum(worker.busy for worker in self._workers.values())
+        idle = sum(worker.free for worker in self._workers.values())
+        return {"idle": idle, "busy": busy, "arming": self._size - idle - busy}
 
     def counts(self) -> dict[str, dict[str, int] | int]:
         """
         The part of `leeward status` that is the pool's.
         """
-        busy = sum(worker.busy for worker in self._workers.values())
-        idle = sum(worker.free for worker in self._workers.values())
         return {
-            "workers": {"total": self._size, "idle": idle, "busy": busy, "arming": self._size - idle - busy},
+            "workers": {"total": self._size, **self.states()},
             "jobs": {"done": self.done, "failed": self.failed, "refused": self.refused},
             "runners_made": self.runners_made,
             "runners_armed": sum(worker.armed for worker in self._workers.values()),
