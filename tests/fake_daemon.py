@@ -61,7 +61,7 @@ class FakeDaemon:
         self._thread = threading.Thread(target=self._serve)
         self._listening = threading.Event()
 
-    def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float) -> HeldTicket:
+    def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float, user: int) -> HeldTicket:
         self.jobs.put(job)
         report = self.answer(job)
         if report is not None:

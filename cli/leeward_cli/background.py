@@ -91,11 +91,15 @@ def stop(socket: str) -> int:
     assert probe is not None
     pid, _, _ = struct.unpack("3i", probe.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))
     probe.close()
-    # 0 is a daemon in a pid namespace that we don't see; then only the socket tells.
-    process = os.pidfd_open(pid) if pid else None
     until = time.monotonic() + STOP_S
     link = Link(socket)
+    process = None
     try:
+        if pid:  # 0 is a daemon in a pid namespace that we don't see; then only the socket tells
+            status = link.call("status", {}, until)[0].ok
+            # A socket that a service manager made is connected to the manager, not to the daemon.
+            pid = status["pid"] if isinstance(status, dict) and type(status.get("pid")) is int else pid
+            process = os.pidfd_open(pid)
         link.call("shutdown", {}, until)
         if process is not None:
             if not select.select([process], [], [], max(0.0, until - time.monotonic()))[0]:

@@ -119,11 +119,11 @@ def daemon_run(print_config: bool, ready_fd: int | None, **options: Any) -> None
     from leeward.daemon.main import run
 
     if ready_fd is None:
-        run(config)
+        run(config, load=lambda: _config(**options))
     else:
         from leeward_cli.background import settle
 
-        run(config, lambda: settle(ready_fd, config.socket))
+        run(config, lambda: settle(ready_fd, config.socket), load=lambda: _config(**options))
 
 
 @daemon.command("start")

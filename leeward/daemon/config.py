@@ -13,14 +13,17 @@ Later sources win, key by key: the defaults, /etc/leeward/leeward.toml,
 from __future__ import annotations
 
 import errno
+import grp
 import math
 import os
+import pwd
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from leeward.errors import BadRequest
+from leeward.pool.quotas import Quota, Quotas
 from leeward.spec.limits import ADJUSTABLE, CEILINGS, FLOORS, Limits
 from leeward.spec.paths import SOCKET_VARIABLE, default_socket
 from leeward.spec.sizes import parse_size
@@ -34,6 +37,10 @@ MAX_FILE = 1 << 20
 #: Layers that an operator may go without; the others never.
 DEGRADABLE = ("landlock", "cgroup")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+#: Who is let in by a group can't have all the connections.
+GUEST = Quota(connections=256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +62,13 @@ class Config:
     preload: tuple[str, ...] = ()
     log_level: str = "info"
     log_json: bool = False
+    security_log: str = ""
+    metrics: str = ""
+    group: str = ""
     limits: Limits = field(default_factory=Limits)
     ceilings: Limits = CEILINGS
+    quota: Quota = GUEST
+    users: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
 
 Check = Callable[[Any], Any]
@@ -118,6 +130,34 @@ def _words(check: Check) -> Check:
     return check_all
 
 
+def _group(value: Any) -> str:
+    if not isinstance(value, str) or (value and _gid(value) is None):
+        raise ValueError("must be a group of this host, by name or number")
+    return value
+
+
+def _gid(name: str) -> int | None:
+    if name.isascii() and name.isdecimal():
+        return int(name) if int(name) < (1 << 32) - 1 else None
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        return None
+
+
+def group_id(config: Config) -> int | None:
+    """
+    The gid of the group whose members may use the daemon, or None.
+    """
+    return _gid(config.group) if config.group else None
+
+
+def _place(value: Any) -> str:
+    from leeward.daemon.exporter import check_place  # which `leeward run` needn't pay for
+
+    return value if value == "" else check_place(value if isinstance(value, str) else "-")
+
+
 def _module(value: Any) -> str:
     if not isinstance(value, str) or not all(part.isidentifier() for part in value.split(".")):
         raise ValueError("must hold names of modules")
@@ -128,10 +168,14 @@ def _module(value: Any) -> str:
 class Key:
     """
     A key of the file: its check, and what --print-config says about it.
+
+    Attributes:
+        live: a daemon that runs takes a new value on SIGHUP; else with its next start.
     """
 
     check: Check
     comment: str
+    live: bool = False
 
 
 KEYS: dict[str, Key] = {
@@ -140,38 +184,60 @@ KEYS: dict[str, Key] = {
     "pool_size": Key(_whole(1, 1024), "workers, each of which runs one job at a time"),
     "spares": Key(_whole(0, 16), "processes that each worker holds armed beside the one that runs or is next"),
     "recycle_after": Key(_whole(1, 1_000_000), "jobs after which a worker is replaced"),
-    "queue_size": Key(_whole(0, 65536), "requests that may wait for a worker; one more is refused at once"),
-    "queue_timeout": Key(_seconds(0.001, 86400), "seconds that a request may wait for a worker"),
-    "max_connections": Key(_whole(1, 65536), "connections at once"),
+    "queue_size": Key(_whole(0, 65536), "requests that may wait for a worker; one more is refused at once", True),
+    "queue_timeout": Key(_seconds(0.001, 86400), "seconds that a request may wait for a worker", True),
+    "max_connections": Key(_whole(1, 65536), "connections at once", True),
     "idle_timeout": Key(_seconds(0, 86400 * 365), "seconds after which a connection without a request is closed;"
-                                                  " 0 is never"),
+                                                  " 0 is never", True),
     "allow_degraded": Key(_words(_one_of(DEGRADABLE)), 'layers that may be missing: "landlock", "cgroup".'
                                                        " Status and every result show what is"),
     "python_env": Key(_path, 'a virtual environment whose packages jobs can import; "" is the standard library alone.'
                              " It and all folders above must be yours or root's, and writable by nobody else"),
     "preload": Key(_words(_module), "modules to import before any job, beside those that always are"),
-    "log_level": Key(_one_of(LOG_LEVELS), "debug, info, warning or error"),
-    "log_json": Key(_flag, "one JSON object a line, in place of text"),
+    "log_level": Key(_one_of(LOG_LEVELS), "debug, info, warning or error", True),
+    "log_json": Key(_flag, "one JSON object a line, in place of text. Where standard error is the journal, it has"
+                           " fields in any case", True),
+    "security_log": Key(_path, "a file for records of denied system calls, ends by a limit and refused peers, one JSON"
+                               ' object a line; "" is the daemon\'s own log. It is opened anew on SIGHUP', True),
+    "metrics": Key(_place, 'where Prometheus may ask, "" is nowhere: the path of a socket, or a loopback address such'
+                           ' as "127.0.0.1:9464", which every user of this host can reach'),
+    "group": Key(_group, "a group whose members may use the daemon, beside its own user and root, within their quotas;"
+                         ' "" is none'),
 }
 
 LIMIT_KEYS: dict[str, Key] = {
-    "memory": Key(_size(int(FLOORS["memory"])), "bytes, of all processes and files of a job together; no swap"),
+    "memory": Key(_size(int(FLOORS["memory"])), "bytes, of all processes and files of a job together; no swap",
+                  True),
     "cpu": Key(_whole(1, 100 * 1024), "percent of one processor"),
-    "processes": Key(_whole(1, 1 << 22), "processes and threads at once"),
-    "time": Key(_seconds(FLOORS["time"], 86400 * 7), "seconds from the moment the job's code is sent"),
+    "processes": Key(_whole(1, 1 << 22), "processes and threads at once", True),
+    "time": Key(_seconds(FLOORS["time"], 86400 * 7), "seconds from the moment the job's code is sent", True),
     "files": Key(_size(1 << 16), "bytes in /workspace, /tmp and /dev/shm together"),
-    "output": Key(_size(0), "bytes of stdout and stderr together"),
+    "output": Key(_size(0), "bytes of stdout and stderr together", True),
     "descriptors": Key(_whole(16, 1 << 20), "open descriptors in each process"),
+}
+
+QUOTA_KEYS: dict[str, Key] = {
+    "jobs": Key(_whole(0, 65536), "jobs that run at once, further ones wait; 0 is as many as there are workers", True),
+    "memory": Key(_size(0), "bytes, the limits of all jobs that run together, further ones wait; 0 is no bound", True),
+    "rate": Key(_seconds(0, 1e6), "jobs a second, more are refused; 0 is no bound", True),
+    "connections": Key(_whole(0, 65536), "connections at once; 0 is up to max_connections", True),
 }
 
 #: The tables of the file, and the keys that each may have.
 TABLES: dict[str, dict[str, Key]] = {
     "limits": LIMIT_KEYS,
     "ceilings": {name: LIMIT_KEYS[name] for name in ADJUSTABLE},
+    "quota": QUOTA_KEYS,
 }
+#: Tables in here are called by users, and have the keys of [quota].
+USERS = "users"
+USERS_COMMENT = """\
+# Quotas of single users, in tables called by name or number, such as [users.alice]; what such a table doesn't
+# say is as in [quota]. The only quotas that root and the daemon's own user can have."""
 TABLE_COMMENTS = {
     "limits": "What a job gets that asks for nothing else.",
     "ceilings": "How far a request may raise its limits.",
+    "quota": "What each user may have who is let in by `group`.",
 }
 
 
@@ -195,11 +261,69 @@ def _apply(config: Config, values: Mapping[str, Any], place: str) -> Config:
                     raise _refuse(f"{place}: {name}.{key!s:.60}", f"unknown; these are known: {', '.join(keys)}")
                 inner[key] = _checked(keys[key], item, f"{place}: {name}.{key}")
             changes[name] = replace(getattr(config, name), **inner)
+        elif name == USERS:
+            changes[name] = _users(config.users, value, f"{place}: {name}")
         elif name in KEYS:
             changes[name] = _checked(KEYS[name], value, f"{place}: {name}")
         else:
-            raise _refuse(f"{place}: {name!s:.60}", f"unknown; these are known: {', '.join([*KEYS, *TABLES])}")
+            raise _refuse(f"{place}: {name!s:.60}", f"unknown; these are known: {', '.join([*KEYS, *TABLES, USERS])}")
     return replace(config, **changes)
+
+
+def _users(before: Mapping[int, Mapping[str, Any]], value: Any, place: str) -> dict[int, Mapping[str, Any]]:
+    if not isinstance(value, Mapping):
+        raise _refuse(place, "must hold tables, [users.NAME]")
+    users = dict(before)
+    for name, quota in value.items():
+        if not isinstance(quota, Mapping):
+            raise _refuse(f"{place}.{name!s:.60}", f"must be a table, [users.{name!s:.60}]")
+        user = _uid(name)
+        if user is None:
+            raise _refuse(f"{place}.{name!s:.60}", "is no user of this host, by name or number")
+        inner = dict(users.get(user, {}))
+        for key, item in quota.items():
+            if key not in QUOTA_KEYS:
+                raise _refuse(f"{place}.{name}.{key!s:.60}", f"unknown; these are known: {', '.join(QUOTA_KEYS)}")
+            inner[key] = _checked(QUOTA_KEYS[key], item, f"{place}.{name}.{key}")
+        users[user] = inner
+    return users
+
+
+def _uid(name: str) -> int | None:
+    if name.isascii() and name.isdecimal():
+        return int(name) if int(name) < (1 << 32) - 1 else None
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except (KeyError, ValueError):
+        return None
+
+
+def quotas(config: Config, uid: int) -> Quotas:
+    """
+    The quotas that a daemon of user *uid* holds its users to.
+    """
+    return Quotas(config.quota, {user: replace(config.quota, **own) for user, own in config.users.items()},
+                  exempt=(0, uid))
+
+
+def live(old: Config, new: Config) -> tuple[Config, list[str]]:
+    """
+    *old* with all of *new* that a daemon can take while it runs, and the names of what it can't.
+    """
+    taken, left = old, []
+    for name, key in KEYS.items():
+        if getattr(old, name) != getattr(new, name):
+            if key.live:
+                taken = replace(taken, **{name: getattr(new, name)})
+            else:
+                left.append(name)
+    for table, keys in TABLES.items():
+        before, after = asdict(getattr(old, table)), asdict(getattr(new, table))
+        changed = [name for name in keys if before[name] != after[name]]
+        left += [f"{table}.{name}" for name in changed if not keys[name].live]
+        taken = replace(taken, **{table: replace(getattr(old, table), **{
+            name: after[name] for name in changed if keys[name].live})})
+    return replace(taken, users=new.users), left
 
 
 def _checked(key: Key, value: Any, place: str) -> Any:
@@ -303,6 +427,11 @@ def load(
         default, ceiling = getattr(config.limits, name), getattr(config.ceilings, name)
         if default > ceiling:
             raise BadRequest(f"limits.{name}={default} is above ceilings.{name}={ceiling}")
+    for owner, quota in (("quota", config.quota), *((f"users.{user}", each) for user, each in
+                                                     quotas(config, uid).users.items())):
+        if 0 < quota.memory < config.limits.memory:
+            raise BadRequest(f"{owner}.memory={quota.memory} is below limits.memory={config.limits.memory}: no job that"
+                             " asks for nothing else could run")
     return config
 
 
@@ -333,6 +462,7 @@ def print_config(config: Config) -> str:
     lines = [
         "# leeward's configuration. Read from /etc/leeward/leeward.toml, ~/.config/leeward/config.toml and",
         "# --config FILE; later files win, key by key. Sizes are bytes, or text such as \"512M\".",
+        "# A daemon that runs reads all of it again on SIGHUP; what is marked [restart] it takes with its next start.",
         "",
     ]
     for name, key in KEYS.items():
@@ -341,10 +471,16 @@ def print_config(config: Config) -> str:
         lines += [f"# {TABLE_COMMENTS[table]}", f"[{table}]", ""]
         for name, key in keys.items():
             lines += _entry(name, key, getattr(getattr(config, table), name), getattr(getattr(defaults, table), name))
+    lines += [USERS_COMMENT, f"[{USERS}]", ""]
+    for user, quota in config.users.items():
+        lines += [f"[{USERS}.{user}]", ""]
+        for name, value in quota.items():
+            lines += _entry(name, QUOTA_KEYS[name], value, getattr(config.quota, name))
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def _entry(name: str, key: Key, value: Any, default: Any) -> list[str]:
     changed = "" if value == default else f" (default: {_toml(default)})"
-    return [f"# {key.comment}{changed}", f"{name} = {_toml(value)}", ""]
+    restart = "" if key.live else " [restart]"
+    return [f"# {key.comment}{restart}{changed}", f"{name} = {_toml(value)}", ""]
 

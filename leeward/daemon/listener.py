@@ -31,8 +31,10 @@ class Listener:
     Args:
         own_folder: the folder is leeward's own, so it is made 0700. Any other that a
             user names must belong to us and be writable by nobody else. It stays as it is.
+        group: whose members may connect: the socket is theirs as well, 0660, and leeward's own folder 0710.
 
     Attributes:
+        kept: somebody else owns the socket's place, and listens on when we have ended.
         folder_mode: permission bits of the folder. What is more than 0700 lets others see the
             socket, and that is then one lock less.
 
@@ -40,10 +42,13 @@ class Listener:
         BadRequest: the place can't be used, or a daemon is there; the message says which.
     """
 
-    def __init__(self, path: str, own_folder: bool) -> None:
+    kept = False
+
+    def __init__(self, path: str, own_folder: bool, group: int | None = None) -> None:
         folder, self._name = os.path.split(os.path.abspath(path))
         self.path = path
-        self._folder = _open_folder(folder, own_folder)
+        self._group = group
+        self._folder = _open_folder(folder, own_folder, group)
         try:
             self.folder_mode = stat.S_IMODE(os.fstat(self._folder).st_mode)
             self.socket = self._bind()
@@ -62,6 +67,10 @@ class Listener:
             mask = os.umask(0o177)
             try:
                 sock.bind(self._reachable())
+                if self._group is not None:
+                    # The folder is ours alone: nobody puts another file there meanwhile.
+                    os.chown(self._name, -1, self._group, dir_fd=self._folder, follow_symlinks=False)
+                    os.chmod(self._name, 0o660, dir_fd=self._folder)
                 sock.listen(BACKLOG)
                 about = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
                 self._identity = about.st_dev, about.st_ino
@@ -114,7 +123,28 @@ class Listener:
         self._folder = -1
 
 
-def _open_folder(folder: str, own: bool) -> int:
+class Inherited:
+    """
+    A listening socket that a service manager made, keeps, and gave us.
+
+    Nobody is refused while no daemon runs: the kernel keeps who connects for the next one.
+    """
+
+    kept = True
+    folder_mode = 0o700  # the manager's to decide on
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.path = os.fsdecode(sock.getsockname())
+
+    def close(self) -> None:
+        """
+        Close our descriptor of it; harmless twice.
+        """
+        self.socket.close()
+
+
+def _open_folder(folder: str, own: bool, group: int | None) -> int:
     """
     A descriptor of the socket's *folder*, checked; made where it is missing.
     """
@@ -134,13 +164,20 @@ def _open_folder(folder: str, own: bool) -> int:
         about = os.fstat(fd)
         if about.st_uid != os.geteuid():
             raise BadRequest(f"folder {folder!a} of the socket belongs to user {about.st_uid}, not to you")
-        if own and about.st_mode & 0o077:
+        if own and group is not None:
+            os.fchown(fd, -1, group)
+            os.fchmod(fd, 0o710)
+        elif own and about.st_mode & 0o077:
             os.fchmod(fd, 0o700)
         elif about.st_mode & 0o022:
             raise BadRequest(f"folder {folder!a} of the socket can be written by others"
                              f" (mode {about.st_mode & 0o7777:04o}); use one of your own, mode 0700")
         if not os.path.isdir("/proc/self/fd"):
             raise Unsupported("proc", have="no /proc", need="/proc", cure="mount -t proc proc /proc")
+    except PermissionError as error:
+        os.close(fd)
+        raise BadRequest(f"folder {folder!a} of the socket can't be given to group {group}:"
+                         f" {(error.strerror or '').lower()}; only root gives to a group that he isn't in") from None
     except BaseException:
         os.close(fd)
         raise

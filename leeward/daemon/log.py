@@ -17,6 +17,8 @@ from typing import Any
 
 import structlog
 
+from leeward.daemon import journal
+
 #: Characters of one value, and of an event's name.
 MAX_VALUE = 500
 #: Values of one event.
@@ -96,22 +98,64 @@ class Writer:
     debug = info = warning = error = critical = msg = line
 
 
-def set_up(level: str = "info", as_json: bool = False, fd: int = 2) -> None:
+class _Choice:
+    """
+    What a reload may change. Loggers that were used once have their processors for good.
+    """
+
+    least = 20
+    as_json = False
+
+
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+_as_json = structlog.processors.JSONRenderer()
+
+
+def _enough(_: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    if _LEVELS.get(method, 50) < _Choice.least:
+        raise structlog.DropEvent
+    return event
+
+
+def _render(logger: Any, method: str, event: MutableMapping[str, Any]) -> Any:
+    return _as_json(logger, method, event) if _Choice.as_json else as_text(logger, method, event)
+
+
+def _for_journal(logger: Any, method: str, event: MutableMapping[str, Any]) -> bytes:
+    fields = dict(event)
+    # The journal knows time and level by itself.
+    text = as_text(logger, method, {name: value for name, value in event.items() if name not in ("timestamp", "level")})
+    return journal.packed(text.strip(), fields)
+
+
+def adjust(level: str, as_json: bool) -> None:
+    """
+    Write from *level* on from now on, and as text or JSON.
+    """
+    _Choice.least, _Choice.as_json = _LEVELS[level], as_json
+
+
+def set_up(level: str = "info", as_json: bool = False, fd: int = 2, journal_stream: str = "") -> None:
     """
     Make structlog's loggers write to *fd*, from *level* on.
+
+    Args:
+        journal_stream: JOURNAL_STREAM of the environment; if *fd* is that stream, lines go to the
+            journal with their fields.
     """
-    numbers = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-    renderer: Any = structlog.processors.JSONRenderer() if as_json else as_text
-    writer = Writer(fd)
+    adjust(level, as_json)
+    to_journal = bool(journal_stream) and journal.is_ours(journal_stream, fd)
+    writer: Any = journal.Writer() if to_journal else Writer(fd)
     structlog.configure(
         processors=[
+            _enough,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             clean,
-            renderer,
+            _for_journal if to_journal else _render,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(numbers[level]),
+        wrapper_class=structlog.make_filtering_bound_logger(0),
         logger_factory=lambda *_: writer,
         cache_logger_on_first_use=True,
     )

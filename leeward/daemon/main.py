@@ -1,13 +1,19 @@
 """
-The daemon, put together: socket, engine, server, signals.
+The daemon, put together: socket, engine, server, signals, metrics, the service manager.
 
 Runs in:   the daemon.
 
 Theory of operation. Everything happens on the reactor's thread, signals among it. The
-first of SIGTERM, SIGINT, SIGHUP or a client's `shutdown` drains: clients are still
+first of SIGTERM, SIGINT or a client's `shutdown` drains: clients are still
 served, new jobs are refused as shutting down, running ones have DRAIN_S. Then replies
 are flushed, the socket goes away, and the workers with it. A second signal cuts the
 drain short; one that comes while the engine starts ends the start.
+
+A socket that a service manager gave us stays when we go. Then draining also means to accept nobody
+and to take no new request: who connects or sends meanwhile is the next daemon's client.
+
+SIGHUP reads the configuration again, unless it says that the terminal has gone that we were started
+on: then it ends the daemon as SIGTERM does.
 """
 
 from __future__ import annotations
@@ -15,19 +21,26 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import socket
 import time
 from collections.abc import Callable
 
 import structlog
 
 from leeward import __version__
-from leeward.daemon.config import Config
-from leeward.daemon.listener import Listener
-from leeward.daemon.log import set_up
+from leeward.daemon import log as logs
+from leeward.daemon.config import Config, group_id, live, quotas
+from leeward.daemon.exporter import Exporter, bind
+from leeward.daemon.listener import Inherited, Listener
+from leeward.daemon.metrics import Metrics, Now
+from leeward.daemon.observer import Observer
 from leeward.daemon.server import Server
 from leeward.daemon.signals import Signals
 from leeward.daemon.status import status
+from leeward.daemon.systemd import Manager
+from leeward.errors import BadRequest, LeewardError
 from leeward.pool.engine import Engine, Settings
+from leeward.pool.memory import memory_of
 from leeward.spec.paths import default_socket
 from leeward.worker.reactor import Reactor
 
@@ -38,6 +51,8 @@ FLUSH_S = 0.3
 #: Descriptors that the daemon may open, where the host's hard limit allows. Each worker
 #: has about ten, each connection one.
 DESCRIPTORS = 65536
+#: Workers whose memory is looked up before requests have their turn again: some 20 us each.
+_TURN_WORKERS = 16
 
 log = structlog.get_logger("leeward.daemon")
 
@@ -49,7 +64,7 @@ def settings(config: Config) -> Settings:
     return Settings(
         pool_size=config.pool_size, spares=config.spares, recycle_after=config.recycle_after,
         queue_size=config.queue_size, limits=config.limits, python_env=config.python_env,
-        preload=config.preload, allow_degraded=config.allow_degraded,
+        preload=config.preload, allow_degraded=config.allow_degraded, quotas=quotas(config, os.geteuid()),
     )
 
 
@@ -62,13 +77,21 @@ class Interrupted(Exception):
 class Daemon:
     """
     One daemon, from its socket to its end.
+
+    Args:
+        load: reads the configuration again.
+        manager: who started us.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, load: Callable[[], Config], manager: Manager) -> None:
         self._config = config
+        self._load = load
+        self._manager = manager
         self._reactor = Reactor()
         self._started = time.monotonic()
         self._ending = False
+        self._metrics = Metrics()
+        self._terminal = has_terminal()
 
     def run(self, ready: Callable[[], None]) -> None:
         """
@@ -78,12 +101,8 @@ class Daemon:
             LeewardError: the socket's place can't be used, or a layer can't be set.
         """
         config = self._config
-        own = default_socket(os.environ, os.geteuid())
-        listener = Listener(config.socket, own_folder=config.socket == own)
-        if listener.folder_mode & 0o077:
-            folder = os.path.dirname(os.path.abspath(config.socket))
-            log.warning("socket folder open to others", folder=folder, mode=f"{listener.folder_mode:04o}",
-                        cure=f"chmod 0700 {folder}")
+        given = self._manager.listener()
+        listener = self._listener = self._place(config.socket, group_id(config)) if given is None else Inherited(given)
         try:
             signals = Signals(self._reactor, self._on_signal)
             try:
@@ -94,30 +113,54 @@ class Daemon:
             listener.close()
             self._reactor.close()
 
-    def _serve(self, listener: Listener, ready: Callable[[], None]) -> None:
-        engine = self._engine = Engine(self._reactor, settings(self._config), log)
+    def _place(self, path: str, group: int | None) -> Listener:
+        """
+        A socket at *path*, with a word to the log if others see its folder.
+        """
+        listener = Listener(path, own_folder=path == default_socket(os.environ, os.geteuid()), group=group)
+        if listener.folder_mode & (0o077 if group is None else 0o027):
+            folder = os.path.dirname(os.path.abspath(path))
+            log.warning("socket folder open to others", folder=folder, mode=f"{listener.folder_mode:04o}",
+                        cure=f"chmod {'0700' if group is None else '0710'} {folder}")
+        return listener
+
+    def _serve(self, listener: Listener | Inherited, ready: Callable[[], None]) -> None:
+        observer = self._observer = Observer(self._reactor, self._metrics, self._config.security_log)
         try:
-            engine.start()
-        except Interrupted:
-            engine.close()
-            log.info("ended while it started")
-            return
+            engine = self._engine = Engine(self._reactor, settings(self._config), log, observer)
+            try:
+                engine.start()
+            except Interrupted:
+                engine.close()
+                log.info("ended while it started")
+                return
+            self._run(engine, listener, ready)
+        finally:
+            observer.close()
+
+    def _run(self, engine: Engine, listener: Listener | Inherited, ready: Callable[[], None]) -> None:
         try:
-            server = self._server = Server(self._reactor, engine.pool, self._config, status=self._status,
-                                           shut_down=self._shut_down, uid=os.geteuid())
+            server = self._server = Server(
+                self._reactor, engine.pool, self._config, status=self._status, shut_down=self._shut_down,
+                uid=os.geteuid(), group=group_id(self._config), quotas=quotas(self._config, os.geteuid()),
+                metrics=self._metrics, watcher=self._observer)
+            stop_exporting = self._export()
             try:
                 server.listen(listener.socket)
                 # What is here stays: the collector, which stops everything, leaves it alone from now on.
                 gc.collect()
                 gc.freeze()
                 ready()
-                log.info("ready", version=__version__, pid=os.getpid(), socket=self._config.socket,
+                log.info("ready", version=__version__, pid=os.getpid(), socket=listener.path,
                          workers=self._config.pool_size, degraded=list(engine.degraded))
+                self._manager.ready(f"serving on {listener.path}")
+                self._beat()
                 self._reactor.run()
                 give_up = time.monotonic() + FLUSH_S
                 while not server.flushed and time.monotonic() < give_up:
                     self._reactor.turn(0.05)
             finally:
+                stop_exporting()
                 server.close()
                 # Before the workers, which may take a moment: whoever starts a daemon now
                 # finds the place free, and whoever connects is told at once.
@@ -128,12 +171,97 @@ class Daemon:
 
     def _status(self) -> dict[str, object]:
         return status(self._engine.status(), transport="socket", connections=len(self._server.connections),
-                      uptime=time.monotonic() - self._started)
+                      uptime=time.monotonic() - self._started, pid=os.getpid())
+
+    def _beat(self) -> None:
+        """
+        Show the service manager that the loop turns, twice in the time that it gives.
+        """
+        if self._manager.watchdog:
+            self._manager.alive()
+            self._reactor.after(self._manager.watchdog / 2, self._beat)
+
+    # --- metrics --------------------------------------------------------------
+
+    def _export(self) -> Callable[[], None]:
+        """
+        Serve metrics where the configuration says; returns what ends it.
+
+        Raises:
+            BadRequest: it can't be listened there.
+        """
+        place = self._config.metrics
+        if not place:
+            return lambda: None
+        listener: Listener | socket.socket
+        if place.startswith("/"):
+            listener = self._place(place, None)
+            sock = listener.socket
+        else:
+            try:
+                listener = sock = bind(place)
+            except OSError as error:
+                raise BadRequest(f"metrics {place}: {(error.strerror or str(error)).lower()}") from None
+        exporter = Exporter(self._reactor, sock, self._collect)
+        log.info("metrics", place=place, address=str(sock.getsockname()))
+
+        def stop() -> None:
+            exporter.close()
+            listener.close()
+        return stop
+
+    def _collect(self, done: Callable[[str], None]) -> None:
+        """
+        Put the text together, with a look at each worker, and hand it to *done*.
+        """
+        pool = self._engine.pool
+        workers = list(pool.workers)
+        memory: dict[int, int] = {}
+
+        def look() -> None:
+            for worker in workers[:_TURN_WORKERS]:
+                memory[worker.slot] = memory_of(worker)
+            del workers[:_TURN_WORKERS]
+            if workers:
+                self._reactor.soon(look)
+                return
+            counts = pool.states()
+            done(self._metrics.text(Now(
+                workers=counts, memory=dict(sorted(memory.items())), recycles=pool.recycled,
+                connections=len(self._server.connections), queued=pool.queued, runners_made=pool.runners_made,
+                uptime=time.monotonic() - self._started)))
+        look()
+
+    # --- reload ---------------------------------------------------------------
+
+    def _reload(self) -> None:
+        """
+        Take over what has changed in the configuration, as far as that goes while we run.
+        """
+        self._manager.reloading()
+        try:
+            config, left = live(self._config, self._load())
+            self._observer.open(config.security_log)
+        except LeewardError as error:
+            log.error("configuration not reloaded: what was in force stays", error=str(error))
+        else:
+            self._config = self._server.config = config
+            logs.adjust(config.log_level, config.log_json)
+            self._server.quotas = quotas(config, os.geteuid())
+            self._engine.pool.govern(self._server.quotas, config.queue_size)
+            log.info("configuration reloaded")
+            if left:
+                log.warning("changes that need a restart", keys=left)
+        self._manager.ready(f"serving on {self._listener.path}")
 
     # --- the end --------------------------------------------------------------
 
     def _on_signal(self, name: str) -> None:
         log.info("signal", name=name)
+        if "SIGHUP" == name and not (self._terminal and not has_terminal()):
+            if hasattr(self, "_server") and not self._ending:
+                self._reload()  # else it is just being read, or not needed any more
+            return
         self._shut_down()
 
     def _shut_down(self) -> None:
@@ -144,18 +272,39 @@ class Daemon:
         if not hasattr(self, "_server"):
             raise Interrupted  # through the reactor, out of engine.start
         log.info("draining", seconds=DRAIN_S)
+        self._manager.stopping("draining")
+        if self._listener.kept:
+            self._server.part()
         self._engine.drain(DRAIN_S, self._reactor.stop)
 
 
-def run(config: Config, ready: Callable[[], None] = lambda: None) -> None:
+def has_terminal() -> bool:
+    """
+    Is there a terminal that controls us? One that was hung up isn't there any more.
+    """
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def run(config: Config, ready: Callable[[], None] = lambda: None, load: Callable[[], Config] | None = None) -> None:
     """
     Be the daemon that *config* describes, until told to end.
+
+    Args:
+        load: reads the configuration again, on SIGHUP.
 
     Raises:
         LeewardError: it can't start; nothing is left behind.
     """
-    set_up(config.log_level, config.log_json)
+    manager = Manager(os.environ, os.getpid())
+    logs.set_up(config.log_level, config.log_json, journal_stream=os.environ.get("JOURNAL_STREAM", ""))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    Daemon(config).run(ready)
+    try:
+        Daemon(config, load or (lambda: config), manager).run(ready)
+    finally:
+        manager.close()

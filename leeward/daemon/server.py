@@ -3,7 +3,8 @@ The socket server: connections, requests, replies.
 
 Runs in:   the daemon, on the reactor's one thread.
 Trust:     none in a client. One that sends half a frame, floods, stops reading, or
-           vanishes costs itself: its connection, and the jobs that it asked for.
+           vanishes costs itself: its connection, and the jobs that it asked for. A guest, who is
+           let in by the group, can have a share of what is counted for all, and not end the daemon.
 Waits:     never. Sockets are non-blocking, and one turn of the loop serves a connection
            at most _TURN_FRAMES requests before the others have theirs.
 
@@ -28,6 +29,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -36,8 +38,10 @@ import structlog
 from leeward import __version__
 from leeward.daemon.config import Config
 from leeward.daemon.intake import job_of
+from leeward.daemon.metrics import Metrics
 from leeward.daemon.parcel import Parcel, pack
-from leeward.errors import BadRequest, Busy, PeerError, Refused
+from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
+from leeward.pool.quotas import Quotas
 from leeward.pool.report import Report
 from leeward.spec.job import Job
 from leeward.wire.frames import VERSION, FrameReader, decode
@@ -45,6 +49,7 @@ from leeward.wire.messages import (
     Cancel,
     Execute,
     Ping,
+    Shutdown,
     Status,
     encode_ok,
     encode_refusal,
@@ -69,12 +74,18 @@ OUTPUT = 1 << 20
 INPUT = 512 << 20
 #: Memory files that wait for their clients to read, each an open descriptor.
 ARENAS = 128
+#: The part of INPUT and ARENAS that all connections of one guest together may have.
+GUEST_SHARE = 4
 #: Bytes of one read; malloc still serves it without mmap(2).
 _CHUNK = 1 << 16
 #: Requests of one connection served in a row, and connections accepted in a row.
 _TURN_FRAMES, _TURN_ACCEPTS = 32, 64
 #: Seconds without accept(2) after it ran out of descriptors.
 _PAUSE_S = 0.1
+#: getsockopt(2) for a peer's supplementary groups, Linux 4.13; the socket module doesn't have its name.
+_SO_PEERGROUPS = 59
+#: Bytes of an answer that the socket module takes: 256 groups.
+_MOST_GROUPS = 1024
 
 log = structlog.get_logger("leeward.server")
 
@@ -92,14 +103,63 @@ class Jobs(Protocol):
     What the server needs of leeward.pool.Pool.
     """
 
-    def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float) -> Ticket: ...
+    def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float, user: int) -> Ticket: ...
 
 
-def admitted(peer: int, own: int) -> bool:
+class Watcher(Protocol):
     """
-    Whether the daemon of user *own* serves user *peer*: itself, and root.
+    Who counts and records what is refused.
     """
-    return peer in (own, 0)
+
+    def request_refused(self, kind: str, user: int) -> None: ...
+    def peer_refused(self, reason: str, user: int, pid: int) -> None: ...
+
+
+class Unwatched:
+    """
+    Tells the log of peers.
+    """
+
+    def request_refused(self, kind: str, user: int) -> None:
+        return
+
+    def peer_refused(self, reason: str, user: int, pid: int) -> None:
+        log.warning("peer refused", reason=reason, user=user, pid=pid)
+
+
+def admitted(peer: int, own: int, group: int | None = None, groups: Callable[[], tuple[int, ...]] = tuple) -> bool:
+    """
+    Whether the daemon of user *own* serves user *peer*: itself, root, and members of *group*.
+
+    Args:
+        groups: tells the peer's groups.
+    """
+    return peer in (own, 0) or (group is not None and group in groups())
+
+
+def _groups_of(sock: socket.socket, gid: int) -> tuple[int, ...]:
+    """
+    The groups that the process had which connected *sock*; only the first if they are too many to tell.
+    """
+    try:
+        more = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUPS)
+    except OSError as error:
+        log.warning("groups of a peer can't be told", error=error.strerror)
+        return (gid,)
+    return (gid, *struct.unpack(f"{len(more) // 4}I", more))
+
+
+@dataclass(slots=True)
+class Share:
+    """
+    What the connections of one user have together.
+    """
+
+    user: int
+    guest: bool
+    connections: int = 0
+    held: int = 0
+    arenas: int = 0
 
 
 class Server:
@@ -111,12 +171,21 @@ class Server:
         status: what `leeward status` shows.
         shut_down: called when a client asks the daemon to end.
         uid: whom to serve, beside root.
+        group: whose members to serve as well, as guests.
+        quotas: how many connections each user may have.
+        metrics: where requests are counted.
+        watcher: is told who and what is refused.
     """
 
     def __init__(self, reactor: Reactor, jobs: Jobs, config: Config, *, status: Callable[[], Mapping[str, Any]],
-                 shut_down: Callable[[], None], uid: int) -> None:
+                 shut_down: Callable[[], None], uid: int, group: int | None = None, quotas: Quotas | None = None,
+                 metrics: Metrics | None = None, watcher: Watcher | None = None) -> None:
         self.reactor, self.jobs, self.config = reactor, jobs, config
-        self.status, self.shut_down, self.uid = status, shut_down, uid
+        self.status, self.shut_down, self.uid, self.group = status, shut_down, uid, group
+        self.quotas = Quotas() if quotas is None else quotas
+        self.metrics = Metrics() if metrics is None else metrics
+        self.watcher: Watcher = Unwatched() if watcher is None else watcher
+        self.shares: dict[int, Share] = {}
         self.connections: dict[int, Connection] = {}
         self.held = 0    # bytes of unfinished frames
         self.arenas = 0  # memory files in parcels that aren't sent
@@ -156,15 +225,28 @@ class Server:
                 self.reactor.change(self._listener.fileno(), 0)
                 self.reactor.after(_PAUSE_S, self._resume)
                 return
-            pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            if not admitted(uid, self.uid):
-                log.warning("peer refused", uid=uid, pid=pid)
-                self._turn_away(sock, "forbidden", f"this daemon serves user {self.uid} and root, not user {uid}")
-            elif len(self.connections) >= self.config.max_connections:
-                log.warning("too many connections", limit=self.config.max_connections, pid=pid)
-                self._turn_away(sock, "busy", f"{self.config.max_connections} connections are open already")
-            else:
-                self.adopt(sock)
+            self._meet(sock)
+
+    def _meet(self, sock: socket.socket) -> None:
+        """
+        Serve who has just connected, or turn him away.
+        """
+        pid, uid, gid = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        share = self.shares.get(uid)
+        most = self.config.max_connections
+        mine = self.quotas.of(uid).connections
+        if not admitted(uid, self.uid, self.group, partial(_groups_of, sock, gid)):
+            members = "" if self.group is None else f", members of group {self.group}"
+            kind, why = "forbidden", f"this daemon serves user {self.uid}{members} and root, not user {uid}"
+        elif len(self.connections) >= most:
+            kind, why = "busy", f"{most} connections are open already"
+        elif mine and share is not None and share.connections >= mine:
+            kind, why = "busy", f"user {uid} has {mine} connections open already, all that he may have"
+        else:
+            self.adopt(sock, uid)
+            return
+        self._turn_away(sock, kind, why)
+        self.watcher.peer_refused(kind, uid, pid)
 
     def _resume(self) -> None:
         if self._listener is not None:
@@ -178,12 +260,20 @@ class Server:
             pass  # it is gone, or never reads; either way it is away
         sock.close()
 
-    def adopt(self, sock: socket.socket) -> Connection:
+    def adopt(self, sock: socket.socket, user: int | None = None) -> Connection:
         """
         Serve a connected client, whoever it is. The socket is the server's from now on.
+
+        Args:
+            user: the peer's uid; the daemon's own if None.
         """
         sock.setblocking(False)
-        connection = Connection(self, sock)
+        user = self.uid if user is None else user
+        share = self.shares.get(user)
+        if share is None:
+            share = self.shares[user] = Share(user, guest=user not in (self.uid, 0))
+        share.connections += 1
+        connection = Connection(self, sock, share)
         self.connections[sock.fileno()] = connection
         if self._sweep is None:
             self._sweep = self.reactor.after(SWEEP_S, self._look)
@@ -204,6 +294,14 @@ class Server:
         """
         return not any(connection.unfinished for connection in self.connections.values())
 
+    def part(self) -> None:
+        """
+        Accept nobody any more, and let the clients go over to who comes after us.
+        """
+        self.stop_listening()
+        for connection in list(self.connections.values()):
+            connection.part()
+
     def close(self) -> None:
         """
         Close every connection; what they asked for is cancelled.
@@ -221,11 +319,12 @@ class Connection:
     One client. The theory of operation is in the module's head.
     """
 
-    __slots__ = ("_closed", "_events", "_fd", "_frame_since", "_heard", "_in_flight", "_output", "_output_size",
-                 "_pending", "_reader", "_server", "_sock", "_unread_since")
+    __slots__ = ("_closed", "_ended", "_events", "_fd", "_frame_since", "_heard", "_in_flight", "_output",
+                 "_output_size", "_parting", "_pending", "_reader", "_server", "_share", "_sock", "_unread_since")
 
-    def __init__(self, server: Server, sock: socket.socket) -> None:
+    def __init__(self, server: Server, sock: socket.socket, share: Share) -> None:
         self._server, self._sock, self._fd = server, sock, sock.fileno()
+        self._share = share
         self._reader = FrameReader()
         self._pending: deque[bytes] = deque()
         self._in_flight: dict[int, Ticket | None] = {}
@@ -235,12 +334,14 @@ class Connection:
         self._unread_since: float | None = None  # when the kernel last took a byte of the waiting output
         self._heard = time.monotonic()
         self._closed = False
+        self._parting = self._ended = False  # asked to part; has read all that it ever will
         self._events = READ
         server.reactor.watch(self._fd, READ, self._ready)
 
     @property
     def unfinished(self) -> bool:
-        return bool(self._in_flight or self._output or self._pending)
+        # Asked to part, it may have bytes in the kernel that nobody has looked at.
+        return bool(self._in_flight or self._output or self._pending or (self._parting and not self._ended))
 
     # --- input ----------------------------------------------------------------
 
@@ -264,27 +365,44 @@ class Connection:
             self.close(error.strerror or "read failed")
             return
         if not data:
-            self.close("end of stream")
+            if self._parting:
+                self._ended = True
+                self._watch()
+            else:
+                self.close("end of stream")
             return
         before = self._reader.held
         try:
             self._pending += self._reader.feed(data)
         except PeerError as error:
-            self._server.held -= before
+            self._hold(-before)
             self._refuse("bad_request", str(error))
             return
         held = self._reader.held
-        self._server.held += held - before
+        self._hold(held - before)
         now = time.monotonic()
         self._heard = now
         if not held:
             self._frame_since = None
         elif self._frame_since is None or self._pending:
             self._frame_since = now
-        if self._server.held > INPUT and held > _CHUNK:
-            self._refuse("busy", f"requests of {INPUT} bytes are on their way already")
-            return
+        if held > _CHUNK:
+            if self._server.held > INPUT:
+                self._refuse("busy", f"requests of {INPUT} bytes are on their way already")
+                return
+            if self._share.guest and self._share.held > INPUT // GUEST_SHARE:
+                self._refuse("busy", f"requests of {INPUT // GUEST_SHARE} bytes of yours are on their way already")
+                return
         self._serve()
+        if self._parting and not held:
+            self._shut()
+
+    def _hold(self, more: int) -> None:
+        """
+        Count *more* bytes of an unfinished frame.
+        """
+        self._server.held += more
+        self._share.held += more
 
     def _serve(self) -> None:
         """
@@ -304,7 +422,11 @@ class Connection:
         """
         Wait for what can be served: input while there is room for replies, room while there is output.
         """
-        events = (READ if not self._pending and self._output_size <= OUTPUT else 0) | (WRITE if self._output else 0)
+        if self._ended and not self.unfinished:
+            self.close("parted")
+            return
+        reading = not self._pending and not self._ended and self._output_size <= OUTPUT
+        events = (READ if reading else 0) | (WRITE if self._output else 0)
         if events != self._events:
             self._events = events
             self._server.reactor.change(self._fd, events)
@@ -312,6 +434,7 @@ class Connection:
     # --- requests -------------------------------------------------------------
 
     def _request(self, payload: bytes) -> None:
+        self._server.metrics.requests += 1
         try:
             message = decode(payload)
             number = request_id(message)
@@ -333,16 +456,22 @@ class Connection:
             elif isinstance(request, Cancel):
                 answer = {"cancelled": self._cancel(request.target)}
             else:
+                assert isinstance(request, Shutdown)
+                if self._share.guest:
+                    raise Forbidden(f"this daemon is not user {self._share.user}'s to end")
                 log.info("a client asks to shut down")
                 self._server.reactor.soon(self._server.shut_down)
                 answer = {}
             reply = encode_ok(number, answer)
         except (BadRequest, Refused) as error:
-            reply = encode_refusal(number, *refusal_of(error))
+            kind, why = refusal_of(error)
+            reply = encode_refusal(number, kind, why)
+            self._server.watcher.request_refused(kind, self._share.user)
         except Exception as error:
             # A bug of ours; whoever asked is told, and everybody else is served on.
             log.exception("a request failed")
             reply = encode_refusal(number, "internal", f"a bug of the daemon's, please report it: {error!r}")
+            self._server.watcher.request_refused("internal", self._share.user)
         self._send(Parcel(memoryview(reply)))
 
     def _execute(self, request: Execute) -> None:
@@ -351,10 +480,13 @@ class Connection:
             raise Busy(f"{IN_FLIGHT} requests of this connection are in flight already")
         if server.arenas >= ARENAS:
             raise Busy(f"{ARENAS} large results wait for clients that don't read them")
+        if self._share.guest and self._share.arenas >= ARENAS // GUEST_SHARE:
+            raise Busy(f"{ARENAS // GUEST_SHARE} large results of yours wait, and you don't read them")
         job = job_of(request, server.config)
         self._in_flight[request.id] = None
         try:
-            ticket = server.jobs.submit(job, partial(self._done, request.id), server.config.queue_timeout)
+            ticket = server.jobs.submit(job, partial(self._done, request.id), server.config.queue_timeout,
+                                        self._share.user)
         except BaseException:
             del self._in_flight[request.id]
             raise
@@ -368,21 +500,26 @@ class Connection:
         if ticket is not None:
             ticket.cancel()
         self._send(Parcel(memoryview(encode_refusal(target, "cancelled", "the client took the request back"))))
+        self._server.watcher.request_refused("cancelled", self._share.user)
         return True
 
     def _done(self, number: int, report: Report) -> None:
         self._in_flight.pop(number, None)
+        refused = ""
         if report.result is not None:
             try:
                 parcel = pack(number, report)
             except (OSError, ValueError) as error:
                 log.error("a result cannot be sent", error=str(error))
-                parcel = Parcel(memoryview(encode_refusal(number, "internal", f"the result can't be sent: {error}")))
+                refused = "internal"
+                parcel = Parcel(memoryview(encode_refusal(number, refused, f"the result can't be sent: {error}")))
         else:
             refusal = report.refusal
-            kind, message = ("internal", "no result") if refusal is None else (refusal.kind, refusal.message)
-            parcel = Parcel(memoryview(encode_refusal(number, kind, message)))
+            refused, message = ("internal", "no result") if refusal is None else (refusal.kind, refusal.message)
+            parcel = Parcel(memoryview(encode_refusal(number, refused, message)))
         self._send(parcel)
+        if refused:
+            self._server.watcher.request_refused(refused, self._share.user)
 
     # --- output ---------------------------------------------------------------
 
@@ -392,9 +529,17 @@ class Connection:
             return
         self._output.append(parcel)
         self._output_size += len(parcel.frame)
-        self._server.arenas += len(parcel.arenas)
+        self._own(len(parcel.arenas))
         if len(self._output) == 1:
             self._flush()
+
+    def _own(self, more: int) -> None:
+        """
+        Count *more* memory files that wait for this client.
+        """
+        if more:
+            self._server.arenas += more
+            self._share.arenas += more
 
     def _flush(self) -> None:
         while self._output and not self._closed:
@@ -403,7 +548,7 @@ class Connection:
                 if parcel.arenas:
                     fds = array("i", [arena.fd for arena in parcel.arenas])
                     sent = self._sock.sendmsg([parcel.frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
-                    self._server.arenas -= len(parcel.arenas)
+                    self._own(-len(parcel.arenas))
                     parcel.close()
                 else:
                     sent = self._sock.send(parcel.frame)
@@ -429,6 +574,27 @@ class Connection:
 
     # --- the end --------------------------------------------------------------
 
+    def part(self) -> None:
+        """
+        Take what has been sent, no new request after that; close when all of it is answered.
+
+        A client that sends later finds the connection closed before a byte was taken, and connects anew.
+        """
+        self._parting = True
+        if self._events & READ:
+            self._read()
+        if not self._closed and not self._reader.held:
+            self._shut()
+
+    def _shut(self) -> None:
+        """
+        No more bytes come in, but for those that the kernel has already: it gives them to us, then the end.
+        """
+        try:
+            self._sock.shutdown(socket.SHUT_RD)
+        except OSError:
+            pass  # the peer has gone; reading tells
+
     def look(self, now: float) -> None:
         """
         Close what has passed a deadline.
@@ -448,12 +614,19 @@ class Connection:
         Say why with id 0, as far as the client takes it, and close.
         """
         log.info("connection refused", why=message)
+        self._server.watcher.peer_refused("protocol" if "bad_request" == kind else kind, self._share.user, self._peer())
         if not self._output:  # else it would land inside another frame
             try:
                 self._sock.send(encode_refusal(0, kind, message))
             except OSError:
                 pass  # it doesn't read; it is closed all the same
         self.close(message)
+
+    def _peer(self) -> int:
+        """
+        The pid of the process that connected, for the security log.
+        """
+        return int(struct.unpack("iII", self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
     def close(self, why: str) -> None:
         """
@@ -466,12 +639,15 @@ class Connection:
         log.debug("connection closed", why=why, in_flight=len(self._in_flight))
         server.reactor.forget(self._fd)
         del server.connections[self._fd]
-        server.held -= self._reader.held
+        self._hold(-self._reader.held)
+        self._share.connections -= 1
+        if not self._share.connections:
+            del server.shares[self._share.user]
         self._sock.close()
         self._pending.clear()
         while self._output:
             parcel = self._output.popleft()
-            server.arenas -= len(parcel.arenas)
+            self._own(-len(parcel.arenas))
             parcel.close()
         for ticket in list(self._in_flight.values()):
             if ticket is not None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-def status(engine: Mapping[str, object], *, transport: str, connections: int, uptime: float) -> dict[str, object]:
+def status(engine: Mapping[str, object], *, transport: str, connections: int, uptime: float,
+           pid: int) -> dict[str, object]:
     """
     The engine's account, with what only the daemon knows.
 
@@ -17,5 +18,6 @@ def status(engine: Mapping[str, object], *, transport: str, connections: int, up
         engine: workers, jobs, runners_made, layers, degraded and what else it counts.
         transport: "socket" or "uring".
         uptime: seconds.
+        pid: the daemon's, as it sees itself.
     """
-    return {**engine, "transport": transport, "connections": connections, "uptime": round(uptime, 3)}
+    return {**engine, "transport": transport, "connections": connections, "uptime": round(uptime, 3), "pid": pid}

@@ -193,7 +193,7 @@ def test_c104_another_user_is_turned_away(open_folder: Path, ordinary_user: Ordi
         assert "PermissionError" in closed.stderr
         assert b"forbidden" in done.stdout.encode()
         assert done.stdout.endswith("\nb''\n")
-        assert any(row.get("event") == "peer refused" and row["uid"] == ordinary_user.uid for row in daemon.log)
+        assert any(row.get("event") == "peer refused" and row["user"] == ordinary_user.uid for row in daemon.log)
 
 
 def test_c105_a_job_cannot_reach_the_daemon(daemon: LiveDaemon) -> None:

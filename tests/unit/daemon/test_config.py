@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from leeward.daemon.config import KEYS, LIMIT_KEYS, TABLES, Config, load, print_config
+from leeward.daemon.config import KEYS, LIMIT_KEYS, TABLES, USERS, Config, live, load, print_config, quotas
 from leeward.errors import BadRequest
 from leeward.spec.limits import CEILINGS, NAMES, Limits
 
@@ -56,7 +57,7 @@ def test_every_field_has_a_key_and_every_key_a_field() -> None:
     """
     The table is the documentation; nothing is outside it.
     """
-    assert {item.name for item in dataclasses.fields(Config)} == {*KEYS, *TABLES}
+    assert {item.name for item in dataclasses.fields(Config)} == {*KEYS, *TABLES, USERS}
     assert set(NAMES) == set(LIMIT_KEYS)
 
 
@@ -83,12 +84,14 @@ def test_printed_configuration_loads_back(home: Path, tmp_path: Path) -> None:
     config = loaded(home, None, {
         "socket": '/tmp/q"\\uo\x7fte', "pool_size": 7, "allow_degraded": ("cgroup",), "preload": ("json", "xml.dom"),
         "log_json": True, "queue_timeout": 0.25, "limits": {"memory": "1G", "time": 3}, "ceilings": {"output": GIB},
+        "metrics": "[::1]:9464", "security_log": "/var/log/x", "group": "0", "quota": {"jobs": 3, "rate": 2.5},
+        "users": {"root": {"jobs": 7}, "1234": {"memory": "2G", "connections": 1}},
     })
     text = print_config(config)
 
     assert config == loaded(home, written(tmp_path / "printed.toml", text))
     values = tomllib.loads(text)
-    assert [*KEYS, *TABLES] == list(values)
+    assert [*KEYS, *TABLES, USERS] == list(values)
     assert all(list(values[table]) == list(keys) for table, keys in TABLES.items())
     lines = text.splitlines()
     for number, line in enumerate(lines):
@@ -133,6 +136,18 @@ REFUSED = {
     "the same key twice": ("pool_size = 4\npool_size = 5", "pool_size"),
     "the same table twice": ("[limits]\n[limits]", "[limits]"),
     "no TOML": ("pool_size: 4", "pool_size"),
+    "metrics for everybody": ('metrics = "0.0.0.0:9464"', "metrics"),
+    "metrics on a number": ("metrics = 9464", "metrics"),
+    "a security log somewhere": ('security_log = "security.log"', "security_log"),
+    "a group that isn't there": ('group = "no such group"', "group"),
+    "a quota of apples": ("[quota]\napples = 3", "quota.apples"),
+    "a negative rate": ("[quota]\nrate = -1", "quota.rate"),
+    "a user who isn't there": ('[users."no such user"]\njobs = 1', "no such user"),
+    "a user's quota of apples": ("[users.1000]\napples = 1", "users.1000.apples"),
+    "a user who is a number": ("[users]\n1000 = 3", "users.1000"),
+    "users that are none": ("users = 3", "users"),
+    "a quota that no job fits in": ('[quota]\nmemory = "128M"', "quota.memory"),
+    "a user's quota that no job fits in": ('[users.1000]\nmemory = "128M"', "users.1000.memory"),
     "a default above its ceiling": ('[limits]\nmemory = "8G"', "limits.memory"),
 }
 
@@ -148,7 +163,7 @@ def test_c149_what_is_not_understood_is_refused(name: str, home: Path, tmp_path:
         loaded(home, path)
 
     assert place in str(refusal.value)
-    if name != "a default above its ceiling":
+    if "is below limits" not in str(refusal.value) and name != "a default above its ceiling":
         assert str(path) in str(refusal.value)
 
 
@@ -208,3 +223,53 @@ def test_a_home_of_somebody_else_is_not_looked_into(tmp_path: Path) -> None:
 
     assert 3 == load(environ=mine, uid=os.geteuid(), system_file="/none").pool_size  # control
     assert 4 == load(environ=mine, uid=os.geteuid() + 1, system_file="/none").pool_size
+
+
+def test_whose_quota_is_which(home: Path, tmp_path: Path) -> None:
+    """
+    A user's table says what differs from [quota]; later files win key by key.
+    """
+    system = written(tmp_path / "etc.toml", "[quota]\njobs = 2\nrate = 5\n[users.1234]\njobs = 1\nrate = 1\n", 0o644)
+    config = loaded(home, written(tmp_path / "x.toml", "[quota]\nrate = 7\n[users.1234]\njobs = 9\n[users.root]\n"
+                                                       "jobs = 3\n"), system=system)
+    held = quotas(config, 1000)
+
+    assert (2, 7.0, 256) == (held.of(4711).jobs, held.of(4711).rate, held.of(4711).connections)
+    assert (9, 1.0, 256) == (held.of(1234).jobs, held.of(1234).rate, held.of(1234).connections)
+    assert (0, 0.0, 0) == (held.of(1000).jobs, held.of(1000).rate, held.of(1000).connections)
+    assert (3, 7.0) == (held.of(0).jobs, held.of(0).rate)  # named, so held to it
+
+
+def test_what_a_reload_takes_and_what_it_leaves(home: Path) -> None:
+    """
+    Key by key, as the table says; what is left is named, and stays as it was.
+    """
+    old = loaded(home)
+    new = loaded(home, None, {
+        "pool_size": 9, "queue_size": 3, "log_level": "debug", "limits": {"time": 5, "files": "1M"},
+        "ceilings": {"time": 7}, "quota": {"jobs": 1}, "users": {"1234": {"rate": 2}}, "metrics": "127.0.0.1:1",
+    })
+    taken, left = live(old, new)
+
+    assert {"pool_size", "metrics", "limits.files"} == set(left)
+    assert (4, 3, "debug", "") == (taken.pool_size, taken.queue_size, taken.log_level, taken.metrics)
+    assert (5.0, old.limits.files, 7.0) == (taken.limits.time, taken.limits.files, taken.ceilings.time)
+    assert (1, {1234: {"rate": 2.0}}) == (taken.quota.jobs, taken.users)
+    assert (taken, left) == live(taken, new)
+    assert (old, []) == live(old, old)
+
+
+def test_the_page_tells_what_needs_a_restart() -> None:
+    """
+    --print-config marks it, docs/operating.md lists it.
+    """
+    text = print_config(Config())
+    lines = text.splitlines()
+    keys = {**KEYS, **LIMIT_KEYS}
+    marked = {lines[number + 1].split(" = ")[0] for number, line in enumerate(lines)
+              if " [restart]" in line and " = " in lines[number + 1]}
+    page = (Path(__file__).parents[3] / "docs/operating.md").read_text()
+    listed = page.partition("<!-- restart -->")[2].partition("<!-- end -->")[0]
+
+    assert {name for name, key in keys.items() if not key.live} == marked
+    assert marked == set(re.findall(r"`(?:limits\.)?(\w+)`", listed))

@@ -23,6 +23,7 @@ from leeward.daemon.parcel import SEALS, seal
 from leeward.daemon.server import Server, admitted
 from leeward.errors import Busy
 from leeward.outcome import Outcome, Result
+from leeward.pool.quotas import Quota, Quotas
 from leeward.pool.report import Arena, Report
 from leeward.spec.job import Job
 from leeward.wire.frames import FrameReader, decode, encode, frame
@@ -42,10 +43,12 @@ class FakeTicket:
 class FakePool:
     def __init__(self) -> None:
         self.tickets: list[FakeTicket] = []
+        self.users: list[int] = []
         self.error: Exception | None = None
         self.at_once: Report | None = None
 
-    def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float) -> FakeTicket:
+    def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float, user: int) -> FakeTicket:
+        self.users.append(user)
         if self.error is not None:
             raise self.error
         ticket = FakeTicket(job, done)
@@ -64,16 +67,24 @@ class Box:
         self.reactor = Reactor()
         self.pool = FakePool()
         self.ends = 0
+        self.seen: list[tuple[str, str, int]] = []
         self.server = Server(self.reactor, self.pool, Config(**config), status=lambda: {"workers": {"total": 4}},
-                             shut_down=self._end, uid=os.geteuid())
+                             shut_down=self._end, uid=os.geteuid(), watcher=self)
         self.clients: list[socket.socket] = []
 
     def _end(self) -> None:
         self.ends += 1
 
-    def client(self) -> Peer:
+    def request_refused(self, kind: str, user: int) -> None:
+        self.seen.append(("request", kind, user))
+
+    def peer_refused(self, reason: str, user: int, pid: int) -> None:
+        assert os.getpid() == pid
+        self.seen.append(("peer", reason, user))
+
+    def client(self, user: int | None = None) -> Peer:
         ours, theirs = socket.socketpair()
-        self.server.adopt(theirs)
+        self.server.adopt(theirs, user)
         self.clients.append(ours)
         return Peer(self, ours)
 
@@ -686,11 +697,162 @@ def test_c104_a_stranger_is_told_and_closed(listening: str, box: Box, monkeypatc
     The kernel says who it is, not the peer.
     """
     box.server.uid = os.geteuid() + 1
-    monkeypatch.setattr(module, "admitted", lambda peer, own: peer == own)  # root would be served by anybody's
+    monkeypatch.setattr(module, "admitted", lambda peer, own, *_: peer == own)  # root would be served by anybody's
     client = connected(box, listening)
 
     assert [(0, "forbidden")] == [(reply["id"], reply["error"]["kind"]) for reply in client.take()]
     assert client.closed()
+    assert {} == box.server.connections
+    assert [("peer", "forbidden", os.geteuid())] == box.seen
+
+
+def test_c104_members_of_the_group_are_served() -> None:
+    """
+    And nobody is asked for his groups where there is no group to be in.
+    """
+    def never() -> tuple[int, ...]:
+        raise AssertionError
+
+    assert admitted(1001, 1000, 50, lambda: (7, 50))
+    assert not admitted(1001, 1000, 50, lambda: (7, 51))
+    assert not admitted(1001, 1000, None, never)
+    assert admitted(1000, 1000, 50, never)
+
+
+def test_c104_the_kernel_tells_the_groups(listening: str, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Those that the peer's process had when it connected, its first one too.
+    """
+    asked: list[tuple[int, ...]] = []
+    box.server.group = 7
+    monkeypatch.setattr(module, "admitted", lambda peer, own, group, groups: not asked.append(groups()))
+    connected(box, listening)
+
+    assert [sorted({os.getegid(), *os.getgroups()})] == [sorted(set(groups)) for groups in asked]
+
+
+def test_a_users_connections(listening: str, box: Box) -> None:
+    """
+    His quota, not another's; and a place that he leaves is free again.
+    """
+    own = os.geteuid()
+    box.server.quotas = Quotas(users={own: Quota(connections=2)})
+    box.client(user=4711)
+    first, second = connected(box, listening), connected(box, listening)
+    third = connected(box, listening)
+    [refusal] = third.take()
+
+    assert f"user {own} has 2 connections" in refusal["error"]["message"]
+    assert [("peer", "busy", own)] == box.seen
+    for client in (first, third):
+        client.sock.close()
+    box.until(lambda: 2 == len(box.server.connections))
+    again = connected(box, listening)
+    again.send(id=1, op="ping")
+    assert [1] == [reply["id"] for reply in again.take()]
+    second.sock.close()
+
+
+def test_a_guest_cannot_end_the_daemon(box: Box) -> None:
+    """
+    The rest is his as anybody's, and jobs go by his name.
+    """
+    guest = box.client(user=4711)
+    guest.send(id=1, op="shutdown")
+    guest.send(id=2, op="status")
+    guest.send(id=3, op="execute", code=b"")
+
+    assert [(1, "forbidden"), (2, None)] == [
+        (reply["id"], reply.get("error", {}).get("kind")) for reply in guest.take()]
+    assert 0 == box.ends
+    assert [4711] == box.pool.users
+    assert [("request", "forbidden", 4711)] == box.seen
+
+
+def test_c106_a_guest_has_a_share_of_what_all_have(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Unfinished frames and results that nobody reads: one guest's don't keep another user from his.
+    """
+    monkeypatch.setattr(module, "INPUT", 1 << 20)
+    monkeypatch.setattr(module, "ARENAS", 4)
+    half = struct.pack(">I", 600_000) + bytes(131_500)
+    guests = [box.client(user=4711) for _ in range(3)]
+    other, own = box.client(user=4712), box.client()
+    for client in (guests[0], guests[1], other, own):
+        for start in range(0, len(half), 50_000):
+            client.raw(half[start:start + 50_000])
+            box.turns()
+
+    assert [[], [(0, "busy")], [], []] == [
+        [(reply["id"], reply["error"]["kind"]) for reply in client.take()]
+        for client in (guests[0], guests[1], other, own)]
+    guest = guests[2]
+    guest.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    for number in range(1, 40):
+        guest.send(id=number, op="execute", code=b"")
+        if len(box.pool.tickets) < number:
+            break
+        box.pool.tickets[-1].done(Report(result=Result(bytes(60_000), b"", 0, Outcome.FINISHED), arena=seal([b"x"])))
+    assert 1 == box.server.shares[4711].arenas == box.server.arenas
+    assert ("request", "busy", 4711) in box.seen
+    fresh = box.client(user=4712)
+    fresh.send(id=1, op="execute", code=b"")
+    assert 4712 == box.pool.users[-1]
+    for client in [*guests, other, own, fresh]:
+        client.sock.close()
+    box.until(lambda: not box.server.connections)
+    assert ({}, 0, 0) == (box.server.shares, box.server.held, box.server.arenas)
+
+
+def test_refusals_are_told_once_each(box: Box) -> None:
+    """
+    Whoever refused: the pool at once or later, the server, or the client itself.
+    """
+    client = box.client(user=4711)
+    client.send(id=1, op="execute", code=b"")
+    client.send(id=2, op="execute", code=b"")
+    client.send(id=3, op="execute", limits={"apples": 1}, code=b"")
+    box.pool.tickets[0].done(Report(refusal=Busy("later")))
+    client.send(id=4, op="cancel", target=2)
+    box.pool.error = Busy("now")
+    client.send(id=5, op="execute", code=b"")
+    client.raw(frame(b""))
+    client.take()
+
+    assert [("request", "bad_request", 4711), ("request", "busy", 4711), ("request", "cancelled", 4711),
+            ("request", "busy", 4711), ("peer", "protocol", 4711)] == box.seen
+    assert 6 == box.server.metrics.requests  # what could not be read as one, too
+
+
+def test_parting_loses_nothing(box: Box) -> None:
+    """
+    Who has asked gets his answer, who asks later finds the door closed before a byte was taken, and who is in the
+    middle of a request may end it.
+    """
+    idle, busy, halfway = box.client(), box.client(), box.client()
+    busy.send(id=1, op="execute", code=b"")
+    request = encode({"v": 1, "id": 1, "op": "execute", "code": b"2"})
+    halfway.raw(request[:5])
+    late = box.client()
+    late.sock.send(encode({"v": 1, "id": 1, "op": "ping"}))  # in the kernel, not read
+    box.server.part()
+    halfway.raw(request[5:])
+    box.turns()
+    with pytest.raises(BrokenPipeError):
+        idle.sock.send(b"x")
+    with pytest.raises(BrokenPipeError):
+        busy.sock.send(b"x")
+
+    assert idle.closed()
+    assert [1] == [reply["id"] for reply in late.take()]
+    assert late.closed()
+    assert 2 == len(box.pool.tickets)
+    assert not any(ticket.cancelled for ticket in box.pool.tickets)
+    for ticket in box.pool.tickets:
+        ticket.done(Report(result=HELLO))
+    for client in (busy, halfway):
+        assert [b"hello\n"] == [reply["ok"]["stdout"] for reply in client.take()]
+        assert client.closed()
     assert {} == box.server.connections
 
 

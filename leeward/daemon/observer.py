@@ -1,0 +1,187 @@
+"""
+Counts and records what happens: metrics and the security log, put together.
+
+Runs in:   the daemon; told by engine and server, in each case after the client.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+
+from leeward.daemon import log as logs
+from leeward.daemon.metrics import Metrics
+from leeward.daemon.security import SUMMARY_S, Digest, Offender
+from leeward.errors import BadRequest
+from leeward.pool.pool import Ticket
+from leeward.pool.report import Report
+from leeward.supervisor import Denied
+from leeward.worker.reactor import Reactor
+
+#: Jobs that have ended and whose denied calls may still come: what they did between reply and end.
+ENDED = 256
+
+log = structlog.get_logger("leeward.security")
+
+
+class Observer:
+    """
+    Args:
+        metrics: what is counted goes here.
+        path: of the security log; "" is the daemon's own.
+
+    Raises:
+        BadRequest: the security log can't be written.
+    """
+
+    def __init__(self, reactor: Reactor, metrics: Metrics, path: str = "") -> None:
+        self.metrics = metrics
+        self._reactor = reactor
+        self._file: _File | None = None
+        self._offenders: dict[int, Offender] = {}  # by the number of the runner
+        self._ended: dict[int, Ticket] = {}
+        self._digest = Digest(to_log)
+        self._due = False
+        self.open(path)
+
+    def open(self, path: str) -> None:
+        """
+        Write to *path* from now on, opened anew.
+
+        Raises:
+            BadRequest: it can't be written; all is as it was.
+        """
+        file = _File(path) if path else None
+        if self._file is not None:
+            self._file.close()
+        self._file = file
+        self._digest.sink = to_log if file is None else file.record
+
+    def close(self) -> None:
+        """
+        Tell what was left out; write to the daemon's own log from now on.
+        """
+        self._digest.summary()
+        self.open("")
+
+    # --- from the engine ------------------------------------------------------
+
+    def job_ended(self, ticket: Ticket, report: Report) -> None:
+        result = report.result
+        if result is None:
+            return
+        self.metrics.job_ended(result, ticket.waited, ticket.cancelled)
+        offender = self._offenders.pop(ticket.runner, None)
+        if offender is not None:
+            offender.over(self._digest, time.monotonic())
+        if result.limit is not None:
+            self._record("limit", result.limit.value, ticket.user, **_about(ticket), outcome=result.outcome.value)
+        if offender is not None and self._digest.owes:
+            self._summarise_later()
+        self._ended[ticket.runner] = ticket
+        if len(self._ended) > ENDED:
+            del self._ended[next(iter(self._ended))]
+
+    def denied(self, denied: Denied, worker: int | None, ticket: Ticket | None) -> None:
+        offender = self._offenders.get(denied.job)
+        late = None
+        if offender is None:
+            late = self._ended.get(denied.job)
+            if ticket is None and late is None:
+                return  # a runner's self-check
+            owner = ticket or late
+            assert owner is not None
+            offender = Offender(owner.user, {**_about(owner), "worker": worker, "runner": denied.job})
+            if late is None:
+                self._offenders[denied.job] = offender
+        self.metrics.call_denied(denied.syscall, denied.count)
+        offender.denied(self._digest, time.monotonic(), denied.syscall, denied.arch, denied.pid, denied.count)
+        if self._digest.owes:
+            self._summarise_later()
+
+    def worker_failed(self, worker: int) -> None:
+        self.metrics.worker_failures += 1
+
+    # --- from the server ------------------------------------------------------
+
+    def request_refused(self, kind: str, user: int) -> None:
+        """
+        A request of *user* got no result; *kind* is a word of the wire.
+        """
+        self.metrics.request_refused(kind)
+        if kind in ("busy", "forbidden"):
+            self._record("request refused", kind, user)
+
+    def peer_refused(self, reason: str, user: int, pid: int) -> None:
+        """
+        A connection of *user* was turned away, or cut off.
+        """
+        self.metrics.peer_refused(reason)
+        self._record("peer refused", reason, user, pid=pid)
+
+    # --- records --------------------------------------------------------------
+
+    def _record(self, event: str, reason: str, user: int, **fields: object) -> None:
+        self._digest.record(time.monotonic(), event, reason, user, fields)
+        if self._digest.owes:
+            self._summarise_later()
+
+    def _summarise_later(self) -> None:
+        if not self._due:
+            self._due = True
+            self._reactor.after(SUMMARY_S, self._summarise)
+
+    def _summarise(self) -> None:
+        self._due = False
+        self._digest.summary()
+
+
+def _about(ticket: Ticket) -> dict[str, object]:
+    return {"job": ticket.number}
+
+
+def to_log(event: str, fields: dict[str, object]) -> None:
+    """
+    A record among the daemon's own lines, where `security` marks it.
+    """
+    log.warning(event, security=True, **fields)
+
+
+class _File:
+    """
+    A file of records, one JSON object a line.
+    """
+
+    def __init__(self, path: str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._clock = clock
+        try:
+            # Not blocking: somebody may have put a FIFO there.
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+                               | os.O_NONBLOCK, 0o600)
+        except OSError as error:
+            raise BadRequest(f"security_log {path!a}: {(error.strerror or str(error)).lower()}") from None
+        try:
+            about = os.fstat(self._fd)
+            if not stat.S_ISREG(about.st_mode):
+                raise BadRequest(f"security_log {path!a}: is no regular file")
+            if about.st_uid != os.geteuid():
+                raise BadRequest(f"security_log {path!a}: belongs to user {about.st_uid}, not to you")
+            if about.st_mode & 0o022:
+                raise BadRequest(f"security_log {path!a}: its mode {about.st_mode & 0o777:04o} lets others write it")
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._writer = logs.Writer(self._fd)
+
+    def record(self, event: str, fields: dict[str, object]) -> None:
+        row = logs.clean(None, "", {"time": self._clock().isoformat(), "event": event, **fields})
+        self._writer.line(json.dumps(row))
+
+    def close(self) -> None:
+        os.close(self._fd)

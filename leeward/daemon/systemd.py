@@ -1,0 +1,104 @@
+"""
+What a service says to systemd, and what it is given: sd_notify(3), sd_listen_fds(3), by ourselves.
+
+Runs in:   the daemon. Without systemd nothing here does anything.
+Trust:     the environment is the service manager's. The variables are taken out of it, so that no
+           child takes itself for the service.
+
+    NOTIFY_SOCKET       a datagram socket, a path or "@" and an abstract name, for lines such as READY=1
+    WATCHDOG_USEC       microseconds within which WATCHDOG=1 has to come again, for WATCHDOG_PID
+    LISTEN_FDS          how many sockets are open from descriptor 3 on, for LISTEN_PID
+    JOURNAL_STREAM      device and inode of the stream that goes to the journal (`journal`)
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import MutableMapping
+
+from leeward.errors import BadRequest
+
+#: The first descriptor that is passed; sd_listen_fds(3).
+FIRST_FD = 3
+
+
+class Manager:
+    """
+    The service manager that started us, if one did.
+
+    Attributes:
+        watchdog: seconds within which it wants a sign of life; 0 for never.
+    """
+
+    def __init__(self, environ: MutableMapping[str, str], pid: int) -> None:
+        self._address = environ.pop("NOTIFY_SOCKET", "")
+        self._socket: socket.socket | None = None
+        period, owner = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
+        self.watchdog = int(period) / 1e6 if _is_number(period) and owner in ("", str(pid)) else 0.0
+        count, owner = environ.pop("LISTEN_FDS", ""), environ.pop("LISTEN_PID", "")
+        environ.pop("LISTEN_FDNAMES", None)
+        self._given = int(count) if _is_number(count) and str(pid) == owner else 0
+
+    def tell(self, *lines: str) -> None:
+        """
+        Say *lines*, "READY=1" say. Never waits, never fails: a manager that doesn't listen finds out by itself.
+        """
+        if not self._address:
+            return
+        try:
+            if self._socket is None:
+                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
+                                             | socket.SOCK_NONBLOCK)
+            name = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
+            self._socket.sendto("\n".join(lines).encode(), name)
+        except OSError:
+            pass
+
+    def ready(self, status: str) -> None:
+        self.tell("READY=1", f"STATUS={status}", f"MAINPID={os.getpid()}")
+
+    def reloading(self) -> None:
+        self.tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+
+    def stopping(self, status: str) -> None:
+        self.tell("STOPPING=1", f"STATUS={status}")
+
+    def alive(self) -> None:
+        self.tell("WATCHDOG=1")
+
+    def listener(self) -> socket.socket | None:
+        """
+        The socket that was passed to us, once; close-on-exec and non-blocking.
+
+        Raises:
+            BadRequest: there is more than one, or it isn't what the daemon can serve on.
+        """
+        count, self._given = self._given, 0
+        if not count:
+            return None
+        if count > 1:
+            raise BadRequest(f"{count} sockets were passed (LISTEN_FDS); the daemon serves on one")
+        try:
+            os.set_inheritable(FIRST_FD, False)
+            sock = socket.socket(fileno=FIRST_FD)
+        except OSError as error:
+            why = (error.strerror or "").lower()
+            raise BadRequest(f"descriptor {FIRST_FD}, which LISTEN_FDS passes: {why}") from None
+        kind = sock.family, sock.type & 0xF, sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if kind != (socket.AF_UNIX, socket.SOCK_STREAM, 1):
+            sock.close()
+            raise BadRequest(f"descriptor {FIRST_FD}, which LISTEN_FDS passes, is no listening Unix stream socket"
+                             " (in a .socket unit: ListenStream= with a path, Accept=no)")
+        sock.setblocking(False)
+        return sock
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 20
