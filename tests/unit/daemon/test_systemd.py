@@ -80,8 +80,9 @@ def passed(sock: socket.socket | None, count: int = 1) -> str:
         if sock is not None:
             os.dup2(sock.fileno(), 3)
     # A shell wouldn't do: the descriptor has to be 3, whatever number it has here.
+    fds = () if sock is None else (3,)
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(count)], env=environment(), capture_output=True,
-                          text=True, check=True, pass_fds=(3,) if sock is not None else (), preexec_fn=place, timeout=60)
+                          text=True, check=True, pass_fds=fds, preexec_fn=place, timeout=60)
     return done.stdout
 
 
