@@ -107,14 +107,26 @@ class _Choice:
     as_json = False
 
 
-_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _as_json = structlog.processors.JSONRenderer()
 
 
-def _enough(_: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    if _LEVELS.get(method, 50) < _Choice.least:
-        raise structlog.DropEvent
-    return event
+_Every: Any = structlog.make_filtering_bound_logger(0)
+
+
+class _Logger(_Every):  # type: ignore[misc]  # made at run time
+    """
+    Structlog's own, with a level that may change; an event below it costs a comparison.
+    """
+
+    def debug(self, event: str, *args: Any, **fields: Any) -> Any:
+        return super().debug(event, *args, **fields) if _Choice.least <= 10 else None
+
+    def info(self, event: str, *args: Any, **fields: Any) -> Any:
+        return super().info(event, *args, **fields) if _Choice.least <= 20 else None
+
+    def warning(self, event: str, *args: Any, **fields: Any) -> Any:
+        return super().warning(event, *args, **fields) if _Choice.least <= 30 else None
 
 
 def _render(logger: Any, method: str, event: MutableMapping[str, Any]) -> Any:
@@ -148,14 +160,13 @@ def set_up(level: str = "info", as_json: bool = False, fd: int = 2, journal_stre
     writer: Any = journal.Writer() if to_journal else Writer(fd)
     structlog.configure(
         processors=[
-            _enough,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             clean,
             _for_journal if to_journal else _render,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(0),
+        wrapper_class=_Logger,
         logger_factory=lambda *_: writer,
         cache_logger_on_first_use=True,
     )
