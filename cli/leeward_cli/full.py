@@ -79,6 +79,7 @@ def _daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--pool-size", type=int, metavar="N", help="Workers.  [default: 4]"),
         click.option("--socket", metavar="PATH", help="Listen here; else LEEWARD_SOCKET, else the default."),
         click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well."),
+        click.option("--group", metavar="NAME", help="Let this group's members in as well, within their quotas."),
         click.option("--allow-degraded", type=click.Choice(DEGRADABLE), multiple=True, metavar="LAYER",
                      help="Go without landlock or cgroup, if it can't be set; may be repeated."),
         click.option("--log-level", type=click.Choice(LOG_LEVELS), help="[default: info]"),
@@ -88,12 +89,13 @@ def _daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _config(pool_size: int | None, socket: str | None, config_file: str | None, allow_degraded: tuple[str, ...],
-            log_level: str | None, log_json: bool | None) -> Any:
+def _config(pool_size: int | None, socket: str | None, config_file: str | None, group: str | None,
+            allow_degraded: tuple[str, ...], log_level: str | None, log_json: bool | None) -> Any:
     from leeward.daemon.config import load
 
     overrides = {
         "pool_size": pool_size,
+        "group": group,
         "socket": os.path.abspath(socket) if socket else None,
         "allow_degraded": tuple(dict.fromkeys(allow_degraded)) or None,
         "log_level": log_level,
@@ -157,6 +159,46 @@ def daemon_stop(socket: str | None) -> int:
     from leeward_cli.background import stop
 
     return stop(client_socket(socket))
+
+
+def _unit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--user/--system", "user", default=None, help="For you alone, or for the system."
+                                                                   "  [default: --system as root, --user else]"),
+        click.option("--root", metavar="FOLDER", default="/", help="Write below this folder, which stands for /; start"
+                                                                   " nothing."),
+    ):
+        command = option(command)
+    return command
+
+
+@daemon.command("install")
+@_unit_options
+@click.option("--group", metavar="NAME", default="", help="With --system: a group whose members may use the daemon;"
+                                                          " else it is root alone.")
+def daemon_install(user: bool | None, root: str, group: str) -> None:
+    """
+    Make the daemon a service of systemd, which starts it now and at each boot.
+    """
+    from leeward_cli.install import Place, install
+
+    place = Place(user=os.geteuid() != 0 if user is None else user, root=os.path.abspath(root))
+    if group and place.user:
+        raise click.UsageError("--group goes with --system: a user's own service is his alone")
+    for path in install(place, group):
+        click.echo(path)
+
+
+@daemon.command("uninstall")
+@_unit_options
+def daemon_uninstall(user: bool | None, root: str) -> None:
+    """
+    Stop that service, and remove all of it.
+    """
+    from leeward_cli.install import Place, uninstall
+
+    for path in uninstall(Place(user=os.geteuid() != 0 if user is None else user, root=os.path.abspath(root))):
+        click.echo(path)
 
 
 @cli.command()

@@ -1,0 +1,222 @@
+"""
+`leeward daemon install` and `uninstall`: the units of systemd, written, enabled, and removed again.
+
+Runs in:   the CLI.
+Trust:     files without our mark are somebody else's: they are neither overwritten nor removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+from leeward.errors import BadRequest, Unsupported
+from leeward_cli.units import MARK, SERVICE, SOCKET, SYSTEM_SOCKET, Installation, units
+
+SYSTEM_FOLDER = "etc/systemd/system"
+USER_FOLDER = ".config/systemd/user"
+
+
+class Place:
+    """
+    Where units go.
+
+    Args:
+        user: to the user's own folder, else to the system's.
+        root: "/", or a folder that stands for it, as of an image that is being made: nothing is started there.
+    """
+
+    def __init__(self, *, user: bool, root: str = "/") -> None:
+        self.user = user
+        self.live = "/" == root
+        self.root = Path(root)
+        home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.environ.get("HOME") or "/", ".config")
+        if user and self.live:
+            self.folder = Path(home, "systemd/user")
+        else:
+            self.folder = self.root / (os.path.join(os.environ.get("HOME", "/").lstrip("/"), USER_FOLDER) if user
+                                       else SYSTEM_FOLDER)
+        runtime = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.geteuid()}")
+        self.runtime = Path(runtime, "leeward") if user else self.root / os.path.dirname(SYSTEM_SOCKET).lstrip("/")
+
+    def manager(self, *words: str, check: bool = True) -> None:
+        """
+        Run systemctl.
+
+        Raises:
+            Unsupported: it isn't there, or refuses.
+        """
+        program = shutil.which("systemctl")
+        if program is None:
+            raise Unsupported("systemd", have="no systemctl", need="systemd as service manager",
+                              cure="leeward daemon start does without")
+        done = subprocess.run([program, *(["--user"] if self.user else []), *words], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, check=False)
+        if check and done.returncode:
+            why = done.stderr.strip().splitlines()
+            raise Unsupported("systemd", have=why[-1] if why else f"exit status {done.returncode}",
+                              need=f"systemctl {' '.join(words)}")
+
+
+def program() -> list[str]:
+    """
+    The words that run the daemon, as this installation is.
+    """
+    # -P: the folder where a service happens to start must not provide our modules.
+    return [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run"]
+
+
+def unreachable(path: str) -> str:
+    """
+    The first part of *path* that an arbitrary user can't get through; "" if he can read it.
+    """
+    real = Path(os.path.realpath(path))
+    for part in (*reversed(real.parents), real):
+        mode = part.stat().st_mode
+        if not mode & stat.S_IXOTH or (part == real and not mode & stat.S_IROTH):
+            return str(part)
+    return ""
+
+
+def check_reachable() -> None:
+    """
+    Make sure that the system's service, whose user is nobody in particular, can run this installation.
+
+    Raises:
+        BadRequest: what he can't read.
+    """
+    import leeward
+    import leeward_cli
+
+    for path in (sys.executable, *(os.path.dirname(str(package.__file__)) for package in (leeward, leeward_cli))):
+        if os.path.realpath(path).startswith(("/tmp/", "/var/tmp/")):
+            raise BadRequest(f"the service has a /tmp of its own, and wouldn't find {path!a} in it: install leeward"
+                             " elsewhere, in /opt/leeward say, and run `leeward daemon install` of there")
+        barred = unreachable(path)
+        if barred:
+            raise BadRequest(f"the service has a user of its own, who can't read {barred!a}: install leeward where"
+                             " everybody can, in /opt/leeward say, and run `leeward daemon install` of there")
+
+
+def install(place: Place, group: str = "") -> list[Path]:
+    """
+    Write the units, enable and start them; return their paths.
+
+    Raises:
+        BadRequest: a file is in the way, or the service's user couldn't run this installation.
+        Unsupported: systemd isn't there, or refuses; nothing is left then.
+    """
+    command = program()
+    if not place.user:
+        check_reachable()
+    texts = units(Installation(place.user, command, group))
+    for name in texts:
+        _check_ours(place.folder / name)
+    written: list[Path] = []
+    try:
+        place.folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            written.append(place.folder / name)
+            _write(written[-1], text)
+        if place.live:
+            place.manager("daemon-reload")
+            place.manager("enable", "--now", SOCKET, SERVICE)
+        else:
+            _enable(place)
+    except OSError as error:
+        uninstall(place)
+        raise BadRequest(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
+    except Unsupported:
+        uninstall(place)
+        raise
+    return written
+
+
+def uninstall(place: Place) -> list[Path]:
+    """
+    Stop and disable the units, and remove what `install` wrote; return the paths that were removed.
+
+    Raises:
+        BadRequest: a file there isn't ours.
+    """
+    paths = [place.folder / name for name in (SERVICE, SOCKET)]
+    for path in paths:
+        _check_ours(path)
+    there = [path for path in paths if path.exists()]
+    if there and place.live:
+        with contextlib.suppress(Unsupported):
+            place.manager("disable", "--now", *(path.name for path in there), check=False)
+    for wants in _wanted(place):
+        wants.unlink(missing_ok=True)
+        _remove_empty(wants.parent, place.folder.parent)
+    try:
+        for path in there:
+            path.unlink()
+    except OSError as error:
+        raise BadRequest(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
+    if place.user or not place.live:
+        _remove_empty(place.folder, place.folder.parent.parent)
+    with contextlib.suppress(OSError):
+        place.runtime.rmdir()  # systemd made it for the socket, and leaves it
+    if there and place.live:
+        with contextlib.suppress(Unsupported):
+            place.manager("daemon-reload", check=False)
+            place.manager("reset-failed", SERVICE, SOCKET, check=False)
+    return there
+
+
+def _wanted(place: Place) -> list[Path]:
+    """
+    The links by which the units are enabled.
+    """
+    target = "default.target" if place.user else "multi-user.target"
+    return [place.folder / f"{target}.wants" / SERVICE, place.folder / "sockets.target.wants" / SOCKET]
+
+
+def _enable(place: Place) -> None:
+    for link in _wanted(place):
+        link.parent.mkdir(exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(f"../{link.name}")
+
+
+def _check_ours(path: Path) -> None:
+    try:
+        text = path.read_text(errors="replace")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise BadRequest(f"{path}: {(error.strerror or '').lower()}") from None
+    if path.is_symlink() or not text.startswith(MARK):
+        raise BadRequest(f"{path} is there, and `leeward daemon install` didn't write it; it stays as it is")
+
+
+def _write(path: Path, text: str) -> None:
+    """
+    All of it or nothing, readable by all as units are.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        with os.fdopen(fd, "w") as file:
+            file.write(text)
+        os.chmod(part, 0o644)
+        part.rename(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _remove_empty(folder: Path, upto: Path) -> None:
+    """
+    Remove *folder* and those above it, below *upto*, as far as they are empty.
+    """
+    with contextlib.suppress(OSError):
+        while folder != upto and upto in folder.parents:
+            folder.rmdir()
+            folder = folder.parent

@@ -1,0 +1,132 @@
+"""
+systemd's units for the daemon, as text: a service and a socket, for the system or for one user.
+
+Runs in:   the CLI; pure.
+Source:    systemd.service(5), systemd.socket(5), systemd.exec(5), systemd.resource-control(5)
+
+The system's service has a user of its own that exists while it runs (DynamicUser), so nothing of it is left. Its socket
+is systemd's: clients trust it as root's, and nobody is refused over a restart. What the sandbox itself has to do
+can't be forbidden to the daemon, and systemd's filters and mounts are inherited by every job. So these stay off:
+
+    RestrictNamespaces              sandboxes are namespaces
+    ProtectKernelTunables,          they cover parts of /proc, and the kernel then refuses a sandbox its own
+    ProtectKernelLogs, ProtectProc
+    ProtectKernelModules            it covers a part of /usr, and the kernel then refuses a bind of the rest
+    ProtectControlGroups            limits are cgroups of ours, below the service's own (Delegate)
+    ProtectHostname                 a sandbox has a host name of its own
+    PrivateUsers                    the daemon maps ids of its host
+    SystemCallFilter                jobs may call what docs/seccomp.md lists, and have that filter
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: By this line we know our own files.
+MARK = "# Written by `leeward daemon install`; `leeward daemon uninstall` removes it."
+SERVICE, SOCKET = "leeward.service", "leeward.socket"
+#: Where the system's socket is: root's default.
+SYSTEM_SOCKET = "/run/leeward/leeward.sock"
+
+_SERVICE = """\
+{mark}
+# To change something: systemctl{user} edit leeward.service
+[Unit]
+Description=leeward, which runs untrusted Python code
+Documentation=man:systemd.service(5)
+Requires=leeward.socket
+After=leeward.socket
+
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart={command}
+ExecReload=kill -HUP $MAINPID
+# Four seconds for running jobs, and one for the rest; what is left then is killed with the group.
+KillMode=mixed
+TimeoutStopSec=15
+TimeoutStartSec=60
+Restart=on-failure
+WatchdogSec=30
+# Limits of jobs are groups below the service's own.
+Delegate=yes
+LimitNOFILE=524288
+UMask=0077
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+SystemCallArchitectures=native
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+{more}
+[Install]
+WantedBy={target}
+Also=leeward.socket
+"""
+
+_SYSTEM_MORE = """\
+User=leeward
+DynamicUser=yes
+CapabilityBoundingSet=
+AmbientCapabilities=
+ProtectSystem=strict
+ProtectHome=read-only
+PrivateTmp=yes
+RemoveIPC=yes
+KeyringMode=private
+"""
+
+_SOCKET = """\
+{mark}
+[Unit]
+Description=leeward's socket
+
+[Socket]
+ListenStream={path}
+SocketMode={mode}
+{group}DirectoryMode={folder}
+Backlog=4096
+RemoveOnStop=yes
+
+[Install]
+WantedBy=sockets.target
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """
+    What is to be written.
+
+    Attributes:
+        user: for one user's service manager, else for the system's.
+        command: the words that run the daemon.
+        group: whose members may use the system's daemon; "" is root alone.
+    """
+
+    user: bool
+    command: Sequence[str]
+    group: str = ""
+
+
+def quoted(word: str) -> str:
+    """
+    *word* as ExecStart takes it: systemd expands % and $, and splits at blanks.
+    """
+    plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return plain if plain == word and word and not set(word) & set(" \t;'") else f'"{plain}"'
+
+
+def units(what: Installation) -> dict[str, str]:
+    """
+    The text of each unit, by its name.
+    """
+    command = [*what.command, *(["--group", what.group] if what.group else [])]
+    service = _SERVICE.format(
+        mark=MARK, user=" --user" if what.user else "", command=" ".join(map(quoted, command)),
+        more="" if what.user else _SYSTEM_MORE, target="default.target" if what.user else "multi-user.target")
+    socket = _SOCKET.format(
+        mark=MARK, path="%t/leeward/leeward.sock" if what.user else SYSTEM_SOCKET,
+        mode="0660" if what.group else "0600", group=f"SocketGroup={what.group}\n" if what.group else "",
+        folder="0700" if what.user else "0755")
+    return {SERVICE: service, SOCKET: socket}
