@@ -319,7 +319,7 @@ class Connection:
     One client. The theory of operation is in the module's head.
     """
 
-    __slots__ = ("_closed", "_ended", "_events", "_fd", "_frame_since", "_heard", "_in_flight", "_output",
+    __slots__ = ("_closed", "_ended", "_events", "_fd", "_frame_since", "_fresh", "_heard", "_in_flight", "_output",
                  "_output_size", "_parting", "_pending", "_reader", "_server", "_share", "_sock", "_unread_since")
 
     def __init__(self, server: Server, sock: socket.socket, share: Share) -> None:
@@ -335,6 +335,7 @@ class Connection:
         self._heard = time.monotonic()
         self._closed = False
         self._parting = self._ended = False  # asked to part; has read all that it ever will
+        self._fresh = True  # nothing was ever asked
         self._events = READ
         server.reactor.watch(self._fd, READ, self._ready)
 
@@ -435,6 +436,7 @@ class Connection:
 
     def _request(self, payload: bytes) -> None:
         self._server.metrics.requests += 1
+        self._fresh = False
         try:
             message = decode(payload)
             number = request_id(message)
@@ -578,12 +580,13 @@ class Connection:
         """
         Take what has been sent, no new request after that; close when all of it is answered.
 
-        A client that sends later finds the connection closed before a byte was taken, and connects anew.
+        A client that sends later finds the connection closed before a byte was taken, and connects anew. One that
+        has only just connected is about to send, and wouldn't: its first request is waited for.
         """
         self._parting = True
         if self._events & READ:
             self._read()
-        if not self._closed and not self._reader.held:
+        if not (self._closed or self._reader.held or self._fresh):
             self._shut()
 
     def _shut(self) -> None:

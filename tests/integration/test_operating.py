@@ -86,7 +86,8 @@ def test_metrics_after_some_jobs(watched: tuple[LiveDaemon, Path]) -> None:
         client.execute("while True: pass", timeout=0.05)
         with pytest.raises(leeward.RequestRejected):
             client.execute("1", memory=1 << 50)
-        daemon.idle()
+        daemon.idle()  # by another connection, whose end the daemon sees a little later
+        until(lambda: 1 == scraped(folder / "m")["leeward_connections_active"].value())
         after = scraped(folder / "m")
 
     def grown(name: str, **labels: str) -> float:

@@ -829,7 +829,9 @@ def test_parting_loses_nothing(box: Box) -> None:
     Who has asked gets his answer, who asks later finds the door closed before a byte was taken, and who is in the
     middle of a request may end it.
     """
-    idle, busy, halfway = box.client(), box.client(), box.client()
+    idle, busy, halfway, fresh = box.client(), box.client(), box.client(), box.client()
+    idle.send(id=1, op="ping")
+    idle.take()
     busy.send(id=1, op="execute", code=b"")
     request = encode({"v": 1, "id": 1, "op": "execute", "code": b"2"})
     halfway.raw(request[:5])
@@ -843,7 +845,11 @@ def test_parting_loses_nothing(box: Box) -> None:
     with pytest.raises(BrokenPipeError):
         busy.sock.send(b"x")
 
+    fresh.send(id=1, op="ping")
+
     assert idle.closed()
+    assert [1] == [reply["id"] for reply in fresh.take()]
+    assert fresh.closed()
     assert [1] == [reply["id"] for reply in late.take()]
     assert late.closed()
     assert 2 == len(box.pool.tickets)
