@@ -160,7 +160,7 @@ def uninstall(place: Place) -> list[Path]:
     except OSError as error:
         raise BadRequest(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
     if place.user or not place.live:
-        _remove_empty(place.folder, place.folder.parent.parent)
+        _remove_empty(place.folder, place.folder.parents[2])
     with contextlib.suppress(OSError):
         place.runtime.rmdir()  # systemd made it for the socket, and leaves it
     if there and place.live:

@@ -99,7 +99,7 @@ def test_metrics_after_some_jobs(watched: tuple[LiveDaemon, Path]) -> None:
     assert 1 == grown("executions_limited_total", limit="time")
     assert 1 == grown("requests_refused_total", kind="bad_request")
     assert grown("requests_total") >= 5
-    assert grown("cpu_time_seconds_total") > 0.02
+    assert grown("cpu_time_seconds_total") > 0
     assert 3 == after["leeward_denied_syscalls_total"].value(syscall="chroot")
     assert 1 == after["leeward_connections_active"].value()
     assert {"idle": 1, "busy": 0, "arming": 0} == {
@@ -376,7 +376,8 @@ def test_a_restart_refuses_nobody(manager: Manager) -> None:
 
 def test_a_job_is_finished_over_a_hand_over(manager: Manager) -> None:
     """
-    Its client gets its answer; a client that comes meanwhile waits for the next daemon, and is served by it.
+    Its client gets its answer; a client that comes meanwhile waits for the next daemon, and is served by it. Then
+    `daemon stop` waits for that daemon's end, not for the end of who made its socket.
     """
     process = manager.start()
     manager.hears()
@@ -401,20 +402,11 @@ def test_a_job_is_finished_over_a_hand_over(manager: Manager) -> None:
     first.join()
     assert 0 == process.wait(PATIENCE)
     assert "second" not in answers
-    manager.start()
-    second.join()
-
-    assert ["first\n", "second\n"] == [answers[name].stdout_text for name in ("first", "second")]
-
-
-def test_stop_of_a_daemon_whose_socket_is_kept(manager: Manager) -> None:
-    """
-    `daemon stop` waits for the daemon, not for who made its socket.
-    """
     process = manager.start()
-    manager.hears()
+    second.join()
     done = subprocess.run(command("daemon", "stop"), env=environment(manager.path), capture_output=True, check=False,
                           timeout=60)
 
+    assert ["first\n", "second\n"] == [answers[name].stdout_text for name in ("first", "second")]
     assert (0, b"") == (done.returncode, done.stderr)
     assert 0 == process.wait(PATIENCE)
