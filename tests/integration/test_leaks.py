@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from box import Box
+from box import RUNS, Box
 from leeward.isolation.cgroup import hierarchy
 from leeward.spec.job import Job
 
@@ -79,7 +79,8 @@ def run(box: Box, count: int) -> None:
     for number in range(count):
         code, options = KINDS[number % len(KINDS)]
         box.run(code, **options)
-        box.log.rows.clear()  # the test's own memory isn't the daemon's
+        box.log.rows.clear()  # what the test notes isn't the daemon's memory
+        RUNS.clear()
         if number % 50 == 49:  # the daemon's own misfortunes
             worker = box.engine.pool.workers[0]
             ticket = box.engine.pool.submit(Job(code=b"while True: pass"), lambda report: None, 5.0)
