@@ -90,7 +90,7 @@ def reply_frame(exit_code: int, error: tuple[str, str, str] | None, limit: str |
 
 
 #: The reply of most jobs, which needs no decoder.
-_NOTHING_TO_TELL = reply_frame(0, None, None, {})[HEADER.size:]
+NOTHING_TO_TELL = reply_frame(0, None, None, {})[HEADER.size:]
 
 
 def read_reply(body: bytes, max_files: int) -> Reply:
@@ -103,7 +103,7 @@ def read_reply(body: bytes, max_files: int) -> Reply:
     Raises:
         PeerError: it is no reply; nothing else comes out, whatever goes in.
     """
-    if body == _NOTHING_TO_TELL:
+    if body == NOTHING_TO_TELL:
         return Reply(0)
     try:
         fields = _reply_fields(body, max_files)

@@ -392,7 +392,7 @@ class Worker:
             lost()
 
         execution = Execution(self._reactor, job, runner, self._terms.degraded, answered, gone,
-                              lambda: self._expect_end(runner))
+                              lambda: self._expect_end(runner), alone=not self._owner.crowded)
         self._execution = execution
         execution.start()  # which may find that the runner is gone
         return execution
