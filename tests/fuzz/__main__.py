@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -131,8 +132,8 @@ def main() -> int:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
     with tempfile.TemporaryDirectory(prefix="leeward-fuzz-") as work:
         folder = Path(work)
-        for name in TARGETS:
-            if not build(name, folder / name):
+        with ThreadPoolExecutor(len(TARGETS)) as pool:
+            if not all(pool.map(lambda name: build(name, folder / name), TARGETS)):
                 sys.exit("no clang with libFuzzer is here; on Debian: apt-get install clang-14 libclang-rt-14-dev")
         print(f"feeding {runs:,} inputs; a million take a quarter of a minute", file=sys.stderr, flush=True)
         running = {name: start(name, runs * OF_20[name] // 20, folder) for name in TARGETS}
