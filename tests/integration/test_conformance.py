@@ -1,5 +1,5 @@
 """
-The frames of tests/conformance, run against the Python and the C client over a real socket.
+The frames of tests/conformance, run against the Python and the C client over a real socket, and the daemon's reading.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from leeward import Client
 from leeward.errors import BY_KIND, BadReply, Refused
 from leeward.outcome import Result
 from leeward.wire import frames
+from leeward.wire.messages import Execute, parse_request
 from skip_policy import require
 
 FRAMES = ROOT / "tests" / "conformance" / "frames.json"
@@ -298,6 +299,26 @@ def test_c113_replies_are_read_so(client: Asker, daemon: tuple[Answering, str], 
 
     assert {} == wrong
     assert count >= 10
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["what"]) for case in CASES["requests"]])
+def test_the_daemon_takes_the_requests(case: dict[str, Any]) -> None:
+    """
+    As what was asked.
+    """
+    asked = case["execute"]
+    limits = {"memory": "memory", "processes": "processes", "output": "output", "timeout": "time"}
+    request = parse_request(frames.decode(content(case["frame"])[frames.HEADER:]))
+
+    assert isinstance(request, Execute)
+    assert request.id == 1
+    assert (request.module, request.name) == (asked.get("module"), asked.get("name", ""))
+    assert request.code == (bytes.fromhex(asked["code"]) if "code" in asked else None)
+    assert request.stdin == bytes.fromhex(asked.get("stdin", ""))
+    assert (list(request.args), list(request.collect)) == (asked.get("args", []), asked.get("collect", []))
+    assert request.env == asked.get("env", {})
+    assert {name: data.hex() for name, data in request.files.items()} == asked.get("files", {})
+    assert request.limits == {limits[name]: asked[name] for name in limits if name in asked}
 
 
 def test_the_file_is_what_its_program_writes() -> None:
