@@ -4,7 +4,9 @@ The metrics' endpoint: just enough HTTP to be asked by Prometheus, on a Unix soc
 Runs in:   the daemon, on the reactor's one thread. Off unless it is configured.
 Trust:     none. Whoever asks gets numbers that are nobody's secret, and can make nobody wait: a
            request has at most REQUEST bytes and LIFE_S seconds, its answer included, and there are
-           CLIENTS places; who comes when all are taken takes the oldest one's.
+           CLIENTS places; who comes when all are taken takes the oldest one's. However many ask, RATE of
+           them a second are let in, and a text is put together once in FRESH_S: all of that costs the
+           loop, which serves jobs too, some hundredths of its time.
 
 A web page that a browser on this host shows can reach a loopback port, by a name of its own that it
 points there. Such a request has that name as its Host, and is refused.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable
 from ipaddress import ip_address
 
@@ -23,6 +26,10 @@ from leeward.worker.reactor import READ, WRITE, Reactor, Timer
 REQUEST = 8192
 LIFE_S = 5.0
 CLIENTS = 16
+#: Connections that are accepted in a second.
+RATE = 100
+#: Seconds that one text is good for.
+FRESH_S = 0.1
 
 #: Puts the text together and hands it to the function it is given, now or some turns later.
 Collect = Callable[[Callable[[str], None]], None]
@@ -35,14 +42,42 @@ class Exporter:
 
     def __init__(self, reactor: Reactor, listener: socket.socket, collect: Collect) -> None:
         self.reactor = reactor
-        self.collect = collect
+        self._collect = collect
+        self._text, self._collected = "", 0.0
+        self._waiting: list[Callable[[str], None]] = []
+        self._second, self._accepted = 0, 0
         self.clients: dict[int, _Client] = {}  # the oldest first
         self._listener = listener
         self.local = socket.AF_UNIX == listener.family
         listener.setblocking(False)
         reactor.watch(listener.fileno(), READ, self._accept)
 
+    def collect(self, done: Callable[[str], None]) -> None:
+        """
+        Hand the text to *done*: the last one while it is fresh.
+        """
+        if self._text and time.monotonic() - self._collected < FRESH_S:
+            done(self._text)
+            return
+        self._waiting.append(done)
+        if 1 == len(self._waiting):
+            self._collect(self._hand_out)
+
+    def _hand_out(self, text: str) -> None:
+        self._text, self._collected = text, time.monotonic()
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(text)
+
     def _accept(self, _: int) -> None:
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._accepted = second, 0
+        self._accepted += 1
+        if self._accepted > RATE:
+            self.reactor.change(self._listener.fileno(), 0)
+            self.reactor.at(second + 1, self._resume)
+            return
         try:
             sock, _address = self._listener.accept()
         except BlockingIOError:

@@ -242,7 +242,7 @@ class Daemon:
         try:
             config, left = live(self._config, self._load())
             self._observer.open(config.security_log)
-        except LeewardError as error:
+        except (LeewardError, OSError) as error:  # of a folder that has gone, say
             log.error("configuration not reloaded: what was in force stays", error=str(error))
         else:
             self._config = self._server.config = config

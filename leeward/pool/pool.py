@@ -258,8 +258,10 @@ class Pool:
             self._check_drained()
         elif ticket.losses > _LOSSES:
             self.failed += 1
-            ticket.answer(Report(result=Result(b"", b"", EXIT_INTERNAL, Outcome.INTERNAL, error=JobError(
-                "WorkerLost", f"{ticket.losses} workers ended before they had the job", ""))))
+            report = Report(result=Result(b"", b"", EXIT_INTERNAL, Outcome.INTERNAL, error=JobError(
+                "WorkerLost", f"{ticket.losses} workers ended before they had the job", "")))
+            ticket.answer(report)
+            self._maker.job_ended(ticket, report)
             self._check_drained()
         elif worker is not None:
             self._start(ticket, worker)

@@ -64,11 +64,12 @@ class Box:
         self.reactor = Reactor()
         self.listener = listener
         self.asked = 0
+        self.size = 1
         self.exporter = Exporter(self.reactor, listener, self._collect)
 
     def _collect(self, done: Callable[[str], None]) -> None:
         self.asked += 1
-        self.reactor.soon(lambda: done("x 1\n" * self.asked))
+        self.reactor.soon(lambda: done("x 1\n" * self.size))
 
     def until(self, condition: Callable[[], bool]) -> None:
         give_up = time.monotonic() + 5
@@ -134,8 +135,33 @@ def test_an_answer(box: Box) -> None:
 
         assert head.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n")
         assert f"Content-Length: {len(body)}\r\n".encode() in head
-        assert b"x 1\n" * box.asked == body
+        assert b"x 1\n" == body
     assert {} == box.exporter.clients
+    assert 1 <= box.asked <= 2
+
+
+def test_c107_however_many_ask(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A text serves all who ask while it is fresh, or while it is put together; and who comes too fast waits.
+    """
+    monkeypatch.setattr(module, "FRESH_S", 60.0)
+    socks = [box.connect() for _ in range(CLIENTS)]
+    for sock in socks:
+        sock.send(GET)
+    assert {b"x 1"} == {box.all_of(sock).splitlines()[-1] for sock in socks}
+    assert 1 == box.asked
+    monkeypatch.setattr(module, "FRESH_S", 0.0)
+    last = box.connect()
+    last.send(GET)
+    box.all_of(last)
+    assert 2 == box.asked
+    monkeypatch.setattr(module, "RATE", 2)
+    start = time.monotonic()
+    for _ in range(5):
+        sock = box.connect()
+        sock.send(GET)
+        assert box.all_of(sock).startswith(b"HTTP/1.1 200 ")
+    assert time.monotonic() - start > 1.0
 
 
 def test_c107_a_request_has_an_end(box: Box) -> None:
@@ -155,7 +181,7 @@ def test_c107_who_says_nothing_is_closed(box: Box, monkeypatch: pytest.MonkeyPat
     """
     monkeypatch.setattr(module, "LIFE_S", 0.05)
     silent, deaf = box.connect(), box.connect()
-    box.asked = 1 << 20  # an answer that no buffer holds
+    box.size = 1 << 20  # an answer that no buffer holds
     deaf.send(GET)
     box.until(lambda: not box.exporter.clients)
 
