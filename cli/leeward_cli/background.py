@@ -5,14 +5,17 @@ Runs in:   the CLI; `settle` in the daemon that it started.
 
 Theory of operation. `start` runs `daemon run` in a session of its own, with its own
 standard error and the end of a pipe. What goes wrong on the way up is thus seen on the
-terminal. When the daemon is ready it moves its descriptors to a log file and writes a
-byte; a pipe that ends without that byte is a start that failed.
+terminal. Where systemd runs, the daemon starts in a scope of its own, whose cgroups are its to
+divide; else it takes what it can get, and `leeward status` says what that is. When the
+daemon is ready it moves its descriptors to a log file and writes a byte; a pipe that ends
+without that byte is a start that failed.
 """
 
 from __future__ import annotations
 
 import os
 import select
+import shutil
 import struct
 import subprocess
 import sys
@@ -27,6 +30,10 @@ from leeward_cli.job import complain, write
 START_S = 60.0
 #: Seconds until a daemon that was asked must have ended: it drains for less than 5.
 STOP_S = 15.0
+#: Seconds that systemd has to make a scope; it takes some hundredths of one.
+SCOPE_S = 10.0
+#: Is there if systemd is the service manager; sd_booted(3).
+_SYSTEMD = "/run/systemd/system"
 
 
 def log_file(socket: str) -> str:
@@ -42,7 +49,8 @@ def start(arguments: list[str], socket: str) -> int:
     """
     read, written = os.pipe()
     # -P: the folder where the user happens to be must not provide our modules.
-    command = [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={written}", *arguments]
+    command = [*scope(), sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={written}",
+               *arguments]
     daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(written,),
                               start_new_session=True, cwd="/")
     os.close(written)
@@ -68,6 +76,26 @@ def start(arguments: list[str], socket: str) -> int:
     if status <= 0:
         complain("the daemon was told to end while it started" + (f", by signal {-status}" if status else ""))
     return 1
+
+
+def scope() -> list[str]:
+    """
+    The words before a command that run it in a group of systemd's that is its own, or none.
+
+    systemd-run registers the scope and becomes the command: same process, same descriptors. Whether it
+    can is tried with a command that does nothing: there may be no manager for this user, or no bus to ask.
+    """
+    program = shutil.which("systemd-run") if os.path.isdir(_SYSTEMD) else None
+    if program is None:
+        return []
+    words = [program, *(["--user"] if os.geteuid() else []), "--scope", "--quiet", "--collect",
+             "--property=Delegate=yes", "--"]
+    try:
+        tried = subprocess.run([*words, "true"], stdin=subprocess.DEVNULL, capture_output=True, timeout=SCOPE_S,
+                               check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [] if tried.returncode else words
 
 
 def settle(ready_fd: int, socket: str) -> None:

@@ -1,0 +1,62 @@
+"""
+A daemon in the background: whose cgroups it gets.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from leeward_cli import background
+from leeward_cli.background import scope
+
+
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """
+    A host where systemd runs; the program systemd-run, which is still to be written.
+    """
+    monkeypatch.setattr(background, "_SYSTEMD", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return tmp_path / "systemd-run"
+
+
+def written(program: Path, text: str) -> None:
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+
+
+def test_a_scope_of_its_own(systemd: Path) -> None:
+    """
+    Of the user's manager, or as root of the system's; tried before it is used.
+    """
+    written(systemd, f'echo "$@" > {systemd}.asked')
+    words = scope()
+
+    assert [str(systemd), *(["--user"] if os.geteuid() else []), "--scope", "--quiet", "--collect",
+            "--property=Delegate=yes", "--"] == words
+    assert f"{' '.join(words[1:])} true\n" == Path(f"{systemd}.asked").read_text()
+
+
+@pytest.mark.parametrize("text", ["exit 1", "exec sleep 60"])
+def test_a_manager_that_makes_none(text: str, systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The daemon starts without, also where systemd doesn't answer.
+    """
+    monkeypatch.setattr(background, "SCOPE_S", 0.2)
+    written(systemd, text)
+
+    assert [] == scope()
+
+
+def test_without_systemd(systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Nobody is asked.
+    """
+    written(systemd, f"touch {systemd}.asked")
+    monkeypatch.setattr(background, "_SYSTEMD", str(systemd / "none"))
+
+    assert [] == scope()
+    assert not Path(f"{systemd}.asked").exists()
