@@ -66,7 +66,7 @@ def test_a_group() -> None:
 
 def test_what_keeps_a_sandbox_from_being_made_is_off() -> None:
     """
-    Each of these was tried: the daemon doesn't start, or a layer is missing.
+    With each of these the daemon would not start, or a layer would be missing; units.py says why.
     """
     service = units(Installation(False, PROGRAM))[SERVICE]
 
