@@ -158,6 +158,19 @@ def _libfuzzer() -> Version:
     return present(list(Path(told.stdout.strip()).glob("lib/*/libclang_rt.fuzzer*.a")))
 
 
+def rust() -> str | None:
+    """
+    The folder of a cargo and a rustc that run. The first on the PATH may be proxies for what isn't there.
+    """
+    found = shutil.which("cargo")
+    for folder in ([os.path.dirname(found)] if found else []) + ["/usr/bin"]:
+        tools = [Path(folder, name) for name in ("cargo", "rustc")]
+        if all(tool.exists() and 0 == subprocess.run([tool, "--version"], check=False, capture_output=True).returncode
+               for tool in tools):
+            return folder
+    return None
+
+
 def _koffi() -> Version:
     return present(shutil.which("node") and (ROOT / ".venv-node/node_modules/koffi").exists())
 
@@ -200,7 +213,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "real-packages": lambda: present((ROOT / ".venv-realpackages/.setup").exists()),
     "pkg-config": lambda: present(shutil.which("pkg-config")),
     "root": lambda: present(0 == os.geteuid()),
-    "rust": lambda: present(shutil.which("cargo") and shutil.which("rustc")),
+    "rust": lambda: present(rust()),
     "sanitizers": _sanitizers,
     "seccomp-notify": _seccomp_notify,
     "system-python": lambda: present(system_python()),

@@ -162,7 +162,7 @@ def _keep_environment(plan: WorkerPlan) -> None:
 
 
 def _keep_and_adopt(channel: int, flags: Clone, *, ruleset: int, filter: bytes, way: Table,
-                    ends: Sequence[Cell]) -> Born | None:
+                    ends: Sequence[Cell], pages: Sequence[tuple[int, int]]) -> Born | None:
     """
     `keep` where no pid namespace ends what a job leaves: the keeper adopts and reaps it.
     """

@@ -10,8 +10,6 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime
 
 import structlog
 
@@ -153,13 +151,15 @@ def to_log(event: str, fields: dict[str, object]) -> None:
     log.warning(event, security=True, **fields)
 
 
+_stamp = structlog.processors.TimeStamper(fmt="iso", utc=True, key="time")
+
+
 class _File:
     """
     A file of records, one JSON object a line.
     """
 
-    def __init__(self, path: str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._clock = clock
+    def __init__(self, path: str) -> None:
         try:
             # Not blocking: somebody may have put a FIFO there.
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -180,7 +180,7 @@ class _File:
         self._writer = logs.Writer(self._fd)
 
     def record(self, event: str, fields: dict[str, object]) -> None:
-        row = logs.clean(None, "", {"time": self._clock().isoformat(), "event": event, **fields})
+        row = logs.clean(None, "", {**_stamp(None, "", {}), "event": event, **fields})
         self._writer.line(json.dumps(row))
 
     def close(self) -> None:

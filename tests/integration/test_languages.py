@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import features
 from features import ROOT
 from live_daemon import PROGRAM, LiveDaemon, environment
 from skip_policy import require
@@ -83,9 +84,10 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def workshop(daemon: LiveDaemon, commands: Path, tmp_path: Path) -> Workshop:
+    path = ":".join([str(commands), *filter(None, [features.rust()]), os.environ["PATH"]])
     return Workshop(tmp_path, daemon, environment(
-        daemon.socket, PATH=f"{commands}:{os.environ['PATH']}", GOCACHE=str(commands / "go-cache"), GOFLAGS="-mod=mod",
-        GOPROXY="off", NODE_PATH=str(ROOT / ".venv-node" / "node_modules")))
+        daemon.socket, PATH=path, GOCACHE=str(commands / "go-cache"), GOFLAGS="-mod=mod", GOPROXY="off",
+        NODE_PATH=str(ROOT / ".venv-node" / "node_modules")))
 
 
 @each_language
