@@ -272,7 +272,8 @@ def test_c061_cannot_have_more_descriptors_than_its_limit(held: Box, only: Only)
     serves(held)
     held.settle()
     assert opened() - before < 2000
-    assert len(os.listdir("/proc/self/fd")) <= len(mine) + 8  # others of this run, say
+    # The groups of one job more may be kept for the next one; and others of this run, say.
+    assert len(os.listdir("/proc/self/fd")) <= len(mine) + 16 + 8
 
     for made, why in within(only("rlimits"), FILL + tell, PROCESSES=2):
         assert (True, 24) == (made < most, why)
