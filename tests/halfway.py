@@ -211,6 +211,7 @@ class _Adopting:
         into = fds[1] if message.into else -1
         if init.spawn(flags, cgroup=into, attach=fds[1 + message.into:], ruleset=ruleset, filter=filter):
             _job = os.getpid()
+            self._channel.socket.detach()  # else it is closed with this object, and its number is another's by then
             for cell, end in zip(self._ends, (job[0], reply[1], out[1], err[1], fds[0]), strict=True):
                 self._way.address(cell)[0] = end
             if message.cpu is not None:

@@ -86,9 +86,11 @@ def test_what_is_no_memory_file_is_refused(tmp_path: Path, no_leak: None) -> Non
     (tmp_path / "x").write_bytes(b"hello")
     read, written = os.pipe()
     os.close(written)
-    for fd in (os.open(tmp_path / "x", os.O_RDONLY), os.open("/dev/null", os.O_RDONLY), read):
+    for fd in (os.open("/dev/null", os.O_RDONLY), read):
         with pytest.raises(BadReply, match="no memory file"):
             map_arenas([fd], [5])
+    with pytest.raises(BadReply, match="no memory file|isn't final"):  # the one on a disk, the other on a tmpfs
+        map_arenas([os.open(tmp_path / "x", os.O_RDONLY)], [5])
 
 
 def test_all_descriptors_are_closed_when_one_is_bad(no_leak: None) -> None:
