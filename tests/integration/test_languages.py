@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import features
+import leeward
 from features import ROOT
 from live_daemon import PROGRAM, LiveDaemon, environment
 from skip_policy import require
@@ -76,8 +78,12 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
     A folder with the `leeward` of these tests, and what compilers keep between runs beside it.
     """
     folder = tmp_path_factory.mktemp("commands")
+    # A shell splits what $(leeward config) prints at blanks. Where this checkout's path has one, the package is
+    # reached by a link without.
+    plain = folder / "plain"
+    plain.symlink_to(Path(leeward.__path__[0]).parent)
     script = folder / "leeward"
-    script.write_text(f'#!/bin/sh\nexec {" ".join(PROGRAM)} "$@"\n')
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={plain} exec {shlex.join(map(str, PROGRAM))} "$@"\n')
     script.chmod(0o755)
     return folder
 

@@ -89,7 +89,7 @@ def test_what_is_no_memory_file_is_refused(tmp_path: Path, no_leak: None) -> Non
     for fd in (os.open("/dev/null", os.O_RDONLY), read):
         with pytest.raises(BadReply, match="no memory file"):
             map_arenas([fd], [5])
-    with pytest.raises(BadReply, match="no memory file|isn't final"):  # the one on a disk, the other on a tmpfs
+    with pytest.raises(BadReply, match=r"no memory file|isn't final"):  # the one on a disk, the other on a tmpfs
         map_arenas([os.open(tmp_path / "x", os.O_RDONLY)], [5])
 
 
