@@ -8,6 +8,7 @@ Runs in:   a test's zygote. The product has no switch for this: the locks are ta
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import signal
@@ -15,10 +16,11 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 from inits import Init
 from leeward._native import mounts as native_mounts
@@ -38,6 +40,7 @@ from leeward.wire import control
 from locks import LOCKS
 
 _KEPT = 6  # 0 to 5
+_PARKING = 64  # above every number that is used here
 
 _ALLOW_ALL = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)  # BPF_RET, SECCOMP_RET_ALLOW
 
@@ -77,6 +80,7 @@ def strip(keep: frozenset[str]) -> None:
     if "seccomp" not in keep:
         birth.seccomp.steps = _listen_to_nothing
     if "descriptors" not in keep:
+        keeper.keep = _hold_twice(keeper.keep)
         order["descriptors"] = _keep_descriptors
         runner.main = _close_the_daemons_ends
     if "environment" not in keep:
@@ -107,6 +111,19 @@ _set_dumpable = privileges.set_dumpable
 
 def _stay_dumpable(dumpable: bool) -> None:
     _set_dumpable(True)  # who changed its uid isn't any more
+
+
+def _hold_twice(keep: Callable[..., Born | None]) -> Callable[..., Born | None]:
+    """
+    What the keeper holds below 6, its channel say, it holds above as well: a job's own ends take those numbers.
+    """
+    def kept(*arguments: Any, **more: Any) -> Born | None:
+        for fd in range(_KEPT):
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _PARKING)
+        return keep(*arguments, **more)
+
+    return kept
 
 
 _layer = dict(birth.ORDER)
