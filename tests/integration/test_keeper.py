@@ -33,7 +33,7 @@ NAMESPACES = Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS
 WAY = descriptors.steps((*ENDS[2:4], *ENDS), 2)  # 0 and 1 are stdout and stderr, 2 to 6 the ends
 uid, gid = os.geteuid(), os.getegid()
 
-def start(job, filter=ALLOW_ALL, way=WAY):
+def start(job, filter=ALLOW_ALL, way=WAY, pages=()):
     here, there = Channel.pair()
     go, went = os.pipe()
     pid, pidfd = clone(Clone.NEWUSER | Clone.NEWNS | Clone.NEWNET)
@@ -42,7 +42,7 @@ def start(job, filter=ALLOW_ALL, way=WAY):
         try:
             os.read(go, 1)
             here.close()
-            born = keep(there.fileno(), NAMESPACES, ruleset=-1, filter=filter, way=Table(way), ends=ENDS)
+            born = keep(there.fileno(), NAMESPACES, ruleset=-1, filter=filter, way=Table(way), ends=ENDS, pages=pages)
             code = 0 if born is None else job(born) or 0
         except Exception as error:
             print(error, flush=True)
@@ -242,3 +242,40 @@ print(os.read(reply, 1))
 """)
 
     assert "0\nb''\n" == said
+
+
+def test_pages_that_a_job_will_write_are_its_own_from_the_start():
+    """
+    Nobody shares the one that was named, though the job hasn't touched it; the control is the one beside it.
+    """
+    said = program("""
+import ctypes, mmap
+memory = mmap.mmap(-1, 2 * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory[:] = bytes([1]) * len(memory)
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+def job(born):
+    with open("/proc/thread-self/pagemap", "rb", buffering=0) as pagemap:
+        pagemap.seek(address // mmap.PAGESIZE * 8)
+        os.write(6, repr([bool(entry >> 56 & 1) for entry in struct.unpack("2Q", pagemap.read(16))]).encode())
+here, pid = start(job, pages=[(address, mmap.PAGESIZE)])
+birth = arm(here, 1)
+here.receive()
+print(birth.socket.recv(100).decode(), here.receive()[0], end(here, pid))
+""")
+
+    assert "[True, False] Ended(runner=1, status=0) 0\n" == said
+
+
+def test_a_scout_finds_what_a_rehearsal_writes():
+    """
+    Some hundred pages, whole, and none twice.
+    """
+    said = program("""
+from leeward.crossing import scout
+found = scout.written()
+whole = all(0 == number % 4096 for each in found for number in each)
+apart = all(one[0] + one[1] <= other[0] for one, other in zip(found, found[1:]))
+print(sum(size for _, size in found) // 4096 > 100, whole, apart)
+""")
+
+    assert "True True True\n" == said
