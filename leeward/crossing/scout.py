@@ -24,6 +24,7 @@ from leeward.inside import main as inside
 _PRESENT, _FILE, _EXCLUSIVE = 1 << 63, 1 << 61, 1 << 56
 _PAGE = resource.getpagesize()
 _ENTRY = 8  # bytes of /proc/self/pagemap for each page
+_LARGEST = 1 << 32  # bytes; a range beyond it is only reserved, such as a sanitizer's shadow of all memory
 
 Range = tuple[int, int]
 
@@ -59,6 +60,8 @@ def _own() -> Iterable[Range]:
             if "w" != rights[1] or "p" != rights[3]:
                 continue
             start, end = (int(number, 16) for number in span.split("-"))
+            if end - start > _LARGEST:
+                continue
             pagemap.seek(start // _PAGE * _ENTRY)
             entries = array.array("Q", pagemap.read((end - start) // _PAGE * _ENTRY))
             yield from ranges(start, [bool(entry & _PRESENT and entry & _EXCLUSIVE and not entry & _FILE)
