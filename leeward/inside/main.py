@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import signal
+import types
+from collections.abc import Sequence
 from typing import NoReturn
 
 from leeward.inside import files, fresh, program, rehearsal
 from leeward.wire import job as wire
 
-_CHUNK = 1 << 20
+#: Bytes of the first read, which is mostly the only one; and of further ones.
+_CHUNK, _LARGE = 1 << 13, 1 << 20
 
 
 def serve(job_fd: int, reply_fd: int) -> NoReturn:
@@ -24,29 +27,44 @@ def serve(job_fd: int, reply_fd: int) -> NoReturn:
     would put the teardown of five namespaces in its way.
     """
     fresh.reseed()
+    main = program.set_up()
+    me = os.getpid()
     body = _read_frame(job_fd)
     os.close(job_fd)
     if body is None:
         os._exit(0)
-    fields = wire.read_job(body)
-    del body
-    me = os.getpid()
-    try:
-        files.lay(fields["files"])
-        files.give_stdin(fields["stdin"])
-    except OSError as error:  # more than the file system holds, say; it has to be told like the job's own
-        end = program.unprepared(error)
-    else:
-        end = program.run(fields)
+    end, patterns = _run(body, main)
     if os.getpid() != me:
         os._exit(end.exit_code)  # a child that the job forked and that fell through to the end of the code
-    brought, full = files.collect(fields["collect"])
     try:
-        _write(reply_fd, wire.reply_frame(end.exit_code, end.error, "files" if full else end.limit, brought))
+        _write(reply_fd, _reply(end, patterns))
     except OSError:
         os._exit(end.exit_code)  # the job closed our descriptor: then the exit status has to tell it
     while True:
         signal.pause()
+
+
+def _run(body: bytes, main: types.ModuleType) -> tuple[program.End, Sequence[str]]:
+    """
+    Run the job in *body*; how it ended, and which of its files are wanted.
+    """
+    code = wire.code_of(body)
+    if code is not None:
+        return program.run_code(code, main), ()
+    fields = wire.read_job(body)
+    try:
+        files.lay(fields["files"])
+        files.give_stdin(fields["stdin"])
+    except OSError as error:  # more than the file system holds, say; it has to be told like the job's own
+        return program.unprepared(error), ()
+    return program.run(fields, main), fields["collect"]
+
+
+def _reply(end: program.End, patterns: Sequence[str]) -> bytes:
+    brought, full = files.collect(patterns)
+    if program.IN_ORDER is end and not (brought or full):
+        return wire.NOTHING_FRAME
+    return wire.reply_frame(end.exit_code, end.error, "files" if full else end.limit, brought)
 
 
 def rehearse() -> None:
@@ -54,34 +72,46 @@ def rehearse() -> None:
     All of `serve` that can be done twice, before it.
     """
     with rehearsal.stage() as (read, write):
+        main = program.set_up()
         _write(write, rehearsal.FRAME)
         body = _read_frame(read)
-        assert body is not None
-        fields = wire.read_job(body)
-        files.lay(fields["files"])
-        files.give_stdin(fields["stdin"])
-        end = program.rehearse(fields)
-        brought, _ = files.collect(fields["collect"])
-        _write(write, wire.reply_frame(end.exit_code, end.error, end.limit, brought))
+        code = None if body is None else wire.code_of(body)
+        assert code is not None
+        end = program.rehearse(code, main)
+        _write(write, _reply(end, ()))
 
 
 def _read_frame(fd: int) -> bytes | None:
-    head = _read(fd, wire.HEADER.size)
-    return None if head is None else _read(fd, wire.HEADER.unpack(head)[0])
+    """
+    The payload of the one frame that comes by *fd*, or None where its writer is gone. Mostly one read.
+    """
+    data = os.read(fd, _CHUNK)
+    size = wire.HEADER.size
+    if len(data) < size:
+        rest = _read(fd, size - len(data)) if data else None
+        if rest is None:
+            return None
+        data += rest
+    size += wire.HEADER.unpack_from(data)[0]
+    if len(data) < size:
+        rest = _read(fd, size - len(data))
+        if rest is None:
+            return None
+        data += rest
+    return data[wire.HEADER.size:]
 
 
 def _read(fd: int, size: int) -> bytes | None:
     """
     Exactly *size* bytes, or None where the writer is gone.
     """
-    first = os.read(fd, min(size, _CHUNK))
-    if len(first) == size:
-        return first
-    buffer = bytearray(first)
-    while first and len(buffer) < size:
-        first = os.read(fd, min(size - len(buffer), _CHUNK))
-        buffer += first
-    return bytes(buffer) if len(buffer) == size else None
+    buffer = bytearray()
+    while len(buffer) < size:
+        data = os.read(fd, min(size - len(buffer), _LARGE))
+        if not data:
+            return None
+        buffer += data
+    return bytes(buffer)
 
 
 def _write(fd: int, data: bytes) -> None:

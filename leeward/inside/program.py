@@ -19,6 +19,9 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
+#: What tracebacks call code that came without a name.
+NAME = "<string>"
+
 _KILLED_BY_INTERRUPT = 130  # 128 + SIGINT, as the shell says it
 
 
@@ -33,31 +36,58 @@ class End:
     limit: str | None = None
 
 
-def run(fields: dict[str, Any]) -> End:
+#: The end of most jobs.
+IN_ORDER = End(0)
+
+
+def set_up() -> types.ModuleType:
+    """
+    What is the same for every job, done before there is one; its main module.
+    """
+    sys.argv[:] = ["-c"]
+    sys.path.insert(0, os.getcwd())
+    return _fresh_main()
+
+
+def run_code(source: bytes, main: types.ModuleType) -> End:
+    """
+    Run a job that is code and nothing else to its end.
+    """
+    return _wind_up(_run_code(source, main))
+
+
+def _run_code(source: bytes, main: types.ModuleType) -> End:
+    try:
+        exec(_compiled(source, NAME), main.__dict__)  # what leeward is for; the locks are on
+        return IN_ORDER
+    except SystemExit as leaving:
+        return End(_exit_code(leaving))
+    except BaseException as error:  # a job may raise anything
+        return _raised(error, source, NAME)
+
+
+def run(fields: dict[str, Any], main: types.ModuleType) -> End:
     """
     Run the main module to its end, threads and atexit functions included.
     """
-    return _wind_up(_run_main(fields))
+    return _wind_up(_run_main(fields, main))
 
 
-def _run_main(fields: dict[str, Any]) -> End:
+def _run_main(fields: dict[str, Any], main: types.ModuleType) -> End:
     os.environ.update(fields["env"])
-    module, name = fields["module"], fields["name"]
-    sys.argv[:] = [name if module is None and name != "<string>" else "-m" if module else "-c", *fields["args"]]
-    sys.path.insert(0, os.getcwd())
-    main = _fresh_main()
+    module, name, source = fields["module"], fields["name"], fields["code"]
+    sys.argv[:] = [name if module is None and name != NAME else "-m" if module else "-c", *fields["args"]]
     try:
         if module is None:
-            source = fields["code"]
             _lay_main(main, source, name)
             exec(_compiled(source, name), main.__dict__)  # what leeward is for; the locks are on
         else:
             runpy._run_module_as_main(module, alter_argv=True)  # type: ignore[attr-defined]  # as `python -m` does
-        return End(0)
+        return IN_ORDER
     except SystemExit as leaving:
         return End(_exit_code(leaving))
     except BaseException as error:  # a job may raise anything
-        return _raised(error, fields)
+        return _raised(error, source, name)
 
 
 def _fresh_main() -> types.ModuleType:
@@ -97,15 +127,14 @@ def _exit_code(leaving: SystemExit) -> int:
     return 1
 
 
-def _raised(error: BaseException, fields: dict[str, Any]) -> End:
+def _raised(error: BaseException, source: bytes | str | None, name: str) -> End:
     """
     Print the traceback as the interpreter would, without the frames that are ours.
     """
     error.__traceback__ = _own_frames(error.__traceback__)
-    source = fields["code"]
     if source is not None:
         text = source.decode("utf-8", "replace") if isinstance(source, bytes) else source
-        linecache.cache[fields["name"]] = (len(text), None, text.splitlines(keepends=True), fields["name"])
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     shown = "".join(traceback.format_exception(error))
     try:
         if sys.excepthook is sys.__excepthook__:
@@ -174,7 +203,9 @@ def _anyone_waits() -> bool:
     """
     Is there a thread to join, or a function to call at the end? Most jobs have neither.
     """
-    return threading.active_count() > 1 or atexit._ncallbacks() > 0 or bool(threading._threading_atexits)  # type: ignore[attr-defined]
+    # Not active_count(), which locks: nobody else is here who could change what is counted.
+    threads = len(threading._active) + len(threading._limbo)  # type: ignore[attr-defined]
+    return threads > 1 or atexit._ncallbacks() > 0 or bool(threading._threading_atexits)  # type: ignore[attr-defined]
 
 
 def _flush() -> None:
@@ -185,12 +216,12 @@ def _flush() -> None:
             continue  # closed or replaced by the job
 
 
-def rehearse(fields: dict[str, Any]) -> End:
+def rehearse(source: bytes, main: types.ModuleType) -> End:
     """
-    All of `run` that can be done twice: not the end of the interpreter, but the question whether there is one.
+    All of `run_code` that can be done twice: not the end of the interpreter, but the question whether there is one.
     """
-    end = _run_main(fields)
+    end = _run_code(source, main)
     _anyone_waits()
     _flush()
-    sys.modules["__main__"].__dict__.clear()  # its functions and it hold each other: no collector has to come
+    main.__dict__.clear()  # its functions and it hold each other: no collector has to come
     return end

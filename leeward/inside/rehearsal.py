@@ -23,8 +23,6 @@ import os
 import sys
 from collections.abc import Iterator
 
-import msgpack
-
 from leeward.wire import job as wire
 
 #: Defines, calls, formats, prints: the first use of each costs some pages.
@@ -36,10 +34,8 @@ def rehearse(numbers):
 print(f"{rehearse(range(3))} {'a' + 'b'!r} {2 ** 70:x}", len("abc".split("b")))
 '''
 
-_BODY = msgpack.packb({"code": CODE, "module": None, "name": "<string>", "args": [], "env": {}, "files": {},
-                       "stdin": b"", "collect": []}, use_bin_type=True)
 #: As the daemon would send it.
-FRAME = wire.HEADER.pack(len(_BODY)) + _BODY
+FRAME = wire.HEADER.pack(1 + len(CODE)) + wire.CODE + CODE
 
 
 @contextlib.contextmanager

@@ -5,14 +5,15 @@ Runs in:   the daemon and `inside`. Pure.
 Trust:     a job's bytes come from the daemon; a reply comes from the job, and is hostile:
            `read_reply` checks every field and bounds every length.
 
-Each pipe carries one frame: 4 bytes of big-endian length, then MessagePack.
+Each pipe carries one frame: 4 bytes of big-endian length, then MessagePack; or, down the job pipe and for code
+and nothing else, the byte CODE, with which no map starts, and the code as it is.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgpack
@@ -32,6 +33,11 @@ MAX_FILES = 1000
 #: Components of a file's name, at most.
 MAX_DEPTH = 16
 
+#: The first byte of a frame that holds code alone.
+CODE = b"\0"
+#: What a job is told that its frame doesn't say.
+_NOTHING = Job()
+
 _REPLY_FIELDS = {"exit", "error", "limit", "files"}
 _NIL = 0xC0
 
@@ -40,6 +46,8 @@ def job_frame(job: Job) -> bytes:
     """
     The frame that starts *job*.
     """
+    if job.code is not None and replace(job, code=None, limits=_NOTHING.limits) == _NOTHING:
+        return HEADER.pack(1 + len(job.code)) + CODE + job.code
     body = msgpack.packb({
         "code": job.code, "module": job.module, "name": job.name, "args": list(job.args), "env": dict(job.env),
         "files": dict(job.files), "stdin": job.stdin, "collect": list(job.collect),
@@ -48,9 +56,16 @@ def job_frame(job: Job) -> bytes:
     return HEADER.pack(len(body)) + body
 
 
+def code_of(body: bytes) -> bytes | None:
+    """
+    The code, where the frame holds nothing else.
+    """
+    return body[1:] if body.startswith(CODE) else None
+
+
 def read_job(body: bytes) -> dict[str, Any]:
     """
-    The fields that `job_frame` wrote.
+    The fields that `job_frame` wrote, of a job that is more than code.
     """
     fields = msgpack.unpackb(body, raw=False, max_bin_len=len(body), max_str_len=len(body))
     assert isinstance(fields, dict)
@@ -89,8 +104,9 @@ def reply_frame(exit_code: int, error: tuple[str, str, str] | None, limit: str |
     return HEADER.pack(len(body)) + body
 
 
-#: The reply of most jobs, which needs no decoder.
-NOTHING_TO_TELL = reply_frame(0, None, None, {})[HEADER.size:]
+#: The reply of most jobs, which needs no decoder; and its frame, which needs no packer.
+NOTHING_FRAME = reply_frame(0, None, None, {})
+NOTHING_TO_TELL = NOTHING_FRAME[HEADER.size:]
 
 
 def read_reply(body: bytes, max_files: int) -> Reply:

@@ -267,7 +267,10 @@ def test_code_that_lies_unread_in_the_pipe_runs_elsewhere(box: Box, requests: Re
     A stopped runner gets the whole of the code, reads none of it and is killed.
     """
     worker, runner = next_up(box)
-    os.kill(job_of(runner.pid), signal.SIGSTOP)
+    job = job_of(runner.pid)
+    os.kill(job, signal.SIGSTOP)
+    while "T" != Path(f"/proc/{job}/stat").read_text().rpartition(")")[2].split()[0]:
+        pass  # on its way to stop it would still read
     requests.submit("print('here')")
     assert runner is worker._running
     kill(box, worker, runner, "init")

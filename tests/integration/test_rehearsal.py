@@ -74,7 +74,7 @@ def test_nothing_of_a_rehearsal_comes_out():
     assert {} == got.denied
 
 
-def test_a_rehearsal_takes_the_page_faults_of_a_first_job(monkeypatch: pytest.MonkeyPatch):
+def test_a_rehearsal_takes_the_page_faults_of_a_first_job():
     """
     Counted, not timed: what runs before the code itself is the reading of the job.
     """
@@ -85,11 +85,8 @@ def test_a_rehearsal_takes_the_page_faults_of_a_first_job(monkeypatch: pytest.Mo
         print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     """
 
-    def faults() -> int:
-        with Box() as box:
+    def faults(rehearse: bool) -> int:
+        with Box(rehearse=rehearse) as box:
             return int(box.run(code).stdout.split()[-1])
 
-    rehearsed = faults()
-    monkeypatch.setattr(engine, "WorkerPlan", functools.partial(WorkerPlan, rehearse=False))
-
-    assert rehearsed * 2 < faults()
+    assert faults(True) * 2 < faults(False)
