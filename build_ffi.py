@@ -5,6 +5,8 @@ Builds the C shim: leeward/_native/*.cdef.h declare, leeward/_native/src/*.c def
     python build_ffi.py FOLDER     put it into FOLDER instead (sanitizer builds)
     python build_ffi.py --check    only let the compiler judge the C, every warning an error
 
+With liburing's header and static library the shim has both transports, else the socket alone.
+
 cffi API mode with the limited API: one build serves every CPython from 3.11 on.
 LEEWARD_CFLAGS and LEEWARD_LDFLAGS are added to the flags, e.g. -fsanitize=address.
 """
@@ -34,11 +36,38 @@ WARNINGS = ("-Wall", "-Wextra", "-Wconversion")
 GLUE_WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-conversion", "-Wno-sign-conversion")
 
 
+def compiler() -> list[str]:
+    """
+    The C compiler's command.
+    """
+    return shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[:1]
+
+
+def uring() -> tuple[list[str], list[str]]:
+    """
+    What the compiler and the linker need for io_uring; nothing where liburing isn't there, as a static library,
+    with what we use of it (2.3).
+    """
+    flags = ["-DLW_URING"]
+    library = ["-l:liburing.a"]
+    if os.environ.get("LEEWARD_TRANSPORT") == "socket":
+        return [], []
+    program = ("#include <liburing.h>\n"
+               "int main(void) { struct io_uring ring; struct io_uring_buf_reg group = { 0 };"
+               " return io_uring_queue_init(1, &ring, IORING_SETUP_DEFER_TASKRUN)"
+               " + io_uring_register_buf_ring(&ring, &group, 0); }\n")
+    with tempfile.TemporaryDirectory(prefix="leeward-shim-") as work:
+        found = subprocess.run([*compiler(), "-fPIC", "-x", "c", "-", "-o", f"{work}/program", *library], input=program,
+                               text=True, capture_output=True, check=False)
+    return (flags, library) if 0 == found.returncode else ([], [])
+
+
 def ffibuilder() -> FFI:
     """
     The declarations and sources, ready to compile.
     """
     ffi = FFI()
+    flags, libraries = uring()
     constants: set[str] = set()
     for declarations in sorted(NATIVE.glob("*.cdef.h")):
         lines = declarations.read_text().splitlines()
@@ -50,10 +79,10 @@ def ffibuilder() -> FFI:
         "".join(f'#include "{header.name}"\n' for header in sorted(NATIVE.glob("src/*.h"))),
         sources=[str(source) for source in sorted(NATIVE.glob("src/*.c"))],
         include_dirs=[str(NATIVE / "src")],
-        extra_compile_args=[*LANGUAGE, *GLUE_WARNINGS, "-O2", "-g", "-fvisibility=hidden",
+        extra_compile_args=[*LANGUAGE, *flags, *GLUE_WARNINGS, "-O2", "-g", "-fvisibility=hidden",
                             *shlex.split(os.environ.get("LEEWARD_CFLAGS", ""))],
         # now: a process between clone3 and its last lock must not stop to resolve a symbol.
-        extra_link_args=["-pthread", "-Wl,-z,relro,-z,now",
+        extra_link_args=["-pthread", "-Wl,-z,relro,-z,now", *libraries,
                          *shlex.split(os.environ.get("LEEWARD_LDFLAGS", ""))],
         py_limited_api=True,
     )
@@ -77,7 +106,8 @@ def build(folder: Path = NATIVE, verbose: bool = False) -> Path:
             arriving.replace(folder / FILE)
         finally:
             arriving.unlink(missing_ok=True)
-    print("leeward: shim built; transport: socket only", file=sys.stderr)
+    transport = "io_uring and socket" if uring()[0] else "socket only, as liburing 2.3 or newer isn't here to link"
+    print(f"leeward: shim built; transport: {transport}", file=sys.stderr)
     return folder / FILE
 
 
@@ -85,12 +115,12 @@ def check() -> int:
     """
     Let the compiler judge each C file by itself; return its exit status.
     """
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[:1]
     python = sysconfig.get_path("include")  # -isystem: Python's own headers are not ours to judge
     worst = 0
+    flags, _ = uring()
     for source in sorted(NATIVE.glob("src/*.c")):
         # -O2: without it the compiler doesn't follow values, and misses what is used unset.
-        command = [*compiler, "-c", "-o", os.devnull, "-O2", *LANGUAGE, *WARNINGS, "-Werror",
+        command = [*compiler(), "-c", "-o", os.devnull, "-O2", *LANGUAGE, *flags, *WARNINGS, "-Werror",
                    f"-I{NATIVE / 'src'}", "-isystem", python, str(source)]
         worst = max(worst, subprocess.run(command, check=False).returncode)
     return worst

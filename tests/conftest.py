@@ -6,10 +6,14 @@ An escape test says which lock it is about, and is held to it: lock_policy.py.
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
 pytest_plugins = ["skip_policy", "lock_policy", "ordinary_user", "c_client"]
+
+# Ignored, as in the background of a script, it would stay so in every program that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Seconds for a test of the long run: ten thousand jobs on a machine that does something else as well.
 LONG_S = 3600

@@ -19,7 +19,9 @@ from leeward.daemon.server import Server
 from leeward.outcome import Outcome, Result
 from leeward.pool.report import Report
 from leeward.spec.job import Job
+from leeward.worker.express import Client
 from leeward.worker.reactor import READ, Reactor
+from leeward.worker.stream import Begun
 
 #: Seconds after which a test that waits for another thread has failed.
 PATIENCE = 10.0
@@ -61,12 +63,16 @@ class FakeDaemon:
         self._thread = threading.Thread(target=self._serve)
         self._listening = threading.Event()
 
-    def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float, user: int) -> HeldTicket:
+    def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float, user: int,
+               client: Client | None = None) -> HeldTicket:
         self.jobs.put(job)
         report = self.answer(job)
         if report is not None:
             done(report)
         return HeldTicket(self, job)
+
+    def begun(self, job: Job, done: Callable[[Report], None], user: int, begun: Begun) -> HeldTicket:
+        raise AssertionError("there is no short way here")
 
     def _serve(self) -> None:
         reactor = Reactor()

@@ -63,6 +63,10 @@ def _io_uring() -> Version:
     return present(-errno.EFAULT == _syscall(425, 1, None))
 
 
+def _uring_transport() -> Version:
+    return present(_io_uring() and _kernel() >= (5, 19) and Path("/usr/include/liburing.h").exists())
+
+
 def _user_namespaces() -> Version:
     unshare = shutil.which("unshare")
     return present(unshare and 0 == subprocess.run(
@@ -217,6 +221,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "sanitizers": _sanitizers,
     "seccomp-notify": _seccomp_notify,
     "system-python": lambda: present(system_python()),
+    "uring-transport": _uring_transport,              # io_uring as the daemon needs it: Linux 5.19, liburing-dev
     "user-namespaces": _user_namespaces,
     "valgrind": lambda: present(shutil.which("valgrind")),
     "x86-64": lambda: present("x86_64" == platform.machine()),

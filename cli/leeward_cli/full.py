@@ -21,6 +21,7 @@ from leeward_cli.options import Option as OwnOption
 
 DEGRADABLE = ("landlock", "cgroup")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+TRANSPORTS = ("auto", "uring", "socket")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -84,13 +85,19 @@ def _daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Go without landlock or cgroup, if it can't be set; may be repeated."),
         click.option("--log-level", type=click.Choice(LOG_LEVELS), help="[default: info]"),
         click.option("--log-json", is_flag=True, default=None, help="Log JSON objects."),
+        click.option("--io", type=click.Choice(TRANSPORTS), help="How to talk to the kernel.  [default: auto]"),
+        click.option("--spares", type=int, metavar="N",
+                     help="Processes that a worker holds armed beside the next.  [default: 1]"),
+        click.option("--express/--no-express", default=None, help="Let short jobs go the short way.  [default: do]"),
+        click.option("--rehearse/--no-rehearse", default=None,
+                     help="Let processes rehearse before they have a job.  [default: do]"),
     ):
         command = option(command)
     return command
 
 
 def _config(pool_size: int | None, socket: str | None, config_file: str | None, group: str | None,
-            allow_degraded: tuple[str, ...], log_level: str | None, log_json: bool | None) -> Any:
+            allow_degraded: tuple[str, ...], **others: Any) -> Any:
     from leeward.daemon.config import load
 
     overrides = {
@@ -98,8 +105,7 @@ def _config(pool_size: int | None, socket: str | None, config_file: str | None, 
         "group": group,
         "socket": os.path.abspath(socket) if socket else None,
         "allow_degraded": tuple(dict.fromkeys(allow_degraded)) or None,
-        "log_level": log_level,
-        "log_json": log_json,
+        **others,
     }
     return load(config_file, {key: value for key, value in overrides.items() if value is not None})
 
@@ -142,6 +148,8 @@ def daemon_start(**options: Any) -> int:
         option = "--config" if name == "config_file" else f"--{name.replace('_', '-')}"
         if value is True:
             arguments.append(option)
+        elif value is False:
+            arguments.append(f"--no-{option[2:]}")
         elif isinstance(value, tuple):
             arguments += [f"{option}={item}" for item in value]
         elif value is not None:

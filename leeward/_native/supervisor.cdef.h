@@ -19,6 +19,7 @@ int lw_supervisor_eventfd(const struct lw_supervisor *supervisor);
 int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, uint32_t *ret_slot);
 int lw_supervisor_counts(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
 			 uint32_t *ret_count);
+int lw_supervisor_total(struct lw_supervisor *supervisor, uint32_t slot, uint64_t *ret_total);
 int lw_supervisor_remove(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
 			 uint32_t *ret_count);
 int lw_supervisor_drain(struct lw_supervisor *supervisor, struct lw_denied *ret_denied, uint32_t *ret_count);

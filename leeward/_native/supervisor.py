@@ -52,15 +52,16 @@ class Thread:
         failed = lib.lw_supervisor_start(handle)
         if failed:
             raise KernelRefusal("pthread_create", "the supervisor", -failed)
-        self._handle: Any = handle[0]
+        self.handle: Any = handle[0]
         self._told = ffi.new("struct lw_denied[]", lib.LW_SUPERVISOR_MOST)
         self._count = ffi.new("uint32_t *")
+        self._total = ffi.new("uint64_t *")
 
     def fileno(self) -> int:
         """
         An eventfd that is readable when `drain` has something; ours.
         """
-        return int(lib.lw_supervisor_eventfd(self._handle))
+        return int(lib.lw_supervisor_eventfd(self.handle))
 
     def add(self, fd: int, job: int) -> int:
         """
@@ -70,7 +71,7 @@ class Thread:
             KernelRefusal: and then *fd* is still the caller's.
         """
         slot = ffi.new("uint32_t *")
-        failed = lib.lw_supervisor_add(self._handle, fd, job, slot)
+        failed = lib.lw_supervisor_add(self.handle, fd, job, slot)
         if failed:
             raise KernelRefusal("epoll_ctl", f"EPOLL_CTL_ADD, listener {fd}", -failed,
                                 "as many jobs as the supervisor can have" if -failed == errno.EUSERS else "")
@@ -80,33 +81,33 @@ class Thread:
         """
         What the job in *slot* was refused so far.
         """
-        return self._tallies(lib.lw_supervisor_counts(self._handle, slot, self._told, self._count))
+        return self._tallies(lib.lw_supervisor_counts(self.handle, slot, self._told, self._count))
 
     def total(self, slot: int) -> int:
         """
         The sum of all counts of the job in *slot*.
         """
-        if lib.lw_supervisor_counts(self._handle, slot, self._told, self._count):
+        if lib.lw_supervisor_total(self.handle, slot, self._total):
             raise Bug("the supervisor has no such slot")
-        return sum(self._told[row].count for row in range(self._count[0]))
+        return int(self._total[0])
 
     def remove(self, slot: int) -> list[Tally]:
         """
         Close the listener in *slot*; return the last word on its job.
         """
-        return self._tallies(lib.lw_supervisor_remove(self._handle, slot, self._told, self._count))
+        return self._tallies(lib.lw_supervisor_remove(self.handle, slot, self._told, self._count))
 
     def drain(self) -> list[Tally]:
         """
         What was refused since the last time. Call again while `fileno` is readable.
         """
-        return self._tallies(lib.lw_supervisor_drain(self._handle, self._told, self._count))
+        return self._tallies(lib.lw_supervisor_drain(self.handle, self._told, self._count))
 
     def stop(self) -> None:
         """
         End the thread and close its listeners. Nothing else may be called after.
         """
-        lib.lw_supervisor_stop(self._handle)
+        lib.lw_supervisor_stop(self.handle)
 
     def _tallies(self, failed: int) -> list[Tally]:
         if failed:

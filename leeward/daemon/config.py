@@ -37,6 +37,7 @@ MAX_FILE = 1 << 20
 #: Layers that an operator may go without; the others never.
 DEGRADABLE = ("landlock", "cgroup")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+TRANSPORTS = ("auto", "uring", "socket")
 
 
 #: Who is let in by a group can't have all the connections.
@@ -65,6 +66,9 @@ class Config:
     security_log: str = ""
     metrics: str = ""
     group: str = ""
+    io: str = "auto"
+    express: bool = True
+    rehearse: bool = True
     limits: Limits = field(default_factory=Limits)
     ceilings: Limits = CEILINGS
     quota: Quota = GUEST
@@ -203,6 +207,10 @@ KEYS: dict[str, Key] = {
                            ' as "127.0.0.1:9464", which every user of this host can reach'),
     "group": Key(_group, "a group whose members may use the daemon, beside its own user and root, within their quotas;"
                          ' "" is none'),
+    "io": Key(_one_of(TRANSPORTS), 'how the daemon talks to the kernel: "uring" (Linux 5.19), "socket", or "auto",'
+                                   " which is uring where the kernel allows it"),
+    "express": Key(_flag, "code alone that ends within milliseconds goes to its worker and back without Python"),
+    "rehearse": Key(_flag, "a process goes the way of a job once, before it has one"),
 }
 
 LIMIT_KEYS: dict[str, Key] = {

@@ -42,7 +42,7 @@ from leeward.errors import BadRequest, LeewardError
 from leeward.pool.engine import Engine, Settings
 from leeward.pool.memory import memory_of
 from leeward.spec.paths import default_socket
-from leeward.worker.reactor import Reactor
+from leeward.worker.native import reactor_for
 
 #: Seconds that running jobs have after a SIGTERM. With what follows, all is over within 5.
 DRAIN_S = 4.0
@@ -65,6 +65,7 @@ def settings(config: Config) -> Settings:
         pool_size=config.pool_size, spares=config.spares, recycle_after=config.recycle_after,
         queue_size=config.queue_size, limits=config.limits, python_env=config.python_env,
         preload=config.preload, allow_degraded=config.allow_degraded, quotas=quotas(config, os.geteuid()),
+        rehearse=config.rehearse,
     )
 
 
@@ -87,7 +88,7 @@ class Daemon:
         self._config = config
         self._load = load
         self._manager = manager
-        self._reactor = Reactor()
+        self._reactor = reactor_for(config.io, express=config.express)
         self._started = time.monotonic()
         self._ending = False
         self._metrics = Metrics()
@@ -152,7 +153,8 @@ class Daemon:
                 gc.freeze()
                 ready()
                 log.info("ready", version=__version__, pid=os.getpid(), socket=listener.path,
-                         workers=self._config.pool_size, degraded=list(engine.degraded))
+                         workers=self._config.pool_size, degraded=list(engine.degraded),
+                         transport=self._reactor.transport)
                 self._manager.ready(f"serving on {listener.path}")
                 self._beat()
                 self._reactor.run()
@@ -170,8 +172,9 @@ class Daemon:
             log.info("ended")
 
     def _status(self) -> dict[str, object]:
-        return status(self._engine.status(), transport="socket", connections=len(self._server.connections),
-                      uptime=time.monotonic() - self._started, pid=os.getpid())
+        return status(self._engine.status(), transport=self._reactor.transport,
+                      connections=len(self._server.connections), uptime=time.monotonic() - self._started,
+                      pid=os.getpid())
 
     def _beat(self) -> None:
         """
@@ -247,7 +250,7 @@ class Daemon:
         else:
             self._config = self._server.config = config
             logs.adjust(config.log_level, config.log_json)
-            self._server.quotas = quotas(config, os.geteuid())
+            self._server.govern(quotas(config, os.geteuid()))
             self._engine.pool.govern(self._server.quotas, config.queue_size)
             log.info("configuration reloaded")
             if left:

@@ -26,7 +26,6 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,11 +36,11 @@ import structlog
 
 from leeward import __version__
 from leeward.daemon.config import Config
-from leeward.daemon.intake import job_of
+from leeward.daemon.intake import NAME, job_of
 from leeward.daemon.metrics import Metrics
 from leeward.daemon.parcel import Parcel, pack
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
-from leeward.pool.quotas import Quotas
+from leeward.pool.quotas import NONE, Quotas
 from leeward.pool.report import Report
 from leeward.spec.job import Job
 from leeward.wire.frames import VERSION, FrameReader, decode
@@ -57,7 +56,9 @@ from leeward.wire.messages import (
     refusal_of,
     request_id,
 )
-from leeward.worker.reactor import READ, WRITE, Reactor, Timer
+from leeward.worker.express import Client
+from leeward.worker.reactor import Reactor, Timer
+from leeward.worker.stream import Begun, Stream, reason
 
 #: Seconds that a frame may take from its first byte to its last; 64 MiB take 0.1 s here.
 FRAME_S = 10.0
@@ -76,10 +77,12 @@ INPUT = 512 << 20
 ARENAS = 128
 #: The part of INPUT and ARENAS that all connections of one guest together may have.
 GUEST_SHARE = 4
-#: Bytes of one read; malloc still serves it without mmap(2).
+#: A frame that came whole, or nearly, isn't worth counting against INPUT.
 _CHUNK = 1 << 16
-#: Requests of one connection served in a row, and connections accepted in a row.
-_TURN_FRAMES, _TURN_ACCEPTS = 32, 64
+#: Bytes of answers that are sent as one.
+_TOGETHER = 1 << 16
+#: Requests of one connection served in a row.
+_TURN_FRAMES = 32
 #: Seconds without accept(2) after it ran out of descriptors.
 _PAUSE_S = 0.1
 #: getsockopt(2) for a peer's supplementary groups, Linux 4.13; the socket module doesn't have its name.
@@ -103,7 +106,9 @@ class Jobs(Protocol):
     What the server needs of leeward.pool.Pool.
     """
 
-    def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float, user: int) -> Ticket: ...
+    def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float, user: int,
+               client: Client | None = None) -> Ticket: ...
+    def begun(self, job: Job, done: Callable[[Report], None], user: int, begun: Begun) -> Ticket: ...
 
 
 class Watcher(Protocol):
@@ -153,10 +158,14 @@ def _groups_of(sock: socket.socket, gid: int) -> tuple[int, ...]:
 class Share:
     """
     What the connections of one user have together.
+
+    Attributes:
+        free: no quota holds him, so his jobs may go the short way.
     """
 
     user: int
     guest: bool
+    free: bool = False
     connections: int = 0
     held: int = 0
     arenas: int = 0
@@ -198,7 +207,7 @@ class Server:
         """
         listener.setblocking(False)
         self._listener = listener
-        self.reactor.watch(listener.fileno(), READ, self._accept)
+        self.reactor.accept(listener, self._meet, self._cannot_accept)
 
     def stop_listening(self) -> None:
         """
@@ -208,24 +217,11 @@ class Server:
             self.reactor.forget(self._listener.fileno())
             self._listener = None
 
-    def _accept(self, _: int) -> None:
-        for _turn in range(_TURN_ACCEPTS):
-            if self._listener is None:
-                return
-            try:
-                sock, _address = self._listener.accept()
-            except BlockingIOError:
-                return
-            except ConnectionAbortedError:
-                continue
-            except OSError as error:
-                # EMFILE, ENFILE, ENOMEM: the client stays in the backlog. Without the pause
-                # a listener that is readable and can't be read would spin.
-                log.warning("cannot accept", error=error.strerror)
-                self.reactor.change(self._listener.fileno(), 0)
-                self.reactor.after(_PAUSE_S, self._resume)
-                return
-            self._meet(sock)
+    def _cannot_accept(self, error: OSError) -> None:
+        # EMFILE, ENFILE, ENOMEM: the client stays in the backlog. Without the pause
+        # a listener that is readable and can't be read would spin.
+        log.warning("cannot accept", error=error.strerror)
+        self.reactor.after(_PAUSE_S, self._resume)
 
     def _meet(self, sock: socket.socket) -> None:
         """
@@ -250,7 +246,7 @@ class Server:
 
     def _resume(self) -> None:
         if self._listener is not None:
-            self.reactor.change(self._listener.fileno(), READ)
+            self.reactor.accept(self._listener, self._meet, self._cannot_accept)
 
     def _turn_away(self, sock: socket.socket, kind: str, message: str) -> None:
         sock.setblocking(False)
@@ -271,13 +267,23 @@ class Server:
         user = self.uid if user is None else user
         share = self.shares.get(user)
         if share is None:
-            share = self.shares[user] = Share(user, guest=user not in (self.uid, 0))
+            share = self.shares[user] = Share(user, guest=user not in (self.uid, 0), free=self.quotas.of(user) == NONE)
         share.connections += 1
         connection = Connection(self, sock, share)
         self.connections[sock.fileno()] = connection
         if self._sweep is None:
             self._sweep = self.reactor.after(SWEEP_S, self._look)
         return connection
+
+    def govern(self, quotas: Quotas) -> None:
+        """
+        Hold users to *quotas* from now on.
+        """
+        self.quotas = quotas
+        for share in self.shares.values():
+            share.free = quotas.of(share.user) == NONE
+        for connection in list(self.connections.values()):
+            connection.reconsider()
 
     def _look(self) -> None:
         self._sweep = None
@@ -319,8 +325,9 @@ class Connection:
     One client. The theory of operation is in the module's head.
     """
 
-    __slots__ = ("_closed", "_ended", "_events", "_fd", "_frame_since", "_fresh", "_heard", "_in_flight", "_output",
-                 "_output_size", "_parting", "_pending", "_reader", "_server", "_share", "_sock", "_unread_since")
+    __slots__ = ("_closed", "_ended", "_fd", "_flying", "_frame_since", "_fresh", "_heard", "_in_flight", "_output",
+                 "_output_size", "_parting", "_pending", "_reader", "_reading", "_server", "_share", "_sock",
+                 "_stream", "_unread_since")
 
     def __init__(self, server: Server, sock: socket.socket, share: Share) -> None:
         self._server, self._sock, self._fd = server, sock, sock.fileno()
@@ -336,34 +343,30 @@ class Connection:
         self._closed = False
         self._parting = self._ended = False  # asked to part; has read all that it ever will
         self._fresh = True  # nothing was ever asked
-        self._events = READ
-        server.reactor.watch(self._fd, READ, self._ready)
+        self._reading = True
+        self._flying = False  # the first parcel is with the kernel, which will say how much it took
+        self._stream: Stream = server.reactor.stream(sock, self)
+        self._watch()
 
     @property
     def unfinished(self) -> bool:
         # Asked to part, it may have bytes in the kernel that nobody has looked at.
-        return bool(self._in_flight or self._output or self._pending or (self._parting and not self._ended))
+        return bool(self._in_flight or self._output or self._pending or (self._parting and not self._ended)
+                    or self._stream.backlog)
 
     # --- input ----------------------------------------------------------------
 
-    def _ready(self, events: int) -> None:
-        if events & WRITE:
-            self._flush()
-        if self._closed:
-            return
-        if events & READ and self._events & READ:
-            self._read()
-        elif events & ~(READ | WRITE):
-            self.close("hung up")
+    def failed(self, error: int) -> None:
+        """
+        For the stream.
+        """
+        self.close(reason(error))
 
-    def _read(self) -> None:
-        try:
-            # recv, not recvmsg: the kernel then closes descriptors that somebody sends us.
-            data = self._sock.recv(_CHUNK)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self.close(error.strerror or "read failed")
+    def received(self, data: bytes) -> None:
+        """
+        For the stream: the next bytes, or its end.
+        """
+        if self._closed:
             return
         if not data:
             if self._parting:
@@ -427,10 +430,11 @@ class Connection:
             self.close("parted")
             return
         reading = not self._pending and not self._ended and self._output_size <= OUTPUT
-        events = (READ if reading else 0) | (WRITE if self._output else 0)
-        if events != self._events:
-            self._events = events
-            self._server.reactor.change(self._fd, events)
+        if reading is not self._reading:
+            self._reading = reading
+            self._stream.read(reading)
+        self._stream.plain(reading and not (self._output or self._parting or self._reader.held)
+                           and self._share.free and self._server.arenas < ARENAS)
 
     # --- requests -------------------------------------------------------------
 
@@ -488,12 +492,30 @@ class Connection:
         self._in_flight[request.id] = None
         try:
             ticket = server.jobs.submit(job, partial(self._done, request.id), server.config.queue_timeout,
-                                        self._share.user)
+                                        self._share.user, Client(self._fd, request.id))
         except BaseException:
             del self._in_flight[request.id]
             raise
         if request.id in self._in_flight:  # not answered at once
             self._in_flight[request.id] = ticket
+
+    def begun(self, begun: Begun) -> None:
+        """
+        For the stream: a plain request was whole and alone, and a runner has it.
+        """
+        server = self._server
+        server.metrics.requests += 1
+        self._fresh = False
+        self._heard = begun.started
+        job = Job(code=begun.code, name=NAME, limits=server.config.limits)
+        again = begun.request in self._in_flight
+        ticket = server.jobs.begun(job, partial(self._done, begun.request), self._share.user, begun)
+        if self._closed or again:
+            ticket.cancel()
+        else:
+            self._in_flight[begun.request] = ticket
+        if again and not self._closed:
+            self._refuse("bad_request", f"request {begun.request} is still in flight")
 
     def _cancel(self, target: int) -> bool:
         if target not in self._in_flight:
@@ -507,6 +529,10 @@ class Connection:
 
     def _done(self, number: int, report: Report) -> None:
         self._in_flight.pop(number, None)
+        if report.told:
+            self._heard = time.monotonic()
+            self._watch()
+            return
         refused = ""
         if report.result is not None:
             try:
@@ -544,16 +570,10 @@ class Connection:
             self._share.arenas += more
 
     def _flush(self) -> None:
-        while self._output and not self._closed:
-            parcel = self._output[0]
+        while self._output and not (self._closed or self._flying):
+            parcel = self._first()
             try:
-                if parcel.arenas:
-                    fds = array("i", [arena.fd for arena in parcel.arenas])
-                    sent = self._sock.sendmsg([parcel.frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
-                    self._own(-len(parcel.arenas))
-                    parcel.close()
-                else:
-                    sent = self._sock.send(parcel.frame)
+                sent = self._stream.send(parcel.frame, [arena.fd for arena in parcel.arenas])
             except BlockingIOError:
                 if self._unread_since is None:
                     self._unread_since = time.monotonic()
@@ -561,18 +581,64 @@ class Connection:
             except OSError as error:
                 self.close(error.strerror or "write failed")
                 return
-            self._unread_since = None
-            self._output_size -= sent
-            if sent < len(parcel.frame):
-                parcel.frame = parcel.frame[sent:]
-            else:
-                self._output.popleft()
+            if sent is None:
+                self._flying = True
+                if self._unread_since is None:
+                    self._unread_since = time.monotonic()
+                break
+            self._took(parcel, sent)
         if self._closed:
             return
         self._heard = time.monotonic()
-        if self._pending and self._output_size <= OUTPUT and not self._events & READ:
+        if self._pending and self._output_size <= OUTPUT and not self._reading:
             self._server.reactor.soon(self._serve)
         self._watch()
+
+    def _first(self) -> Parcel:
+        """
+        What goes out next: small answers that wait behind each other go together.
+        """
+        first = self._output.popleft()
+        frames, size = [first.frame], len(first.frame)
+        while self._output and not (first.arenas or self._output[0].arenas) and \
+                size + len(self._output[0].frame) <= _TOGETHER:
+            frames.append(self._output.popleft().frame)
+            size += len(frames[-1])
+        if len(frames) > 1:
+            first = Parcel(memoryview(b"".join(frames)))
+        self._output.appendleft(first)
+        return first
+
+    def _took(self, parcel: Parcel, sent: int) -> None:
+        """
+        The kernel has *sent* bytes of the first parcel, and its descriptors.
+        """
+        if parcel.arenas:
+            self._own(-len(parcel.arenas))
+            parcel.close()
+        self._unread_since = None
+        self._output_size -= sent
+        if sent < len(parcel.frame):
+            parcel.frame = parcel.frame[sent:]
+        else:
+            self._output.popleft()
+
+    def room(self) -> None:
+        """
+        For the stream: there is room for output.
+        """
+        self._flush()
+
+    def sent(self, count: int) -> None:
+        """
+        For the stream: so much of the first parcel was taken, or none will be.
+        """
+        self._flying = False
+        if count < 0:
+            self.close(reason(-count))
+            return
+        self._took(self._output[0], count)
+        self._flush()
 
     # --- the end --------------------------------------------------------------
 
@@ -584,10 +650,18 @@ class Connection:
         has only just connected is about to send, and wouldn't: its first request is waited for.
         """
         self._parting = True
-        if self._events & READ:
-            self._read()
-        if not (self._closed or self._reader.held or self._fresh):
+        self._watch()
+        if not (self._closed or self._reader.held or self._fresh or self._more()):
             self._shut()
+
+    def _more(self) -> bool:
+        """
+        Has the kernel bytes of this client's? They are on their way to `received`, which looks whether to shut then.
+        """
+        try:
+            return bool(self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except OSError:
+            return False
 
     def _shut(self) -> None:
         """
@@ -598,13 +672,21 @@ class Connection:
         except OSError:
             pass  # the peer has gone; reading tells
 
+    def reconsider(self) -> None:
+        """
+        What this user may do has changed.
+        """
+        self._watch()
+
     def look(self, now: float) -> None:
         """
         Close what has passed a deadline.
         """
         idle = self._server.config.idle_timeout
-        if self._frame_since is not None and not self._events & READ:
+        if self._frame_since is not None and not self._reading:
             self._frame_since = now  # it is we who don't read
+        if not self._output:
+            self._unread_since = (self._unread_since or now) if self._stream.backlog else None
         if self._frame_since is not None and now - self._frame_since > FRAME_S:
             self._refuse("bad_request", f"a frame that isn't complete after {FRAME_S:.0f} s")
         elif self._unread_since is not None and now - self._unread_since > UNREAD_S:
@@ -640,7 +722,7 @@ class Connection:
         self._closed = True
         server = self._server
         log.debug("connection closed", why=why, in_flight=len(self._in_flight))
-        server.reactor.forget(self._fd)
+        self._stream.close()
         del server.connections[self._fd]
         self._hold(-self._reader.held)
         self._share.connections -= 1

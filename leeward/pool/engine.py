@@ -67,6 +67,7 @@ class Settings:
     allow_degraded: tuple[str, ...] = ()
     cgroup: str | None = None
     quotas: Quotas = field(default_factory=Quotas)
+    rehearse: bool = True
 
 
 class Log(Protocol):
@@ -157,6 +158,8 @@ class Engine:
         self._reactor.watch(self.supervisor.fileno(), READ, self._on_denials)
         self.pool = Pool(self._reactor, self, size=self._settings.pool_size, queue_size=self._settings.queue_size,
                          quotas=self._settings.quotas)
+        if self._reactor.express is not None:
+            self._reactor.express.agree(self.degraded)
         self._start_zygote()
         self.pool.open()
         deadline = time.monotonic() + _START_DEADLINE_S
@@ -190,6 +193,7 @@ class Engine:
             rlimits=rlimits.plan(settings.limits), landlock=rules, seccomp=program.insns,
             init_seccomp=seccomp_compile.init_program(), preload=spec.preload, bare=not host.env,
             executable=spec.executable, environment=spec.environment, watched=not self.driver.memory_counted,
+            rehearse=settings.rehearse,
         )
         self.layers = {
             "namespaces": {"state": "active", "namespaces": ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"]},

@@ -22,8 +22,10 @@ from leeward.pool.quotas import Ledger, Quotas
 from leeward.pool.refill import Refill
 from leeward.spec.job import Job
 from leeward.worker.execution import Execution, Stop
+from leeward.worker.express import Client, Express
 from leeward.worker.reactor import Reactor, Timer
 from leeward.worker.report import Report
+from leeward.worker.stream import Begun
 from leeward.worker.worker import Worker
 
 Done = Callable[[Report], None]
@@ -63,6 +65,7 @@ class Ticket:
     runner: int = 0
     waited: float = 0.0
     cancelled: bool = False
+    client: Client | None = None
 
     def cancel(self) -> None:
         """
@@ -115,6 +118,7 @@ class Pool:
         self._draining = self._closed = False
         self._drained: Callable[[], None] | None = None
         self._refill = Refill(reactor, len(os.sched_getaffinity(0)), self._stocked)
+        self._offers: dict[int, Worker] = {}  # by the number of the runner that is on offer to the short way
         self.runners_made = 0
         self.done = self.failed = self.refused = 0
         self.recycled = 0
@@ -128,7 +132,8 @@ class Pool:
 
     # --- jobs -----------------------------------------------------------------
 
-    def submit(self, job: Job, done: Done, queue_deadline: float, user: int = 0) -> Ticket:
+    def submit(self, job: Job, done: Done, queue_deadline: float, user: int = 0,
+               client: Client | None = None) -> Ticket:
         """
         Run *job* as soon as a worker is free.
 
@@ -136,6 +141,7 @@ class Pool:
             done: called once with the report, from the reactor.
             queue_deadline: seconds that it may wait for a worker.
             user: the uid of who sends it.
+            client: where the answer may go the short way.
 
         Raises:
             ShuttingDown: the daemon is draining.
@@ -145,7 +151,7 @@ class Pool:
         if self._draining:
             self.refused += 1
             raise ShuttingDown("the daemon is shutting down")
-        ticket = Ticket(job, done, self, patience=queue_deadline, user=user)
+        ticket = Ticket(job, done, self, patience=queue_deadline, user=user, client=client)
         try:
             self._ledger.admit(user, job.limits.memory, ticket.waited_from)
         except (Busy, BadRequest):
@@ -165,6 +171,35 @@ class Pool:
                                      " queue is full: the newest made room for another user's"))
         ticket.deadline = self._reactor.after(queue_deadline, lambda: self._expire(ticket, queue_deadline))
         return ticket
+
+    def begun(self, job: Job, done: Done, user: int, begun: Begun) -> Ticket:
+        """
+        Take into the books what the short way has started for *user*, whom no quota holds.
+        """
+        ticket = Ticket(job, done, self, user=user, runner=begun.runner)
+        self._running.add(ticket)
+        self._ledger.start(user, job.limits.memory)
+        execution = self._offers[begun.runner].begun(
+            job, lambda report: self._finished(ticket, report), lambda: self._lost(ticket), begun)
+        if not execution.over:
+            ticket.execution = execution
+        return ticket
+
+    @property
+    def short(self) -> Express | None:
+        """
+        The short way, where this reactor has one and new jobs are taken.
+        """
+        return None if self._draining else self._reactor.express
+
+    def offered(self, runner: int, worker: Worker | None) -> None:
+        """
+        For a worker: its *runner* is on offer, or with None no longer.
+        """
+        if worker is None:
+            self._offers.pop(runner, None)
+        else:
+            self._offers[runner] = worker
 
     def _may_start(self, ticket: Ticket) -> bool:
         return self._ledger.may_start(ticket.user, ticket.job.limits.memory)
@@ -226,7 +261,7 @@ class Pool:
             ticket.deadline = None
             ticket.waited = time.monotonic() - ticket.waited_from
         execution = worker.run(ticket.job, lambda report: self._finished(ticket, report),
-                               lambda: self._lost(ticket))
+                               lambda: self._lost(ticket), ticket.client)
         if not execution.over:  # else it was lost at once, and may run elsewhere by now
             ticket.execution = execution
             ticket.runner = worker.running
@@ -294,8 +329,9 @@ class Pool:
         while self._queue and worker.free:
             ticket = self._queue.take(self._may_start)
             if ticket is None:
-                return
+                break
             self._start(ticket, worker)
+        worker.offer()
 
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
         """
@@ -345,6 +381,8 @@ class Pool:
         """
         Take no more jobs, let those that run end within *seconds*, then call *done*.
         """
+        for worker in list(self._offers.values()):
+            worker.withdraw()
         self._draining = True
         self._drained = done
         for ticket in self._queue.clear():

@@ -91,6 +91,12 @@ class Supervisor:
         """
         return self._thread.total(self._slots[job])
 
+    def place(self, job: int) -> tuple[object, int]:
+        """
+        Where the shim finds the counts of *job*: its supervisor, and the slot there.
+        """
+        return self._thread.handle, self._slots[job]
+
     def remove(self, job: int) -> dict[str, int]:
         """
         Close the job's listener and return the final counts; {} if it has none.

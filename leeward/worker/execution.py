@@ -22,6 +22,7 @@ import signal
 import time
 from collections.abc import Callable
 
+from leeward._native.loop import Offer
 from leeward.errors import LeewardError, PeerError
 from leeward.outcome import (
     EXIT_INTERNAL,
@@ -37,14 +38,19 @@ from leeward.outcome import (
 from leeward.spec.job import Job
 from leeward.wire import job as wire
 from leeward.wire.messages import encode_result
+from leeward.worker.express import Client, Express
 from leeward.worker.output import Output, Stream, unread
 from leeward.worker.reactor import READ, WRITE, Reactor, Timer
 from leeward.worker.report import Arena, Report
 from leeward.worker.runner import Runner
+from leeward.worker.stream import Begun
 
 #: Output is left in the pipes this long: a short job's is taken in one go at its end, and
 #: the daemon isn't woken for every line. A pipe holds 64 KiB; a flood waits 5 ms once.
 _FIRST_LOOK_S = 0.005
+
+#: The short way takes at most this much output, with room to spare; a job that may have less goes the long one.
+SHORT_OUTPUT = 64 << 10
 
 _REPLY_CHUNK = 1 << 20
 #: Beside its content, what a collected file may cost in the reply.
@@ -75,11 +81,13 @@ class Execution:
             code: the job has not started and may run elsewhere.
         killed: called when the runner was killed, and `emptied` has to follow.
         alone: nobody waits for the daemon while the job runs, so that it may rehearse the answer.
+        short: takes the answer the short way, where there is one.
+        client: where the answer goes, if it may go that way.
     """
 
     def __init__(self, reactor: Reactor, job: Job, runner: Runner, degraded: tuple[str, ...],
                  done: Callable[[Report], None], lost: Callable[[], None], killed: Callable[[], None], *,
-                 alone: bool = False) -> None:
+                 alone: bool = False, short: Express | None = None, client: Client | None = None) -> None:
         self._reactor = reactor
         self._job = job
         self._runner = runner
@@ -88,8 +96,10 @@ class Execution:
         self._lost = lost
         self._killed = killed
         self._alone = alone
+        self._short, self._client = short, client
+        self._short_now = False  # the shim waits for the reply
         self._output = Output(*runner.give_output(), job.limits.output)
-        self._unsent = memoryview(wire.job_frame(job))
+        self._unsent = memoryview(b"")
         self._reply = bytearray()
         self._reply_size = wire.HEADER.size
         self._timers: list[Timer] = []
@@ -115,14 +125,84 @@ class Execution:
         except LeewardError:
             self._give_up()
             return
+        offer = self._offer()
+        self._unsent = memoryview(wire.job_frame(self._job))
         self._started = time.monotonic()
         self._send()  # first: the runner is awake and at work while we make ready to watch it
+        if not self._unsent and offer is not None and self._short is not None and self._client is not None:
+            self._short_now = self._short.adopt(offer, self._client, self._started)
+        self._go_on()
+
+    def begin(self, begun: Begun) -> None:
+        """
+        Go on with what the short way has started.
+        """
+        self._started = begun.started
+        self._short_now = True
+        if begun.unsent:  # a pipe of one page, say, that took it in part
+            frame = wire.job_frame(self._job)
+            self._unsent = memoryview(frame)[len(frame) - begun.unsent:]
+            self._take_back()
+            self._send()
+        self._go_on()
+
+    def _offer(self) -> Offer | None:
+        """
+        The runner as the short way has to know it, if the answer may go that way.
+        """
+        if self._client is None or self._job.collect or self._job.limits.output < SHORT_OUTPUT:
+            return None
+        return self._runner.offer(self._output.out.fd, self._output.err.fd)
+
+    def _go_on(self) -> None:
+        if self._short_now and self._short is not None:
+            self._short.expect(self._runner.number, self)
+        else:
+            self._watch(self._runner.reply, READ, self._on_reply)
+            if self._alone:
+                self._reactor.soon(self._rehearse)
+        reactor = self._reactor
+        self._timers.append(reactor.at(self._started + self._job.limits.time, lambda: self.stop(Stop.TIME)))
+        self._timers.append(reactor.at(self._started + _FIRST_LOOK_S, self._watch_output))
+        self._timers.append(reactor.at(self._started + self._runner.leaf.tick_interval, self._tick))
+
+    # --- the short way --------------------------------------------------------
+
+    def _take_back(self) -> None:
+        """
+        From here on the reply is for us alone.
+        """
+        if self._short_now and self._short is not None:
+            self._short_now = False
+            self._short.withdraw(self._runner.number)
+            self._watch(self._runner.reply, READ, self._on_reply)
+
+    def told(self, ended: float, cpu_time: float, memory_peak: int) -> None:
+        """
+        The client has its answer: an end in order, with nothing to tell.
+        """
+        self._short_now = False
+        done, self._done = self._done, None
+        if done is None:
+            return
+        result = Result(stdout=b"", stderr=b"", exit_code=0, outcome=Outcome.FINISHED, duration=ended - self._started,
+                        cpu_time=cpu_time, memory_peak=memory_peak, degraded=self._degraded)
+        try:
+            done(Report(result=result, told=True))
+        finally:
+            self._release()
+            self._output.close()
+
+    def handed(self, reply: bytes) -> None:
+        """
+        The end has something to tell, or isn't one.
+        """
+        self._short_now = False
+        if self.over:
+            return
         self._watch(self._runner.reply, READ, self._on_reply)
-        self._timers.append(self._reactor.after(self._job.limits.time, lambda: self.stop(Stop.TIME)))
-        self._timers.append(self._reactor.after(_FIRST_LOOK_S, self._watch_output))
-        self._timers.append(self._reactor.after(self._runner.leaf.tick_interval, self._tick))
-        if self._alone:
-            self._reactor.soon(self._rehearse)
+        self._reply += reply
+        self._on_reply(0)
 
     def _rehearse(self) -> None:
         """
@@ -173,6 +253,7 @@ class Execution:
     # --- while it runs --------------------------------------------------------
 
     def _watch_output(self) -> None:
+        self._take_back()
         for stream in (self._output.out, self._output.err):
             self._watch(stream.fd, READ, lambda _, stream=stream: self._on_output(stream))  # type: ignore[misc]  # a bound default
 
@@ -207,7 +288,7 @@ class Execution:
             PeerError: it announces more than a reply may have.
         """
         enough = len(self._reply) + most
-        while len(self._reply) < self._reply_size:
+        while not self._announced() or len(self._reply) < self._reply_size:
             if len(self._reply) >= enough:
                 return False
             try:
@@ -218,12 +299,21 @@ class Execution:
                 self._forget(self._runner.reply)
                 return False
             self._reply += data
-            if len(self._reply) == wire.HEADER.size == self._reply_size:
-                size = wire.HEADER.unpack(self._reply)[0]
-                if size > self._most_reply():
-                    raise PeerError(f"a reply of {size} bytes")
-                self._reply_size += size
         return True
+
+    def _announced(self) -> bool:
+        """
+        Is the reply's size known?
+
+        Raises:
+            PeerError: it announces more than a reply may have.
+        """
+        if wire.HEADER.size == self._reply_size <= len(self._reply):
+            size = wire.HEADER.unpack_from(self._reply)[0]
+            if size > self._most_reply():
+                raise PeerError(f"a reply of {size} bytes")
+            self._reply_size += size
+        return self._reply_size > wire.HEADER.size
 
     def _most_reply(self) -> int:
         if not self._job.collect:
@@ -245,6 +335,7 @@ class Execution:
         """
         if self._stop is None and not self.over:
             self._stop = why
+            self._take_back()
             self._runner.kill()
             self._killed()
 
@@ -260,6 +351,7 @@ class Execution:
         """
         if self.over:
             return
+        self._take_back()
         if self._stop is None and self._not_started(status):
             self._give_up()
             return
@@ -298,7 +390,7 @@ class Execution:
                 error = JobError("Ended", _WHY[self._stop], "")
         elif end is None:
             try:
-                reply = wire.read_reply(bytes(self._reply[wire.HEADER.size:]), wire.MAX_FILES)
+                reply = wire.read_reply(bytes(self._reply[wire.HEADER.size:self._reply_size]), wire.MAX_FILES)
             except PeerError as broken:
                 outcome, exit_code = Outcome.INTERNAL, EXIT_INTERNAL
                 error = JobError("PeerError", str(broken), "")
@@ -341,6 +433,9 @@ class Execution:
             self._reactor.forget(fd)
 
     def _release(self) -> None:
+        if self._short_now and self._short is not None:
+            self._short_now = False
+            self._short.withdraw(self._runner.number)
         for timer in self._timers:
             timer.cancel()
         for fd in tuple(self._watched):

@@ -4,6 +4,9 @@ The daemon's event loop: descriptors and deadlines, one thread, no more.
 Runs in:   the daemon, and `leeward run`.
 Why ours:  one round trip by asyncio's streams costs 46 us, by epoll 15;
            docs/decisions/ has the figures.
+
+This one is the reference, in Python over epoll. The daemon usually has the one of native.py, which
+does the same by the shim, and more.
 """
 
 from __future__ import annotations
@@ -11,18 +14,24 @@ from __future__ import annotations
 import heapq
 import itertools
 import select
+import socket
 import time
 from collections import deque
 from collections.abc import Callable
 
-READ = select.EPOLLIN
-WRITE = select.EPOLLOUT
+from leeward.worker.express import Express
+from leeward.worker.stream import READ, WRITE, PlainStream, Receiver, Stream
+
+__all__ = ["GONE", "READ", "WRITE", "Reactor", "Timer"]
+
 GONE = select.EPOLLHUP | select.EPOLLERR
 
 Callback = Callable[[int], None]
 
 
 _NOBODY = (None, 0)
+#: Connections accepted in a row.
+_TURN_ACCEPTS = 64
 
 
 class Timer:
@@ -44,24 +53,35 @@ class Reactor:
     """
     Calls back when a descriptor is ready or a time has come.
 
+    Attributes:
+        express: the short way of short jobs, where there is one.
+
     Descriptors stay the caller's: `forget` one before closing it. Times are
     CLOCK_MONOTONIC seconds, so a change of the wall clock moves nothing.
     """
 
     def __init__(self) -> None:
-        self._epoll = select.epoll()
         self._callbacks: dict[int, tuple[Callback, int]] = {}  # and the turn since when it is watched
         self._turns = 0
         self._timers: list[tuple[float, int, Timer]] = []
         self._soon: deque[Callable[[], None]] = deque()
         self._count = itertools.count()
         self._stopped = False
+        self.express: Express | None = None
+        self._open()
+
+    @property
+    def transport(self) -> str:
+        """
+        How it talks to clients: "socket" or "uring".
+        """
+        return "socket"
 
     def watch(self, fd: int, events: int, callback: Callback) -> None:
         """
         Call *callback(events)* whenever *fd* is ready; level-triggered.
         """
-        self._epoll.register(fd, events)
+        self._register(fd, events)
         self._callbacks[fd] = callback, self._turns
 
     def change(self, fd: int, events: int) -> None:
@@ -75,7 +95,35 @@ class Reactor:
         Stop watching *fd*; harmless if it isn't watched.
         """
         if self._callbacks.pop(fd, None) is not None:
-            self._epoll.unregister(fd)
+            self._unregister(fd)
+
+    def accept(self, listener: socket.socket, met: Callable[[socket.socket], None],
+               failed: Callable[[OSError], None]) -> None:
+        """
+        Call *met* with each new connection, until *failed* is called or the listener is forgotten.
+        """
+        def some(_events: int) -> None:
+            for _ in range(_TURN_ACCEPTS):
+                if listener.fileno() not in self._callbacks:
+                    return
+                try:
+                    sock, _address = listener.accept()
+                except BlockingIOError:
+                    return
+                except ConnectionAbortedError:
+                    continue
+                except OSError as error:
+                    self.forget(listener.fileno())
+                    failed(error)
+                    return
+                met(sock)
+        self.watch(listener.fileno(), READ, some)
+
+    def stream(self, sock: socket.socket, receiver: Receiver) -> Stream:
+        """
+        Let *receiver* have what comes by *sock*, which doesn't block and stays the caller's.
+        """
+        return PlainStream(self, sock, receiver)
 
     def at(self, when: float, call: Callable[[], None]) -> Timer:
         """
@@ -115,14 +163,7 @@ class Reactor:
         """
         Wait once, at most *limit* seconds, and serve what is ready.
         """
-        ready = self._epoll.poll(self._patience(limit))
-        self._turns += 1
-        for fd, events in ready:
-            # One served earlier in this turn may have forgotten it, or have closed it and watch
-            # another by the same number now, about which *events* says nothing.
-            callback, since = self._callbacks.get(fd, _NOBODY)
-            if callback is not None and since < self._turns:
-                callback(events)
+        self._serve(self._patience(limit))
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
             call = heapq.heappop(self._timers)[2].call
@@ -130,6 +171,13 @@ class Reactor:
                 call()
         for _ in range(len(self._soon)):
             self._soon.popleft()()
+
+    def _call(self, fd: int, events: int) -> None:
+        # One served earlier in this turn may have forgotten it, or have closed it and watch
+        # another by the same number now, about which *events* says nothing.
+        callback, since = self._callbacks.get(fd, _NOBODY)
+        if callback is not None and since < self._turns:
+            callback(events)
 
     def _patience(self, limit: float | None) -> float:
         if self._soon:
@@ -143,6 +191,26 @@ class Reactor:
 
     def close(self) -> None:
         """
-        Close the epoll descriptor; watched descriptors stay open.
+        Close what it has of the kernel; watched descriptors stay open.
         """
         self._epoll.close()
+
+    # --- the way to the kernel, which native.py replaces ------------------------
+
+    def _open(self) -> None:
+        self._epoll = select.epoll()
+
+    def _register(self, fd: int, events: int) -> None:
+        self._epoll.register(fd, events)
+
+    def _unregister(self, fd: int) -> None:
+        self._epoll.unregister(fd)
+
+    def _serve(self, patience: float) -> None:
+        """
+        Wait, at most *patience* seconds or without end if negative, and serve what is ready.
+        """
+        ready = self._epoll.poll(patience)
+        self._turns += 1
+        for fd, events in ready:
+            self._call(fd, events)

@@ -7,8 +7,7 @@ Runs in:   the daemon, and `leeward run`; pure but for `Arena.close`.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from leeward.errors import Refused
 from leeward.outcome import Result
@@ -48,9 +47,12 @@ class Arena:
 class Report:
     """
     The one answer to a request: a refusal, or a result with an arena where it is large.
+
+    Attributes:
+        told: the client has its answer already, output and all; here are its figures.
     """
 
     result: Result | None = None
     refusal: Refused | None = None
     arena: Arena | None = None
-    notes: Mapping[str, str] = field(default_factory=dict)
+    told: bool = False

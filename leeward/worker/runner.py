@@ -16,6 +16,7 @@ import signal
 from collections.abc import Callable
 from typing import Protocol
 
+from leeward._native.loop import Offer
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.entry import Leaf
 from leeward.isolation.channel import Channel
@@ -32,6 +33,7 @@ class Denials(Protocol):
     def add(self, listener: int, job: int) -> None: ...
     def counts(self, job: int) -> dict[str, int]: ...
     def total(self, job: int) -> int: ...
+    def place(self, job: int) -> tuple[object, int]: ...
     def remove(self, job: int) -> dict[str, int]: ...
 
 
@@ -131,6 +133,20 @@ class Runner:
                 resource.prlimit(self._job_pid, number, (value, value))
         except OSError as error:
             raise LeewardError(f"limits of runner {self.number}: {error}") from error
+
+    def offer(self, out: int, err: int) -> Offer | None:
+        """
+        What the short way has to know of it, beside the read ends of its output; None where it can't be taken.
+        """
+        gauges = self.leaf.gauges()
+        if gauges is None or self.leaf.needs_ticks or not self.listening:
+            return None
+        before = gauges.before
+        supervisor, slot = self._denials.place(self.number)
+        return Offer(
+            self.number, self.job, self.reply, out, err, gauges.time, gauges.peak, gauges.oom, gauges.forks,
+            gauges.time_unit, before.cpu_time + self.cpu_before, before.oom_kills, before.forks_refused,
+            supervisor, slot, self._denied_total)
 
     def _check_there(self) -> None:
         """

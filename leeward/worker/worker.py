@@ -29,13 +29,15 @@ from leeward.isolation.channel import Channel
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.wire import control
-from leeward.worker.execution import Execution, Stop
+from leeward.worker.execution import SHORT_OUTPUT, Execution, Stop
+from leeward.worker.express import Client, Express
 from leeward.worker.idmaps import write_id_maps
 from leeward.worker.orphans import reap, reap_inits
 from leeward.worker.reactor import READ, Reactor
 from leeward.worker.report import Report
 from leeward.worker.runner import Denials, Runner
 from leeward.worker.states import RunnerEvent, RunnerState, WorkerEvent, WorkerState, after_worker
+from leeward.worker.stream import Begun
 
 _numbers = itertools.count(1)
 
@@ -66,6 +68,9 @@ class Owner(Protocol):
     @property
     def crowded(self) -> bool: ...
     def arming_over(self, runner: int) -> None: ...
+    @property
+    def short(self) -> Express | None: ...
+    def offered(self, runner: int, worker: Worker | None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,7 @@ class Worker:
         self._keeper_gone = False
         self._leaves: list[Runner] = []
         self._first_report: dict[str, str] = {}
+        self._offered: Runner | None = None  # on offer to the short way
 
     # --- making ---------------------------------------------------------------
 
@@ -369,10 +375,52 @@ class Worker:
         if runner.number in self._runners:
             self.retire(f"its keeper didn't tell a runner's end within {_KEEPER_DEADLINE_S:g} s")
 
-    def run(self, job: Job, done: Callable[[Report], None], lost: Callable[[], None]) -> Execution:
+    def offer(self) -> None:
+        """
+        Let the short way have the runner whose turn is next.
+        """
+        short = self._owner.short
+        if short is None or self._offered is not None or not self.free:
+            return
+        runner = self._armed[0]
+        offer = runner.offer(runner.out, runner.err) if self._terms.limits.output >= SHORT_OUTPUT else None
+        if offer is not None and short.offer(offer):
+            self._offered = runner
+            self._owner.offered(runner.number, self)
+
+    def withdraw(self) -> None:
+        """
+        Whoever wants this worker's next runner has to ask here.
+        """
+        runner, self._offered = self._offered, None
+        if runner is not None:
+            self._owner.offered(runner.number, None)
+            if self._owner.short is not None:
+                self._owner.short.withdraw(runner.number)
+
+    def begun(self, job: Job, done: Callable[[Report], None], lost: Callable[[], None], begun: Begun) -> Execution:
+        """
+        The runner on offer has *job* already.
+        """
+        assert self._offered is self._armed[0]
+        self._offered = None
+        self._owner.offered(begun.runner, None)
+        execution = self._lease(job, done, lost, None)
+        execution.begin(begun)
+        return execution
+
+    def run(self, job: Job, done: Callable[[Report], None], lost: Callable[[], None],
+            client: Client | None = None) -> Execution:
         """
         Lease an armed runner to *job*. Call only when `free`.
         """
+        self.withdraw()
+        execution = self._lease(job, done, lost, client)
+        execution.start()  # which may find that the runner is gone
+        return execution
+
+    def _lease(self, job: Job, done: Callable[[Report], None], lost: Callable[[], None],
+               client: Client | None) -> Execution:
         runner = self._armed.popleft()
         self._move(runner, RunnerEvent.LEASED)
         self._running = runner
@@ -392,9 +440,9 @@ class Worker:
             lost()
 
         execution = Execution(self._reactor, job, runner, self._terms.degraded, answered, gone,
-                              lambda: self._expect_end(runner), alone=not self._owner.crowded)
+                              lambda: self._expect_end(runner), alone=not self._owner.crowded,
+                              short=self._owner.short, client=client)
         self._execution = execution
-        execution.start()  # which may find that the runner is gone
         return execution
 
     def _after_job(self, runner: Runner, *, patient: bool = False) -> None:
@@ -428,6 +476,8 @@ class Worker:
         runner = self._runners.pop(number, None)
         if runner is None:
             return
+        if runner is self._offered:
+            self.withdraw()
         if runner in self._armed:
             self._armed.remove(runner)
         if runner is self._running and self.sockets():
@@ -465,6 +515,7 @@ class Worker:
 
     def _drop(self, runner: Runner) -> None:
         if runner.state in (RunnerState.ARMING, RunnerState.ARMED):
+            self.withdraw()
             self._move(runner, RunnerEvent.ENDED)
             runner.kill()
 
@@ -494,6 +545,7 @@ class Worker:
         """
         Retire, but let a job that runs come to its end first: what failed is another runner.
         """
+        self.withdraw()
         if self._doomed is None:
             self._doomed = reason
         if self._execution is None:
@@ -505,6 +557,7 @@ class Worker:
         """
         if self.state in (WorkerState.RETIRING, WorkerState.GONE):
             return
+        self.withdraw()
         making = self.state is WorkerState.MAKING
         self._happen(WorkerEvent.RETIRED)
         self._retired_for = reason

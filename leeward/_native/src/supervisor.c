@@ -486,6 +486,24 @@ int lw_supervisor_counts(struct lw_supervisor *supervisor, uint32_t slot, struct
 	return failed;
 }
 
+/* The sum of what `lw_supervisor_counts` would tell. Returns 0, or -ENOENT for a slot that isn't in use. */
+int lw_supervisor_total(struct lw_supervisor *supervisor, uint32_t slot, uint64_t *ret_total)
+{
+	int failed = -ENOENT;
+
+	pthread_mutex_lock(&supervisor->mutex);
+	if (slot < supervisor->top && supervisor->listeners[slot]) {
+		const struct listener *listener = supervisor->listeners[slot];
+
+		*ret_total = listener->other.count;
+		for (uint32_t at = 0; at < LW_SUPERVISOR_KINDS; at++)
+			*ret_total += listener->kinds[at].count;
+		failed = 0;
+	}
+	pthread_mutex_unlock(&supervisor->mutex);
+	return failed;
+}
+
 /* Stop answering and close the listener; give what `lw_supervisor_counts` would.
  * What isn't reported yet is the caller's to report.
  * Returns 0, or -ENOENT for a slot that isn't in use. */

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from leeward._native.loop import Gauge
 from leeward.outcome import Limit
 from leeward.spec.limits import Limits
 
@@ -59,6 +60,24 @@ class Usage:
     memory_peak: int = 0
     oom_kills: int = 0
     forks_refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """
+    Where the figures of `Leaf.usage` stand, for who reads them without Python. The descriptors stay the leaf's.
+
+    Attributes:
+        time_unit: seconds that one of *time* is.
+        before: what stood there when the leaf was made; of the peak, nothing.
+    """
+
+    time: Gauge
+    time_unit: float
+    peak: Gauge
+    oom: Gauge
+    forks: Gauge
+    before: Usage
 
 
 class Leaf(Protocol):
@@ -113,6 +132,11 @@ class Leaf(Protocol):
     def usage(self) -> Usage:
         """
         So far; stays what it was once the processes are gone.
+        """
+
+    def gauges(self) -> Gauges | None:
+        """
+        Where the kernel alone keeps all that `usage` tells; None where it doesn't.
         """
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> Limit | None:

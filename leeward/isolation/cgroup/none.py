@@ -21,7 +21,7 @@ from collections.abc import Mapping
 
 from leeward.errors import Unsupported
 from leeward.isolation.cgroup import watch
-from leeward.isolation.cgroup.entry import Entry, Sockets, Usage, no_sockets
+from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import kill
 from leeward.outcome import Limit
 from leeward.spec.limits import KIB, MIB, Limits
@@ -88,6 +88,9 @@ class NoneLeaf:
         account = self._account
         return Usage(account.time / watch.TICKS_PER_S, account.memory_peak, int(self._broken),
                      int(account.tasks >= self._limits.processes))
+
+    def gauges(self) -> Gauges | None:
+        return None
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> Limit | None:
         try:

@@ -21,9 +21,10 @@ import os
 from collections import deque
 from collections.abc import Mapping
 
+from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import home
-from leeward.isolation.cgroup.entry import Entry, Sockets, Usage, no_sockets
+from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import Group, field, pread
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.outcome import Limit
@@ -167,6 +168,12 @@ class Place:
                           int(pread(files["peak"])), self.oom_kills(), field(pread(files["forks"]), "max"))
         return self.last
 
+    def gauges(self, before: Usage) -> Gauges:
+        files = self._files
+        unified = "unified" in self.groups
+        return Gauges(Gauge(files["time"], "usage_usec" if unified else ""), 1e-6 if unified else 1e-9,
+                      Gauge(files["peak"]), Gauge(files["oom"], "oom_kill"), Gauge(files["forks"], "max"), before)
+
     def oom_kills(self) -> int:
         return field(pread(self._files["oom"]), "oom_kill")
 
@@ -254,6 +261,9 @@ class V1Leaf:
             self._usage = Usage(now.cpu_time - before.cpu_time, now.memory_peak, now.oom_kills - before.oom_kills,
                                 now.forks_refused - before.forks_refused)
         return self._usage
+
+    def gauges(self) -> Gauges | None:
+        return None if self._place is None else self._place.gauges(self._before)
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> Limit | None:
         killed = self._place is not None and self._place.oom_kills() > self._before.oom_kills

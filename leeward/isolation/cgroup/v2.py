@@ -23,9 +23,10 @@ import contextlib
 import os
 from collections.abc import Mapping
 
+from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import home
-from leeward.isolation.cgroup.entry import Entry, Sockets, Usage, no_sockets
+from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import Group, field, pread
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.outcome import Limit
@@ -66,6 +67,7 @@ class V2Leaf:
         self._patient = False
         self._limits: Limits | None = None
         self._peak = 0
+        self._peak_kept = ("memory", "memory.peak") in worker.files
         self._usage = Usage()
         self._files: dict[str, int] = {}
         self._group = worker.group.make(name)
@@ -126,6 +128,13 @@ class V2Leaf:
             self._usage = Usage(field(pread(files["time"]), "usage_usec") / 1e6, self._peak,
                                 field(events, "oom_kill"), field(pread(files["forks"]), "max"))
         return self._usage
+
+    def gauges(self) -> Gauges | None:
+        files = self._files
+        if not files or not self._peak_kept:
+            return None
+        return Gauges(Gauge(files["time"], "usage_usec"), 1e-6, Gauge(files["memory"]),
+                      Gauge(files["events"], "oom_kill"), Gauge(files["forks"], "max"), Usage())
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> Limit | None:
         return Limit.MEMORY if self.usage().oom_kills else None

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import reactors
 from leeward.daemon import server as module
 from leeward.daemon.config import Config
 from leeward.daemon.parcel import SEALS, seal
@@ -27,7 +28,8 @@ from leeward.pool.quotas import Quota, Quotas
 from leeward.pool.report import Arena, Report
 from leeward.spec.job import Job
 from leeward.wire.frames import FrameReader, decode, encode, frame
-from leeward.worker.reactor import Reactor
+from leeward.worker.express import Client
+from leeward.worker.stream import Begun
 
 HELLO = Result(b"hello\n", b"", 0, Outcome.FINISHED)
 
@@ -47,7 +49,8 @@ class FakePool:
         self.error: Exception | None = None
         self.at_once: Report | None = None
 
-    def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float, user: int) -> FakeTicket:
+    def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float, user: int,
+               client: Client | None = None) -> FakeTicket:
         self.users.append(user)
         if self.error is not None:
             raise self.error
@@ -58,13 +61,17 @@ class FakePool:
         return ticket
 
 
+    def begun(self, job: Job, done: Callable[[Report], None], user: int, begun: Begun) -> FakeTicket:
+        raise AssertionError("there is no short way here")
+
+
 class Box:
     """
     A server, its pool, and clients that are one end of a socketpair.
     """
 
-    def __init__(self, **config: Any) -> None:
-        self.reactor = Reactor()
+    def __init__(self, reactor: str = reactors.REFERENCE, **config: Any) -> None:
+        self.reactor = reactors.reactor(reactor)
         self.pool = FakePool()
         self.ends = 0
         self.seen: list[tuple[str, str, int]] = []
@@ -152,9 +159,9 @@ class Peer:
             return True
 
 
-@pytest.fixture
-def box() -> Iterator[Box]:
-    box = Box()
+@pytest.fixture(params=reactors.ALL)
+def box(request: pytest.FixtureRequest) -> Iterator[Box]:
+    box = Box(request.param)
     yield box
     box.close()
 
@@ -905,6 +912,7 @@ def test_flushed_tells_when_nothing_is_left(box: Box) -> None:
     client.send(id=1, op="execute", code=b"")
     seen.append(box.server.flushed)
     box.pool.tickets[0].done(Report(result=HELLO))
+    box.turns()
     seen.append(box.server.flushed)
 
     assert [True, False, True] == seen

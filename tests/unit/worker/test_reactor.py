@@ -10,12 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 
+import reactors
 from leeward.worker.reactor import READ, Reactor
 
 
-@pytest.fixture
-def reactor() -> Iterator[Reactor]:
-    made = Reactor()
+@pytest.fixture(params=reactors.ALL)
+def reactor(request: pytest.FixtureRequest) -> Iterator[Reactor]:
+    made = reactors.reactor(request.param)
     yield made
     made.close()
 

@@ -1,0 +1,247 @@
+"""
+The event loop in C: epoll or io_uring, and the short way of a short job.
+
+Runs in:   the daemon; a loop belongs to the thread that made it.
+Needs:     for IO_URING Linux 5.19, and a build with liburing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from leeward._native._shim import ffi, lib
+from leeward.errors import KernelRefusal
+
+EPOLL: int = lib.LW_IO_EPOLL
+IO_URING: int = lib.LW_IO_URING
+
+READY: int = lib.LW_EVENT_READY
+ACCEPTED: int = lib.LW_EVENT_ACCEPTED
+DATA: int = lib.LW_EVENT_DATA
+ROOM: int = lib.LW_EVENT_ROOM
+SENT: int = lib.LW_EVENT_SENT
+STARTED: int = lib.LW_EVENT_STARTED
+DONE: int = lib.LW_EVENT_DONE
+HANDED: int = lib.LW_EVENT_HANDED
+
+_EAGAIN, _EINPROGRESS = 11, 115
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """
+    The bytes that never change of four messages: in front of each value, and at the end.
+    """
+
+    request_id: bytes
+    request_code: bytes
+    job_code: bytes
+    reply: bytes
+    answer_id: bytes
+    answer_duration: bytes
+    answer_cpu: bytes
+    answer_peak: bytes
+    answer_out: bytes
+    answer_err: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """
+    A number in an open control file: alone, or behind the word *key* at the start of a line.
+    """
+
+    fd: int
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """
+    A runner that may have the next job, with all that its answer needs.
+
+    Attributes:
+        number: of the runner.
+        job, reply, out, err: the daemon's ends of its pipes.
+        time, peak, oom, forks: where its use of the processor (in *time_unit* seconds), of memory, and the count of
+            limits hit stand, and what stood there before.
+        supervisor, denials: who counts its denied calls, by which slot; and how many there were before.
+    """
+
+    number: int
+    job: int
+    reply: int
+    out: int
+    err: int
+    time: Gauge
+    peak: Gauge
+    oom: Gauge
+    forks: Gauge
+    time_unit: float
+    time_before: float
+    oom_before: int
+    forks_before: int
+    supervisor: Any
+    denials: int
+    denials_before: int
+
+
+class Loop:
+    """
+    One loop. Descriptors stay the caller's; `forget` one before closing it.
+
+    Args:
+        io: EPOLL or IO_URING.
+
+    Raises:
+        KernelRefusal: ENOSYS, EPERM: no io_uring here.
+    """
+
+    def __init__(self, io: int) -> None:
+        handle = ffi.new("struct lw_loop **")
+        failed = lib.lw_loop_open(io, handle)
+        if failed:
+            raise KernelRefusal("io_uring_setup" if IO_URING == io else "epoll_create1", "the loop", -failed)
+        self._handle: Any = handle[0]
+        self.events: Any = ffi.new("struct lw_event[]", lib.LW_LOOP_EVENTS)
+
+    def turn(self, patience_ns: int) -> int:
+        """
+        Wait, at most so long (without end if negative), and serve; returns how many of `events` there are.
+        """
+        count: int = lib.lw_loop_turn(self._handle, patience_ns, self.events)
+        if count < 0:
+            raise KernelRefusal("the loop's turn", "", -count)
+        return count
+
+    def watch(self, fd: int, events: int) -> None:
+        """
+        READY whenever *fd* has one of *events* (EPOLL*), a hang-up or an error.
+
+        Raises:
+            OSError: it is used already, or can't be waited for.
+        """
+        _check(lib.lw_loop_watch(self._handle, fd, events))
+
+    def change(self, fd: int, events: int) -> None:
+        _check(lib.lw_loop_change(self._handle, fd, events))
+
+    def forget(self, fd: int) -> None:
+        """
+        Tell nothing of *fd* any more, whatever it was used for; harmless if it wasn't.
+        """
+        lib.lw_loop_forget(self._handle, fd)
+
+    def accept(self, fd: int) -> None:
+        """
+        ACCEPTED for each connection, until one tells an error.
+        """
+        _check(lib.lw_loop_accept(self._handle, fd))
+
+    def stream(self, fd: int, number: int) -> None:
+        """
+        DATA of a connection; *number* comes with each SENT.
+        """
+        _check(lib.lw_loop_stream(self._handle, fd, number))
+
+    def read(self, fd: int, on: bool) -> None:
+        """
+        Whether input of a stream is wanted. What was under way may still come.
+        """
+        _check(lib.lw_stream_read(self._handle, fd, on))
+
+    def plain(self, fd: int, on: bool) -> None:
+        """
+        Whether a stream's whole plain requests may go the short way, until DATA tells of it.
+        """
+        _check(lib.lw_stream_plain(self._handle, fd, on))
+
+    def send(self, fd: int, data: memoryview, fds: Sequence[int] = ()) -> int | None:
+        """
+        Bytes taken, or None: then SENT tells, and *data* must stay as it is until it does.
+
+        Raises:
+            BlockingIOError: ROOM follows.
+            OSError: the stream is broken.
+        """
+        sent: int = lib.lw_stream_send(self._handle, fd, ffi.from_buffer(data), len(data), list(fds), len(fds))
+        if -_EINPROGRESS == sent:
+            return None
+        if -_EAGAIN == sent:
+            raise BlockingIOError
+        _check(sent)
+        return sent
+
+    def backlog(self, fd: int) -> int:
+        """
+        Bytes of answers that went the short way and that the kernel hasn't taken.
+        """
+        return max(0, int(lib.lw_stream_backlog(self._handle, fd)))
+
+    def agree(self, terms: Terms) -> None:
+        """
+        Set the terms of the short way, once.
+        """
+        kept = {name: ffi.from_buffer(getattr(terms, name)) for name in Terms.__slots__}
+        given = ffi.new("struct lw_terms *")
+        for name, data in kept.items():
+            piece = getattr(given, name)
+            piece.data, piece.size = data, len(data)
+        _check(lib.lw_express_terms(self._handle, given))
+
+    def offer(self, offer: Offer) -> None:
+        """
+        Let the next plain request have this runner.
+
+        Raises:
+            OSError: it can't be offered.
+        """
+        _check(lib.lw_express_offer(self._handle, _given(offer)))
+
+    def adopt(self, offer: Offer, fd: int, identity: int, started: float) -> None:
+        """
+        Let the reply of this runner, which has its job since *started*, go to stream *fd* the short way.
+
+        Raises:
+            OSError: it can't.
+        """
+        _check(lib.lw_express_adopt(self._handle, _given(offer), fd, identity, started))
+
+    def withdraw(self, number: int) -> bool:
+        """
+        The runner is the caller's alone. Was it offered, or its reply waited for?
+        """
+        return bool(lib.lw_express_withdraw(self._handle, number) >= 0)
+
+    def close(self) -> None:
+        """
+        Nothing else may be called after.
+        """
+        lib.lw_loop_close(self._handle)
+
+
+def data_of(event: Any, size: int) -> bytes:
+    """
+    A copy of what an event points at.
+    """
+    return bytes(ffi.buffer(event.data, size))
+
+
+def _given(offer: Offer) -> Any:
+    given = ffi.new("struct lw_offer *")
+    for name in ("number", "job", "reply", "out", "err", "time_unit", "time_before", "oom_before", "forks_before",
+                 "supervisor", "denials", "denials_before"):
+        setattr(given, name, getattr(offer, name))
+    for name in ("time", "peak", "oom", "forks"):
+        gauge = getattr(offer, name)
+        target = getattr(given, name)
+        target.fd, target.key = gauge.fd, gauge.key.encode()
+    return given
+
+
+def _check(result: int) -> None:
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))

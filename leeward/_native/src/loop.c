@@ -1,0 +1,297 @@
+/* The daemon's event loop, below its Python: descriptors, connections, and one turn.
+ *
+ * Runs in:  the daemon, on the one thread that made the loop.
+ * Trust:    bytes of clients and jobs pass through here unread, but for whole plain requests,
+ *           which express.c compares with what it expects.
+ *
+ * Theory of operation. A descriptor is watched (LW_EVENT_READY when it has something, until that was
+ * taken), accepts, or is a stream: a client's connection, whose bytes come by LW_EVENT_DATA. There are
+ * two ways to the kernel, epoll and io_uring, with the same events. The caller gets all
+ * events of a turn at once, those of express.c first: they tell what has been done already,
+ * and what the caller learns next may depend on it.
+ *
+ * A descriptor's number is used again as soon as it is closed. So each use has a generation, the kernel
+ * tells events by both, and what is said of an earlier use falls on the floor. */
+
+#include "loop_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int grow(struct lw_loop *loop, int fd)
+{
+	int count = loop->slot_count ? loop->slot_count : 64;
+	struct lw_slot *slots;
+
+	if (fd < 0)
+		return -EBADF;
+	if (fd < loop->slot_count)
+		return 0;
+	while (count <= fd)
+		count *= 2;
+	slots = realloc(loop->slots, (size_t)count * sizeof(*slots));
+	if (!slots)
+		return -ENOMEM;
+	memset(slots + loop->slot_count, 0, (size_t)(count - loop->slot_count) * sizeof(*slots));
+	loop->slots = slots;
+	loop->slot_count = count;
+	return 0;
+}
+
+/* The slot of a descriptor in its present use, or NULL if that is over. */
+struct lw_slot *lw_slot_of(struct lw_loop *loop, int fd, uint32_t generation)
+{
+	struct lw_slot *slot;
+
+	if (fd < 0 || fd >= loop->slot_count)
+		return NULL;
+	slot = &loop->slots[fd];
+	return LW_FREE != slot->kind && slot->generation == generation ? slot : NULL;
+}
+
+static struct lw_slot *used(struct lw_loop *loop, int fd)
+{
+	if (fd < 0 || fd >= loop->slot_count || LW_FREE == loop->slots[fd].kind)
+		return NULL;
+	return &loop->slots[fd];
+}
+
+static struct lw_stream *stream_of(struct lw_loop *loop, int fd)
+{
+	struct lw_slot *slot = used(loop, fd);
+
+	return slot && LW_STREAM == slot->kind ? slot->stream : NULL;
+}
+
+void lw_tell(struct lw_loop *loop, uint32_t kind, int fd, int64_t value, const uint8_t *data)
+{
+	struct lw_event *event = &loop->others[loop->other_count++];
+
+	*event = (struct lw_event){ .kind = kind, .fd = fd, .value = value, .data = data };
+}
+
+/* Room for `size` more bytes. Returns 0 or -ENOMEM. */
+int lw_reserve(struct lw_bytes *bytes, size_t size)
+{
+	size_t room = bytes->room ? bytes->room : 2048;
+	uint8_t *grown;
+
+	while (room < bytes->size + size)
+		room *= 2;
+	if (room == bytes->room)
+		return 0;
+	grown = realloc(bytes->data, room);
+	if (!grown)
+		return -ENOMEM;
+	bytes->data = grown;
+	bytes->room = room;
+	return 0;
+}
+
+void lw_drop(struct lw_bytes *bytes)
+{
+	free(bytes->data);
+	*bytes = (struct lw_bytes){ 0 };
+}
+
+void lw_stream_free(struct lw_stream *stream)
+{
+	lw_drop(&stream->waiting);
+	lw_drop(&stream->sending);
+	free(stream);
+}
+
+/* A control message with descriptors; returns its length. */
+size_t lw_control(char *ret_control, const int *fds, uint32_t fd_count)
+{
+	struct cmsghdr *header = (struct cmsghdr *)(void *)ret_control;
+
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+	memcpy(CMSG_DATA(header), fds, fd_count * sizeof(int));
+	return CMSG_SPACE(fd_count * sizeof(int));
+}
+
+/* Returns 0; or -errno: ENOSYS and EPERM where the kernel, or this build, has no io_uring for us. */
+int lw_loop_open(uint32_t io, struct lw_loop **ret_loop)
+{
+	struct lw_loop *loop = calloc(1, sizeof(*loop));
+	int failed;
+
+	if (!loop)
+		return -ENOMEM;
+	loop->way = LW_IO_URING == io ? &lw_uring_way : &lw_epoll_way;
+	failed = lw_express_open(loop);
+	if (!failed)
+		failed = loop->way->open(loop);
+	if (failed) {
+		lw_express_close(loop);
+		free(loop);
+		return failed;
+	}
+	*ret_loop = loop;
+	return 0;
+}
+
+/* Descriptors stay open; nothing may be called after. */
+void lw_loop_close(struct lw_loop *loop)
+{
+	loop->way->close(loop); /* first: the ring may still read what streams hold */
+	for (int fd = 0; fd < loop->slot_count; fd++)
+		if (LW_STREAM == loop->slots[fd].kind)
+			lw_stream_free(loop->slots[fd].stream);
+	lw_express_close(loop);
+	free(loop->slots);
+	free(loop);
+}
+
+int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events)
+{
+	int failed = grow(loop, fd);
+	struct lw_slot *slot;
+
+	if (failed)
+		return failed;
+	slot = &loop->slots[fd];
+	if (LW_FREE != slot->kind)
+		return -EEXIST;
+	loop->generation = (loop->generation + 1) & 0xffffff;
+	*slot = (struct lw_slot){ .kind = (uint8_t)kind, .events = events, .generation = loop->generation };
+	failed = loop->way->add(loop, fd);
+	if (failed)
+		slot->kind = LW_FREE;
+	return failed;
+}
+
+/* LW_EVENT_READY whenever `fd` has one of `events` (EPOLL*), a hang-up or an error. */
+int lw_loop_watch(struct lw_loop *loop, int fd, uint32_t events)
+{
+	return lw_begin(loop, fd, LW_WATCH, events);
+}
+
+int lw_loop_change(struct lw_loop *loop, int fd, uint32_t events)
+{
+	struct lw_slot *slot = used(loop, fd);
+
+	if (!slot || LW_WATCH != slot->kind)
+		return -ENOENT;
+	slot->events = events;
+	return loop->way->change(loop, fd);
+}
+
+/* Whatever it was used for. Nothing is told of it any more, but LW_EVENT_SENT of a send that is under way. */
+int lw_loop_forget(struct lw_loop *loop, int fd)
+{
+	struct lw_slot *slot = used(loop, fd);
+	struct lw_stream *stream;
+
+	if (!slot)
+		return -ENOENT;
+	stream = LW_STREAM == slot->kind ? slot->stream : NULL;
+	if (stream)
+		lw_express_lost(loop, stream);
+	loop->way->remove(loop, fd); /* which keeps a stream as long as a send of it flies */
+	slot->kind = LW_FREE;
+	slot->stream = NULL;
+	return 0;
+}
+
+/* LW_EVENT_ACCEPTED for each connection, until one tells an error. */
+int lw_loop_accept(struct lw_loop *loop, int fd)
+{
+	return lw_begin(loop, fd, LW_ACCEPT, 0);
+}
+
+/* A connection, non-blocking; `number` comes with its LW_EVENT_SENT, which may come after its end. */
+int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number)
+{
+	struct lw_stream *stream = calloc(1, sizeof(*stream));
+	int failed;
+
+	if (!stream)
+		return -ENOMEM;
+	failed = grow(loop, fd);
+	if (!failed && LW_FREE != loop->slots[fd].kind)
+		failed = -EEXIST;
+	if (failed) {
+		free(stream);
+		return failed;
+	}
+	loop->generation = (loop->generation + 1) & 0xffffff;
+	loop->slots[fd] = (struct lw_slot){ .kind = LW_STREAM, .generation = loop->generation, .stream = stream };
+	*stream = (struct lw_stream){ .fd = fd, .generation = loop->generation, .number = number, .reading = true };
+	failed = loop->way->add(loop, fd);
+	if (failed) {
+		loop->slots[fd].kind = LW_FREE;
+		free(stream);
+	}
+	return failed;
+}
+
+/* Whether input is wanted. What was under way may still come. */
+int lw_stream_read(struct lw_loop *loop, int fd, bool on)
+{
+	struct lw_stream *stream = stream_of(loop, fd);
+
+	if (!stream)
+		return -ENOENT;
+	if (stream->reading == on)
+		return 0;
+	stream->reading = on;
+	return loop->way->stream_changed(loop, stream);
+}
+
+/* Whether a whole plain request may be answered by express.c. LW_EVENT_DATA takes the word back. */
+int lw_stream_plain(struct lw_loop *loop, int fd, bool on)
+{
+	struct lw_stream *stream = stream_of(loop, fd);
+
+	if (!stream)
+		return -ENOENT;
+	stream->plain = on;
+	return 0;
+}
+
+/* Bytes taken. -EAGAIN: LW_EVENT_ROOM follows. -EINPROGRESS: `data` stays as it is until LW_EVENT_SENT. */
+int64_t lw_stream_send(struct lw_loop *loop, int fd, const uint8_t *data, uint64_t size, const int *fds,
+		       uint32_t fd_count)
+{
+	struct lw_stream *stream = stream_of(loop, fd);
+
+	if (!stream)
+		return -ENOENT;
+	if (fd_count > LW_MOST_FDS)
+		return -E2BIG;
+	if (stream->waiting.size || stream->flying) {
+		stream->wants_room = true;
+		return -EAGAIN;
+	}
+	return loop->way->send(loop, stream, data, (size_t)size, fds, fd_count);
+}
+
+/* Bytes of answers of ours that the kernel hasn't taken. */
+int64_t lw_stream_backlog(struct lw_loop *loop, int fd)
+{
+	const struct lw_stream *stream = stream_of(loop, fd);
+
+	if (!stream)
+		return -ENOENT;
+	return (int64_t)(stream->waiting.size + stream->sending.size - stream->sent);
+}
+
+/* Wait, at most `patience_ns` (negative: without end), and serve what is there. Returns how many events
+ * there are, 0 after a signal too, or -errno. */
+int lw_loop_turn(struct lw_loop *loop, int64_t patience_ns, struct lw_event *ret_events)
+{
+	int failed;
+
+	loop->urgent_count = loop->other_count = 0;
+	failed = loop->way->turn(loop, patience_ns);
+	if (failed < 0 && -EINTR != failed)
+		return failed;
+	memcpy(ret_events, loop->urgent, loop->urgent_count * sizeof(*ret_events));
+	memcpy(ret_events + loop->urgent_count, loop->others, loop->other_count * sizeof(*ret_events));
+	return (int)(loop->urgent_count + loop->other_count);
+}

@@ -1,0 +1,92 @@
+#ifndef LW_LOOP_H
+#define LW_LOOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "supervisor.h"
+
+/* What one turn can tell, and so the room that lw_loop_turn needs. */
+#define LW_LOOP_EVENTS 512
+
+enum {
+	LW_IO_EPOLL,
+	LW_IO_URING,
+};
+
+enum {
+	LW_EVENT_READY = 1, /* fd, value: its events */
+	LW_EVENT_ACCEPTED,  /* fd: the listener, value: the new socket, the caller's, or -errno and no more come */
+	LW_EVENT_DATA,      /* fd, value: bytes at data until the next turn; 0 at the end of the stream; -errno */
+	LW_EVENT_ROOM,      /* fd: try again to send */
+	LW_EVENT_SENT,      /* fd, number: the stream's, value: bytes or -errno */
+	LW_EVENT_STARTED,   /* fd, id, number: the runner's, value: bytes that weren't written, data, size: the code, at: when */
+	LW_EVENT_DONE,      /* number, at: when it ended, cpu: seconds, peak: bytes */
+	LW_EVENT_HANDED,    /* number, value: bytes at data of its reply so far; or none */
+};
+
+struct lw_event {
+	uint32_t kind;
+	int32_t fd;
+	int64_t value;
+	uint64_t number;
+	uint64_t id;
+	const uint8_t *data;
+	uint32_t size;
+	double at;
+	double cpu;
+	uint64_t peak;
+};
+
+struct lw_piece {
+	const uint8_t *data;
+	uint32_t size;
+};
+
+/* Bytes that never change, of four messages: in front of each value, and at the end. */
+struct lw_terms {
+	struct lw_piece request_id, request_code;
+	struct lw_piece job_code;
+	struct lw_piece reply;
+	struct lw_piece answer_id, answer_duration, answer_cpu, answer_peak, answer_out, answer_err;
+};
+
+/* A number in a control file: alone, or behind a word at the start of a line. */
+struct lw_gauge {
+	int fd;
+	char key[16];
+};
+
+struct lw_offer {
+	uint64_t number;
+	int job, reply, out, err;
+	struct lw_gauge time, peak, oom, forks;
+	double time_unit, time_before;
+	uint64_t oom_before, forks_before;
+	struct lw_supervisor *supervisor;
+	uint32_t denials;
+	uint64_t denials_before;
+};
+
+struct lw_loop;
+
+int lw_loop_open(uint32_t io, struct lw_loop **ret_loop);
+void lw_loop_close(struct lw_loop *loop);
+int lw_loop_watch(struct lw_loop *loop, int fd, uint32_t events);
+int lw_loop_change(struct lw_loop *loop, int fd, uint32_t events);
+int lw_loop_forget(struct lw_loop *loop, int fd);
+int lw_loop_accept(struct lw_loop *loop, int fd);
+int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number);
+int lw_stream_read(struct lw_loop *loop, int fd, bool on);
+int lw_stream_plain(struct lw_loop *loop, int fd, bool on);
+int64_t lw_stream_send(struct lw_loop *loop, int fd, const uint8_t *data, uint64_t size, const int *fds,
+		       uint32_t fd_count);
+int64_t lw_stream_backlog(struct lw_loop *loop, int fd);
+int lw_loop_turn(struct lw_loop *loop, int64_t patience_ns, struct lw_event *ret_events);
+
+int lw_express_terms(struct lw_loop *loop, const struct lw_terms *terms);
+int lw_express_offer(struct lw_loop *loop, const struct lw_offer *offer);
+int lw_express_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started);
+int lw_express_withdraw(struct lw_loop *loop, uint64_t number);
+
+#endif

@@ -1,0 +1,250 @@
+/* The loop's way to the kernel by epoll: readiness, then a call for each piece of work.
+ *
+ * Runs in:  the daemon. Any Linux.
+ *
+ * Level-triggered throughout: what one turn leaves is told again in the next. */
+
+#include "loop_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct way {
+	int epoll;
+	uint8_t *chunks; /* LW_CHUNKS of LW_CHUNK bytes, for what LW_EVENT_DATA tells */
+	uint32_t chunks_used;
+};
+
+static uint64_t tag_of(const struct lw_slot *slot, int fd)
+{
+	return (uint64_t)slot->generation << 32 | (uint32_t)fd;
+}
+
+static int control(struct lw_loop *loop, int operation, int fd, uint32_t events)
+{
+	const struct way *way = loop->kernel;
+	struct epoll_event event = { .events = events, .data.u64 = tag_of(&loop->slots[fd], fd) };
+
+	return epoll_ctl(way->epoll, operation, fd, &event) ? -errno : 0;
+}
+
+static int open_way(struct lw_loop *loop)
+{
+	struct way *way = calloc(1, sizeof(*way));
+
+	if (!way)
+		return -ENOMEM;
+	way->epoll = epoll_create1(EPOLL_CLOEXEC);
+	/* Pages that no receive has filled cost nothing. */
+	way->chunks = mmap(NULL, (size_t)LW_CHUNKS * LW_CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			   0);
+	if (way->epoll < 0 || MAP_FAILED == way->chunks) {
+		int error = errno;
+
+		if (way->epoll >= 0)
+			close(way->epoll);
+		free(way);
+		return -error;
+	}
+	loop->kernel = way;
+	return 0;
+}
+
+static void close_way(struct lw_loop *loop)
+{
+	struct way *way = loop->kernel;
+
+	close(way->epoll);
+	munmap(way->chunks, (size_t)LW_CHUNKS * LW_CHUNK);
+	free(way);
+}
+
+static uint32_t wanted(const struct lw_stream *stream)
+{
+	uint32_t in = stream->reading ? EPOLLIN : 0;
+
+	return stream->waiting.size || stream->wants_room ? in | EPOLLOUT : in;
+}
+
+static int add(struct lw_loop *loop, int fd)
+{
+	struct lw_slot *slot = &loop->slots[fd];
+
+	if (LW_STREAM != slot->kind)
+		return control(loop, EPOLL_CTL_ADD, fd, LW_WATCH == slot->kind ? slot->events : EPOLLIN);
+	slot->stream->events = wanted(slot->stream);
+	return control(loop, EPOLL_CTL_ADD, fd, slot->stream->events);
+}
+
+static int change(struct lw_loop *loop, int fd)
+{
+	return control(loop, EPOLL_CTL_MOD, fd, loop->slots[fd].events);
+}
+
+static void take_away(struct lw_loop *loop, int fd)
+{
+	struct lw_slot *slot = &loop->slots[fd];
+
+	control(loop, EPOLL_CTL_DEL, fd, 0);
+	if (LW_STREAM == slot->kind)
+		lw_stream_free(slot->stream);
+}
+
+static int stream_changed(struct lw_loop *loop, struct lw_stream *stream)
+{
+	uint32_t events = wanted(stream);
+
+	if (events == stream->events)
+		return 0;
+	stream->events = events;
+	return control(loop, EPOLL_CTL_MOD, stream->fd, events);
+}
+
+static int64_t send_now(struct lw_loop *loop, struct lw_stream *stream, const uint8_t *data, size_t size,
+			const int *fds, uint32_t fd_count)
+{
+	_Alignas(struct cmsghdr) char beside[CMSG_SPACE(LW_MOST_FDS * sizeof(int))] = { 0 };
+	struct iovec piece = { .iov_base = (void *)(uintptr_t)data, .iov_len = size };
+	struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1 };
+	ssize_t sent;
+
+	if (fd_count) {
+		message.msg_control = beside;
+		message.msg_controllen = lw_control(beside, fds, fd_count);
+	}
+	sent = sendmsg(stream->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (sent < 0 && EAGAIN == errno) {
+		stream->wants_room = true;
+		stream_changed(loop, stream);
+		return -EAGAIN;
+	}
+	return sent < 0 ? -errno : sent;
+}
+
+static void flush(struct lw_loop *loop, struct lw_stream *stream)
+{
+	ssize_t sent = 0;
+
+	while (stream->sent < stream->waiting.size) {
+		sent = send(stream->fd, stream->waiting.data + stream->sent, stream->waiting.size - stream->sent,
+			    MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (sent < 0)
+			break;
+		stream->sent += (size_t)sent;
+	}
+	/* Whatever else is wrong with it, receiving tells; then nobody needs the rest. */
+	if (stream->sent == stream->waiting.size || (sent < 0 && EAGAIN != errno && EINTR != errno)) {
+		stream->sent = stream->waiting.size = 0;
+		if (stream->waiting.room > LW_CHUNK)
+			lw_drop(&stream->waiting);
+	}
+	stream_changed(loop, stream);
+}
+
+static void receive(struct lw_loop *loop, struct lw_stream *stream)
+{
+	struct way *way = loop->kernel;
+	uint8_t *chunk = way->chunks + (size_t)way->chunks_used * LW_CHUNK;
+	ssize_t got;
+	size_t taken;
+
+	if (LW_CHUNKS == way->chunks_used)
+		return; /* the next turn has them again */
+	/* recv, not recvmsg: the kernel then closes descriptors that somebody sends us. */
+	got = recv(stream->fd, chunk, LW_CHUNK, MSG_DONTWAIT);
+	if (got <= 0) {
+		if (got < 0 && (EAGAIN == errno || EINTR == errno))
+			return;
+		lw_tell(loop, LW_EVENT_DATA, stream->fd, got < 0 ? -errno : 0, NULL);
+		return;
+	}
+	taken = lw_express_feed(loop, stream, chunk, (size_t)got);
+	if (taken < (size_t)got) {
+		stream->plain = false;
+		way->chunks_used++;
+		lw_tell(loop, LW_EVENT_DATA, stream->fd, got - (ssize_t)taken, chunk + taken);
+	}
+}
+
+static void serve_stream(struct lw_loop *loop, struct lw_stream *stream, uint32_t events)
+{
+	if (events & EPOLLOUT) {
+		if (stream->waiting.size)
+			flush(loop, stream);
+		if (stream->wants_room && !stream->waiting.size) {
+			stream->wants_room = false;
+			stream_changed(loop, stream);
+			lw_tell(loop, LW_EVENT_ROOM, stream->fd, 0, NULL);
+		}
+	}
+	if (events & ~(uint32_t)EPOLLOUT) {
+		if (stream->reading)
+			receive(loop, stream);
+		else if (events & ~(uint32_t)(EPOLLIN | EPOLLOUT))
+			lw_tell(loop, LW_EVENT_DATA, stream->fd, -EPIPE, NULL); /* it hung up */
+	}
+}
+
+static void accept_some(struct lw_loop *loop, int fd, uint32_t *count)
+{
+	while (*count < LW_TURN) {
+		int sock = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (sock < 0 && ECONNABORTED == errno)
+			continue;
+		if (sock < 0 && (EAGAIN == errno || EINTR == errno))
+			return;
+		lw_tell(loop, LW_EVENT_ACCEPTED, fd, sock < 0 ? -errno : sock, NULL);
+		if (sock < 0) { /* the caller asks anew when it is better */
+			control(loop, EPOLL_CTL_DEL, fd, 0);
+			loop->slots[fd].kind = LW_FREE;
+			return;
+		}
+		++*count;
+	}
+}
+
+static int turn(struct lw_loop *loop, int64_t patience_ns)
+{
+	struct way *way = loop->kernel;
+	struct epoll_event ready[LW_TURN];
+	/* Rounded up: to wake before the time is to wake twice. */
+	int64_t milliseconds = patience_ns < 0 ? -1 : (patience_ns + 999999) / 1000000;
+	int count = epoll_wait(way->epoll, ready, LW_TURN, milliseconds > 3600000 ? 3600000 : (int)milliseconds);
+	uint32_t accepted = 0;
+
+	if (count < 0)
+		return -errno;
+	way->chunks_used = 0;
+	for (int at = 0; at < count; at++) {
+		int fd = (int)(uint32_t)ready[at].data.u64;
+		struct lw_slot *slot = lw_slot_of(loop, fd, (uint32_t)(ready[at].data.u64 >> 32));
+
+		if (!slot)
+			continue;
+		if (LW_WATCH == slot->kind)
+			lw_tell(loop, LW_EVENT_READY, fd, ready[at].events, NULL);
+		else if (LW_REPLY == slot->kind)
+			lw_express_replied(loop, slot->entry);
+		else if (LW_ACCEPT == slot->kind)
+			accept_some(loop, fd, &accepted);
+		else
+			serve_stream(loop, slot->stream, ready[at].events);
+	}
+	return 0;
+}
+
+const struct lw_way_to_kernel lw_epoll_way = {
+	.open = open_way,
+	.close = close_way,
+	.add = add,
+	.change = change,
+	.remove = take_away,
+	.stream_changed = stream_changed,
+	.send = send_now,
+	.flush = flush,
+	.turn = turn,
+};

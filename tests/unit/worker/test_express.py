@@ -1,0 +1,536 @@
+"""
+The short way: what goes in, what comes out, and that everything else is left as it was.
+
+A runner is four pipes here, and its control files are files.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import reactors
+from leeward._native.loop import Gauge, Offer
+from leeward._native.supervisor import Thread
+from leeward.errors import BadRequest, PeerError, Refused
+from leeward.outcome import Outcome, Result
+from leeward.spec.job import Job
+from leeward.wire.frames import decode
+from leeward.wire.job import NOTHING_FRAME, job_frame, reply_frame
+from leeward.wire.messages import Execute, Ping, encode_request, encode_result, parse_request
+from leeward.worker.express import Client
+from leeward.worker.native import NativeReactor
+from leeward.worker.stream import Begun
+
+#: Whether this build has what the ring needs is features.py's to say.
+pytestmark = pytest.mark.filterwarnings("error")
+
+CODE = b'print("hello world")'
+
+
+class Runner:
+    """
+    The job's side of one, and the daemon's.
+    """
+
+    def __init__(self, number: int, folder: Path, counter: Thread) -> None:
+        self.number = number
+        self.job_in, self.job = os.pipe()
+        self.reply, self.reply_out = os.pipe()
+        self.out, self.out_in = os.pipe()
+        self.err, self.err_in = os.pipe()
+        os.set_blocking(self.job_in, False)
+        for fd in (self.job, self.reply, self.out, self.err):
+            os.set_blocking(fd, False)
+        self.files = {name: (folder / f"{number}.{name}") for name in ("time", "peak", "oom", "forks")}
+        self.files["time"].write_text("user_usec 5\nusage_usec 2000500\nsystem_usec 7\n")
+        self.files["peak"].write_text("4096000\n")
+        self.files["oom"].write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+        self.files["forks"].write_text("max 2\n")
+        self.gauges = {name: os.open(path, os.O_RDONLY) for name, path in self.files.items()}
+        self.listener, self._far = os.pipe()  # one that nobody asks
+        self.counter, self.slot = counter, counter.add(self.listener, number)
+
+    def offer(self, **change: Any) -> Offer:
+        fields: dict[str, Any] = {
+            "number": self.number, "job": self.job, "reply": self.reply, "out": self.out, "err": self.err,
+            "time": Gauge(self.gauges["time"], "usage_usec"), "peak": Gauge(self.gauges["peak"]),
+            "oom": Gauge(self.gauges["oom"], "oom_kill"), "forks": Gauge(self.gauges["forks"], "max"),
+            "time_unit": 1e-6, "time_before": 2.0, "oom_before": 3, "forks_before": 2,
+            "supervisor": self.counter.handle, "denials": self.slot, "denials_before": 0}
+        return Offer(**{**fields, **change})
+
+    def code(self) -> bytes:
+        """
+        What is in its job pipe.
+        """
+        try:
+            return os.read(self.job_in, 1 << 20)
+        except BlockingIOError:
+            return b""
+
+    def end(self, out: bytes = b"", err: bytes = b"", reply: bytes = NOTHING_FRAME) -> None:
+        for fd, data in ((self.out_in, out), (self.err_in, err), (self.reply_out, reply)):
+            if data:
+                os.write(fd, data)
+
+    def close(self) -> None:
+        self.counter.remove(self.slot)
+        for fd in (self.job_in, self.job, self.reply, self.reply_out, self.out, self.out_in, self.err, self.err_in,
+                   *self.gauges.values(), self._far):
+            os.close(fd)
+
+
+class Box:
+    """
+    A reactor, one client's connection, and what was told.
+    """
+
+    def __init__(self, way: str, folder: Path) -> None:
+        self.reactor: NativeReactor = reactors.native(way)
+        assert self.reactor.express is not None
+        self.express = self.reactor.express
+        self.express.agree(("landlock",))
+        self.folder, self.counter = folder, Thread()
+        self.runners: list[Runner] = []
+        self.client, self.theirs = socket.socketpair()
+        self.client.setblocking(False)
+        self.theirs.setblocking(False)
+        self.data: list[bytes] = []
+        self.jobs: list[Begun] = []
+        self.ends: list[tuple[Any, ...]] = []
+        self.stream = self.reactor.stream(self.theirs, self)
+        self.stream.plain(True)
+
+    # As the receiver of the connection:
+
+    def received(self, data: bytes) -> None:
+        self.data.append(data)
+
+    def failed(self, error: int) -> None:
+        self.data.append(b"failed")
+
+    def room(self) -> None: ...
+
+    def sent(self, count: int) -> None: ...
+
+    def begun(self, begun: Begun) -> None:
+        self.jobs.append(begun)
+        self.express.expect(begun.runner, self)
+
+    # As an execution:
+
+    def told(self, ended: float, cpu_time: float, memory_peak: int) -> None:
+        self.ends.append((ended, cpu_time, memory_peak))
+
+    def handed(self, reply: bytes) -> None:
+        self.ends.append(("handed", reply))
+
+    def runner(self, **change: Any) -> Runner:
+        """
+        One more, on offer.
+        """
+        made = Runner(len(self.runners) + 1, self.folder, self.counter)
+        self.runners.append(made)
+        assert self.express.offer(made.offer(**change))
+        return made
+
+    def turns(self, count: int = 4) -> None:
+        for _ in range(count):
+            self.reactor.turn(0.0)
+
+    def send(self, *messages: bytes) -> None:
+        self.client.sendall(b"".join(messages))
+        self.turns()
+
+    def answer(self) -> bytes:
+        self.turns()
+        try:
+            return self.client.recv(1 << 20)
+        except BlockingIOError:
+            return b""
+
+    def close(self) -> None:
+        if self.theirs.fileno() >= 0:
+            self.stream.close()
+        for runner in self.runners:
+            self.express.withdraw(runner.number)
+        self.reactor.close()
+        for runner in self.runners:
+            runner.close()
+        self.counter.stop()
+        self.client.close()
+        self.theirs.close()
+
+
+@pytest.fixture(params=reactors.WAYS)
+def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
+    made = Box(request.param, tmp_path)
+    yield made
+    made.close()
+
+
+def request(number: int = 7, code: bytes = CODE) -> bytes:
+    return encode_request(Execute(number, code=code))
+
+
+@pytest.mark.parametrize("number", [1, 127, 128, 255, 256, 65535, 65536, 2**32 - 1, 2**32, 2**53 - 1])
+@pytest.mark.parametrize("code", [b"", CODE, b"\0\xff" * 100, b"#" * 300, b"#" * 32768],
+                         ids=["none", "short", "binary", "bin16", "most"])
+def test_a_plain_request_goes_there_and_back(box: Box, number: int, code: bytes) -> None:
+    """
+    The runner gets the reference's frame; the client the reference's answer, byte for byte.
+    """
+    runner = box.runner()
+    before = time.monotonic()
+
+    box.send(request(number, code))
+    frame = runner.code()
+    runner.end(b"out\n", b"err\n")
+    answer = box.answer()
+
+    assert job_frame(Job(code=code)) == frame
+    assert ([], [(number, code, 1, 0)]) == (box.data, [(job.request, job.code, job.runner, job.unsent)
+                                                       for job in box.jobs])
+    said = decode(answer[4:])["ok"]
+    result = Result(b"out\n", b"err\n", 0, Outcome.FINISHED, duration=said["duration"], cpu_time=said["cpu_time"],
+                    memory_peak=4096000, degraded=("landlock",))
+    assert encode_result(number, result) == answer
+    assert abs(said["cpu_time"] - 0.0005) < 1e-9
+    (ended, cpu_time, peak), = box.ends
+    assert (said["cpu_time"], 4096000) == (cpu_time, peak)
+    assert before <= box.jobs[0].started <= ended <= time.monotonic()
+    assert said["duration"] == ended - box.jobs[0].started
+
+
+@pytest.mark.parametrize("out", [0, 1, 255, 256, 30_000])
+def test_output_arrives_whole(box: Box, out: int) -> None:
+    """
+    In each of MessagePack's sizes.
+    """
+    runner = box.runner()
+    box.send(request())
+    runner.end(os.urandom(out), b"x" * 2000)
+
+    said = decode(box.answer()[4:])["ok"]
+
+    assert (out, 2000) == (len(said["stdout"]), len(said["stderr"]))
+
+
+RAISED = reply_frame(1, ("ValueError", "x", "Traceback\n"), None, {})
+
+
+@pytest.mark.parametrize("reply", [RAISED, reply_frame(3, None, None, {}), NOTHING_FRAME[:-1], b"\xff" * 100, b"\0"],
+                         ids=["raised", "exit code", "cut", "noise", "one byte"])
+def test_a_reply_with_something_to_tell_is_handed_over(box: Box, reply: bytes) -> None:
+    """
+    With what was read of it; the rest, and all output, is where it was.
+    """
+    runner = box.runner()
+    box.send(request())
+
+    runner.end(b"out", b"", reply)
+    nothing = box.answer()
+
+    (word, read), = box.ends
+    assert (b"", "handed") == (nothing, word)
+    rest = b"" if len(read) == len(reply) else os.read(runner.reply, 1 << 16)
+    assert reply == read + rest
+    assert b"out" == os.read(runner.out, 10)
+
+
+def test_a_runner_that_goes_is_handed_over(box: Box) -> None:
+    """
+    Without a word: its pipe has an end.
+    """
+    runner = box.runner()
+    box.send(request())
+
+    os.close(runner.reply_out)
+    box.turns()
+    runner.reply_out = os.open("/dev/null", os.O_WRONLY)
+
+    assert [("handed", b"")] == box.ends
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("oom", "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n"), ("forks", "max 3\n"), ("forks", "nothing\n"),
+    ("time", "user_usec 5\n"), ("peak", ""), ("peak", "many\n"), ("oom", "xoom_kill 3\n"), ("oom", "oom_killer 3\n"),
+])
+def test_what_was_counted_is_handed_over(box: Box, name: str, text: str) -> None:
+    """
+    A limit that was hit has to be told; and a figure that isn't there isn't made up.
+    """
+    runner = box.runner()
+    box.send(request())
+    runner.files[name].write_text(text)
+
+    runner.end(b"out")
+    nothing = box.answer()
+
+    assert (b"", [("handed", NOTHING_FRAME)]) == (nothing, box.ends)
+    assert b"out" == os.read(runner.out, 10)
+
+
+def test_denied_calls_are_handed_over(box: Box) -> None:
+    """
+    The supervisor's count isn't what it was; and neither is it where the supervisor knows no such job.
+    """
+    for change in ({"denials_before": 1}, {"denials": 999}):
+        runner = box.runner(**change)
+        box.send(request(runner.number))
+        runner.end()
+        assert b"" == box.answer()
+
+    assert [("handed", NOTHING_FRAME)] * 2 == box.ends
+
+
+def test_much_output_is_handed_over(box: Box) -> None:
+    """
+    None of it was read.
+    """
+    runner = box.runner()
+    box.send(request())
+
+    runner.end(b"o" * 20_000, b"e" * 20_000)
+    nothing = box.answer()
+
+    assert (b"", [("handed", NOTHING_FRAME)]) == (nothing, box.ends)
+    assert (20_000, 20_000) == (len(os.read(runner.out, 1 << 16)), len(os.read(runner.err, 1 << 16)))
+
+
+@pytest.mark.parametrize("message", [
+    encode_request(Ping(3)), encode_request(Execute(3, module="this")), encode_request(Execute(3, code=CODE, name="x")),
+    encode_request(Execute(3, code=CODE, stdin=b"x")), encode_request(Execute(3, code=CODE, limits={"time": 1})),
+    request(3, b"#" * 32769), b"\0\0\0\0", b"\xff" * 4, b"\0\0\0\x01\xc1",
+], ids=["ping", "module", "name", "stdin", "limits", "large", "empty", "huge", "noise"])
+def test_everything_else_is_left_as_it_came(box: Box, message: bytes) -> None:
+    """
+    And what follows, even if it would be plain: requests keep their order.
+    """
+    runner = box.runner()
+
+    box.send(message, request())
+
+    assert (message + request(), b"", []) == (b"".join(box.data), runner.code(), box.jobs)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 20, len(request()) - 1])
+def test_a_request_in_pieces_is_the_owners(box: Box, size: int) -> None:
+    """
+    Who has a piece of it must have the rest.
+    """
+    runner = box.runner()
+
+    box.send(request()[:size])
+    box.send(request()[size:])
+
+    assert (request(), b"", []) == (b"".join(box.data), runner.code(), box.jobs)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(at=st.integers(0, 200), byte=st.integers(0, 255), more=st.binary(max_size=6), cut=st.integers(0, 6),
+       number=st.sampled_from([1, 130, 300, 70000, 2**40]), code=st.sampled_from([b"", b"x", b"y" * 30, b"z" * 260]))
+@example(at=0, byte=0, more=b"", cut=0, number=2**53 - 1, code=b"")
+def test_it_takes_nothing_that_the_reference_reads_otherwise(box: Box, at: int, byte: int, more: bytes, cut: int,
+                                                              number: int, code: bytes) -> None:
+    """
+    Of a damaged request the short way takes what the reference takes as this very code, or nothing.
+    """
+    payload = bytearray(request(number, code)[4:])
+    payload[at % len(payload)] = byte
+    payload = payload[:len(payload) - cut] + more
+    message = len(payload).to_bytes(4, "big") + payload
+    runner = box.runner()
+    box.stream.plain(True)
+    box.data.clear()
+    box.jobs.clear()
+
+    box.send(message)
+    box.express.withdraw(runner.number)
+
+    taken = [(job.request, job.code) for job in box.jobs]
+    assert (b"" if taken else message) == b"".join(box.data)
+    if taken:
+        try:
+            read = parse_request(decode(bytes(payload)))
+        except (PeerError, BadRequest, Refused) as error:
+            raise AssertionError(f"the reference refuses it: {error}") from error
+        assert Execute(taken[0][0], code=taken[0][1]) == read
+        assert job_frame(Job(code=taken[0][1])) == runner.code()
+
+
+def test_a_batch_takes_what_is_on_offer_and_leaves_the_rest(box: Box) -> None:
+    """
+    In order; who is left waits with the owner, and nothing overtakes it.
+    """
+    box.runner()
+    box.runner()
+
+    box.send(*(request(number) for number in range(1, 5)))
+    box.runner()
+    box.send(request(9))
+
+    assert [1, 2] == [job.request for job in box.jobs]
+    assert request(3) + request(4) + request(9) == b"".join(box.data)
+
+
+def test_answers_come_as_jobs_end(box: Box) -> None:
+    """
+    Whichever is first.
+    """
+    runners = {runner.number: runner for runner in (box.runner(), box.runner())}
+    box.send(request(1), request(2))
+    first, second = box.jobs
+
+    runners[second.runner].end(b"2")
+    early = decode(box.answer()[4:])
+    runners[first.runner].end(b"1")
+    late = decode(box.answer()[4:])
+
+    assert [(2, b"2"), (1, b"1")] == [(said["id"], said["ok"]["stdout"]) for said in (early, late)]
+
+
+def test_the_same_id_twice_is_the_owners_to_judge(box: Box) -> None:
+    box.runner()
+    box.runner()
+
+    box.send(request(5), request(5))
+
+    assert ([5], request(5)) == ([job.request for job in box.jobs], b"".join(box.data))
+
+
+def test_one_that_is_withdrawn_gets_nothing(box: Box) -> None:
+    """
+    Before it had a job, and after.
+    """
+    idle, busy = box.runner(), box.runner()
+    box.express.withdraw(idle.number)
+    box.send(request(1))
+    box.express.withdraw(busy.number)
+    busy.end(b"out")
+
+    nothing = box.answer()
+    box.send(request(2))
+
+    assert (b"", []) == (nothing, box.ends)
+    assert (b"", [busy.number]) == (idle.code(), [job.runner for job in box.jobs])
+    assert NOTHING_FRAME == os.read(busy.reply, 1000)
+    assert request(2) == b"".join(box.data)
+
+
+def test_one_that_died_is_passed_over(box: Box) -> None:
+    """
+    For the next one; and if there is none, for the owner.
+    """
+    alive, dead = box.runner(), box.runner()
+    os.close(dead.job_in)
+    dead.job_in = os.open("/dev/null", os.O_RDONLY)
+
+    box.send(request(1), request(2))
+
+    assert [(1, alive.number)] == [(job.request, job.runner) for job in box.jobs]
+    assert request(2) == b"".join(box.data)
+
+
+def test_one_that_dies_in_store_isnt_waited_for(box: Box) -> None:
+    """
+    The end of its reply pipe is no reply.
+    """
+    runner = box.runner()
+    os.close(runner.reply_out)
+    box.turns()
+    runner.reply_out = os.open("/dev/null", os.O_WRONLY)
+
+    box.send(request())
+
+    assert ([], []) == (box.jobs, box.ends)
+    assert request() == b"".join(box.data)
+
+
+def test_a_client_that_goes_gets_no_answer(box: Box) -> None:
+    """
+    Neither does who has its descriptor's number next.
+    """
+    runner = box.runner()
+    other, same = socket.socketpair()
+    other.setblocking(False)
+    same.setblocking(False)
+    box.send(request())
+    number = box.theirs.detach()
+    box.stream.close()
+    os.dup2(same.fileno(), number)  # which closes it
+    same.close()
+    box.theirs = socket.socket(fileno=number)
+    box.stream = box.reactor.stream(box.theirs, box)
+    runner.end(b"secret")
+    box.turns()
+
+    with other, pytest.raises(BlockingIOError):
+        other.recv(100)
+    assert [] == box.ends
+
+
+def test_a_client_that_doesnt_read_keeps_nobody_waiting(box: Box) -> None:
+    """
+    What the kernel doesn't take is kept, and goes when there is room.
+    """
+    filled = 0
+    while True:
+        try:
+            filled += box.theirs.send(b"x" * 4096)
+        except BlockingIOError:
+            break
+    runner = box.runner()
+    box.send(request())
+    runner.end(b"out")
+    box.turns()
+    waits = box.stream.backlog
+
+    assert 1 == len(box.ends)
+    assert waits > 0
+    got = b""
+    while len(got) < filled + waits:
+        got += box.answer()
+    assert b"out" == decode(got[filled + 4:])["ok"]["stdout"]
+    box.turns()
+    assert 0 == box.stream.backlog
+
+
+def test_an_answer_alone_may_go_the_short_way(box: Box) -> None:
+    """
+    The owner wrote the code himself.
+    """
+    runner = Runner(1, box.folder, box.counter)
+    box.runners.append(runner)
+    started = time.monotonic()
+    assert box.express.adopt(runner.offer(), Client(box.theirs.fileno(), 11), started)
+    box.express.expect(runner.number, box)
+
+    runner.end(b"out")
+    said = decode(box.answer()[4:])
+
+    assert (11, b"out") == (said["id"], said["ok"]["stdout"])
+    assert said["ok"]["duration"] == box.ends[0][0] - started
+
+
+def test_without_terms_there_is_no_short_way(tmp_path: Path) -> None:
+    reactor = reactors.native(reactors.EPOLL)
+    counter = Thread()
+    runner = Runner(1, tmp_path, counter)
+    assert reactor.express is not None
+
+    assert not reactor.express.offer(runner.offer())
+    assert not reactor.express.adopt(runner.offer(), Client(0, 1), 0.0)
+
+    runner.close()
+    counter.stop()
+    reactor.close()
