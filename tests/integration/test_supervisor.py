@@ -98,6 +98,19 @@ def test_a_call_that_a_job_repeats_is_reported_in_sums(supervisor: Supervisor) -
     assert len(records) < 5 + 20 * (time.monotonic() - start)  # one each 100 ms
 
 
+def test_one_drain_has_what_all_jobs_were_refused(supervisor: Supervisor) -> None:
+    """
+    Nobody is passed over because his neighbour had something to tell: it would come later, when another job has begun.
+    """
+    with contextlib.ExitStack() as stack:
+        code = f"tell({MOUNT})\nlink.recv(1)"
+        children = [stack.enter_context(confined.confined(code, supervisor)) for _ in range(5)]
+        for child in children:
+            child.told()
+
+        assert sorted(child.job for child in children) == sorted(record.job for record in supervisor.drain())
+
+
 def test_what_isnt_drained_when_a_job_goes_is_drained_after(supervisor: Supervisor) -> None:
     """
     remove() gives the final counts, drain() the records.

@@ -551,13 +551,14 @@ static uint32_t report(struct listener *listener, struct lw_denied *ret_denied, 
  * readable again. Returns 0. */
 int lw_supervisor_drain(struct lw_supervisor *supervisor, struct lw_denied *ret_denied, uint32_t *ret_count)
 {
-	uint32_t told = 0;
+	uint32_t told = 0, from;
 	bool more = false;
 
 	pthread_mutex_lock(&supervisor->mutex);
 	unpoke(supervisor->reports);
+	from = supervisor->drain_from;
 	for (uint32_t turn = 0; turn < supervisor->top && !more; turn++) {
-		uint32_t slot = (supervisor->drain_from + turn) % supervisor->top;
+		uint32_t slot = (from + turn) % supervisor->top;
 		struct listener *listener = supervisor->listeners[slot];
 
 		if (listener && listener->unreported) {
