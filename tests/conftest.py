@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-pytest_plugins = ["skip_policy", "lock_policy", "ordinary_user", "c_client"]
+pytest_plugins = ["skip_policy", "lock_policy", "ordinary_user", "c_client", "beside"]
 
 # Ignored, as in the background of a script, it would stay so in every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -28,6 +28,8 @@ from skip_policy import require
 
 #: Made when it is missing, and kept: another run on the same machine may be using it.
 NAME = "lwtest"
+#: The one who repeats the tests beside root's run; what the two count of their processes must stay apart.
+BESIDE = "lwtest-beside"
 
 
 @dataclass(frozen=True)
@@ -99,14 +101,14 @@ class Installation:
         return self.folder / "bin" / "leeward"
 
 
-def _make_user() -> pwd.struct_passwd:
+def _make_user(name: str = NAME) -> pwd.struct_passwd:
     try:
-        return pwd.getpwnam(NAME)
+        return pwd.getpwnam(name)
     except KeyError:
         # --system: no ranges in /etc/subuid, so nothing beyond his own uid.
         subprocess.run(["useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent",
-                        "--shell", "/usr/sbin/nologin", NAME], check=True, capture_output=True)
-        return pwd.getpwnam(NAME)
+                        "--shell", "/usr/sbin/nologin", name], check=True, capture_output=True)
+        return pwd.getpwnam(name)
 
 
 @pytest.fixture(scope="session")
@@ -126,8 +128,22 @@ def ordinary_user(open_folder: Path) -> OrdinaryUser:
     Somebody who isn't root: the user of this run, or one that root makes.
     """
     require("ordinary-user")
-    entry = _make_user() if 0 == os.geteuid() else pwd.getpwuid(os.geteuid())
-    home, runtime = open_folder / "home", open_folder / "run"
+    return _settle(_make_user() if 0 == os.geteuid() else pwd.getpwuid(os.geteuid()), open_folder)
+
+
+@pytest.fixture(scope="session")
+def user_beside(open_folder: Path) -> OrdinaryUser:
+    """
+    Another one, whom root makes.
+    """
+    require("root", "ordinary-user")
+    folder = open_folder / "beside"
+    folder.mkdir(mode=0o755)
+    return _settle(_make_user(BESIDE), folder)
+
+
+def _settle(entry: pwd.struct_passwd, place: Path) -> OrdinaryUser:
+    home, runtime = place / "home", place / "run"
     for folder in (home, runtime):
         folder.mkdir(mode=0o700)
         os.chown(folder, entry.pw_uid, entry.pw_gid)

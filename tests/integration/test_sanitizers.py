@@ -232,7 +232,7 @@ sys.path.insert(0, {str(ROOT / "tests")!r})
 from pathlib import Path
 from live_daemon import LiveDaemon, descendants
 def mapped(pid):
-    paths = set(line.split()[-1] for line in open(f"/proc/{{pid}}/maps"))
+    paths = set(line.rstrip("\\n").split(maxsplit=5)[-1] for line in open(f"/proc/{{pid}}/maps"))
     return sorted(path for path in paths if "_shim" in path or "libasan" in path)
 with LiveDaemon(Path({str(tmp_path)!r}), "--pool-size", "1") as daemon:
     pid = daemon.process.pid

@@ -1,0 +1,117 @@
+"""
+The integration and escape tests by somebody without any privilege, beside root's own run of them.
+
+Runs in:   pytest, as a plugin of conftest.py.
+
+Both leave most of a processor idle, and one after the other they took twice as long. So this run begins before the
+first test, and the test that asks how it went comes last: integration/test_as_ordinary_user.py.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import features
+from ordinary_user import Installation, OrdinaryUser
+
+#: The test that asks.
+LAST = "test_the_same_holds_for_an_ordinary_user"
+#: Of a run with fewer tests it isn't worth the trouble.
+MANY = 500
+
+#: About the checkout, root's own set-up or this very test: they say nothing about a user.
+NOT_HIS = ("test_packaging.py", "test_readme.py", "test_sanitizers.py", "test_as_ordinary_user.py")
+
+#: Modules of CPython's tests that compute and nothing else, the same for every user; root's run has them.
+ONLY_COMPUTING = () if os.environ.get("LEEWARD_LONG") else (
+    "zipfile", "pickle", "decimal", "datetime", "json", "re", "math", "collections", "itertools", "functools", "csv",
+    "unicodedata", "statistics")
+
+#: A quarter of an hour: the machine may be slow, and this is many tests in one. Hours for their long forms.
+DEADLINE_S = 4 * 3600 if os.environ.get("LEEWARD_LONG") else 900
+
+
+@dataclass(frozen=True)
+class Run:
+    """
+    A pytest that runs, and the file that it writes to.
+    """
+
+    process: subprocess.Popen[bytes]
+    said: Path
+
+
+def _checkout(folder: Path, installation: Installation) -> Path:
+    """
+    The tests and what they read, where everybody may read them; with the shim that is installed,
+    for those that start children in the checkout.
+    """
+    for name in ("tests", "examples", "docs", "leeward", "cli"):
+        shutil.copytree(features.ROOT / name, folder / name,
+                        ignore=shutil.ignore_patterns("__pycache__", "*.so", "sdk"))
+    (shim,) = installation.folder.glob("lib/python*/site-packages/leeward/_native/_shim*.so")
+    shutil.copy(shim, folder / "leeward" / "_native")
+    for name in ("pyproject.toml", "README.md", "build_client.py"):
+        shutil.copy(features.ROOT / name, folder / name)
+    if (features.ROOT / ".venv-node").exists():
+        shutil.copytree(features.ROOT / ".venv-node", folder / ".venv-node")
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run_beside(user_beside: OrdinaryUser, user_install: Installation, open_folder: Path) -> Iterator[Run]:
+    """
+    The run, which begins when somebody asks for this.
+    """
+    checkout = _checkout(open_folder / "checkout", user_install)
+    wanted = ("pytest", "pytest-timeout", "hypothesis", "landlock")
+    subprocess.run([sys.executable, "-m", "pip", "--python", user_install.python, "install", "--quiet",
+                    "--disable-pip-version-check", *wanted], check=True, capture_output=True)
+    # The suite over the other transport: root's run has what a daemon takes by itself.
+    settings = user_beside.home / ".config" / "leeward" / "config.toml"
+    user_beside.run(["mkdir", "-p", settings.parent], check=True)
+    user_beside.run(["tee", settings], input='io = "socket"\n', check=True)
+    said = open_folder / "said"
+    with said.open("wb") as file:
+        process = user_beside.popen(
+            # Not `python -m pytest`, which puts the checkout on sys.path, before what is installed.
+            [user_install.folder / "bin" / "pytest", "-q", "-p", "no:cacheprovider", "tests/integration",
+             "tests/escapes",
+             *(f"--ignore=tests/integration/{name}" for name in NOT_HIS),
+             *("--deselect=tests/integration/test_cpython_suite.py::test_passes_inside_what_passes_outside"
+               f"[test_{name}]" for name in ONLY_COMPUTING),
+             # The same bytes for everybody.
+             "--deselect=tests/integration/test_c_client.py::test_c113_no_bytes_do_harm"],
+            cwd=checkout, stdout=file, stderr=subprocess.STDOUT,
+            env={"PATH": f"{user_install.folder}/bin:/usr/local/bin:/usr/bin:/bin", "TMPDIR": str(user_beside.home),
+                 **({"LEEWARD_LONG": "1"} if os.environ.get("LEEWARD_LONG") else {})})
+    yield Run(process, said)
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _begin_beside(request: pytest.FixtureRequest) -> None:
+    """
+    Begin early with what takes longest.
+    """
+    items = request.session.items
+    if len(items) >= MANY and LAST == items[-1].name and 0 == os.geteuid():
+        request.getfixturevalue("run_beside")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """
+    Put last what is waited for.
+    """
+    items.sort(key=lambda item: LAST == item.name)
