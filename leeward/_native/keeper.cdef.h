@@ -16,6 +16,7 @@ struct lw_born {
 	int affinity_error;
 	uint32_t done;
 	int64_t result;
+	uint8_t hurried;
 };
 
 int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *way, struct lw_born *ret_born);

@@ -26,12 +26,14 @@ class Born:
         affinity_error: the same of the one processor that it may use.
         done: so many steps returned what they must.
         result: what the next one returned.
+        hurried: somebody waits for this very runner.
     """
 
     join_error: int
     affinity_error: int
     done: int
     result: int
+    hurried: bool = False
 
 
 def keep(channel: int, flags: Clone | int, *, ruleset: int, filter: bytes, way: Table,
@@ -70,7 +72,7 @@ def keep(channel: int, flags: Clone | int, *, ruleset: int, filter: bytes, way: 
     ret = lib.lw_keep(channel, how, path, born)
     if 1 == ret:
         lib.lw_after_fork_child()
-        return Born(-born.join_error, -born.affinity_error, born.done, born.result)
+        return Born(-born.join_error, -born.affinity_error, born.done, born.result, bool(born.hurried))
     lib.lw_after_fork_parent()
     if ret < 0:
         raise KernelRefusal("recvmsg", "the keeper's control channel", -ret)

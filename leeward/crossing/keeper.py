@@ -47,7 +47,7 @@ def main(channel: Channel, plan: WorkerPlan, pages: Sequence[scout.Range]) -> No
     born = keep(channel.fileno(), _RUNNER_NAMESPACES, ruleset=ruleset, filter=plan.init_seccomp,
                 way=made.table, ends=birth.ENDS, pages=pages)
     if born is not None:
-        runner.main(made, born, rehearse=plan.rehearse)
+        runner.main(made, born, rehearse=plan.rehearse and not born.hurried)
 
 
 def settle(plan: WorkerPlan) -> int:

@@ -77,12 +77,14 @@ class Arm:
         runner: its number, unique in this daemon's life.
         into, attach: as in MakeKeeper.
         cpu: the one processor that the job may use, where affinity is the CPU limit.
+        hurried: a job waits for it already, so it rehearses nothing.
     """
 
     runner: int
     into: bool
     attach: int
     cpu: int | None = None
+    hurried: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ _FIXED = struct.Struct("=BBBBiQ")
 #: The one byte with which no MessagePack starts.
 _MARK = 0xC1
 _ARM, _ARMED, _ENDED, _FAILED = 1, 2, 3, 4
+_INTO, _HURRIED = 1, 2
 
 #: What a keeper's Failed tells of, by number.
 _KEEPER_CALLS = (("clone3", "a runner"), ("pipe2", "its ends"), ("mmap", "the stack of its init"),
@@ -163,7 +166,8 @@ def encode(message: Message) -> bytes:
     One datagram.
     """
     if isinstance(message, Arm):
-        return _FIXED.pack(_MARK, _ARM, message.into, message.attach, -1 if message.cpu is None else message.cpu,
+        flags = message.into * _INTO | message.hurried * _HURRIED
+        return _FIXED.pack(_MARK, _ARM, flags, message.attach, -1 if message.cpu is None else message.cpu,
                            message.runner)
     packed = msgpack.packb([_TAGS[type(message)], plain(message)], use_bin_type=True)
     assert isinstance(packed, bytes)
@@ -190,7 +194,7 @@ def decode(data: bytes) -> Message:
 def _fixed(data: bytes) -> Message:
     _, kind, into, attach, value, runner = _FIXED.unpack(data)
     if _ARM == kind:
-        return Arm(runner, bool(into), attach, None if value < 0 else value)
+        return Arm(runner, bool(into & _INTO), attach, None if value < 0 else value, bool(into & _HURRIED))
     if _ARMED == kind:
         return Armed(runner, value)
     if _ENDED == kind:

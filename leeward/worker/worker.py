@@ -349,7 +349,8 @@ class Worker:
         entry = leaf.entry
         fds = [there.fileno(), *([entry.into] if entry.into >= 0 else []), *entry.attach]
         try:
-            self._channel.send(control.Arm(number, entry.into >= 0, len(entry.attach), leaf.cpu()), fds)
+            self._channel.send(control.Arm(number, entry.into >= 0, len(entry.attach), leaf.cpu(),
+                                           hurried=self._owner.crowded), fds)
         finally:
             there.close()
         self._reactor.watch(here.fileno(), READ, lambda _: self._on_birth(runner))

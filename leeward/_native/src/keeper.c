@@ -22,6 +22,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -90,7 +91,7 @@ static int receive(int channel, struct lw_keeper_message *ret, int *ret_fds, uns
 	}
 	if (got != sizeof(*ret) || header.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ||
 	    LW_KEEPER_MARK != ret->mark || LW_ARM != ret->kind ||
-	    *ret_count != 1U + (ret->into ? 1U : 0U) + ret->attach) {
+	    *ret_count != 1U + (ret->into & LW_INTO ? 1U : 0U) + ret->attach) {
 		close_all(ret_fds, *ret_count);
 		return -EPROTO;
 	}
@@ -146,9 +147,12 @@ static int open_pipes(struct ends *ret)
 }
 
 /* In the job: cgroups, processor, and every lock. The first failure is the last thing tried. */
-static void go(const struct lw_way *way, int cpu, int join_error, struct lw_born *ret_born)
+static void go(const struct lw_way *way, const struct lw_keeper_message *order, int join_error,
+	       struct lw_born *ret_born)
 {
-	*ret_born = (struct lw_born){ .join_error = join_error };
+	int cpu = order->value;
+
+	*ret_born = (struct lw_born){ .join_error = join_error, .hurried = !!(order->into & LW_HURRIED) };
 	if (join_error)
 		return;
 	if (cpu >= 0) {
@@ -162,7 +166,7 @@ static void go(const struct lw_way *way, int cpu, int join_error, struct lw_born
 	}
 	/* Copied now, in one go, and not one by one by faults. Where it can't be (before
 	 * Linux 5.14, or no longer mapped) the faults will do it. */
-	for (uint32_t i = 0; i < way->page_count; i++)
+	for (uint32_t i = 0; i < way->page_count && !ret_born->hurried; i++)
 		raw(SYS_madvise, (long)way->pages[i].start, (long)way->pages[i].size, MADV_POPULATE_WRITE, 0, 0);
 	ret_born->done = lw_run_steps(way->steps, way->count, &ret_born->result);
 }
@@ -180,8 +184,9 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 	if ((err = open_pipes(pipes)) < 0)
 		return fail(keeper, order->runner, LW_PIPE2, err);
 
-	this_one.cgroup = order->into ? fds[1] : -1;
-	this_one.attach = fds + 1 + (order->into ? 1 : 0);
+	const bool into = order->into & LW_INTO;
+	this_one.cgroup = into ? fds[1] : -1;
+	this_one.attach = fds + 1 + (into ? 1 : 0);
 	this_one.attach_count = order->attach;
 	struct lw_init *init = lw_init_new();
 	int pid = init ? lw_spawn_runner(init, &this_one, &pidfd) : -ENOMEM;
@@ -189,7 +194,7 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 		for (int i = 0; i < PIPES; i++)
 			*way->ends[i] = pipes[i].theirs;
 		*way->ends[PIPES] = fds[0];
-		go(way, order->value, lw_init_join_error(init), ret_born);
+		go(way, order, lw_init_join_error(init), ret_born);
 		return 1;
 	}
 

@@ -13,13 +13,17 @@
 
 enum lw_keeper_kind { LW_ARM = 1, LW_ARMED = 2, LW_ENDED = 3, LW_FAILED = 4 };
 
+/* Of an ARM: a cgroup directory follows the birth end; and somebody waits for this very runner, so
+ * nothing is done in advance of what its job does. */
+enum lw_keeper_flag { LW_INTO = 1, LW_HURRIED = 2 };
+
 /* The calls that LW_FAILED tells of, beside clone3 as 0. */
 enum lw_keeper_call { LW_CLONE3 = 0, LW_PIPE2 = 1, LW_MMAP = 2, LW_ROOM = 3 };
 
 struct lw_keeper_message {
 	uint8_t mark;
 	uint8_t kind;
-	uint8_t into;    /* ARM: a cgroup directory follows the birth end. FAILED: which call */
+	uint8_t into;    /* ARM: LW_INTO, LW_HURRIED. FAILED: which call */
 	uint8_t attach;  /* ARM: so many tasks files come last */
 	int32_t value;   /* ARM: processor or -1. ARMED: pid. ENDED: wait status or -1. FAILED: errno */
 	uint64_t runner;
@@ -46,6 +50,7 @@ struct lw_born {
 	int affinity_error;  /* the same of its one processor */
 	uint32_t done;       /* so many steps gave what they must */
 	int64_t result;      /* what the next one gave */
+	uint8_t hurried;     /* as its order said */
 };
 
 int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *way, struct lw_born *ret_born);
