@@ -55,9 +55,9 @@ def start(job, filter=ALLOW_ALL, way=WAY, pages=()):
     there.close()
     return here, pid
 
-def arm(here, runner, attach=(), cpu=None):
+def arm(here, runner, attach=(), cpu=None, hurried=False):
     birth, far = Channel.pair()
-    here.send(control.Arm(runner, False, len(attach), cpu), [far.fileno(), *attach])
+    here.send(control.Arm(runner, False, len(attach), cpu, hurried), [far.fileno(), *attach])
     far.close()
     return birth
 
@@ -97,7 +97,7 @@ print(message == control.Armed(11, message.pid), not any(map(os.get_blocking, (j
 os.write(job, b"code")
 print(here.receive())
 print(*(os.read(fd, 100) for fd in (reply, out, err)))
-said = f"(Born(join_error=0, affinity_error=0, done={len(WAY)}, result=0), 2, 1, [0, 1, 2, 3, 4, 5, 6, 7], {{{cpu}}})"
+said = f"(Born(join_error=0, affinity_error=0, done={len(WAY)}, result=0, hurried=False), 2, 1, [0, 1, 2, 3, 4, 5, 6, 7], {{{cpu}}})"
 print(birth.socket.recv(1000).decode() == said)
 print(end(here, pid))
 """)
@@ -246,7 +246,8 @@ print(os.read(reply, 1))
 
 def test_pages_that_a_job_will_write_are_its_own_from_the_start():
     """
-    Nobody shares the one that was named, though the job hasn't touched it; the control is the one beside it.
+    Nobody shares the one that was named, though the job hasn't touched it; the control is the one beside it, and
+    a job that was waited for.
     """
     said = program("""
 import ctypes, mmap
@@ -257,13 +258,17 @@ def job(born):
     with open("/proc/thread-self/pagemap", "rb", buffering=0) as pagemap:
         pagemap.seek(address // mmap.PAGESIZE * 8)
         os.write(6, repr([bool(entry >> 56 & 1) for entry in struct.unpack("2Q", pagemap.read(16))]).encode())
+    os.write(6, repr(born.hurried).encode())
 here, pid = start(job, pages=[(address, mmap.PAGESIZE)])
-birth = arm(here, 1)
-here.receive()
-print(birth.socket.recv(100).decode(), here.receive()[0], end(here, pid))
+for number, hurried in enumerate((False, True), 1):
+    birth = arm(here, number, hurried=hurried)
+    here.receive()
+    print(birth.socket.recv(100).decode(), birth.socket.recv(100).decode(), here.receive()[0])
+print(end(here, pid))
 """)
 
-    assert "[True, False] Ended(runner=1, status=0) 0\n" == said
+    assert ["[True, False] False Ended(runner=1, status=0)", "[False, False] True Ended(runner=2, status=0)",
+            "0"] == said.splitlines()
 
 
 def test_a_scout_finds_what_a_rehearsal_writes():

@@ -15,7 +15,7 @@ from leeward.wire import control
 
 MESSAGES: tuple[control.Message, ...] = (
     control.MakeKeeper(3, True, 2), control.Made(3, 4711), control.Mapped(), control.Arm(7, False, 3, cpu=1),
-    control.Arm(7, True, 0),
+    control.Arm(7, True, 0), control.Arm(7, True, 1, hurried=True), control.Arm(7, False, 1, cpu=0, hurried=True),
     control.Locked(), control.Ready({"seccomp": "yes"}), control.Failed(7, "mounts", "why"),
 )
 
