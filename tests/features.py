@@ -220,6 +220,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "rust": lambda: present(rust()),
     "sanitizers": _sanitizers,
     "seccomp-notify": _seccomp_notify,
+    "strace": lambda: present(shutil.which("strace")),
     "system-python": lambda: present(system_python()),
     "uring-transport": _uring_transport,              # io_uring as the daemon needs it: Linux 5.19, liburing-dev
     "user-namespaces": _user_namespaces,

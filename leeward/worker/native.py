@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from leeward._native import loop as native
-from leeward.errors import KernelRefusal
+from leeward.errors import KernelRefusal, Unsupported
 from leeward.worker.express import Express
 from leeward.worker.reactor import Reactor
 from leeward.worker.stream import Begun, Receiver, Stream
@@ -32,7 +32,7 @@ class NativeReactor(Reactor):
         refused: why there is no io_uring, where "auto" found none; else "".
 
     Raises:
-        KernelRefusal: "uring" was asked for, and can't be had.
+        Unsupported: "uring" was asked for, and can't be had.
     """
 
     def __init__(self, io: str, *, express: bool = True) -> None:
@@ -79,7 +79,9 @@ class NativeReactor(Reactor):
             self._loop = native.Loop(native.IO_URING if self._uring else native.EPOLL)
         except KernelRefusal as refusal:
             if self._io != "auto":
-                raise
+                raise Unsupported("io_uring", have=str(refusal), cure="leeward daemon run --io=socket",
+                                  need="Linux 5.19, which allows it to this process, and a build with liburing",
+                                  ) from refusal
             self._uring, self.refused = False, str(refusal)
             self._loop = native.Loop(native.EPOLL)
 

@@ -1,0 +1,223 @@
+"""
+The daemon over each of its transports: the same answers, the calls that it makes for them, and what it does where
+the kernel refuses io_uring.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+import reactors
+from leeward.wire.frames import FrameReader, decode, encode
+from live_daemon import PATIENCE, LiveDaemon, command, environment
+
+TRANSPORTS = [reactors.REFERENCE, *reactors.WAYS]
+
+
+@pytest.fixture(params=TRANSPORTS, scope="module")
+def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    folder = tmp_path_factory.mktemp(request.param)
+    with LiveDaemon(folder, "--pool-size", "2", *reactors.OPTIONS[request.param]) as daemon:
+        yield daemon
+
+
+def test_status_tells_which(daemon: LiveDaemon, request: pytest.FixtureRequest) -> None:
+    wanted = "uring" if request.node.callspec.params["daemon"] == reactors.URING else "socket"
+
+    with daemon.client() as client:
+        assert wanted == client.status()["transport"]
+    assert wanted == next(event["transport"] for event in daemon.log if event["event"] == "ready")
+
+
+def test_every_kind_of_end(daemon: LiveDaemon) -> None:
+    """
+    The short way, and what is handed over at each point of it.
+    """
+    with daemon.client() as client:
+        hello = client.execute("print('hello')")
+        raised = client.execute("1 / 0")
+        left = client.execute("raise SystemExit(7)")
+        gone = client.execute("import os; print('x', flush=True); os._exit(3)")
+        killed = client.execute("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+        denied = client.execute("import os\ntry: os.chroot('/')\nexcept PermissionError: print('no')")
+        much = client.execute("print('x' * 100_000)")
+        flood = client.execute("while True: print('x' * 100_000)")
+        slow = client.execute("import time; time.sleep(0.05); print('slow')")
+        late = client.execute("while True: pass", timeout=0.2)
+        closed = client.execute("import os; os.closerange(3, 100); print('closed')")
+        silent = client.execute("import os; os.close(1); os.close(2)")
+        after = client.execute("print('hello')")
+
+    assert (b"hello\n", b"", 0, "finished") == (hello.stdout, hello.stderr, hello.exit_code, hello.outcome)
+    assert 0 < hello.cpu_time < 5
+    assert 0 < hello.duration < 5
+    assert ("ZeroDivisionError", 1) == (raised.error and raised.error.type, raised.exit_code)
+    assert (7, 3) == (left.exit_code, gone.exit_code)
+    assert b"x\n" == gone.stdout
+    assert (128 + signal.SIGKILL, "signalled") == (killed.exit_code, killed.outcome)
+    assert (b"no\n", {"chroot": 1}) == (denied.stdout, denied.denied)
+    assert (100_001, "finished") == (len(much.stdout), much.outcome)
+    assert ("output_limit", "slow\n", "timed_out") == (flood.outcome, slow.stdout_text, late.outcome)
+    assert b"closed\n" == closed.stdout
+    assert b"" == silent.stdout
+    assert b"hello\n" == after.stdout
+
+
+def test_many_at_once_on_one_connection(daemon: LiveDaemon) -> None:
+    """
+    Forty requests in one piece, each answered once; the queue's limit refuses none of them.
+    """
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect(str(daemon.socket))
+        sock.sendall(b"".join(encode({"v": 1, "id": number, "op": "execute", "code": f"print({number})".encode()})
+                              for number in range(1, 41)))
+        reader, got = FrameReader(), {}
+        while len(got) < 40:
+            for payload in reader.feed(sock.recv(1 << 16)):
+                reply = decode(payload)
+                assert reply["id"] not in got
+                got[reply["id"]] = reply["ok"]["stdout"]
+
+    assert {number: f"{number}\n".encode() for number in range(1, 41)} == got
+
+
+def test_one_that_is_taken_back(daemon: LiveDaemon) -> None:
+    """
+    A job on the short way is cancelled like any other, and its worker serves on.
+    """
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect(str(daemon.socket))
+        sock.sendall(encode({"v": 1, "id": 1, "op": "execute", "code": b"while True: pass"}))
+        daemon.until(lambda status: status["workers"]["busy"] == 1)
+        sock.sendall(encode({"v": 1, "id": 2, "op": "cancel", "target": 1}))
+        reader, got = FrameReader(), []
+        while len(got) < 2:
+            got += [decode(payload) for payload in reader.feed(sock.recv(1 << 16))]
+
+    assert ["cancelled", {"cancelled": True}] == [got[0]["error"]["kind"], got[1]["ok"]]
+    with daemon.client() as client:
+        assert ["a\n", "a\n", "a\n"] == [client.execute("print('a')").stdout_text for _ in range(3)]
+
+
+class Traced:
+    """
+    The calls of a daemon's main thread while something goes on.
+    """
+
+    def __init__(self, daemon: LiveDaemon, file: Path) -> None:
+        self._file = file
+        # Attached when it says so; -yy names what each descriptor is.
+        self._strace = subprocess.Popen(["strace", "-yy", "-o", file, "-p", str(daemon.process.pid)],
+                                        stderr=subprocess.PIPE, text=True)
+        assert self._strace.stderr is not None
+        said = self._strace.stderr.readline()
+        assert "attached" in said, said
+
+    def calls(self) -> list[str]:
+        self._strace.send_signal(signal.SIGINT)
+        self._strace.communicate(timeout=PATIENCE)
+        return self._file.read_text(errors="replace").splitlines()
+
+
+def names(calls: list[str]) -> Counter[str]:
+    return Counter(found[1] for call in calls if (found := re.match(r"(\w+)\(", call)))
+
+
+@pytest.mark.needs("uring-transport", "strace")
+def test_the_ring_does_all_of_a_connection(tmp_path: Path) -> None:
+    """
+    No wait, accept, receive or send of the daemon's own; its channels to keepers and runners are no connections.
+    """
+    with LiveDaemon(tmp_path, "--pool-size", "2", "--io=uring") as daemon:
+        with daemon.client() as client:
+            client.execute("print(1)")
+        traced = Traced(daemon, tmp_path / "calls")
+        with daemon.client() as client:
+            for _ in range(50):
+                assert b"1\n" == client.execute("print(1)").stdout
+        calls = traced.calls()
+
+    seen = names(calls)
+    assert seen["io_uring_enter"] > 50
+    assert not {"epoll_wait", "epoll_pwait", "poll", "select", "accept", "accept4", "recvfrom", "sendto"} & set(seen)
+    own = re.compile(r"(recvmsg|sendmsg|read|write|readv|writev)\(\d+<UNIX-STREAM")
+    assert [] == [call for call in calls if own.match(call)]
+
+
+@pytest.mark.needs("uring-transport", "strace")
+def test_a_batch_costs_one_enter(tmp_path: Path) -> None:
+    """
+    Thirty-two requests that came together: one to hear of them, whose turn ends with all their answers handed in.
+    """
+    with LiveDaemon(tmp_path, "--pool-size", "1", "--io=uring") as daemon, socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect(str(daemon.socket))
+        daemon.idle()
+        traced = Traced(daemon, tmp_path / "calls")
+        sock.sendall(b"".join(encode({"v": 1, "id": number, "op": "ping"}) for number in range(1, 33)))
+        reader, got = FrameReader(), []
+        while len(got) < 32:
+            got += reader.feed(sock.recv(1 << 16))
+        calls = traced.calls()
+
+    told = [call for call in calls if call.startswith("io_uring_enter(") and "ETIME" not in call]
+    # The one that was under way when strace came, the one that hands all answers in, and at most one that
+    # strace's going away interrupts.
+    assert len(told) <= 3, calls
+
+
+REFUSING = """
+import os, sys
+import pyseccomp as seccomp
+filter = seccomp.SyscallFilter(seccomp.ALLOW)
+filter.add_rule(seccomp.ERRNO(int(sys.argv[1])), "io_uring_setup")
+filter.load()
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+@pytest.mark.needs("uring-transport")
+@pytest.mark.parametrize("error", [1, 38], ids=["EPERM", "ENOSYS"])
+def test_a_kernel_that_refuses_the_ring(tmp_path: Path, error: int) -> None:
+    """
+    A container's filter, say: by itself the daemon takes the socket; told to take the ring it says why it can't.
+    """
+    where = str(tmp_path / "s")
+
+    def refused(*options: str) -> list[str]:
+        return [sys.executable, "-c", REFUSING, str(error), *command("daemon", "run", "--socket", where, *options)]
+
+    told = subprocess.run(refused("--io=uring"), env=environment(), capture_output=True, text=True, check=False,
+                          timeout=60, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(refused("--log-json"), env=environment(), stderr=subprocess.PIPE, text=True,
+                               stdin=subprocess.DEVNULL)
+    assert process.stderr is not None
+    said = ""
+    while '"ready"' not in said:
+        said = process.stderr.readline()
+        assert said
+    with leeward.Client(where) as client:
+        got = client.execute("print('here')").stdout_text
+    process.terminate()
+    process.communicate(timeout=PATIENCE)
+
+    assert (1, 1) == (told.returncode, told.stderr.count("\n"))
+    assert "io_uring" in told.stderr
+    assert "--io=socket" in told.stderr
+    assert '"transport": "socket"' in said
+    assert "here\n" == got
+    assert 0 == process.returncode
+    assert not os.path.exists(where)
