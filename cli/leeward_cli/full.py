@@ -235,13 +235,14 @@ def doctor(as_json: bool) -> int:
               help="More take longer and say more.  [default: 40, or as many as fit into 45 s]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--socket", metavar="PATH", help="Measure this daemon; else one is started for it.")
-def bench(rounds: int | None, as_json: bool, socket: str | None) -> None:
+@click.option("--levels", is_flag=True, help="Measure daemons without this and that as well: what each of it is worth.")
+def bench(rounds: int | None, as_json: bool, socket: str | None, levels: bool) -> None:
     """
     Measure a fresh job beside what nobody could do faster, interleaved, in a minute.
     """
     from leeward_cli.bench import run
 
-    run(socket, rounds, as_json)
+    run(socket, rounds, as_json, levels)
 
 
 @cli.command()

@@ -22,7 +22,7 @@ def test_two_rounds_give_every_figure_and_leave_nothing_behind(tmp_path):
 
     assert (0, "") == (ended.returncode, ended.stderr)
     found = json.loads(ended.stdout)
-    assert {"leeward", "four hops", "fork on request", "/bin/echo", "python3 -I -S -c"} == {
+    assert {"leeward", "leeward, called from C", "four hops", "fork on request", "/bin/echo", "python3 -I -S -c"} == {
         row["subject"] for row in found["latency"]}
     for row in [*found["latency"], *found["legs"].values()]:
         assert 0 < row["least"] <= row["p50"] <= row["p90"] <= row["p99"]

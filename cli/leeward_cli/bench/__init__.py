@@ -7,12 +7,14 @@ Runs in:   the CLI, which is the client that is measured.
     floors    ping-pong and process starts without leeward, each a `Subject`
     peers     the processes at the other end of the floors
     ours      the subject itself: a daemon of its own, one connection, 8 callers
+    native    the same from C
     rounds    the interleaved run
     report    the findings as text
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
@@ -26,13 +28,19 @@ from leeward_cli.bench.rounds import measure
 ROUNDS, SECONDS = 40, 45.0
 
 
-def run(socket: str | None, rounds: int | None, as_json: bool) -> None:
+#: What each level of the daemon is worth: the same without it.
+LEVELS = (("--io=socket",), ("--no-express",), ("--no-rehearse",), ("--spares=0",),
+          ("--io=socket", "--no-express", "--no-rehearse", "--spares=0"))
+
+
+def run(socket: str | None, rounds: int | None, as_json: bool, levels: bool = False) -> None:
     """
     Measure and print.
 
     Args:
         socket: of a running daemon; None starts one for the bench.
         rounds: None for ROUNDS, or as many as SECONDS allow.
+        levels: measure daemons without this and that beside it.
 
     Raises:
         LeewardError: no daemon, or a wrong answer from anybody who is measured.
@@ -43,8 +51,10 @@ def run(socket: str | None, rounds: int | None, as_json: bool) -> None:
         if shown:
             print(f"\rround {done}", end="", file=sys.stderr, flush=True)
 
-    with daemon(socket) as path:
-        found = findings(measure(path, rounds or ROUNDS, math.inf if rounds else SECONDS, told))
+    with contextlib.ExitStack() as stack:
+        path = stack.enter_context(daemon(socket))
+        others = {" ".join(options): stack.enter_context(daemon(None, *options)) for options in LEVELS if levels}
+        found = findings(measure(path, rounds or ROUNDS, math.inf if rounds else SECONDS, told, others))
     if shown:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
     print(json.dumps(found) if as_json else text(found), end="\n" if as_json else "", flush=True)

@@ -39,9 +39,9 @@ _STAMP = "import time; print(time.monotonic_ns())"
 
 
 @contextlib.contextmanager
-def daemon(socket: str | None) -> Iterator[str]:
+def daemon(socket: str | None, *options: str) -> Iterator[str]:
     """
-    The path of a daemon's socket: *socket*, or that of a daemon that lives as long as the bench.
+    The path of a daemon's socket: *socket*, or that of a daemon with these *options* that lives as long as the bench.
 
     Raises:
         LeewardError: it was not ready in time.
@@ -52,7 +52,8 @@ def daemon(socket: str | None) -> Iterator[str]:
     folder = tempfile.mkdtemp(prefix="leeward-bench.", dir="/tmp")  # a socket's path has 107 bytes at most
     path = f"{folder}/leeward.sock"
     read, write = os.pipe()
-    command = [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={write}", f"--socket={path}"]
+    command = [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={write}", f"--socket={path}",
+               *options]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(write,), cwd="/")
     os.close(write)
     try:
@@ -77,8 +78,8 @@ class Leeward:
 
     name = "leeward"
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, name: str = name) -> None:
+        self._client, self.name = client, name
 
     def call(self) -> None:
         check(self.name, good(self._client.execute(CODE)).stdout)

@@ -15,11 +15,11 @@ import contextlib
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from leeward.client.blocking import Client
-from leeward_cli.bench import floors
+from leeward_cli.bench import floors, native
 from leeward_cli.bench.floors import Subject
 from leeward_cli.bench.ours import Leeward, Legs, Spent, daemon_pid, legs, rate, spent
 
@@ -61,12 +61,14 @@ class Samples:
     load: float = 0.0
 
 
-def measure(path: str, rounds: int, seconds: float, told: Callable[[int], None] = lambda done: None) -> Samples:
+def measure(path: str, rounds: int, seconds: float, told: Callable[[int], None] = lambda done: None,
+            levels: Mapping[str, str] | None = None) -> Samples:
     """
     Measure for *rounds* rounds against the daemon on *path*.
 
     Args:
         seconds: after which no further round begins.
+        levels: paths of other daemons, by the switches that they were started with.
         told: called after each round.
 
     Raises:
@@ -78,10 +80,13 @@ def measure(path: str, rounds: int, seconds: float, told: Callable[[int], None] 
         hops = stack.enter_context(floors.Hops())
         fork = stack.enter_context(floors.Fork())
         ours = Leeward(client)
-        subjects: list[tuple[Subject, tuple[int, int]]] = [
-            (ours, _CALLS), (hops, _CALLS), (fork, _CALLS), (floors.echo(), _CALLS),
-            (floors.python(), _CALLS_OF_PYTHON),
-        ]
+        subjects: list[tuple[Subject, tuple[int, int]]] = [(ours, _CALLS)]
+        from_c = stack.enter_context(native.connected(path))
+        if from_c is not None:
+            subjects.append((from_c, _CALLS))
+        for name, place in (levels or {}).items():
+            subjects.append((Leeward(stack.enter_context(Client(place)), name), _CALLS))
+        subjects += [(hops, _CALLS), (fork, _CALLS), (floors.echo(), _CALLS), (floors.python(), _CALLS_OF_PYTHON)]
         for subject, _ in subjects:
             for _ in range(_WARM):
                 subject.call()
@@ -95,6 +100,9 @@ def measure(path: str, rounds: int, seconds: float, told: Callable[[int], None] 
             samples.legs += [_after(GAP_S, lambda: legs(client)) for _ in range(_CALLS[0] // 4)]
             if number % _EVERY == 1 or rounds == number:
                 _bursts(samples, path, pid, fork)
+                for name, place in (levels or {}).items():
+                    seconds_of = _timed(lambda place=place: rate(place, CALLERS, samples.burst))  # type: ignore[misc]  # a bound default
+                    samples.rates.setdefault(name, []).append(samples.burst / seconds_of)
             samples.rounds = number
             told(number)
             if time.monotonic() > until:
