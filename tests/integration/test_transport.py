@@ -221,3 +221,30 @@ def test_a_kernel_that_refuses_the_ring(tmp_path: Path, error: int) -> None:
     assert "here\n" == got
     assert 0 == process.returncode
     assert not os.path.exists(where)
+
+
+#: Enough that a descriptor for each would show.
+JOBS = 10_000 if os.environ.get("LEEWARD_LONG") else 300
+
+
+def test_the_short_way_leaves_nothing(daemon: LiveDaemon) -> None:
+    """
+    Descriptors, and memory beyond what recycled workers and caches explain, after many jobs as after some.
+    """
+    def held() -> tuple[int, int]:
+        daemon.idle()
+        folder = f"/proc/{daemon.process.pid}"
+        pages = int(Path(folder, "statm").read_text().split()[1])
+        return len(os.listdir(f"{folder}/fd")), pages * os.sysconf("SC_PAGESIZE")
+
+    with daemon.client() as client:
+        for _ in range(30):
+            client.execute("print('x')")
+        descriptors, memory = held()
+        for number in range(JOBS):
+            # Every tenth has something to tell, and is handed over.
+            client.execute("print('x')" if number % 10 else "raise SystemExit(3)")
+        after = held()
+
+    assert after[0] <= descriptors + 2  # a worker that is just being replaced
+    assert after[1] - memory < 4 << 20
