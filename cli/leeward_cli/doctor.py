@@ -1,7 +1,7 @@
 """
-`leeward doctor`: the host's features, as text and as JSON.
+`leeward doctor`: the host's features, as text and as JSON; and as the cause of a start that failed.
 
-Runs in:   the CLI; pure. What is found out, and how, is leeward.isolation.host.
+Runs in:   the CLI. What is found out, and how, is leeward.isolation.host.
 """
 
 from __future__ import annotations
@@ -10,23 +10,52 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from leeward.isolation.host import Feature, State
-from leeward_cli.job import escape
+from leeward.errors import BadRequest, DaemonError, LeewardError
+from leeward.isolation.host import features
+from leeward.isolation.host.facts import Record
+from leeward.isolation.host.findings import Feature
+from leeward_cli.job import complain, escape
+
+#: What a finding is told by, in one line and in JSON.
+_TOLD = ("name", "state", "have", "without", "cure")
 
 
-def keeps_from_starting(feature: Feature) -> bool:
+def causes(features: Iterable[Feature], allowed: Iterable[str] = ()) -> list[str]:
     """
-    Whether leeward doesn't start because of this one.
+    One line for each feature for want of which leeward doesn't start, with its cure.
+
+    Args:
+        allowed: layers that may be missing.
     """
-    return feature.state is State.MISSING and feature.without.startswith("does not start")
+    gone_without = set(allowed)
+    return [f"{feature.name}: {feature.have}; to get it: {feature.cure}" for feature in features
+            if feature.stops and feature.layer not in gone_without and not feature.cure.startswith("see ")]
 
 
-def as_object(features: Iterable[Feature]) -> dict[str, Any]:
+def complain_of_host(error: LeewardError, allowed: Iterable[str] = ()) -> None:
     """
-    What `--json` prints: for each feature name, state, have, without and cure.
+    Say *error*, with which leeward didn't start, and what of this host explains it.
+
+    Args:
+        allowed: layers that may be missing.
     """
-    return {"features": [{key: str(value) for key, value in dataclasses.asdict(feature).items()}
-                         for feature in features]}
+    complain(str(error))
+    if isinstance(error, (BadRequest, DaemonError)):
+        return  # the caller's, or another daemon's
+    try:
+        found = features()
+    except (LeewardError, OSError):
+        return
+    for cause in causes(found, allowed):
+        complain(f"cause: {cause}")
+
+
+def as_object(features: Iterable[Feature], record: Record) -> dict[str, Any]:
+    """
+    What `--json` prints: for each feature name, state, have, without and cure; and what they were told from.
+    """
+    return {"features": [{key: str(getattr(feature, key)) for key in _TOLD} for feature in features],
+            "record": dataclasses.asdict(record)}
 
 
 def as_text(features: Iterable[Feature]) -> str:

@@ -19,6 +19,7 @@ from leeward_cli.job import complain
 from leeward_cli.options import OPTIONS, USAGE
 from leeward_cli.options import Option as OwnOption
 
+PROFILES = ("apparmor", "seccomp")
 DEGRADABLE = ("landlock", "cgroup")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 TRANSPORTS = ("auto", "uring", "socket")
@@ -114,7 +115,7 @@ def _config(pool_size: int | None, socket: str | None, config_file: str | None, 
 @_daemon_options
 @click.option("--print-config", is_flag=True, help="Print the configuration, with every key's default and unit.")
 @click.option("--ready-fd", type=int, hidden=True, help="Of `daemon start`: become a background process when ready.")
-def daemon_run(print_config: bool, ready_fd: int | None, **options: Any) -> None:
+def daemon_run(print_config: bool, ready_fd: int | None, **options: Any) -> int:
     """
     Be the daemon, in the foreground, until SIGTERM or Ctrl-C.
     """
@@ -123,15 +124,18 @@ def daemon_run(print_config: bool, ready_fd: int | None, **options: Any) -> None
         from leeward.daemon.config import print_config as as_toml
 
         click.echo(as_toml(config), nl=False)
-        return
+        return 0
     from leeward.daemon.main import run
+    from leeward_cli.background import settle
+    from leeward_cli.doctor import complain_of_host
 
-    if ready_fd is None:
-        run(config, load=lambda: _config(**options))
-    else:
-        from leeward_cli.background import settle
-
-        run(config, lambda: settle(ready_fd, config.socket), load=lambda: _config(**options))
+    try:
+        run(config, (lambda: None) if ready_fd is None else lambda: settle(ready_fd, config.socket),
+            load=lambda: _config(**options))
+    except LeewardError as error:
+        complain_of_host(error, config.allow_degraded)
+        return 1
+    return 0
 
 
 @daemon.command("start")
@@ -210,24 +214,34 @@ def daemon_uninstall(user: bool | None, root: str) -> None:
 
 
 @cli.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def doctor(as_json: bool) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with what was read and tried.")
+@click.option("--profile", type=click.Choice(PROFILES), help="Print this profile, for the host or for an engine.")
+def doctor(as_json: bool, profile: str | None) -> int:
     """
     Show what this host offers, what leeward does without the rest, and what to type to get it.
 
     The exit status is 1 where leeward can't start as the host is.
     """
-    from leeward.isolation.host import features
-    from leeward_cli.doctor import as_object, as_text, keeps_from_starting
+    from leeward_cli.doctor import as_object, as_text
 
-    found = features()
+    if profile is not None:
+        from leeward.isolation.host.profiles import text
+        from leeward_cli.install import executable
+
+        click.echo(text(profile, executable()), nl=False)
+        return 0
+    from leeward.isolation.host import features
+    from leeward.isolation.host.probe import look
+
+    record = look()
+    found = features(record)
     if as_json:
         import json
 
-        click.echo(json.dumps(as_object(found)))
+        click.echo(json.dumps(as_object(found, record)))
     else:
         click.echo(as_text(found), nl=False)
-    return int(any(map(keeps_from_starting, found)))
+    return int(any(feature.stops for feature in found))
 
 
 @cli.command()

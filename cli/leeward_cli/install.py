@@ -13,6 +13,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from leeward.errors import BadRequest, Unsupported
@@ -69,6 +70,14 @@ def program() -> list[str]:
     """
     # -P: the folder where a service happens to start must not provide our modules.
     return [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run"]
+
+
+def executable() -> str:
+    """
+    The path of this installation's program `leeward` without links in it, as a security module sees it.
+    """
+    own = os.path.join(sysconfig.get_path("scripts"), "leeward")
+    return os.path.realpath(own if os.path.exists(own) else shutil.which("leeward") or "/usr/bin/leeward")
 
 
 def unreachable(path: str) -> str:

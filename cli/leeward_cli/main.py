@@ -58,7 +58,13 @@ def _own(command: str, argv: list[str]) -> int:
         complain(f"usage: {USAGE[command]}")
         return 2
     except LeewardError as error:
-        complain(str(error))
+        if command == "run":
+            from leeward_cli.doctor import complain_of_host
+            from leeward_cli.options import parse
+
+            complain_of_host(error, parse(command, argv).values("--allow-degraded"))
+        else:
+            complain(str(error))
         return 1
     except KeyboardInterrupt:
         return die_by("SIGINT")

@@ -53,6 +53,8 @@ WatchdogSec=30
 Delegate=yes
 LimitNOFILE=524288
 UMask=0077
+# Where AppArmor keeps user namespaces from programs without one: `leeward doctor` says how to load it.
+AppArmorProfile=-leeward
 NoNewPrivileges=yes
 LockPersonality=yes
 RestrictRealtime=yes

@@ -90,6 +90,14 @@ def abi() -> int:
     return int(ret_abi[0])
 
 
+def absence() -> int:
+    """
+    Why there is no Landlock: EOPNOTSUPP where it isn't switched on, ENOSYS where it wasn't built; 0 where it is there.
+    """
+    error = -int(lib.lw_landlock_abi(ffi.new("int *")))
+    return max(error, 0)
+
+
 def create_ruleset(fs: int, net: int, scoped: int) -> int:
     """
     Make a ruleset that denies *fs*, *net* and *scoped* until rules allow parts of them.

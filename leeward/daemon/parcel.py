@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from leeward._native.memfd import memory_file
 from leeward.outcome import Result
 from leeward.pool.report import Arena, Report
 from leeward.wire.messages import Place, encode_result
@@ -47,7 +48,7 @@ def seal(pieces: Iterable[bytes]) -> Arena:
     Raises:
         OSError: no descriptor or no memory is left.
     """
-    fd = os.memfd_create("leeward_results", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fd = memory_file("leeward_results")
     try:
         size = 0
         for piece in pieces:

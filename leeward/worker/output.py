@@ -14,6 +14,8 @@ import os
 import termios
 from dataclasses import dataclass, field
 
+from leeward._native.memfd import memory_file
+
 #: Up to here a stream stays in memory and travels inline. One pipe's worth, so a short
 #: job's whole output takes one read. docs/decisions/ has the measured crossover.
 INLINE = 64 << 10
@@ -106,7 +108,7 @@ class Output:
 
     def _move_out(self, stream: Stream) -> None:
         if self.memfd < 0:
-            self.memfd = os.memfd_create("leeward_results", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            self.memfd = memory_file("leeward_results")
             os.ftruncate(self.memfd, 2 * self._room)
             fcntl.fcntl(self.memfd, fcntl.F_ADD_SEALS, _SEALS_FIRST)
         view = memoryview(bytes(stream.head))

@@ -11,7 +11,6 @@ library. `shorten` then writes it in fewer instructions. None of the three is tr
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,12 +18,16 @@ from types import ModuleType
 from typing import Any
 
 from leeward._native.arguments import value
+from leeward._native.memfd import memory_file
 from leeward.errors import Bug, Unsupported
 from leeward.isolation.seccomp import bpf, shorten
 from leeward.isolation.seccomp.bpf import Instruction
 from leeward.isolation.seccomp.plan import AUDIT_ARCH, NEGATIVE_BIT, X32_BIT, Args, Call, SeccompPlan, init_plan
 from leeward.isolation.seccomp.rules import KILL, WORD, Action, Match
 from leeward.isolation.seccomp.shorten import Node
+
+#: Debian's name; where the library is there but the linker's cache isn't, the second command is the cure.
+INSTALL = "apt-get install -y libseccomp2; ldconfig"
 
 #: SCMP_FLTATR_CTL_OPTIMIZE: 2 is the binary search, of which `shorten` reads least.
 BINARY_SEARCH = 2
@@ -62,7 +65,11 @@ def compile(plan: SeccompPlan) -> Program:
         Bug: the program doesn't do what the plan says.
         Unsupported: libseccomp isn't there, or too old.
     """
-    import pyseccomp
+    try:
+        import pyseccomp
+    except RuntimeError:  # how it says that the dynamic linker's cache doesn't list the library
+        raise Unsupported("libseccomp", have="none that the dynamic linker knows", need="2.5 or newer",
+                          cure=INSTALL) from None
 
     numbers = _numbers(plan, *_compiled(plan, pyseccomp))
     program = shorten.write(shorten.question(bpf.ARCH_OFFSET, WORD, [
@@ -116,7 +123,7 @@ def _add(made: Any, library: ModuleType, number: int, call: Call, default: Actio
 
 
 def _export(made: Any) -> bytes:
-    with open(os.memfd_create("leeward_filter", os.MFD_CLOEXEC), "w+b") as file:
+    with open(memory_file("leeward_filter"), "w+b") as file:
         made.export_bpf(file)
         file.seek(0)
         return file.read()

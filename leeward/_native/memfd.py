@@ -1,0 +1,33 @@
+"""
+Memory files, which nobody can ever run as a program.
+
+Runs in:   the daemon, and `leeward doctor`.
+Source:    memfd_create(2)
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+#: Linux 6.3, <linux/memfd.h>; Python has it from 3.14 on.
+_NOEXEC_SEAL = 0x8
+
+
+def memory_file(name: str) -> int:
+    """
+    A close-on-exec descriptor of an empty memory file that can be sealed. The caller owns it.
+
+    Made without execute permission, and sealed against getting it, where the kernel knows how: a host
+    may insist on that (vm.memfd_noexec=2).
+
+    Raises:
+        OSError: no descriptor or no memory is left, or the host forbids memory files.
+    """
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        return os.memfd_create(name, flags | _NOEXEC_SEAL)
+    except OSError as error:
+        if errno.EINVAL != error.errno:
+            raise
+        return os.memfd_create(name, flags)  # older than Linux 6.3

@@ -1,0 +1,157 @@
+"""
+Looking at the host: what is read, and what is tried.
+
+Runs in:   the CLI, in a process with one thread.
+
+Nothing is inferred that can be tried: namespaces are made, /proc is mounted in one, a cgroup
+driver is set up and taken down again. What is read besides (switches under /proc/sys, the list of
+security modules, mounts) only explains why a try failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes.util
+import fcntl
+import os
+import platform
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from leeward._native import host as native
+from leeward._native import landlock, mounts, privileges, seccomp
+from leeward._native.memfd import memory_file
+from leeward._native.mounts import MountAttr
+from leeward._native.spawn import Clone, clone
+from leeward.errors import KernelRefusal, LeewardError, Unsupported
+from leeward.isolation.cgroup.choose import choose
+from leeward.isolation.host.facts import FILES, MOUNTS, Record, error_name
+
+_FLAGS = {"pid": Clone.NEWPID, "mount": Clone.NEWNS, "network": Clone.NEWNET, "ipc": Clone.NEWIPC,
+          "uts": Clone.NEWUTS, "cgroup": Clone.NEWCGROUP}
+
+#: Mount points that matter, and those below them; the others are nobody's business.
+_SHOWN = ("/proc", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
+
+
+def look() -> Record:
+    """
+    Read what can be read and try what can be tried. Takes some tens of milliseconds.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+
+    def with_rights() -> None:
+        _map_to_self(uid, gid)
+        privileges.set_hostname("leeward")  # needs CAP_SYS_ADMIN there, and no recent kernel
+
+    def with_proc() -> None:
+        _map_to_self(uid, gid)
+        mounts.make_private()
+        mounts.filesystem("proc", {}, MountAttr.NOSUID | MountAttr.NODEV | MountAttr.NOEXEC)
+
+    driver, detail, passed_over = _cgroup()
+    abi, refusal = _landlock()
+    tried = {
+        "user_namespace": _try(Clone.NEWUSER, lambda: None),
+        "rights": _try(Clone.NEWUSER | Clone.NEWUTS, with_rights),
+        **{f"namespace.{name}": _try(Clone.NEWUSER | flag, lambda: None) for name, flag in _FLAGS.items()},
+        "proc": _try(Clone.NEWUSER | Clone.NEWNS | Clone.NEWPID, with_proc),
+        "landlock": refusal, "io_uring": native.io_uring_refusal(), "memfd": _sealed(),
+    }
+    return Record(
+        machine=platform.machine(), release=platform.release(), root=0 == uid,
+        pod="KUBERNETES_SERVICE_HOST" in os.environ, filtered=privileges.seccomp_mode() > 0, files=_files(),
+        refusals={name: error_name(code) for name, code in tried.items() if code},
+        landlock=abi, wait_killable=_notification(), driver=driver, driver_detail=detail, passed_over=passed_over,
+        libseccomp=ctypes.util.find_library("seccomp") is not None,  # as pyseccomp looks for it
+    )
+
+
+def _try(flags: Clone, then: Callable[[], None]) -> int:
+    """
+    The errno of making a process with namespaces *flags*, or of what it does *then*.
+    """
+    try:
+        pid, pidfd = clone(flags)
+    except KernelRefusal as refusal:
+        return refusal.errno
+    if 0 == pid:
+        code = 255  # something that is no errno: a bug, and told as an unknown error
+        try:
+            then()
+            code = 0
+        except KernelRefusal as refusal:
+            code = refusal.errno
+        except OSError as error:
+            code = error.errno or 255
+        finally:
+            os._exit(min(code, 255))
+    os.close(pidfd)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _map_to_self(uid: int, gid: int) -> None:
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"1000 {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"1000 {gid} 1")
+
+
+def _files() -> dict[str, str]:
+    found = {}
+    for path in FILES:
+        with contextlib.suppress(OSError):
+            found[path] = Path(path).read_text(errors="replace")
+    if MOUNTS in found:
+        found[MOUNTS] = "".join(line + "\n" for line in found[MOUNTS].splitlines() if _matters(line.split(" ")[4]))
+    return found
+
+
+def _matters(point: str) -> bool:
+    return any(point == path or point.startswith(path + "/") for path in _SHOWN)
+
+
+def _landlock() -> tuple[int, int]:
+    """
+    The ABI and the errno of asking, one of which is 0.
+    """
+    try:
+        return landlock.abi(), landlock.absence()
+    except KernelRefusal as refusal:
+        return 0, refusal.errno
+
+
+def _notification() -> bool | None:
+    try:
+        return seccomp.has_wait_killable() if seccomp.has_user_notif() else None
+    except KernelRefusal:
+        return None
+
+
+def _cgroup() -> tuple[str, Mapping[str, str], tuple[tuple[str, str], ...]]:
+    """
+    The driver that a daemon started from here would take. Sets it up, and takes it down.
+    """
+    try:
+        driver = choose()
+    except Unsupported as missing:
+        return "", {}, (("any", missing.have),)
+    try:
+        return driver.name, dict(driver.detail), driver.passed_over
+    finally:
+        with contextlib.suppress(LeewardError):
+            driver.close()
+
+
+def _sealed() -> int:
+    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+    try:
+        fd = memory_file("leeward_doctor")
+    except OSError as error:
+        return error.errno or 255
+    try:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    except OSError as error:
+        return error.errno or 255
+    finally:
+        os.close(fd)
+    return 0
