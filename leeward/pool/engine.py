@@ -13,6 +13,7 @@ import resource
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from leeward._native import privileges
@@ -31,16 +32,13 @@ from leeward.spec.limits import Limits
 from leeward.spec.sandbox import SandboxSpec
 from leeward.supervisor import Denied, Supervisor
 from leeward.wire import control
+from leeward.worker.idmaps import first_worker_id
 from leeward.worker.orphans import reap_inits
 from leeward.worker.reactor import READ, Reactor, Timer
 from leeward.worker.report import Report
 from leeward.worker.states import WorkerState
 from leeward.worker.worker import Terms, Worker
 from leeward.worker.zygote import Zygote, import_path
-
-#: A daemon run by root gives worker n the host id BASE + n: above all that login.defs,
-#: subuid and container ranges of the distributions hand out, below 2^31.
-WORKER_UID_BASE = 2_000_000_000
 
 _START_DEADLINE_S = 30.0
 #: A zygote that has a keeper on order says something within this, or is replaced. It takes milliseconds.
@@ -176,6 +174,9 @@ class Engine:
         Everything that can be decided without a process.
         """
         settings = self._settings
+        if 0 == os.geteuid():
+            maps = [Path(f"/proc/self/{name}").read_text() for name in ("uid_map", "gid_map")]
+            self._first_id = first_worker_id(maps, settings.pool_size)
         host = interpreter.find(settings.python_env)
         abi = landlock.probe()
         self.spec = spec = profiles.python(host, interpreter.root_links(), limits=settings.limits,
@@ -224,8 +225,8 @@ class Engine:
         """
         settings = self._settings
         root = 0 == os.geteuid()
-        uid = WORKER_UID_BASE + slot if root else os.geteuid()
-        gid = WORKER_UID_BASE + slot if root else os.getegid()
+        uid = self._first_id + slot if root else os.geteuid()
+        gid = self._first_id + slot if root else os.getegid()
         group = self.driver.worker(slot, uid, settings.limits)
         terms = Terms(settings.limits, self.spec.uid, settings.spares, settings.recycle_after, self.degraded)
         try:

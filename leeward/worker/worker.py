@@ -151,6 +151,8 @@ class Worker:
             write_id_maps(message.pid, self._terms.uid, *self._ids)
             self._channel.send(control.Mapped())
         except (KernelRefusal, OSError) as error:
+            # Told as a failure: what can't be mapped once can't the next time, and mustn't be tried without a pause.
+            self._owner.worker_failed(self, "namespaces", f"id maps: {error}")
             self.retire(f"id maps: {error}")
 
     # --- messages -------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from attack import within
 from box import Box
-from leeward.pool.engine import WORKER_UID_BASE
+from leeward.worker.idmaps import WORKER_UID_BASE
 from running import running, spaces, status
 
 #: Of a job's; the cgroup namespace is the job's alone, since its root is the group that one is in.

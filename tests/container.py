@@ -1,0 +1,130 @@
+"""
+A container made from nothing but this machine's /usr, by runc.
+
+Runs in:   the tests, as root.
+
+What it starts from is what `runc spec` writes, with the capabilities that Docker and Podman give: /proc is masked, cgroups are
+read-only, a root filesystem is there and nothing is in it but what every Debian has before a package is configured.
+`docker_like` is, besides, a filter that does with leeward's calls what Docker's default profile does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: For a whole conversation inside; at rest it takes two.
+PATIENCE_S = 15
+
+CAPABILITIES = [f"CAP_{name}" for name in (
+    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW",
+    "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT")]
+
+#: What Docker's and Podman's defaults, which are lists of what is allowed, do with calls that leeward makes: without
+#: CAP_SYS_ADMIN clone3 doesn't exist, and what else makes namespaces or mounts, or a ring, is not permitted.
+_EPERM, _ENOSYS = 1, 38
+_NAMESPACES = 0x7E020000  # CLONE_NEW*
+DOCKER_LIKE: dict[str, Any] = {
+    "defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"], "syscalls": [
+        {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS},
+        {"names": ["unshare", "setns", "mount", "umount2", "pivot_root", "open_tree", "move_mount", "fsopen", "fsconfig",
+                   "fsmount", "fspick", "mount_setattr", "sethostname", "setdomainname", "bpf", "perf_event_open",
+                   "keyctl", "io_uring_setup", "io_uring_enter", "io_uring_register"],
+         "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM},
+        *({"names": ["clone"], "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM,
+           "args": [{"index": 0, "value": 1 << bit, "valueTwo": 1 << bit, "op": "SCMP_CMP_MASKED_EQ"}]}
+          for bit in range(32) if _NAMESPACES >> bit & 1),
+    ]}
+
+
+@dataclass
+class Container:
+    """
+    A bundle, and what is run from it.
+
+    Args:
+        folder: empty; the bundle and runc's state go there.
+        installation: the environment with leeward in it, which is seen under its own path.
+        seccomp: linux.seccomp of the configuration; None is no filter.
+        masked: parts of /proc are covered.
+        cgroups: the container may write to its own groups.
+        uid: of the process inside; another than root's has no capabilities.
+        mapped: in a user namespace of its own, as Podman does for users and Docker with userns-remap.
+    """
+
+    folder: Path
+    installation: Path
+    seccomp: dict[str, Any] | None = None
+    masked: bool = True
+    cgroups: bool = False
+    uid: int = 0
+    mapped: bool = False
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name = f"leeward-test-{os.getpid()}"
+        self._root()
+        subprocess.run(["runc", "spec"], cwd=self.folder, check=True, capture_output=True)
+        path = self.folder / "config.json"
+        config = json.loads(path.read_text())
+        self._change(config)
+        path.write_text(json.dumps(config))
+
+    def _root(self) -> None:
+        """
+        The part of a Debian that isn't in /usr, and the dynamic linker's cache, which its packages make.
+        """
+        root = self.folder / "rootfs"
+        for name in ("dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", str(self.installation).lstrip("/")):
+            (root / name).mkdir(parents=True, exist_ok=True)
+        (root / "tmp").chmod(0o1777)
+        (root / "run").chmod(0o1777)  # where somebody who isn't root has a folder
+        for name in ("bin", "lib", "lib32", "lib64", "sbin"):
+            if Path("/", name).is_symlink():
+                (root / name).symlink_to(Path("/", name).readlink())
+        (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nworker:x:1000:1000::/tmp:/bin/sh\n")
+        (root / "etc/group").write_text("root:x:0:\nworker:x:1000:\n")
+        for name in ("ld.so.cache", "os-release"):
+            (root / "etc" / name).write_bytes(Path("/etc", name).read_bytes())
+
+    def _change(self, config: dict[str, Any]) -> None:
+        process, linux = config["process"], config["linux"]
+        process["terminal"] = False
+        process["user"] = {"uid": self.uid, "gid": self.uid}
+        process["noNewPrivileges"] = False
+        process["capabilities"] = {} if self.uid else dict.fromkeys(("bounding", "effective", "permitted"), CAPABILITIES)
+        process["rlimits"] = []
+        process["env"] = [f"PATH={self.installation}/bin:/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8",
+                          "XDG_RUNTIME_DIR=/run"]
+        config["root"]["readonly"] = False
+        config["mounts"] += [{"destination": path, "source": path, "type": "bind", "options": ["rbind", "ro"]}
+                             for path in ("/usr", str(self.installation))]
+        if self.seccomp is not None:
+            linux["seccomp"] = self.seccomp
+        if not self.masked:
+            linux["maskedPaths"] = linux["readonlyPaths"] = []
+        if self.cgroups:
+            (groups,) = [mount for mount in config["mounts"] if "/sys/fs/cgroup" == mount["destination"]]
+            groups["options"].remove("ro")
+        if self.mapped:
+            linux["namespaces"].append({"type": "user"})
+            linux["uidMappings"] = linux["gidMappings"] = [{"containerID": 0, "hostID": 100000, "size": 65536}]
+
+    def run(self, script: str) -> subprocess.CompletedProcess[str]:
+        """
+        *script* by the shell, as the container's first process.
+        """
+        path = self.folder / "config.json"
+        config = json.loads(path.read_text())
+        config["process"]["args"] = ["/bin/sh", "-c", script]
+        path.write_text(json.dumps(config))
+        state = ["runc", "--root", str(self.folder / "state")]
+        try:
+            return subprocess.run([*state, "run", self.name], cwd=self.folder, check=False, capture_output=True, text=True,
+                                  stdin=subprocess.DEVNULL, timeout=PATIENCE_S)
+        finally:
+            subprocess.run([*state, "delete", "--force", self.name], check=False, capture_output=True)
