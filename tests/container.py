@@ -3,9 +3,9 @@ A container made from nothing but this machine's /usr, by runc.
 
 Runs in:   the tests, as root.
 
-What it starts from is what `runc spec` writes, with the capabilities that Docker and Podman give: /proc is masked, cgroups are
-read-only, a root filesystem is there and nothing is in it but what every Debian has before a package is configured.
-`docker_like` is, besides, a filter that does with leeward's calls what Docker's default profile does.
+What it starts from is what `runc spec` writes, with the capabilities that Docker and Podman give: /proc is
+masked, cgroups are read-only, and in the root filesystem is what every Debian has before it is configured.
+`DOCKER_LIKE` is a filter that does with leeward's calls what Docker's default profile does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 #: For a whole conversation inside; at rest it takes two.
-PATIENCE_S = 15
+PATIENCE_S = 60
 
 CAPABILITIES = [f"CAP_{name}" for name in (
     "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW",
@@ -31,9 +31,9 @@ _NAMESPACES = 0x7E020000  # CLONE_NEW*
 DOCKER_LIKE: dict[str, Any] = {
     "defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"], "syscalls": [
         {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS},
-        {"names": ["unshare", "setns", "mount", "umount2", "pivot_root", "open_tree", "move_mount", "fsopen", "fsconfig",
-                   "fsmount", "fspick", "mount_setattr", "sethostname", "setdomainname", "bpf", "perf_event_open",
-                   "keyctl", "io_uring_setup", "io_uring_enter", "io_uring_register"],
+        {"names": ["unshare", "setns", "mount", "umount2", "pivot_root", "open_tree", "move_mount", "fsopen",
+                   "fsconfig", "fsmount", "fspick", "mount_setattr", "sethostname", "setdomainname", "bpf",
+                   "perf_event_open", "keyctl", "io_uring_setup", "io_uring_enter", "io_uring_register"],
          "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM},
         *({"names": ["clone"], "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM,
            "args": [{"index": 0, "value": 1 << bit, "valueTwo": 1 << bit, "op": "SCMP_CMP_MASKED_EQ"}]}
@@ -96,9 +96,10 @@ class Container:
         process["terminal"] = False
         process["user"] = {"uid": self.uid, "gid": self.uid}
         process["noNewPrivileges"] = False
-        process["capabilities"] = {} if self.uid else dict.fromkeys(("bounding", "effective", "permitted"), CAPABILITIES)
+        sets = ("bounding", "effective", "permitted")
+        process["capabilities"] = {} if self.uid else dict.fromkeys(sets, CAPABILITIES)
         process["rlimits"] = []
-        process["env"] = [f"PATH={self.installation}/bin:/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8",
+        process["env"] = [f"PATH={self.installation}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "LANG=C.UTF-8",
                           "XDG_RUNTIME_DIR=/run"]
         config["root"]["readonly"] = False
         config["mounts"] += [{"destination": path, "source": path, "type": "bind", "options": ["rbind", "ro"]}
@@ -124,7 +125,7 @@ class Container:
         path.write_text(json.dumps(config))
         state = ["runc", "--root", str(self.folder / "state")]
         try:
-            return subprocess.run([*state, "run", self.name], cwd=self.folder, check=False, capture_output=True, text=True,
-                                  stdin=subprocess.DEVNULL, timeout=PATIENCE_S)
+            return subprocess.run([*state, "run", self.name], cwd=self.folder, check=False, capture_output=True,
+                                  text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S)
         finally:
             subprocess.run([*state, "delete", "--force", self.name], check=False, capture_output=True)

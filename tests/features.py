@@ -217,6 +217,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "real-packages": lambda: present((ROOT / ".venv-realpackages/.setup").exists()),
     "pkg-config": lambda: present(shutil.which("pkg-config")),
     "root": lambda: present(0 == os.geteuid()),
+    "runc": lambda: present(shutil.which("runc")),     # makes containers; Debian: runc
     "rust": lambda: present(rust()),
     "sanitizers": _sanitizers,
     "seccomp-notify": _seccomp_notify,

@@ -28,8 +28,8 @@ import pytest
 
 from box import RUNS, Box, Run, run_outside
 from leeward.outcome import Outcome, Result
-from leeward.worker.idmaps import WORKER_UID_BASE
 from leeward.spec.job import Job
+from leeward.worker.idmaps import WORKER_UID_BASE
 from leeward.worker.report import Report
 from locks import LOCKS as ALL
 

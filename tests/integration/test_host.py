@@ -1,24 +1,48 @@
 """
-What `leeward doctor` finds on this machine, and in a namespace that lacks something.
+What `leeward doctor` finds on this machine, and where something is taken away from it; and its cures, typed.
+
+In containers: test_containers.py. Hosts that can't be had: tests/unit/isolation/host/test_records.py.
 """
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import pickle
+import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import features
+from container import DOCKER_LIKE
+from leeward._native import mounts
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Table, returns
 from leeward.isolation import host
 from leeward.isolation.cgroup import hierarchy
-from leeward.isolation.host import State
+from leeward.isolation.host.facts import facts_of, from_object
+from leeward.isolation.host.findings import Feature, State, judge
+from leeward.isolation.host.probe import look
+from leeward.isolation.host.profiles import text
+from live_daemon import command, environment
 
 pytestmark = pytest.mark.needs("user-namespaces")
+
+
+def found() -> dict[str, Feature]:
+    return {feature.name: feature for feature in host.features()}
+
+
+def stops() -> set[str]:
+    """
+    What keeps leeward from starting here, by itself.
+    """
+    return {name for name, feature in found().items() if feature.stops and not feature.cure.startswith("see ")}
 
 
 def in_child(job: Callable[[], object]) -> object:
@@ -43,7 +67,7 @@ def test_it_finds_what_the_tests_themselves_find():
     """
     Asked by other code: tests/features.py.
     """
-    got = {feature.name: feature for feature in host.features()}
+    got = found()
 
     assert all(got[name].state is State.OK for name in ("namespace.user", "namespace.uts", "memfd.seals"))
     assert (State.OK is got["mount.proc"].state) is features.is_met("kernel>=5.12")
@@ -65,7 +89,7 @@ def test_looking_leaves_no_trace():
 
     before = held()
 
-    first, second = host.observe(), host.observe()
+    first, second = look(), look()
 
     assert held() == before
     assert [path for each in hierarchy.here() for path in Path(each.own).glob(f"leeward-{os.getpid()}-*")] == []
@@ -81,19 +105,192 @@ def test_a_host_that_allows_no_more_namespaces(switch, name):
     """
     The switches are those of a user namespace: turned off in one of our own, for real.
     """
-    uid, gid = os.geteuid(), os.getegid()
-
-    def job() -> tuple[State, str, str]:
-        Table([returns(Call.UNSHARE, Clone.NEWUSER)]).run()
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
-        Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+    def job() -> tuple[Feature, Feature]:
+        become_root_of(Clone.NEWUSER)
         Path("/proc/sys/user", switch).write_text("0")
-        (feature,) = [feature for feature in host.features() if feature.name == name]
-        return feature.state, feature.have, feature.cure
+        wanting = found()[name]
+        type_it(wanting.cure)
+        return wanting, found()[name]
 
-    state, have, cure = in_child(job)
+    wanting, cured = in_child(job)
 
-    assert state is State.MISSING
-    assert "ENOSPC" in have
-    assert cure == f"sysctl -w user.{switch}=15000"
+    assert State.MISSING is wanting.state
+    assert "ENOSPC" in wanting.have
+    assert wanting.cure.startswith(f"sysctl -w user.{switch}=15000")
+    assert State.OK is cured.state
+
+
+def become_root_of(namespaces: int) -> None:
+    """
+    This process's, as far as it goes: uid 0 in namespaces of its own.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    Table([returns(Call.UNSHARE, namespaces)]).run()
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+
+
+def type_it(cure: str) -> None:
+    """
+    A cure, in a shell, as the user that it was given to.
+    """
+    subprocess.run(["/bin/sh", "-ec", cure], check=True, capture_output=True)
+
+
+def put_filter(profile: dict[str, Any]) -> None:
+    """
+    The OCI runtime specification's linux.seccomp around this process, as an engine would.
+    """
+    import pyseccomp
+
+    actions = {"SCMP_ACT_ALLOW": lambda _: pyseccomp.ALLOW, "SCMP_ACT_ERRNO": pyseccomp.ERRNO}
+    default = actions[profile["defaultAction"]](profile.get("defaultErrnoRet", errno.EPERM))
+    made = pyseccomp.SyscallFilter(default)
+    for row in profile["syscalls"]:
+        action = actions[row["action"]](row.get("errnoRet", errno.EPERM))
+        tests = [pyseccomp.Arg(each["index"], pyseccomp.MASKED_EQ, each["value"], each["valueTwo"])
+                 for each in row.get("args", ())]
+        for name in row["names"]:
+            number = pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name)
+            if number >= 0 and action != default:  # what the library doesn't know it can't name, as in an engine
+                made.add_rule(action, number, *tests)
+    made.load()
+
+
+def without(errors: dict[str, int]) -> dict[str, Any]:
+    """
+    A filter that answers calls with an errno.
+    """
+    return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+        {"names": [name], "action": "SCMP_ACT_ERRNO", "errnoRet": code} for name, code in errors.items()]}
+
+
+def test_a_filter_like_dockers_and_the_profile_in_its_place():
+    """
+    Neither namespaces nor a ring; with the profile that is shipped there is nothing left to say.
+    """
+    def like_docker() -> tuple[set[str], dict[str, Feature]]:
+        put_filter(DOCKER_LIKE)
+        return stops(), found()
+
+    def with_ours() -> tuple[set[str], dict[str, Feature]]:
+        put_filter(json.loads(text("seccomp")))
+        return stops(), found()
+
+    stopped, by_name = in_child(like_docker)
+    cured, after = in_child(with_ours)
+
+    assert {"namespace.user"} == stopped
+    assert "refused: ENOSYS (the seccomp filter of" in by_name["namespace.user"].have
+    assert "seccomp filter is around this process" in by_name["modules"].have
+    assert (State.MISSING, "refused: EPERM") == (by_name["io_uring"].state, by_name["io_uring"].have)
+    assert by_name["io_uring"].cure == by_name["namespace.user"].cure
+    assert set() == cured
+    assert State.OK is after["io_uring"].state
+
+
+@pytest.mark.parametrize(("errors", "name", "have"), [
+    ({"landlock_create_ruleset": errno.EOPNOTSUPP}, "landlock", "not among the active security modules"),
+    ({"landlock_create_ruleset": errno.EPERM}, "landlock", "none"),
+    ({"seccomp": errno.ENOSYS}, "seccomp.notification", "no SECCOMP_RET_USER_NOTIF"),
+    ({"memfd_create": errno.ENOSYS}, "memfd.seals", "refused: ENOSYS"),
+    ({"fsopen": errno.ENOSYS}, "mount.proc", "no mount API of Linux 5.12"),
+])
+@pytest.mark.needs("landlock", "seccomp-notify")
+def test_what_is_taken_away_is_what_is_named(errors: dict[str, int], name: str, have: str):
+    def job() -> tuple[set[str], Feature]:
+        put_filter(without(errors))
+        return stops(), found()[name]
+
+    stopped, feature = in_child(job)
+
+    assert {name} == stopped
+    assert have in feature.have
+    assert feature.cure
+
+
+@pytest.mark.needs("kernel>=5.12")
+def test_something_on_top_of_a_part_of_proc():
+    """
+    As engines do it; and taken off again by the line that is given.
+    """
+    def job() -> tuple[set[str], Feature, set[str]]:
+        become_root_of(Clone.NEWUSER | Clone.NEWNS)
+        mounts.make_private()
+        subprocess.run(["mount", "--bind", "/dev/null", "/proc/timer_list"], check=True)
+        subprocess.run(["mount", "--bind", "/dev/null", "/proc/keys"], check=True)
+        stopped, feature = stops(), found()["mount.proc"]
+        type_it(re.sub("^jq .*", "umount /proc/keys /proc/timer_list", feature.cure))
+        return stopped, feature, stops()
+
+    stopped, feature, cured = in_child(job)
+
+    assert {"mount.proc"} == stopped
+    assert "refused: EPERM" in feature.have
+    assert "/proc/timer_list, /proc/keys" in feature.have
+    assert set() == cured
+
+
+@pytest.mark.needs("kernel>=6.6")
+def test_a_host_where_no_memory_file_may_be_run(tmp_path: Path):
+    """
+    vm.memfd_noexec is each pid namespace's own. leeward's memory files were never meant to be run: all works.
+    """
+    job = "print('x' * 300_000)"  # more than goes without a memory file
+    script = (f"echo 2 >/proc/sys/vm/memfd_noexec && exec unshare --user --map-user=1000 --map-group=1000 "
+              f"sh -c '{' '.join(command('doctor', '--json'))} >doctor && exec \"$@\"' sh \"$@\"")
+
+    done = subprocess.run(["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc",
+                           "sh", "-ec", script, "sh", *command("run", job)],
+                          cwd=tmp_path, env=environment(), capture_output=True, check=False)
+
+    assert 0 == done.returncode, done.stderr
+    assert 300_001 == len(done.stdout)
+    told = {feature["name"]: feature for feature in json.loads((tmp_path / "doctor").read_text())["features"]}
+    assert ("ok", "vm.memfd_noexec is 2") == (told["memfd.noexec"]["state"], told["memfd.noexec"]["have"])
+    assert "ok" == told["memfd.seals"]["state"]
+
+
+@pytest.mark.parametrize("argv", [("run", "1"), ("daemon", "start")], ids=["run", "daemon start"])
+def test_a_start_that_fails_names_the_cause_in_the_host(argv: tuple[str, ...], tmp_path: Path):
+    """
+    The finding of the doctor, with its line.
+    """
+    def job() -> tuple[int, bytes, str]:
+        put_filter(DOCKER_LIKE)
+        done = subprocess.run(command(*argv), env=environment(tmp_path / "l.sock"), stdin=subprocess.DEVNULL,
+                              capture_output=True, check=False)
+        return done.returncode, done.stderr, found()["namespace.user"].cure
+
+    status, told, cure = in_child(job)
+
+    assert 1 == status
+    (line,) = [line for line in told.decode().splitlines() if line.startswith("leeward: cause: ")]
+    assert line.startswith("leeward: cause: namespace.user: refused: ENOSYS (the seccomp filter of")
+    assert line.endswith(f"; to get it: {cure}")
+
+
+def test_the_record_in_json_is_enough_to_say_the_same(tmp_path: Path):
+    """
+    So a user can send what his host is like, and anybody can see what the doctor made of it.
+    """
+    done = subprocess.run(command("doctor", "--json"), env=environment(), capture_output=True, check=True)
+    told = json.loads(done.stdout)
+    again = judge(facts_of(from_object(told["record"])))
+
+    assert [(each["name"], each["state"], each["have"], each["cure"]) for each in told["features"]] == [
+        (each.name, str(each.state), each.have, each.cure) for each in again]
+    assert not [line for line in told["record"]["files"]["/proc/self/mountinfo"].splitlines()
+                if not re.match(r"/(proc|dev|etc)\b", line.split(" ")[4])]
+
+
+def test_the_apparmor_profile_names_a_program_without_links_on_the_way():
+    """
+    AppArmor knows files by where they are. The other profile is printed, and used, in test_containers.py.
+    """
+    done = subprocess.run(command("doctor", "--profile", "apparmor"), env=environment(), capture_output=True, text=True,
+                          check=True)
+
+    (path,) = re.findall(r'^profile leeward "(/[^"]+/leeward)" flags=\(unconfined\) \{$', done.stdout, re.MULTILINE)
+    assert os.path.realpath(path) == path

@@ -159,7 +159,10 @@ def delegation(facts: Facts) -> str:
     A cgroup subtree of one's own.
     """
     if facts.engine:
-        return option(facts, "cgroup")
+        refused = any("EACCES" in why for _, why in facts.passed_over)
+        if refused and facts.root:
+            return boot_parameter(facts, "systemd.unified_cgroup_hierarchy=1")  # root in it has no say on version 1
+        return "run leeward as the container's root" if refused else option(facts, "cgroup")
     if "controller not delegated" in facts.driver_detail.get("cpu", ""):
         return (f"printf '[Service]\\nDelegate=cpu memory pids\\n' | {sudo(facts)}env SYSTEMD_EDITOR=tee "
                 "systemctl edit user@.service  # then log in anew")

@@ -171,7 +171,7 @@ def facts_of(record: Record) -> Facts:
     """
     files = record.files
     label = files.get("/proc/self/attr/current", "").strip("\0\n ")
-    mounts = _mount_points(files.get(MOUNTS, ""))
+    mounts = _types(files.get(MOUNTS, ""))
     lsm = files.get("/sys/kernel/security/lsm")
     return Facts(
         machine=record.machine, release=record.release, root=record.root, filtered=record.filtered,
@@ -215,20 +215,31 @@ def _number(record: Record, tried: str) -> int:
     return int(getattr(errno, name, 0)) or int(name.removeprefix("error "))
 
 
-def _mount_points(mountinfo: str) -> tuple[str, ...]:
-    return tuple(line.split(" ")[4] for line in mountinfo.splitlines() if line.count(" ") > 4)
+def _types(mountinfo: str) -> dict[str, str]:
+    """
+    The type of the filesystem on top of each mount point.
+    """
+    found = {}
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        if before.count(" ") > 4:
+            found[before.split(" ")[4]] = after.split(" ")[0]
+    return found
 
 
-def _engine(record: Record, mounts: tuple[str, ...]) -> Engine:
+def _engine(record: Record, mounts: Mapping[str, str]) -> Engine:
     files = record.files
     if "/run/.containerenv" in files:
         return Engine.PODMAN
-    # A machine made out of an image has the file as well, but none of an engine's mounts.
-    if "/.dockerenv" in files and any(path in mounts for path in _OF_ENGINES):
+    # A machine made out of an image has the file as well, but none of an engine's mounts. gVisor shows its own.
+    mounted = any(path in mounts for path in _OF_ENGINES)
+    if "/.dockerenv" in files and (mounted or Kernel.GVISOR is _kernel(record.release, files.get("/proc/version", ""))):
         return Engine.DOCKER
     if record.pod:
         return Engine.KUBERNETES
-    return Engine.OCI if any(path in mounts for path in _COVERED) else Engine.NONE
+    # A machine's own /dev is a devtmpfs, which no container may mount.
+    covered = any(path in mounts for path in _COVERED)
+    return Engine.OCI if covered or "tmpfs" == mounts.get("/dev") else Engine.NONE
 
 
 def _kernel(release: str, version: str) -> Kernel:

@@ -30,8 +30,8 @@ from leeward.isolation.host.facts import FILES, MOUNTS, Record, error_name
 _FLAGS = {"pid": Clone.NEWPID, "mount": Clone.NEWNS, "network": Clone.NEWNET, "ipc": Clone.NEWIPC,
           "uts": Clone.NEWUTS, "cgroup": Clone.NEWCGROUP}
 
-#: Mount points that matter, and those below them; the others are nobody's business.
-_SHOWN = ("/proc", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
+#: Mount points that matter, besides those below /proc; the others are nobody's business.
+_SHOWN = ("/proc", "/dev", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
 
 
 def look() -> Record:
@@ -107,7 +107,7 @@ def _files() -> dict[str, str]:
 
 
 def _matters(point: str) -> bool:
-    return any(point == path or point.startswith(path + "/") for path in _SHOWN)
+    return point in _SHOWN or point.startswith("/proc/")
 
 
 def _landlock() -> tuple[int, int]:

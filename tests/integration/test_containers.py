@@ -1,0 +1,134 @@
+"""
+leeward in a container made from nothing but a Debian's files: with the engine's defaults, and with the flags of
+docs/containers.md.
+
+The engine is runc. Docker and Podman give their containers to it or to crun; what they add of
+their own (a filter, AppArmor's profile) is in container.py as far as it can be had here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from container import DOCKER_LIKE, Container
+from ordinary_user import Installation
+
+pytestmark = pytest.mark.needs("root", "runc", "user-namespaces", "landlock")
+
+Make = Callable[..., Container]
+
+#: The README's way through, with a word before each answer.
+DEMO = """
+leeward doctor --json >/tmp/doctor || echo "doctor $?"
+leeward run 'print(6 * 7)'
+leeward daemon start >/dev/null
+leeward exec 'import os; print("pid", os.getpid(), "uid", os.getuid())'
+leeward exec --json 'import socket; socket.create_connection(("127.0.0.1", 1))' | grep -o '"outcome": "raised"'
+leeward status --json >/tmp/status
+leeward daemon stop
+cat /tmp/doctor /tmp/status
+"""
+
+
+@pytest.fixture
+def make(open_folder: Path, user_install: Installation) -> Make:
+    def container(**settings: Any) -> Container:
+        folder = Path(tempfile.mkdtemp(prefix="container-", dir=open_folder))
+        folder.chmod(0o755)  # a user namespace's root has to get through
+        return Container(folder, user_install.folder, **settings)
+
+    return container
+
+
+@pytest.fixture
+def profile(user_install: Installation) -> dict[str, Any]:
+    """
+    As somebody gets it who does what the documentation says.
+    """
+    printed = subprocess.run([user_install.leeward, "doctor", "--profile", "seccomp"], check=True, capture_output=True)
+    found: dict[str, Any] = json.loads(printed.stdout)
+    return found
+
+
+def told(text: str) -> dict[str, dict[str, str]]:
+    return {feature["name"]: feature for feature in json.loads(text)["features"]}
+
+
+@pytest.mark.parametrize(("who", "cgroup"), [
+    ({"uid": 0}, {"v1", "v2"}),
+    ({"uid": 1000}, {"none"}),
+    ({"uid": 0, "mapped": True}, {"v2", "none"}),  # version 1 can't be given to a user namespace
+], ids=["root", "user", "root of a user namespace"])
+def test_the_demo_runs_with_the_documented_flags(make: Make, profile: dict[str, Any], who: dict[str, Any],
+                                                 cgroup: set[str]) -> None:
+    """
+    The seccomp profile that is shipped, /proc not covered, cgroups that may be written.
+    """
+    done = make(seccomp=profile, masked=False, cgroups=True, **who).run(DEMO)
+
+    assert (0, "") == (done.returncode, done.stderr)
+    run, executed, outcome, doctor, status = done.stdout.splitlines()
+    assert ("42", "pid 2 uid 1000", '"outcome": "raised"') == (run, executed, outcome)
+    assert not [name for name, feature in told(doctor).items() if "does not start" in feature["without"]]
+    layers = json.loads(status)["layers"]
+    assert {"active"} == {layers[name]["state"] for name in ("namespaces", "mounts", "landlock", "seccomp")}
+    assert layers["cgroup"]["driver"] in cgroup
+
+
+def test_with_an_engines_defaults_the_doctor_names_the_reasons(make: Make) -> None:
+    """
+    And so does what doesn't start.
+    """
+    done = make(seccomp=DOCKER_LIKE).run("leeward doctor --json; leeward run 1; leeward daemon start; echo $?")
+
+    doctor, status = done.stdout.splitlines()
+    features = told(doctor)
+    assert "an OCI runtime" in features["kernel"]["have"]
+    assert "refused: ENOSYS (the seccomp filter of an OCI runtime)" == features["namespace.user"]["have"]
+    assert features["namespace.user"]["cure"].startswith("leeward doctor --profile seccomp")
+    assert "refused: EPERM" == features["io_uring"]["have"]
+    assert "limited" == features["cgroup"]["state"]
+    assert '"/sys/fs/cgroup"' in features["cgroup"]["cure"]
+    assert "1" == status
+    assert 2 == done.stderr.count("leeward: cause: namespace.user: refused: ENOSYS (the seccomp filter of an OCI")
+
+
+def test_with_the_filter_lifted_it_is_proc_that_is_covered(make: Make, profile: dict[str, Any]) -> None:
+    """
+    What hid behind the first reason.
+    """
+    done = make(seccomp=profile).run("leeward doctor --json; leeward run 1; echo $?")
+
+    doctor, status = done.stdout.splitlines()
+    features = told(doctor)
+    stops = [name for name, feature in features.items() if "does not start" in feature["without"]]
+    assert ["mount.proc"] == stops
+    assert "refused: EPERM (something is mounted on /proc/" in features["mount.proc"]["have"]
+    assert features["mount.proc"]["cure"].startswith("jq '.linux.maskedPaths=[]")
+    assert "1" == status
+    assert "leeward: cause: mount.proc: refused: EPERM" in done.stderr
+
+
+def test_a_library_that_the_linker_does_not_know(make: Make) -> None:
+    """
+    In an image where nobody has run ldconfig; then somebody does.
+    """
+    container = make(masked=False)
+    os.unlink(container.folder / "rootfs/etc/ld.so.cache")
+
+    done = container.run("leeward doctor --json; leeward run 1; echo $?; ldconfig; leeward run 'print(2)'")
+
+    doctor, before, after = done.stdout.splitlines()
+    assert "missing" == told(doctor)["libseccomp"]["state"]
+    assert told(doctor)["libseccomp"]["cure"].endswith("; ldconfig")
+    assert ("1", "2") == (before, after)
+    assert "leeward: libseccomp: have none that the dynamic linker knows" in done.stderr
+    assert "Traceback" not in done.stderr

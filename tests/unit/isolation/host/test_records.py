@@ -1,0 +1,146 @@
+"""
+Hosts that can't be had here, by what is recorded of them: what the doctor says there.
+
+Each file in records/ says where its texts are from, and which were put together by hand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leeward.isolation.host import features
+from leeward.isolation.host.facts import Engine, Kernel, Record, facts_of, from_object
+from leeward.isolation.host.findings import Feature, State
+
+RECORDS = Path(__file__).with_name("records")
+
+APPARMOR = "leeward doctor --profile apparmor | sudo tee /etc/apparmor.d/leeward >/dev/null && sudo apparmor_parser -r "
+SECCOMP = "docker run --rm IMAGE leeward doctor --profile seccomp >leeward-seccomp.json; "
+
+#: By record: what of it stops leeward, with a word of what is found and the start of the cure.
+STOPS: dict[str, dict[str, tuple[str, str]]] = {
+    "ubuntu-24.04-apparmor": {
+        "namespace.user": ("without rights in it: EPERM (AppArmor: kernel.apparmor_restrict_unprivileged_userns is 1)",
+                           APPARMOR)},
+    "ubuntu-24.04-no-profile": {"namespace.user": ("refused: EACCES (AppArmor", APPARMOR)},
+    "fedora-selinux-container": {
+        "namespace.user": ("SELinux: system_u:system_r:container_t", "podman run --security-opt label=disable")},
+    "fedora-selinux-user": {
+        "namespace.user": ("SELinux: staff_u:staff_r:staff_t", "sudo ausearch -m avc -ts recent --raw | audit2allow")},
+    "gvisor": {
+        "kernel": ("of gVisor, in a container of docker", "docker run --runtime=runc"),
+        "namespace.cgroup": ("refused: EINVAL", "docker run --runtime=runc"),
+        "mount.proc": ("refused: ENOSYS", "docker run --runtime=runc"),
+        "landlock": ("none", "docker run --runtime=runc"),
+        "seccomp.notification": ("no SECCOMP_RET_USER_NOTIF", "docker run --runtime=runc")},
+    "gvisor-4.4": {
+        "kernel": ("of gVisor", "docker run --runtime=runc"),
+        "namespace.user": ("refused: ENOSYS", "docker run --runtime=runc"),
+        "landlock": ("none", "docker run --runtime=runc"),
+        "seccomp.notification": ("no SECCOMP_RET_USER_NOTIF", "docker run --runtime=runc")},
+    "wsl1": {
+        "kernel": ("of WSL 1", "wsl.exe --set-version"),
+        "namespace.user": ("refused: EINVAL", "wsl.exe --set-version"),
+        "landlock": ("none", "wsl.exe --set-version"),
+        "seccomp.notification": ("no SECCOMP_RET_USER_NOTIF", "wsl.exe --set-version")},
+    "wsl2": {},
+    "wsl2-lsm-option": {
+        "landlock": ("not among the active security modules",
+                     "powershell.exe 'Add-Content $env:USERPROFILE\\.wslconfig \"[wsl2]`nkernelCommandLine=lsm=land")},
+    "docker-ubuntu-24.04": {
+        "namespace.user": ("refused: ENOSYS (the seccomp filter of docker)", SECCOMP)},
+    "docker-debian-seccomp-lifted": {
+        "mount.proc": ("AppArmor: docker-default (enforce)", "docker run --security-opt apparmor=unconfined")},
+}
+
+
+def record(name: str) -> Record:
+    value: dict[str, Any] = json.loads((RECORDS / f"{name}.json").read_text())
+    assert value["about"]
+    assert all(source.startswith("https://") for source in value["sources"])
+    return from_object(value["record"])
+
+
+def found(name: str, feature: str) -> Feature:
+    return next(each for each in features(record(name)) if each.name == feature)
+
+
+def test_every_record_is_here():
+    assert set(STOPS) == {path.stem for path in RECORDS.iterdir()}
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_what_stops_leeward_there_has_a_line_that_cures_it(name: str):
+    """
+    And nothing else is said to stop it, but what hangs on it.
+    """
+    stops = {each.name: each for each in features(record(name)) if each.stops and not each.cure.startswith("see ")}
+
+    assert set(stops) == set(STOPS[name])
+    for feature, (have, cure) in STOPS[name].items():
+        assert have in stops[feature].have
+        assert stops[feature].cure.startswith(cure)
+
+
+@pytest.mark.parametrize(("name", "kernel", "engine"), [
+    ("gvisor", Kernel.GVISOR, Engine.DOCKER),
+    ("gvisor-4.4", Kernel.GVISOR, Engine.NONE),
+    ("wsl1", Kernel.WSL1, Engine.NONE),
+    ("wsl2", Kernel.WSL2, Engine.NONE),
+    ("fedora-selinux-container", Kernel.LINUX, Engine.PODMAN),
+    ("docker-ubuntu-24.04", Kernel.LINUX, Engine.DOCKER),
+])
+def test_the_kind_of_host_is_named(name: str, kernel: Kernel, engine: Engine):
+    facts = facts_of(record(name))
+
+    assert (kernel, engine) == (facts.kernel, facts.engine)
+
+
+def test_wsl_without_delegation_is_told_its_own_files():
+    assert "/etc/wsl.conf" in found("wsl2", "cgroup").cure
+    assert "sudo leeward daemon start" not in found("wsl2-lsm-option", "cgroup").cure
+    assert "kernelCommandLine=cgroup_no_v1=all" in found("wsl2-lsm-option", "cgroup").cure
+
+
+def test_a_container_on_ubuntu_is_told_of_the_profile_for_it():
+    """
+    Once its filter is lifted: without a profile AppArmor restricts it, with Docker's it refuses mounts.
+    """
+    lifted = dataclasses.replace(record("docker-ubuntu-24.04"), refusals={"proc": "EACCES"})
+    (stops,) = [each for each in features(lifted) if each.stops]
+
+    assert "mount.proc" == stops.name
+    assert stops.cure.endswith("docker run --security-opt apparmor=leeward ...")
+
+
+def test_a_machine_made_out_of_an_image_is_no_container():
+    """
+    It has Docker's mark, and a devtmpfs of its own.
+    """
+    machine = dataclasses.replace(record("wsl2"), files={
+        "/.dockerenv": "",
+        "/proc/self/mountinfo": "22 27 0:21 / /proc rw - proc proc rw\n28 27 0:6 / /dev rw - devtmpfs dev rw\n"})
+
+    assert Engine.NONE is facts_of(machine).engine
+
+
+def test_permissive_selinux_is_not_blamed():
+    permissive = dataclasses.replace(record("fedora-selinux-user"), files={
+        **record("fedora-selinux-user").files, "/sys/fs/selinux/enforce": "0"})
+    (user,) = [each for each in features(permissive) if "namespace.user" == each.name]
+
+    assert State.MISSING is user.state
+    assert "SELinux" not in user.have
+
+
+def test_a_record_survives_a_file():
+    one = record("wsl2")
+
+    assert one == from_object(json.loads(json.dumps(dataclasses.asdict(one))))
+    with pytest.raises(TypeError):
+        from_object({"machine": "x86_64"})
