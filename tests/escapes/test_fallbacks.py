@@ -18,7 +18,7 @@ from leeward.errors import Unsupported
 from leeward.isolation import host
 from leeward.isolation.cgroup import hierarchy
 from leeward.isolation.cgroup.hierarchy import Hierarchy
-from leeward.isolation.host import Feature, State
+from leeward.isolation.host.findings import Feature, State
 from leeward.outcome import Outcome
 from promises import table
 

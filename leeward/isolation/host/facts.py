@@ -229,12 +229,14 @@ def _types(mountinfo: str) -> dict[str, str]:
 
 def _engine(record: Record, mounts: Mapping[str, str]) -> Engine:
     files = record.files
-    if "/run/.containerenv" in files:
+    if "/run/.containerenv" in mounts:
         return Engine.PODMAN
     # A machine made out of an image has the file as well, but none of an engine's mounts. gVisor shows its own.
     mounted = any(path in mounts for path in _OF_ENGINES)
     if "/.dockerenv" in files and (mounted or Kernel.GVISOR is _kernel(record.release, files.get("/proc/version", ""))):
         return Engine.DOCKER
+    if "/run/.containerenv" in files:  # without a mount of it; not where Docker runs what Podman made
+        return Engine.PODMAN
     if record.pod:
         return Engine.KUBERNETES
     # A machine's own /dev is a devtmpfs, which no container may mount.

@@ -155,7 +155,9 @@ def _proc(facts: Facts) -> Feature:
     if not facts.proc:
         return Feature(name, State.OK, "a /proc of its own, by the mount API of Linux 5.12")
     have = f"refused: {error_name(facts.proc)}"
-    if facts.user_namespace or facts.rights or facts.namespaces["pid"] or facts.namespaces["mount"]:
+    # Without rights nothing can be mounted; but where parts of /proc are covered, that is a reason of its own.
+    rights = facts.rights and not facts.covers
+    if facts.user_namespace or rights or facts.namespaces["pid"] or facts.namespaces["mount"]:
         return _stops(name, "not tried: it needs namespaces", why, _SEE_USER)
     if errno.ENOSYS == facts.proc:
         return _stops(name, f"{have} (no mount API of Linux 5.12)", why,

@@ -31,7 +31,7 @@ _FLAGS = {"pid": Clone.NEWPID, "mount": Clone.NEWNS, "network": Clone.NEWNET, "i
           "uts": Clone.NEWUTS, "cgroup": Clone.NEWCGROUP}
 
 #: Mount points that matter, besides those below /proc; the others are nobody's business.
-_SHOWN = ("/proc", "/dev", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
+_SHOWN = ("/proc", "/dev", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/run/.containerenv")
 
 
 def look() -> Record:

@@ -1,7 +1,7 @@
 """
 Hosts that can't be had here, by what is recorded of them: what the doctor says there.
 
-Each file in records/ says where its texts are from, and which were put together by hand.
+Each file in records/ says whether it was seen, or where its texts are from and which were put together by hand.
 """
 
 from __future__ import annotations
@@ -52,6 +52,13 @@ STOPS: dict[str, dict[str, tuple[str, str]]] = {
     "wsl2-lsm-option": {
         "landlock": ("not among the active security modules",
                      "powershell.exe 'Add-Content $env:USERPROFILE\\.wslconfig \"[wsl2]`nkernelCommandLine=lsm=land")},
+    "docker-20.10-defaults": {
+        "namespace.user": ("refused: ENOSYS (the seccomp filter of docker)", SECCOMP)},
+    "podman-4.3-defaults": {
+        "namespace.user": ("without rights in it: EPERM (the seccomp filter of podman)",
+                           SECCOMP.replace("docker", "podman")),
+        "mount.proc": ("something is mounted on /proc/bus, /proc/fs, /proc/irq and others",
+                       "podman run --security-opt unmask=ALL")},
     "docker-ubuntu-24.04": {
         "namespace.user": ("refused: ENOSYS (the seccomp filter of docker)", SECCOMP)},
     "docker-debian-seccomp-lifted": {
@@ -61,7 +68,7 @@ STOPS: dict[str, dict[str, tuple[str, str]]] = {
 
 def record(name: str) -> Record:
     value: dict[str, Any] = json.loads((RECORDS / f"{name}.json").read_text())
-    assert value["about"]
+    assert value["about"].startswith("Seen: ") or value["sources"]
     assert all(source.startswith("https://") for source in value["sources"])
     return from_object(value["record"])
 
@@ -94,6 +101,8 @@ def test_what_stops_leeward_there_has_a_line_that_cures_it(name: str):
     ("wsl2", Kernel.WSL2, Engine.NONE),
     ("fedora-selinux-container", Kernel.LINUX, Engine.PODMAN),
     ("docker-ubuntu-24.04", Kernel.LINUX, Engine.DOCKER),
+    ("docker-20.10-defaults", Kernel.LINUX, Engine.DOCKER),
+    ("podman-4.3-defaults", Kernel.LINUX, Engine.PODMAN),
 ])
 def test_the_kind_of_host_is_named(name: str, kernel: Kernel, engine: Engine):
     facts = facts_of(record(name))
