@@ -20,9 +20,9 @@ from typing import Any
 #: For a whole conversation inside; at rest it takes two.
 PATIENCE_S = 60
 
-CAPABILITIES = [f"CAP_{name}" for name in (
+CAPABILITIES = tuple(f"CAP_{name}" for name in (
     "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW",
-    "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT")]
+    "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"))
 
 #: What Docker's and Podman's defaults, which are lists of what is allowed, do with calls that leeward makes: without
 #: CAP_SYS_ADMIN clone3 doesn't exist, and what else makes namespaces or mounts, or a ring, is not permitted.
@@ -53,6 +53,7 @@ class Container:
         masked: parts of /proc are covered.
         cgroups: the container may write to its own groups.
         uid: of the process inside; another than root's has no capabilities.
+        capabilities: root's.
         mapped: in a user namespace of its own, as Podman does for users and Docker with userns-remap.
     """
 
@@ -62,6 +63,7 @@ class Container:
     masked: bool = True
     cgroups: bool = False
     uid: int = 0
+    capabilities: tuple[str, ...] = CAPABILITIES
     mapped: bool = False
     name: str = field(init=False)
 
@@ -97,7 +99,7 @@ class Container:
         process["user"] = {"uid": self.uid, "gid": self.uid}
         process["noNewPrivileges"] = False
         sets = ("bounding", "effective", "permitted")
-        process["capabilities"] = {} if self.uid else dict.fromkeys(sets, CAPABILITIES)
+        process["capabilities"] = {} if self.uid else dict.fromkeys(sets, self.capabilities)
         process["rlimits"] = []
         process["env"] = [f"PATH={self.installation}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "LANG=C.UTF-8",
                           "XDG_RUNTIME_DIR=/run"]

@@ -63,7 +63,7 @@ def told(text: str) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize(("who", "cgroup"), [
-    ({"uid": 0}, {"v1", "v2"}),
+    ({"uid": 0, "capabilities": ("CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID")}, {"v1", "v2"}),
     ({"uid": 1000}, {"none"}),
     ({"uid": 0, "mapped": True}, {"v2", "none"}),  # version 1 can't be given to a user namespace
 ], ids=["root", "user", "root of a user namespace"])
@@ -124,9 +124,11 @@ def test_a_library_that_the_linker_does_not_know(make: Make) -> None:
     container = make(masked=False)
     os.unlink(container.folder / "rootfs/etc/ld.so.cache")
 
-    done = container.run("leeward doctor --json; leeward run 1; echo $?; ldconfig; leeward run 'print(2)'")
+    done = container.run("leeward doctor --json; leeward run 1; echo $?; ldconfig; leeward run 'print(2)'; "
+                         "setpriv --bounding-set=-setpcap --inh-caps=-setpcap leeward doctor --json")
 
-    doctor, before, after = done.stdout.splitlines()
+    doctor, before, after, lacking = done.stdout.splitlines()
+    assert "without CAP_SETPCAP" == told(lacking)["root"]["have"]
     assert "missing" == told(doctor)["libseccomp"]["state"]
     assert told(doctor)["libseccomp"]["cure"].endswith("; ldconfig")
     assert ("1", "2") == (before, after)

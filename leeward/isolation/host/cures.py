@@ -57,6 +57,12 @@ _OPTIONS: dict[str, dict[Engine, str]] = {
         Engine.KUBERNETES: "kubectl explain pod.spec.securityContext.seLinuxOptions  # and set its type to spc_t",
         Engine.OCI: _jq("del(.process.selinuxLabel)"),
     },
+    "user": {
+        Engine.DOCKER: "docker run --user 1000:1000 ...",
+        Engine.PODMAN: "podman run --user 1000:1000 ...",
+        Engine.KUBERNETES: "kubectl explain pod.spec.securityContext.runAsUser  # and set it to 1000",
+        Engine.OCI: _jq('.process.user={"uid":1000,"gid":1000}'),
+    },
     "cgroup": {
         Engine.DOCKER: "docker run --cgroupns=private --security-opt writable-cgroups=true ...  # Docker 28 or newer",
         Engine.PODMAN: "podman run --cgroupns=private --security-opt unmask=ALL ...",

@@ -30,10 +30,17 @@ SWITCHES = ("kernel/unprivileged_userns_clone", "kernel/apparmor_restrict_unpriv
             "kernel/io_uring_disabled", "vm/memfd_noexec")
 
 MOUNTS = "/proc/self/mountinfo"
+IDS = "/proc/self/uid_map"
+
+#: What root needs of its own, to give a worker an id and to take what it has from it; by bit.
+ROOTS = {6: "CAP_SETGID", 7: "CAP_SETUID", 8: "CAP_SETPCAP"}
+
+#: Where root's workers have their ids; see worker/idmaps.py.
+FIRST_IDS = (2_000_000_000, 60_600)
 
 #: What is read, if it can be.
 FILES = ("/proc/version", "/etc/os-release", "/proc/self/attr/current", "/sys/fs/selinux/enforce",
-         "/sys/kernel/security/lsm", "/.dockerenv", "/run/.containerenv", MOUNTS,
+         "/sys/kernel/security/lsm", "/.dockerenv", "/run/.containerenv", MOUNTS, IDS,
          *(f"/proc/sys/{switch}" for switch in SWITCHES))
 
 #: Files of a container that its engine puts there by a mount.
@@ -86,6 +93,7 @@ class Record:
         driver: of the cgroup layer; empty where none can serve.
         passed_over: better drivers, and why they can't serve.
         libseccomp: whether the library is found.
+        capabilities: the effective ones, as the kernel numbers bits; None where nobody looked.
     """
 
     machine: str
@@ -101,6 +109,7 @@ class Record:
     driver_detail: Mapping[str, str]
     passed_over: tuple[tuple[str, str], ...]
     libseccomp: bool
+    capabilities: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +124,8 @@ class Facts:
         switches: files under /proc/sys, of those in SWITCHES.
         lsm: active security modules, or None where they can't be read.
         covers: what is mounted on top of parts of /proc.
+        lacks: capabilities of ROOTS that root doesn't have.
+        few_ids: root's user namespace has none of the ids that workers get.
     """
 
     machine: str
@@ -135,6 +146,8 @@ class Facts:
     selinux: bool = False
     covers: tuple[str, ...] = ()
     libseccomp: bool = True
+    lacks: tuple[str, ...] = ()
+    few_ids: bool = False
     user_namespace: int = 0
     rights: int = 0
     namespaces: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(NAMESPACES, 0))
@@ -184,6 +197,7 @@ def facts_of(record: Record) -> Facts:
         # user:role:type[:level]; AppArmor's are "NAME (MODE)" and "unconfined".
         selinux=label.count(":") >= 2 and files.get("/sys/fs/selinux/enforce", "1").strip() != "0",
         covers=tuple(point for point in mounts if point.startswith("/proc/")), libseccomp=record.libseccomp,
+        lacks=_lacks(record), few_ids=record.root and _few_ids(files.get(IDS, "")),
         user_namespace=_number(record, "user_namespace"), rights=_number(record, "rights"),
         namespaces={name: _number(record, f"namespace.{name}") for name in NAMESPACES},
         proc=_number(record, "proc"), landlock_refusal=_number(record, "landlock"),
@@ -213,6 +227,17 @@ def _number(record: Record, tried: str) -> int:
     if name is None:
         return 0
     return int(getattr(errno, name, 0)) or int(name.removeprefix("error "))
+
+
+def _lacks(record: Record) -> tuple[str, ...]:
+    if not record.root or record.capabilities is None:
+        return ()
+    return tuple(name for bit, name in ROOTS.items() if not record.capabilities >> bit & 1)
+
+
+def _few_ids(uid_map: str) -> bool:
+    spans = [(int(first), int(count)) for first, _, count in map(str.split, uid_map.splitlines())]
+    return bool(spans) and not any(first <= id < first + count for id in FIRST_IDS for first, count in spans)
 
 
 def _types(mountinfo: str) -> dict[str, str]:

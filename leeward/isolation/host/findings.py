@@ -63,7 +63,8 @@ def judge(facts: Facts) -> list[Feature]:
     What *facts* mean for leeward, and what to do. Pure.
     """
     return [
-        _kernel(facts), _modules(facts), _user_namespaces(facts), *(_namespace(facts, name) for name in NAMESPACES),
+        _kernel(facts), _modules(facts), _root(facts), _user_namespaces(facts),
+        *(_namespace(facts, name) for name in NAMESPACES),
         _proc(facts), _landlock(facts), _notification(facts), _libseccomp(facts), _cgroup(facts), _sealed(facts),
         _executable(facts), _io_uring(facts),
     ]
@@ -108,6 +109,20 @@ def _modules(facts: Facts) -> Feature:
     return Feature("modules", State.OK, "; ".join(parts) or "their list can't be read, and none is known to be around")
 
 
+def _root(facts: Facts) -> Feature:
+    """
+    What root must be able to do, which other users need not: leeward doesn't run jobs as root.
+    """
+    if not facts.root:
+        return Feature("root", State.OK, "not needed, and not had")
+    have = ("without " + ", ".join(facts.lacks) if facts.lacks else
+            "of a user namespace with too few ids" if facts.few_ids else "")
+    if not have:
+        return Feature("root", State.OK, "with ids to give to workers")
+    return _stops("root", have, ": it gives each worker an id of its own", cures.option(facts, "user") or
+                  "start leeward as another user")
+
+
 def _user_namespaces(facts: Facts) -> Feature:
     name, why = "namespace.user", ": every sandbox is made in one"
     if not facts.user_namespace and not facts.rights:
@@ -120,6 +135,8 @@ def _user_namespaces(facts: Facts) -> Feature:
         cause = f"{switch} is 0" if "0" == facts.switches.get("user/max_user_namespaces") else (
             "all are taken, or nested too deep")
         return _stops(name, f"{have} ({cause})", why, cures.sysctl(facts, f"{switch}=15000"))
+    if errno.EPERM == refusal and not facts.user_namespace and (facts.lacks or facts.few_ids):
+        return _stops(name, have, why, "see root")
     if facts.filtered and errno.ENOSYS == refusal:  # so engines answer clone3(2)
         return _stops(name, f"{have} ({_filter(facts)})", why, cures.outer_filter(facts))
     if "0" == facts.switches.get("kernel/unprivileged_userns_clone") and errno.EPERM == refusal and not facts.root:

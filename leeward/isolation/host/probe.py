@@ -15,6 +15,7 @@ import ctypes.util
 import fcntl
 import os
 import platform
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -38,39 +39,45 @@ def look() -> Record:
     """
     Read what can be read and try what can be tried. Takes some tens of milliseconds.
     """
-    uid, gid = os.geteuid(), os.getegid()
-
     def with_rights() -> None:
-        _map_to_self(uid, gid)
         privileges.set_hostname("leeward")  # needs CAP_SYS_ADMIN there, and no recent kernel
 
     def with_proc() -> None:
-        _map_to_self(uid, gid)
         mounts.make_private()
         mounts.filesystem("proc", {}, MountAttr.NOSUID | MountAttr.NODEV | MountAttr.NOEXEC)
 
     driver, detail, passed_over = _cgroup()
     abi, refusal = _landlock()
     tried = {
-        "user_namespace": _try(Clone.NEWUSER, lambda: None),
+        "user_namespace": _try(Clone.NEWUSER),
         "rights": _try(Clone.NEWUSER | Clone.NEWUTS, with_rights),
-        **{f"namespace.{name}": _try(Clone.NEWUSER | flag, lambda: None) for name, flag in _FLAGS.items()},
+        **{f"namespace.{name}": _try(Clone.NEWUSER | flag) for name, flag in _FLAGS.items()},
         "proc": _try(Clone.NEWUSER | Clone.NEWNS | Clone.NEWPID, with_proc),
         "landlock": refusal, "io_uring": native.io_uring_refusal(), "memfd": _sealed(),
     }
     return Record(
-        machine=platform.machine(), release=platform.release(), root=0 == uid,
+        machine=platform.machine(), release=platform.release(), root=0 == os.geteuid(),
         pod="KUBERNETES_SERVICE_HOST" in os.environ, filtered=privileges.seccomp_mode() > 0, files=_files(),
         refusals={name: error_name(code) for name, code in tried.items() if code},
         landlock=abi, wait_killable=_notification(), driver=driver, driver_detail=detail, passed_over=passed_over,
+        capabilities=_capabilities(),
         libseccomp=ctypes.util.find_library("seccomp") is not None,  # as pyseccomp looks for it
     )
 
 
-def _try(flags: Clone, then: Callable[[], None]) -> int:
+def _try(flags: Clone, then: Callable[[], None] | None = None) -> int:
     """
-    The errno of making a process with namespaces *flags*, or of what it does *then*.
+    The errno of making a process with namespaces *flags*, of mapping its id, or of what it does *then*.
     """
+    reading, writing = os.pipe()
+    try:
+        return _tried(flags, then, reading, writing)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def _tried(flags: Clone, then: Callable[[], None] | None, reading: int, writing: int) -> int:
     try:
         pid, pidfd = clone(flags)
     except KernelRefusal as refusal:
@@ -78,7 +85,8 @@ def _try(flags: Clone, then: Callable[[], None]) -> int:
     if 0 == pid:
         code = 255  # something that is no errno: a bug, and told as an unknown error
         try:
-            then()
+            if then is not None and b"+" == os.read(reading, 1):
+                then()
             code = 0
         except KernelRefusal as refusal:
             code = refusal.errno
@@ -87,13 +95,23 @@ def _try(flags: Clone, then: Callable[[], None]) -> int:
         finally:
             os._exit(min(code, 255))
     os.close(pidfd)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    unmapped = 0
+    if then is not None:
+        try:
+            _map(pid)
+        except OSError as error:
+            unmapped = error.errno or 255
+        os.write(writing, b"-" if unmapped else b"+")
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) or unmapped
 
 
-def _map_to_self(uid: int, gid: int) -> None:
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"1000 {uid} 1")
-    Path("/proc/self/gid_map").write_text(f"1000 {gid} 1")
+def _map(pid: int) -> None:
+    """
+    As the daemon maps a worker: to its own id, or where it is root's to another than root's.
+    """
+    Path(f"/proc/{pid}/setgroups").write_text("deny")
+    Path(f"/proc/{pid}/uid_map").write_text(f"1000 {os.geteuid() or 1} 1")
+    Path(f"/proc/{pid}/gid_map").write_text(f"1000 {os.getegid() if os.geteuid() else 1} 1")
 
 
 def _files() -> dict[str, str]:
@@ -108,6 +126,11 @@ def _files() -> dict[str, str]:
 
 def _matters(point: str) -> bool:
     return point in _SHOWN or point.startswith("/proc/")
+
+
+def _capabilities() -> int:
+    found = re.search(r"^CapEff:\t([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(found[1], 16) if found else 0
 
 
 def _landlock() -> tuple[int, int]:

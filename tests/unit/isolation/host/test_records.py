@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from leeward.isolation.host import features
-from leeward.isolation.host.facts import Engine, Kernel, Record, facts_of, from_object
+from leeward.isolation.host.facts import FIRST_IDS, Engine, Kernel, Record, facts_of, from_object
 from leeward.isolation.host.findings import Feature, State
+from leeward.worker.idmaps import CONTAINER_UID_BASE, WORKER_UID_BASE
 
 RECORDS = Path(__file__).with_name("records")
 
@@ -24,6 +25,14 @@ SECCOMP = "docker run --rm IMAGE leeward doctor --profile seccomp >leeward-secco
 
 #: By record: what of it stops leeward, with a word of what is found and the start of the cure.
 STOPS: dict[str, dict[str, tuple[str, str]]] = {
+    "debian-6.12-userns-clone": {
+        "namespace.user": ("refused: EPERM (kernel.unprivileged_userns_clone is 0)",
+                           "sudo sysctl -w kernel.unprivileged_userns_clone=1")},
+    "debian-6.12-apparmor": {
+        "namespace.user": ("refused: EACCES (AppArmor: strict (enforce))", "start leeward outside the AppArmor prof")},
+    "debian-6.12-lsm": {
+        "landlock": ("built in, but not among the active security modules lockdown,capability,yama",
+                     "echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX lsm=landlock,lockdown,yama")},
     "ubuntu-24.04-apparmor": {
         "namespace.user": ("without rights in it: EPERM (AppArmor: kernel.apparmor_restrict_unprivileged_userns is 1)",
                            APPARMOR)},
@@ -145,6 +154,25 @@ def test_permissive_selinux_is_not_blamed():
 
     assert State.MISSING is user.state
     assert "SELinux" not in user.have
+
+
+@pytest.mark.parametrize(("capabilities", "ids", "have"), [
+    (0x1c0, "0 0 4294967295\n", None),
+    (0x1c0, "0 100000 65536\n", None),
+    (0x0c0, "0 0 4294967295\n", "without CAP_SETPCAP"),
+    (0, "0 0 4294967295\n", "without CAP_SETGID, CAP_SETUID, CAP_SETPCAP"),
+    (0x1c0, "0 1000 1\n", "of a user namespace with too few ids"),
+])
+def test_what_root_must_be_able_to_do(capabilities: int, ids: str, have: str | None):
+    one = dataclasses.replace(record("wsl2"), root=True, capabilities=capabilities, files={"/proc/self/uid_map": ids})
+    (root,) = [each for each in features(one) if "root" == each.name]
+
+    assert root.stops is (have is not None)
+    assert have is None or have == root.have
+
+
+def test_ids_are_where_the_daemon_gives_them():
+    assert (WORKER_UID_BASE, CONTAINER_UID_BASE) == FIRST_IDS
 
 
 def test_a_record_survives_a_file():
