@@ -38,12 +38,13 @@ _OPTIONS: dict[str, dict[Engine, str]] = {
                            " the pod's securityContext a seccompProfile of type Localhost that names it",
         Engine.OCI: "leeward doctor --profile seccomp  # is what belongs into linux.seccomp of config.json",
     },
+    # The host's root could write to /proc/sys then, so never without another user.
     "proc": {
-        Engine.DOCKER: "docker run --security-opt systempaths=unconfined ...",
-        Engine.PODMAN: "podman run --security-opt unmask=ALL ...",
+        Engine.DOCKER: "docker run --user 1000:1000 --security-opt systempaths=unconfined ...",
+        Engine.PODMAN: "podman run --user 1000:1000 --security-opt unmask=ALL ...",
         Engine.KUBERNETES: "kubectl explain pod.spec.containers.securityContext.procMount  # and set it to Unmasked,"
                            " with hostUsers: false in the pod",
-        Engine.OCI: _jq(".linux.maskedPaths=[] | .linux.readonlyPaths=[]"),
+        Engine.OCI: _jq('.process.user={"uid":1000,"gid":1000} | .linux.maskedPaths=[] | .linux.readonlyPaths=[]'),
     },
     "apparmor": {
         Engine.DOCKER: "docker run --security-opt apparmor=unconfined ...",
@@ -65,7 +66,7 @@ _OPTIONS: dict[str, dict[Engine, str]] = {
     },
     "cgroup": {
         Engine.DOCKER: "docker run --cgroupns=private --security-opt writable-cgroups=true ...  # Docker 28 or newer",
-        Engine.PODMAN: "podman run --cgroupns=private --security-opt unmask=ALL ...",
+        Engine.PODMAN: "podman run --cgroupns=private --security-opt unmask=/sys/fs/cgroup ...",
         Engine.KUBERNETES: "leeward status  # is what it says; Kubernetes hands no cgroups to its containers",
         Engine.OCI: _jq('(.mounts[] | select(.destination=="/sys/fs/cgroup") | .options) -= ["ro"]'),
     },

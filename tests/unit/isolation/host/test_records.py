@@ -67,7 +67,7 @@ STOPS: dict[str, dict[str, tuple[str, str]]] = {
         "namespace.user": ("without rights in it: EPERM (the seccomp filter of podman)",
                            SECCOMP.replace("docker", "podman")),
         "mount.proc": ("something is mounted on /proc/bus, /proc/fs, /proc/irq and others",
-                       "podman run --security-opt unmask=ALL")},
+                       "podman run --user 1000:1000 --security-opt unmask=ALL")},
     "docker-ubuntu-24.04": {
         "namespace.user": ("refused: ENOSYS (the seccomp filter of docker)", SECCOMP)},
     "docker-debian-seccomp-lifted": {
