@@ -308,6 +308,26 @@ def test_a_start_that_fails_names_the_cause_in_the_host(argv: tuple[str, ...], t
     assert line.endswith(f"; to get it: {cure}")
 
 
+@pytest.mark.needs("landlock")
+def test_a_daemon_whose_engine_refuses_rings_serves_by_epoll(tmp_path: Path):
+    """
+    As under Docker 25 and newer.
+    """
+    socket = tmp_path / "l.sock"
+
+    def job() -> tuple[Feature, bool, bytes]:
+        put_filter(without({"io_uring_setup": errno.EPERM, "io_uring_enter": errno.EPERM}))
+        said = [subprocess.run(command(*argv), env=environment(socket), stdin=subprocess.DEVNULL, capture_output=True,
+                               check=True).stdout
+                for argv in (("daemon", "start"), ("exec", "print(6 * 7)"), ("daemon", "stop"))]
+        return found()["io_uring"], bool(stops()), said[1]
+
+    feature, stopped, said = in_child(job)
+
+    assert (State.MISSING, False, b"42\n") == (feature.state, stopped, said)
+    assert "by epoll" in feature.without
+
+
 def test_the_record_in_json_is_enough_to_say_the_same(tmp_path: Path):
     """
     So a user can send what his host is like, and anybody can see what the doctor made of it.
