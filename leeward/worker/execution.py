@@ -101,7 +101,7 @@ class Execution:
         self._output = Output(*runner.give_output(), job.limits.output)
         self._unsent = memoryview(b"")
         self._reply = bytearray()
-        self._reply_size = wire.HEADER.size
+        self._reply_size = 0  # with its header, once that is here
         self._timers: list[Timer] = []
         self._stop: Stop | None = None
         self._started = 0.0
@@ -292,7 +292,7 @@ class Execution:
             if len(self._reply) >= enough:
                 return False
             try:
-                data = os.read(self._runner.reply, min(self._reply_size - len(self._reply), _REPLY_CHUNK))
+                data = os.read(self._runner.reply, min(self._missing(), _REPLY_CHUNK))
             except BlockingIOError:
                 return False
             if not data:  # closed by the job: its exit status will tell
@@ -308,12 +308,15 @@ class Execution:
         Raises:
             PeerError: it announces more than a reply may have.
         """
-        if wire.HEADER.size == self._reply_size <= len(self._reply):
+        if not self._reply_size and len(self._reply) >= wire.HEADER.size:
             size = wire.HEADER.unpack_from(self._reply)[0]
             if size > self._most_reply():
                 raise PeerError(f"a reply of {size} bytes")
-            self._reply_size += size
-        return self._reply_size > wire.HEADER.size
+            self._reply_size = wire.HEADER.size + size
+        return bool(self._reply_size)
+
+    def _missing(self) -> int:
+        return (self._reply_size or wire.HEADER.size) - len(self._reply)
 
     def _most_reply(self) -> int:
         if not self._job.collect:
