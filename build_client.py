@@ -6,8 +6,9 @@ Builds the C client: libleeward.so, libleeward.a, leeward.pc and the program `le
     python build_client.py --prefix PREFIX    install header, libraries and leeward.pc under PREFIX
     python build_client.py --check            only let the compilers judge the C, every warning an error
 
-Needs a C compiler and binutils, nothing of Python but its standard library. CC, LEEWARD_CFLAGS
-and LEEWARD_LDFLAGS are taken from the environment, e.g. -fsanitize=address.
+Needs a C compiler and binutils, nothing of Python but its standard library. CC, LD, AR, OBJCOPY, STRIP,
+LEEWARD_CFLAGS and LEEWARD_LDFLAGS are taken from the environment, e.g. -fsanitize=address; and
+LEEWARD_PROGRAM_CC, which compiles the program where another C library than CC's can be linked statically.
 """
 
 from __future__ import annotations
@@ -53,6 +54,10 @@ def compiler() -> list[str]:
     return shlex.split(os.environ.get("CC") or "cc")
 
 
+def _binutil(name: str) -> list[str]:
+    return shlex.split(os.environ.get(name.upper()) or name)
+
+
 def _define() -> str:
     return f'-DLEEWARD_LIBRARY_VERSION="{version()}"'
 
@@ -65,12 +70,15 @@ def _from_environment(name: str) -> list[str]:
     return shlex.split(os.environ.get(name, ""))
 
 
-def _objects(work: Path, stems: Sequence[str]) -> list[Path]:
+def _objects(work: Path, stems: Sequence[str], by: Sequence[str] = ()) -> list[Path]:
     """
     Compile sources into *work*, as many at once as there are processors; those that are there stay.
+
+    Args:
+        by: another compiler than the library's.
     """
     flags = _from_environment("LEEWARD_CFLAGS")
-    common = [*compiler(), "-c", *LANGUAGE, *WARNINGS, "-O2", "-g", "-fPIC", "-fvisibility=hidden",
+    common = [*(by or compiler()), "-c", *LANGUAGE, *WARNINGS, "-O2", "-g", "-fPIC", "-fvisibility=hidden",
               *([] if flags else HARDENED), _define(), *flags]
     made = [work / f"{stem}.o" for stem in stems]
     todo = [(source, target) for source, target in zip(stems, made, strict=True) if not target.exists()]
@@ -82,9 +90,9 @@ def _objects(work: Path, stems: Sequence[str]) -> list[Path]:
 
 def _archive(work: Path, objects: Sequence[Path], target: Path) -> None:
     # One object whose inner names are its own: nobody's program clashes with them.
-    _run("ld", "-r", "-o", work / "leeward.o", *objects)
-    _run("objcopy", "--localize-hidden", work / "leeward.o")
-    _run("ar", "rcsD", target, work / "leeward.o")
+    _run(*_binutil("ld"), "-r", "-o", work / "leeward.o", *objects)
+    _run(*_binutil("objcopy"), "--localize-hidden", work / "leeward.o")
+    _run(*_binutil("ar"), "rcsD", target, work / "leeward.o")
 
 
 def build_library(folder: Path, work: Path, strip: bool = False) -> None:
@@ -103,8 +111,8 @@ def build_library(folder: Path, work: Path, strip: bool = False) -> None:
          *_from_environment("LEEWARD_CFLAGS"), *_from_environment("LEEWARD_LDFLAGS"), *objects)
     _archive(work, objects, archive)
     if strip:
-        _run("strip", "--strip-unneeded", shared)
-        _run("strip", "--strip-debug", "--enable-deterministic-archives", archive)
+        _run(*_binutil("strip"), "--strip-unneeded", shared)
+        _run(*_binutil("strip"), "--strip-debug", "--enable-deterministic-archives", archive)
     for made in (shared, archive):
         _place(made, folder / made.name)
     _link(folder / "libleeward.so", SONAME)
@@ -122,9 +130,13 @@ def build_program(path: Path, work: Path) -> None:
         work: as build_library has it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    by = _from_environment("LEEWARD_PROGRAM_CC")
+    if by:
+        work = work / "program"  # its objects are another library's
+        work.mkdir()
     flags, made = _from_environment("LEEWARD_CFLAGS"), work / "leeward"
-    command: list[str | Path] = [*compiler(), "-o", made, *(flags or ("-s",)), *_from_environment("LEEWARD_LDFLAGS"),
-                                 *_objects(work, (*PROGRAM, *LIBRARY))]
+    command: list[str | Path] = [*(by or compiler()), "-o", made, *(flags or ("-s",)),
+                                 *_from_environment("LEEWARD_LDFLAGS"), *_objects(work, (*PROGRAM, *LIBRARY), by)]
     if flags or 0 != subprocess.run([*command, "-static"], check=False, stderr=subprocess.DEVNULL).returncode:
         _run(*command)
     _place(made, path, mode=0o755)
@@ -171,13 +183,15 @@ def check() -> int:
     Let every compiler that is here judge each C file, and the header as C++; return the worst exit status.
     """
     worst = 0
-    clang = next(filter(None, map(shutil.which, CLANG)), None)
+    # With CC of another platform, that one alone.
+    other = bool(os.environ.get("LEEWARD_PLATFORM"))
+    clang = None if other else next(filter(None, map(shutil.which, CLANG)), None)
     compilers = [compiler(), *([[clang]] if clang else [])]
     for command in compilers:
         for stem in (*LIBRARY, *PROGRAM):
             worst = max(worst, subprocess.run([*command, "-c", "-o", os.devnull, "-O2", *LANGUAGE, *WARNINGS, "-Werror",
                                                _define(), CLIENT / f"{stem}.c"], check=False).returncode)
-    for name in filter(None, (shutil.which("g++"), clang)):
+    for name in filter(None, (None if other else shutil.which("g++"), clang)):
         worst = max(worst, subprocess.run([name, "-x", "c++", "-std=c++17", "-fsyntax-only", *WARNINGS, "-Werror",
                                            "-include", CLIENT / "leeward.h", os.devnull], check=False).returncode)
     return worst

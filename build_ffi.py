@@ -8,13 +8,16 @@ Builds the C shim: leeward/_native/*.cdef.h declare, leeward/_native/src/*.c def
 With liburing's header and static library the shim has both transports, else the socket alone.
 
 cffi API mode with the limited API: one build serves every CPython from 3.11 on.
-LEEWARD_CFLAGS and LEEWARD_LDFLAGS are added to the flags, e.g. -fsanitize=address.
+LEEWARD_CFLAGS and LEEWARD_LDFLAGS are added to the flags, e.g. -fsanitize=address. With
+LEEWARD_PLATFORM, a wheel's platform tag, CC and LDSHARED are compilers for that platform;
+packaging/wheels.py sets all three.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -40,7 +43,8 @@ def compiler() -> list[str]:
     """
     The C compiler's command.
     """
-    return shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[:1]
+    own = shlex.split(os.environ.get("CC", ""))
+    return own or shlex.split(sysconfig.get_config_var("CC") or "cc")[:1]  # after it come Python's own flags
 
 
 def uring() -> tuple[list[str], list[str]]:
@@ -50,8 +54,8 @@ def uring() -> tuple[list[str], list[str]]:
     """
     flags = ["-DLW_URING"]
     library = ["-l:liburing.a"]
-    if os.environ.get("LEEWARD_TRANSPORT") == "socket":
-        return [], []
+    if os.environ.get("LEEWARD_TRANSPORT") == "socket" or os.environ.get("LEEWARD_PLATFORM"):
+        return [], []  # what this machine has of it is for this machine
     program = ("#include <liburing.h>\n"
                "int main(void) { struct io_uring ring; struct io_uring_buf_reg group = { 0 };"
                " return io_uring_queue_init(1, &ring, IORING_SETUP_DEFER_TASKRUN)"
@@ -62,9 +66,41 @@ def uring() -> tuple[list[str], list[str]]:
     return (flags, library) if 0 == found.returncode else ([], [])
 
 
-def ffibuilder() -> FFI:
+def python_headers(folder: Path) -> Path:
+    """
+    Copy Python's headers to *folder*, for compilers of other machines; return it.
+
+    Debian's pyconfig.h leads to one for each architecture, where a cross compiler doesn't look. This
+    machine's own serves: what the limited API asks it for is the sizes of C's types, and x86_64
+    and aarch64 have the same.
+    """
+    include = Path(sysconfig.get_path("include"))
+    shutil.copytree(include, folder)
+    own = include.parent / (sysconfig.get_config_var("MULTIARCH") or "") / include.name / "pyconfig.h"
+    if own.exists():
+        shutil.copyfile(own, folder / "pyconfig.h")
+    return folder
+
+
+def uring_headers(folder: Path) -> list[str]:
+    """
+    Flags by which another platform's compiler finds this machine's headers of liburing, which are the same for all.
+    """
+    installed = Path("/usr/include")
+    if not (installed / "liburing.h").exists():
+        return []
+    folder.mkdir()
+    for name in ("liburing.h", "liburing"):
+        (folder / name).symlink_to(installed / name)
+    return ["-DLW_URING", "-isystem", str(folder)]
+
+
+def ffibuilder(headers: Path | None = None) -> FFI:
     """
     The declarations and sources, ready to compile.
+
+    Args:
+        headers: Python's, where they aren't this machine's.
     """
     ffi = FFI()
     flags, libraries = uring()
@@ -78,7 +114,7 @@ def ffibuilder() -> FFI:
         MODULE,
         "".join(f'#include "{header.name}"\n' for header in sorted(NATIVE.glob("src/*.h"))),
         sources=[str(source) for source in sorted(NATIVE.glob("src/*.c"))],
-        include_dirs=[str(NATIVE / "src")],
+        include_dirs=[str(NATIVE / "src"), *([str(headers)] if headers else [])],
         extra_compile_args=[*LANGUAGE, *flags, *GLUE_WARNINGS, "-O2", "-g", "-fvisibility=hidden",
                             *shlex.split(os.environ.get("LEEWARD_CFLAGS", ""))],
         # now: a process between clone3 and its last lock must not stop to resolve a symbol.
@@ -98,7 +134,9 @@ def build(folder: Path = NATIVE, verbose: bool = False) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="leeward-shim-") as work:
-        made = Path(ffibuilder().compile(tmpdir=work, verbose=verbose))
+        other = os.environ.get("LEEWARD_PLATFORM")
+        headers = python_headers(Path(work, "python")) if other else None
+        made = Path(ffibuilder(headers).compile(tmpdir=work, verbose=verbose))
         arriving = folder / f".{FILE}.{os.getpid()}"
         try:
             arriving.write_bytes(made.read_bytes())
@@ -106,7 +144,8 @@ def build(folder: Path = NATIVE, verbose: bool = False) -> Path:
             arriving.replace(folder / FILE)
         finally:
             arriving.unlink(missing_ok=True)
-    transport = "io_uring and socket" if uring()[0] else "socket only, as liburing 2.3 or newer isn't here to link"
+    which = "for another platform" if other else "2.3 or newer"
+    transport = "io_uring and socket" if uring()[0] else f"socket only, as liburing {which} isn't here to link"
     print(f"leeward: shim built; transport: {transport}", file=sys.stderr)
     return folder / FILE
 
@@ -115,14 +154,17 @@ def check() -> int:
     """
     Let the compiler judge each C file by itself; return its exit status.
     """
-    python = sysconfig.get_path("include")  # -isystem: Python's own headers are not ours to judge
-    worst = 0
-    flags, _ = uring()
-    for source in sorted(NATIVE.glob("src/*.c")):
-        # -O2: without it the compiler doesn't follow values, and misses what is used unset.
-        command = [*compiler(), "-c", "-o", os.devnull, "-O2", *LANGUAGE, *flags, *WARNINGS, "-Werror",
-                   f"-I{NATIVE / 'src'}", "-isystem", python, str(source)]
-        worst = max(worst, subprocess.run(command, check=False).returncode)
+    with tempfile.TemporaryDirectory(prefix="leeward-check-") as work:
+        other = bool(os.environ.get("LEEWARD_PLATFORM"))
+        # -isystem: other people's headers are not ours to judge.
+        flags = ["-isystem", str(python_headers(Path(work, "python")) if other else sysconfig.get_path("include")),
+                 *(uring_headers(Path(work, "uring")) if other else uring()[0])]
+        worst = 0
+        for source in sorted(NATIVE.glob("src/*.c")):
+            # -O2: without it the compiler doesn't follow values, and misses what is used unset.
+            command = [*compiler(), "-c", "-o", os.devnull, "-O2", *LANGUAGE, *flags, *WARNINGS, "-Werror",
+                       f"-I{NATIVE / 'src'}", str(source)]
+            worst = max(worst, subprocess.run(command, check=False).returncode)
     return worst
 
 

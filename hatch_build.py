@@ -5,6 +5,7 @@ install, and the program `leeward` for both.
 
 from __future__ import annotations
 
+import os
 import runpy
 import shutil
 import subprocess
@@ -57,7 +58,7 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
                 build_data["force_include"][str(path)] = str(client["SDK"] / path.relative_to(sdk))
         build_data["pure_python"] = False
         # The limited API of 3.11: one wheel for that and every later CPython.
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        platform = os.environ.get("LEEWARD_PLATFORM") or sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"cp311-abi3-{platform}"
 
     def _client(self, client: dict[str, Any], sdk: Path) -> Path:
@@ -70,6 +71,8 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
             client["build_program"](program, objects)
             client["install"](sdk, objects, movable=True)
         except (OSError, subprocess.CalledProcessError) as error:
+            if os.environ.get("LEEWARD_PLATFORM"):
+                raise  # whoever builds for others has a compiler, and wants to know
             print(f"leeward: no C library, and the command line stays in Python, which is slower: {error}",
                   file=sys.stderr)
             shutil.rmtree(sdk, ignore_errors=True)

@@ -136,7 +136,9 @@ static int reserve(leeward_handle *handle)
 
 	if (handle->count < handle->capacity)
 		return LEEWARD_OK;
-	grown = reallocarray(handle->calls, capacity, sizeof *grown);
+	/* Not reallocarray, which is newer than the C libraries that the wheels are for. Twice what
+	 * is allocated is far below what a size_t holds. */
+	grown = realloc(handle->calls, capacity * sizeof *grown);
 	if (!grown)
 		return lw_fail_no_memory();
 	handle->calls = grown;

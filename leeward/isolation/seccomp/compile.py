@@ -1,7 +1,8 @@
 """
 From a plan to the program that the kernel runs, checked against the plan.
 
-Runs in:   the daemon, once per start; imports pyseccomp (it runs ldconfig, 30 ms).
+Runs in:   the daemon, once per start; imports pyseccomp (it runs ldconfig, 30 ms), or where that isn't
+           libseccomp's own module `seccomp`, which Debian has (python3-seccomp).
 
 libseccomp makes the program. What it can't say is added: that x32 is deadly while -1
 isn't, what becomes of numbers that no call has, and calls that are newer than the
@@ -14,6 +15,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -65,13 +67,7 @@ def compile(plan: SeccompPlan) -> Program:
         Bug: the program doesn't do what the plan says.
         Unsupported: libseccomp isn't there, or too old.
     """
-    try:
-        import pyseccomp
-    except RuntimeError:  # how it says that the dynamic linker's cache doesn't list the library
-        raise Unsupported("libseccomp", have="none that the dynamic linker knows", need="2.5 or newer",
-                          cure=INSTALL) from None
-
-    numbers = _numbers(plan, *_compiled(plan, pyseccomp))
+    numbers = _numbers(plan, *_compiled(plan, _library()))
     program = shorten.write(shorten.question(bpf.ARCH_OFFSET, WORD, [
         (0, KILL.ret), (plan.audit_arch, numbers), (plan.audit_arch + 1, KILL.ret)]))
     check(plan, program)
@@ -87,6 +83,23 @@ def init_program() -> bytes:
     return compile(init_plan(platform.machine())).insns
 
 
+def _library() -> ModuleType:
+    try:
+        return import_module("pyseccomp")
+    except RuntimeError:  # how it says that the dynamic linker's cache doesn't list the library
+        raise Unsupported("libseccomp", have="none that the dynamic linker knows", need="2.5 or newer",
+                          cure=INSTALL) from None
+    except ModuleNotFoundError:
+        return import_module("seccomp")  # the same interface, written in C
+
+
+def _signed(word: int) -> int:
+    """
+    *word* as a C int: `seccomp` takes no greater one, and to `pyseccomp` it is the same.
+    """
+    return word - (1 << 32) if word > WORD >> 1 else word
+
+
 def _compiled(plan: SeccompPlan, library: ModuleType) -> tuple[tuple[Instruction, ...], frozenset[int]]:
     """
     libseccomp's program for the calls that it knows, and the numbers of those.
@@ -94,19 +107,19 @@ def _compiled(plan: SeccompPlan, library: ModuleType) -> tuple[tuple[Instruction
     native, target = library.Arch.NATIVE, getattr(library.Arch, plan.arch.upper())
     known: set[int] = set()
     try:
-        made = library.SyscallFilter(plan.default.ret)
-        if library.system_arch() != target:
+        made = library.SyscallFilter(_signed(plan.default.ret))
+        if (library.system_arch() ^ target) & WORD:
             made.add_arch(target)
             made.remove_arch(native)
-        made.set_attr(library.Attr.ACT_BADARCH, KILL.ret)
+        made.set_attr(library.Attr.ACT_BADARCH, _signed(KILL.ret))
         made.set_attr(library.Attr.CTL_OPTIMIZE, BINARY_SEARCH)
         for call in plan.calls.values():
             if library.resolve_syscall(target, call.name) == call.number:
                 _add(made, library, library.resolve_syscall(native, call.name), call, plan.default)
                 known.add(call.number)
         return bpf.disassemble(_export(made)), frozenset(known)
-    except OSError as refused:
-        raise _too_old(f"one that answers {refused.strerror}") from refused
+    except (OSError, RuntimeError) as refused:  # of pyseccomp, of seccomp
+        raise _too_old(f"one that answers {getattr(refused, 'strerror', None) or refused}") from refused
 
 
 def _add(made: Any, library: ModuleType, number: int, call: Call, default: Action) -> None:
@@ -114,11 +127,11 @@ def _add(made: Any, library: ModuleType, number: int, call: Call, default: Actio
         # To libseccomp a row without arguments is all that counts of a call.
         raise Bug(f"the seccomp table gives {call.name} a default of its own besides rows with arguments")
     if call.otherwise != default:
-        made.add_rule_exactly(call.otherwise.ret, number)
+        made.add_rule_exactly(_signed(call.otherwise.ret), number)
     for tests, action in call.rows:
         if any(test.is_wide for test in tests):
             continue  # libseccomp 2.5 compiles tests of 64 bits wrongly beside others: `_ahead` does it
-        made.add_rule_exactly(action.ret, number, *(
+        made.add_rule_exactly(_signed(action.ret), number, *(
             library.Arg(test.arg, library.MASKED_EQ, test.mask, test.value) for test in tests))
 
 

@@ -5,7 +5,10 @@ The program that the kernel gets, against the plan, over every number and archit
 from __future__ import annotations
 
 import platform
+import sys
+from types import ModuleType
 
+import pyseccomp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,6 +52,32 @@ def test_any_arguments(number: int, args: tuple[int, ...]) -> None:
     """
     assert HERE.decide(HERE.audit_arch, number, args).ret == bpf.run(
         HERE_PROGRAM, bpf.words(HERE.audit_arch, number, args))
+
+
+def test_libseccomps_own_module_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Debian has no pyseccomp. `seccomp` takes and gives C ints where pyseccomp has 32-bit words.
+    """
+    class Filter(pyseccomp.SyscallFilter):  # type: ignore[misc]  # pyseccomp carries no types
+        def __init__(self, default: int) -> None:
+            super().__init__(in_an_int(default))
+
+        def set_attr(self, attr: int, number: int) -> None:
+            super().set_attr(attr, in_an_int(number))
+
+        def add_rule_exactly(self, action: int, number: int, *args: object) -> None:
+            super().add_rule_exactly(in_an_int(action), number, *args)
+
+    def in_an_int(number: int) -> int:
+        assert -0x8000_0000 <= number <= 0x7FFF_FFFF
+        return number & 0xFFFF_FFFF
+
+    theirs = ModuleType("seccomp")
+    theirs.__dict__.update(pyseccomp.__dict__, SyscallFilter=Filter)
+    monkeypatch.setitem(sys.modules, "pyseccomp", None)
+    monkeypatch.setitem(sys.modules, "seccomp", theirs)
+
+    assert bpf.assemble(HERE_PROGRAM) == compile(HERE).insns
 
 
 def test_its_size_is_what_a_job_pays_for() -> None:
