@@ -7,37 +7,76 @@
     let
       systems = [ "x86_64-linux" "aarch64-linux" ];
       forEach = make: nixpkgs.lib.genAttrs systems (system: make nixpkgs.legacyPackages.${system});
+      version = builtins.head (builtins.match ".*__version__ = \"([^\"]+)\".*" (builtins.readFile ./leeward/__init__.py));
 
-      # The package with the shim compiled in, the client and the command line.
+      meta = pkgs: {
+        license = pkgs.lib.licenses.mit;
+        platforms = pkgs.lib.platforms.linux;
+      };
+
+      # The package with the shim compiled in, libleeward and the command line.
       leeward = pkgs: pkgs.python3Packages.buildPythonApplication {
         pname = "leeward";
-        version = builtins.head (builtins.match ".*__version__ = \"([^\"]+)\".*" (builtins.readFile ./leeward/__init__.py));
+        inherit version;
         pyproject = true;
         src = self;
         build-system = with pkgs.python3Packages; [ hatchling cffi setuptools ];
-        dependencies = with pkgs.python3Packages; [ cffi click msgpack pyseccomp structlog ];
+        buildInputs = [ pkgs.liburing ];
+        # seccomp is libseccomp's own module, and serves as pyseccomp does, which looks for the library where NixOS has none.
+        dependencies = with pkgs.python3Packages; [ cffi click msgpack seccomp structlog ];
+        pythonRemoveDeps = [ "pyseccomp" ];
         optional-dependencies.net = [ pkgs.python3Packages.pyroute2 ];
         # The tests need namespaces and cgroups, which a build doesn't have.
         doCheck = false;
         pythonImportsCheck = [ "leeward" "leeward._native._shim" "leeward_cli" ];
-        meta = {
-          license = pkgs.lib.licenses.mit;
-          mainProgram = "leeward";
-          platforms = pkgs.lib.platforms.linux;
-        };
+        meta = meta pkgs // { mainProgram = "leeward"; };
+      };
+
+      # The extension module by itself.
+      shim = pkgs: pkgs.stdenv.mkDerivation {
+        pname = "leeward-shim";
+        inherit version;
+        src = self;
+        nativeBuildInputs = [ (pkgs.python3.withPackages (packages: [ packages.cffi packages.setuptools ])) ];
+        buildInputs = [ pkgs.liburing ];
+        buildPhase = "python3 build_ffi.py $out/leeward/_native";
+        dontInstall = true;
+        meta = meta pkgs;
+      };
+
+      # libleeward with its header and leeward.pc, and the program `leeward`; no Python in it.
+      client = pkgs: pkgs.stdenv.mkDerivation {
+        pname = "libleeward";
+        inherit version;
+        src = self;
+        nativeBuildInputs = [ pkgs.python3 ];
+        buildPhase = ''
+          python3 build_client.py --prefix $out
+          python3 build_client.py made
+        '';
+        installPhase = "install -D made/leeward $out/bin/leeward";
+        meta = meta pkgs // { mainProgram = "leeward"; };
       };
     in
     {
-      packages = forEach (pkgs: rec {
+      packages = forEach (pkgs: {
         default = leeward pkgs;
         # For programs that `import leeward`.
-        client = pkgs.python3Packages.toPythonModule default;
+        python = pkgs.python3Packages.toPythonModule (leeward pkgs);
+        shim = shim pkgs;
+        client = client pkgs;
       });
+
+      nixosModules.default = import ./packaging/nixos.nix self;
 
       # What ./dev finds its tools in; it keeps its own .venv on top.
       devShells = forEach (pkgs: {
         default = pkgs.mkShell {
-          packages = [ pkgs.python3 pkgs.gcc pkgs.libcap pkgs.libseccomp pkgs.shellcheck ];
+          packages = [
+            pkgs.python3 pkgs.gcc pkgs.libcap pkgs.liburing pkgs.libseccomp pkgs.shellcheck
+            # The tests of the C client, its examples, and what is built for others.
+            pkgs.pkg-config pkgs.valgrind pkgs.clang pkgs.go pkgs.cargo pkgs.rustc pkgs.nodejs pkgs.qemu
+          ];
           # pyseccomp opens the library by name at run time.
           LD_LIBRARY_PATH = pkgs.lib.makeLibraryPath [ pkgs.libseccomp ];
         };

@@ -206,6 +206,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "clang": lambda: present(clang()),
     "compiler": lambda: present(shutil.which("gcc") and Path(sysconfig.get_path("include"), "Python.h").exists()),
     "cpython-tests": lambda: present(importlib.util.find_spec("test.test_json")),
+    "debian": lambda: present(shutil.which("apt-get") and shutil.which("dpkg-deb")),
     "go": lambda: present(shutil.which("go")),         # Debian: golang-go
     "io-uring": _io_uring,
     "kernel": _kernel,

@@ -293,9 +293,6 @@ def app(argv: Sequence[str]) -> int:
     """
     try:
         status = cli.main(args=list(argv), prog_name="leeward", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return 2
     except click.ClickException as error:
         error.show()
         return error.exit_code

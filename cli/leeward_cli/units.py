@@ -119,16 +119,19 @@ def quoted(word: str) -> str:
     return plain if plain == word and word and not set(word) & set(" \t;'") else f'"{plain}"'
 
 
-def units(what: Installation) -> dict[str, str]:
+def units(what: Installation, mark: str = MARK) -> dict[str, str]:
     """
     The text of each unit, by its name.
+
+    Args:
+        mark: the first line, a comment; a distribution's package has one of its own.
     """
     command = [*what.command, *(["--group", what.group] if what.group else [])]
     service = _SERVICE.format(
-        mark=MARK, user=" --user" if what.user else "", command=" ".join(map(quoted, command)),
+        mark=mark, user=" --user" if what.user else "", command=" ".join(map(quoted, command)),
         more="" if what.user else _SYSTEM_MORE, target="default.target" if what.user else "multi-user.target")
     socket = _SOCKET.format(
-        mark=MARK, path="%t/leeward/leeward.sock" if what.user else SYSTEM_SOCKET,
+        mark=mark, path="%t/leeward/leeward.sock" if what.user else SYSTEM_SOCKET,
         mode="0660" if what.group else "0600", group=f"SocketGroup={what.group}\n" if what.group else "",
         folder="0700" if what.user else "0755")
     return {SERVICE: service, SOCKET: socket}

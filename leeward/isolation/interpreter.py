@@ -19,6 +19,10 @@ from leeward.spec.profiles import HostPython
 _ASK = "import sys,json;print(json.dumps([sys.version_info[:2],sys.base_prefix,sys.prefix,sys.flags.no_site]))"
 _ASK_DEADLINE_S = 30.0
 
+#: Where Nix keeps each package in a folder of its own, which refers to others there: an interpreter needs many of them.
+#: All users of a host with Nix can read all of it.
+_NIX_STORE = "/nix/store"
+
 #: Where a sandbox has folders of its own, which would hide an interpreter.
 _HIDDEN = ("/tmp", "/workspace", "/dev", "/proc")
 
@@ -35,7 +39,7 @@ def find(python_env: str = "") -> HostPython:
         Unsupported: its Python is of another version.
     """
     own = HostPython(executable=_base_executable(), version=(sys.version_info[0], sys.version_info[1]),
-                     prefix=os.path.realpath(sys.base_prefix))
+                     prefix=os.path.realpath(sys.base_prefix), shown=_shown(os.path.realpath(sys.base_prefix)))
     if not python_env:
         _check_place(own.prefix)
         return own
@@ -59,11 +63,15 @@ def find(python_env: str = "") -> HostPython:
     _check_place(prefix)
     if prefix != own.prefix:
         ownership.check(prefix, "python_env")
-    return HostPython(executable=executable, version=own.version, prefix=prefix, env=env)
+    return HostPython(executable=executable, version=own.version, prefix=prefix, env=env, shown=_shown(prefix))
 
 
 def _base_executable() -> str:
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+
+
+def _shown(prefix: str) -> tuple[str, ...]:
+    return (_NIX_STORE,) if prefix.startswith(f"{_NIX_STORE}/") else ()
 
 
 def _check_owners(python_env: str, env: str, executable: str, own: HostPython) -> None:

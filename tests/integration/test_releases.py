@@ -8,15 +8,18 @@ commands of docs/packaging.md do.
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import shutil
 import subprocess
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from features import ROOT
+from leeward_cli import full
 
 AUDIT = runpy.run_path(str(ROOT / "packaging/audit.py"))["audit"]
 
@@ -68,6 +71,42 @@ def test_the_audit_reads_what_the_wheel_says_of_itself(wheel, tmp_path):
     assert [line for line in AUDIT(other) if line.startswith("its WHEEL doesn't say cp311-abi3-manylinux_2_99_")]
 
 
+DEBIAN = ROOT / "packaging/debian"
+
+#: Debian's packages for those that aren't called python3-NAME, or whose place another one takes.
+DEBIANS_NAMES = {"cffi": "python3-cffi-backend", "pyseccomp": "python3-seccomp"}
+
+
+def test_debians_package_depends_on_what_leeward_does():
+    """
+    The same libraries in the same versions as pyproject.toml; pyseccomp's place is libseccomp's own module's.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    control = (DEBIAN / "control").read_text().split("\nPackage: ")[1]
+    stated = dict(re.findall(r"^ (python3[\w-]*) \(>= ([\d.]+)\),$", control, re.MULTILINE))
+    wanted = dict(requirement.split(">=") for requirement in project["dependencies"])
+    wanted = {DEBIANS_NAMES.get(name, f"python3-{name}"): version for name, version in wanted.items()}
+
+    assert stated.pop("python3-seccomp")
+    assert wanted.pop("python3-seccomp")
+    assert {**wanted, "python3": project["requires-python"].removeprefix(">=")} == stated
+
+
+def test_debians_package_is_of_this_version():
+    version = re.search(r'^__version__ = "(.*)"$', (ROOT / "leeward/__init__.py").read_text(), re.MULTILINE)
+
+    assert (DEBIAN / "changelog").read_text().startswith(f"leeward ({version[1]}-")
+
+
+def test_the_manual_page_has_every_command():
+    page = (ROOT / "packaging/leeward.1").read_text()
+    commands = [name for name in full.cli.commands if "daemon" != name]
+    commands += [f"daemon {name}" for name in full.daemon.commands]
+
+    assert len(commands) > 10
+    assert [] == [name for name in commands if not re.search(rf"^\.B.*\b{name}\b", page, re.MULTILINE)]
+
+
 if os.environ.get("LEEWARD_LONG"):
     @pytest.mark.timeout(BUILD_S)
     @pytest.mark.needs("root", "compiler")
@@ -84,3 +123,13 @@ if os.environ.get("LEEWARD_LONG"):
         done = subprocess.run([ROOT / "dev", "emulate"], capture_output=True, text=True, check=False)
 
         assert 0 == done.returncode, done.stdout + done.stderr
+
+    @pytest.mark.timeout(BUILD_S)
+    @pytest.mark.needs("root", "debian")
+    def test_the_packages_for_debian_run_a_job_in_a_minimal_root_and_leave_nothing():
+        done = subprocess.run([ROOT / "dev", "deb", "--try"], capture_output=True, text=True, check=False)
+
+        assert 0 == done.returncode, done.stderr
+        assert "a job in the package: 42 1000\n" in done.stdout
+        assert "a job of its daemon: 42\n" in done.stdout
+        assert "purged, and nothing is left\n" in done.stdout
