@@ -28,7 +28,8 @@ LAST = "test_the_same_holds_for_an_ordinary_user"
 MANY = 500
 
 #: About the checkout, root's own set-up or this very test: they say nothing about a user.
-NOT_HIS = ("test_packaging.py", "test_readme.py", "test_sanitizers.py", "test_as_ordinary_user.py")
+NOT_HIS = ("test_packaging.py", "test_releases.py", "test_flake.py", "test_readme.py", "test_sanitizers.py",
+           "test_as_ordinary_user.py")
 
 #: Modules of CPython's tests that compute and nothing else, the same for every user; root's run has them.
 ONLY_COMPUTING = () if os.environ.get("LEEWARD_LONG") else (
