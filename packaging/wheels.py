@@ -115,7 +115,8 @@ def main(into: Path, tools: Path, *tags: str) -> int:
     Build and audit; return the exit status.
     """
     (zig,) = tools.resolve().glob("lib/python3*/site-packages/ziglang/zig")
-    cache = Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or tools.resolve() / "zig-cache")
+    # Beside TOOLS, which is made anew for new versions: two C libraries for two architectures take minutes.
+    cache = Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or tools.resolve().with_name(".venv-zig-cache"))
     into.mkdir(parents=True, exist_ok=True)
     worst = 0
     for tag in tags or PLATFORMS:
