@@ -63,6 +63,7 @@ in
         Delegate = "yes";
         LimitNOFILE = "524288";
         UMask = "0077";
+        AppArmorProfile = "-leeward";
         NoNewPrivileges = "yes";
         LockPersonality = "yes";
         RestrictRealtime = "yes";
