@@ -2,7 +2,8 @@
 The descriptor-based mount calls.
 
 Runs in:   keeper and runner; each call needs CAP_SYS_ADMIN over the mount namespace.
-Source:    open_tree(2), move_mount(2), fsopen(2), mount_setattr(2), pivot_root(2); Linux 5.12
+Source:    open_tree(2), move_mount(2), fsopen(2), pivot_root(2), Linux 5.2; mount_setattr(2), Linux 5.12;
+           mount(2), for Linux before that
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MNT_DETACH = 2
 
 class MountAttr(enum.IntFlag):
     """
-    MOUNT_ATTR_* of mount_setattr(2).
+    MOUNT_ATTR_* of mount_setattr(2). The first four have the values of mount(2)'s MS_*, and of statvfs(3)'s ST_*.
     """
 
     RDONLY = lib.MOUNT_ATTR_RDONLY
@@ -61,18 +62,29 @@ def set_attributes(mount: int, set: MountAttr | int, clear: int = 0) -> None:
     _checked(lib.lw_mount_setattr(mount, lib.AT_RECURSIVE, set, clear), "mount_setattr", f"{mount}, {set!r}")
 
 
-def set_attributes_here(mount: int, set: MountAttr | int, clear: int = 0) -> None:
+def remount(path: str, attributes: MountAttr | int) -> None:
     """
-    Set MOUNT_ATTR_* on *mount* alone.
+    Give the mount at *path*, which is attached, these of RDONLY, NOSUID, NODEV and NOEXEC, and no other of them.
+
+    By mount(2). In a user namespace one that the mount came with can't be left out (EPERM).
     """
-    _checked(lib.lw_mount_setattr(mount, 0, set, clear), "mount_setattr", f"{mount}, {set!r}")
+    _checked(lib.lw_mount_remount(os.fsencode(path), attributes), "mount", f"{path!r}, MS_REMOUNT, {attributes!r}")
+
+
+def mount_id(fd: int) -> int:
+    """
+    The number of the mount that *fd* is in, as /proc/self/mountinfo has it. Linux 5.8.
+    """
+    found = ffi.new("uint64_t *")
+    _checked(lib.lw_mount_id(fd, found), "statx", f"{fd}, STATX_MNT_ID")
+    return int(found[0])
 
 
 def make_private() -> None:
     """
     Cut all propagation of this mount namespace.
     """
-    _checked(lib.lw_mount_private(), "mount_setattr", "'/', MS_PRIVATE")
+    _checked(lib.lw_mount_private(), "mount", "'/', MS_PRIVATE")
 
 
 def filesystem(type: str, options: Mapping[str, str], attributes: MountAttr | int) -> int:

@@ -6,7 +6,7 @@ Order:     sources are opened while the keeper still has its first host uid (the
            interpreter may lie in a home of mode 0700), everything else after.
 Stands if: Landlock is wrong. What is not mounted has no name here.
 Leaves:    descriptors that were open before; the runner closes those.
-Source:    mount_namespaces(7), mount_setattr(2), pivot_root(2), proc(5)
+Source:    mount_namespaces(7), mount_setattr(2), mount(2), pivot_root(2), proc(5)
 
 The template is the keeper's: a tmpfs root with read-only binds. A runner's mount
 namespace is a copy of it, on which only two things are put: its own /proc and its
@@ -15,12 +15,17 @@ own tmpfs. Nothing is unmounted per job (that would wait for an RCU period).
 A new /proc in a user namespace needs another one, fully visible, in the same mount
 namespace. The template's is that of a pid namespace which is already dead: it
 shows no process, and each runner's own lies on top of it.
+
+Linux before 5.12 sets attributes of mounts that are attached only, and of one at a time: there the
+keeper sets them as soon as a bind is in its place, and nobody else is in its namespace yet.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,6 +45,7 @@ _READ_ONLY = MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NODEV
 # A device on a read-only mount is written to all the same, but its times are the host's to change.
 _DEVICE = MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NOEXEC
 _SCRATCH = MountAttr.NOSUID | MountAttr.NODEV
+_NOTHING = MountAttr(0)
 
 _WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -54,12 +60,14 @@ class Source:
 
     Attributes:
         link: what it says where it is a symbolic link; then nothing of it is mounted.
+        unset: attributes that it gets when it is attached, on Linux before 5.12; else it has them.
     """
 
     fd: int
     target: str
     is_folder: bool
     link: str = ""
+    unset: MountAttr = _NOTHING
 
 
 def sources(view: View) -> list[Source]:
@@ -86,8 +94,15 @@ def sources(view: View) -> list[Source]:
         if link and not bind.optional:
             os.close(fd)
             raise Unsupported(f"bind {bind.source}", have=f"a link to {link}", need="a file or folder")
-        native.set_attributes(fd, _DEVICE if bind.device else _READ_ONLY)
-        opened.append(Source(fd, bind.target, stat.S_ISDIR(mode), link))
+        attributes = _DEVICE if bind.device else _READ_ONLY
+        try:
+            native.set_attributes(fd, attributes)
+            unset = _NOTHING
+        except KernelRefusal as refusal:
+            if errno.ENOSYS != refusal.errno:
+                raise
+            unset = attributes
+        opened.append(Source(fd, bind.target, stat.S_ISDIR(mode), link, unset))
     return opened
 
 
@@ -121,9 +136,7 @@ def build(view: View, opened: list[Source]) -> None:
     native.pivot_root(".", ".")
     native.unmount(".")
     os.chdir("/")
-    fd = os.open("/", os.O_PATH | os.O_CLOEXEC)
-    native.set_attributes_here(fd, _READ_ONLY)
-    os.close(fd)
+    native.remount("/", _READ_ONLY)
 
 
 @contextlib.contextmanager
@@ -172,7 +185,37 @@ def _attach(source: Source) -> None:
         else:
             os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444, dir_fd=folder))
             native.move_mount(source.fd, name, folder)
+    if source.unset and not source.link:
+        _set_one_by_one(source.fd, source.unset)
     os.close(source.fd)
+
+
+def _set_one_by_one(fd: int, attributes: MountAttr) -> None:
+    """
+    Set *attributes* on the attached mount *fd* and on all below it. On top of those that each has: in a user
+    namespace they can't be taken off, and need not.
+
+    Raises:
+        KernelRefusal: one of them can't be reached, since another covers it.
+    """
+    todo = {native.mount_id(fd): f"/proc/self/fd/{fd}"}
+    with open("/proc/self/mountinfo") as file:
+        rows = [row.split(" ", 5)[:5] for row in file]
+    while todo:
+        number, path = todo.popitem()
+        todo |= {int(child): _unescaped(point) for child, parent, _, _, point in rows if int(parent) == number}
+        at = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if path.startswith("/proc/self/fd/") else os.O_NOFOLLOW))
+        try:
+            if native.mount_id(at) != number:
+                raise KernelRefusal("mount", f"{path!r}, MS_REMOUNT", errno.EBUSY, "another mount covers it")
+            has = MountAttr(os.fstatvfs(at).f_flag & (_READ_ONLY | _DEVICE))
+            native.remount(f"/proc/self/fd/{at}", has | attributes)
+        finally:
+            os.close(at)
+
+
+def _unescaped(point: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
 
 
 def _proc_of_nobody() -> None:

@@ -1,4 +1,4 @@
-/* The descriptor-based mount calls, Linux 5.2 and (mount_setattr) 5.12.
+/* The descriptor-based mount calls, Linux 5.2 and (mount_setattr) 5.12; mount(2) for what needs none.
  *
  * Runs in: keeper and runner. Each needs CAP_SYS_ADMIN over the mount
  * namespace. Nothing here follows a path that a job could have laid: the
@@ -31,7 +31,10 @@ struct attributes {
 	uint64_t attr_set, attr_clr, propagation, userns_fd;
 };
 
-enum { PROPAGATION_PRIVATE = 1 << 18 }; /* MS_PRIVATE */
+enum { STATX_MNT_ID_BIT = 0x1000, MNT_ID_WORD = 0x90 / 8 };
+
+/* MS_REMOUNT, MS_BIND, MS_REC and MS_PRIVATE, of the same header. */
+enum { REMOUNT = 1 << 5, BIND = 1 << 12, RECURSIVE = 1 << 14, PRIVATE = 1 << 18 };
 
 /* open_tree(2): a detached copy of the mount at *path*, or a plain O_PATH
  * descriptor without OPEN_TREE_CLONE. Close-on-exec, the caller's. */
@@ -56,11 +59,31 @@ int lw_mount_setattr(int mount, unsigned flags, uint64_t set, uint64_t clear)
 	return syscall(SYS_mount_setattr, mount, "", flags | AT_EMPTY_PATH, &how, sizeof(how)) < 0 ? -errno : 0;
 }
 
-/* No mount or unmount travels between this namespace and any other. */
+/* mount(2): set the attributes of the attached mount at *path*, and clear all others of
+ * MS_RDONLY, MS_NOSUID, MS_NODEV and MS_NOEXEC. How access times are kept stays as it is. */
+int lw_mount_remount(const char *path, unsigned flags)
+{
+	return syscall(SYS_mount, NULL, path, NULL, REMOUNT | BIND | flags, NULL) < 0 ? -errno : 0;
+}
+
+/* statx(2): the number that the mount which *fd* is in has in /proc/self/mountinfo. Linux 5.8. */
+int lw_mount_id(int fd, uint64_t *ret_id)
+{
+	/* struct statx; headers before 5.8 lack the member. */
+	union { uint32_t mask; uint64_t words[32]; } found = { .words = { 0 } };
+
+	if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_NO_AUTOMOUNT, STATX_MNT_ID_BIT, &found) < 0)
+		return -errno;
+	if (!(found.mask & STATX_MNT_ID_BIT))
+		return -ENOSYS;
+	*ret_id = found.words[MNT_ID_WORD];
+	return 0;
+}
+
+/* mount(2): no mount or unmount travels between this namespace and any other. */
 int lw_mount_private(void)
 {
-	struct attributes how = { .propagation = PROPAGATION_PRIVATE };
-	return syscall(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &how, sizeof(how)) < 0 ? -errno : 0;
+	return syscall(SYS_mount, NULL, "/", NULL, RECURSIVE | PRIVATE, NULL) < 0 ? -errno : 0;
 }
 
 /* fsopen(2): a new, unconfigured filesystem. */
