@@ -197,8 +197,19 @@ def _may_set_switches() -> Version:
                    and os.access("/proc/sys/kernel/io_uring_disabled", os.W_OK))
 
 
+def _bootable_kernels() -> Version:
+    # All that tests/vm fetches, and what boots it. Not in a guest of its own.
+    if os.geteuid() or "x86_64" != platform.machine() or Path("/leeward-vm").exists():
+        return ABSENT
+    there = (shutil.which("qemu-system-x86_64"), Path("/usr/lib/qemu/virtiofsd").exists(),
+             Path("/lib/systemd/systemd").exists())
+    return present(all(there) and all((ROOT / ".venv-vm" / kernel / "release").exists()
+                                      for kernel in ("5.10", "6.1", "6.12")))
+
+
 #: The features by name. Add one here before a test may be skipped for it.
 TABLE: dict[str, Callable[[], Version]] = {
+    "bootable-kernels": _bootable_kernels,
     "c++": lambda: present(shutil.which("g++")),
     "cgroup-v1-controllers": _cgroup_v1_controllers,  # memory, pids and cpu on v1, and we may make groups
     "cgroup-v2": _cgroup_v2,                          # a v2 tree that we may make groups in, whatever it controls
@@ -212,6 +223,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "kernel": _kernel,
     "koffi": _koffi,                                  # Node and, by ./dev test, koffi from npm
     "landlock": _landlock,                            # its version is the ABI
+    "landlock-missing": lambda: present(not _landlock()),
     "libfuzzer": _libfuzzer,                          # clang with its runtime: clang-14, libclang-rt-14-dev
     "may-set-core-pattern": _may_set_core_pattern,    # root, and LEEWARD_LONG is set
     "libleeward": _libleeward,                        # in the installation that is tested

@@ -29,6 +29,7 @@ import pytest
 
 import box
 from locks import BUILT_IN, LOCKS
+from skip_policy import require
 
 MARKS = ("lock", "no_single_lock", "no_attack")
 
@@ -125,6 +126,10 @@ class LockPolicy:
         source = inspect.getsource(item.function)  # type: ignore[attr-defined]  # applies() saw a test's name
         if item.get_closest_marker("no_attack") is None and "control" not in source:
             pytest.fail("its source names no control; see tests/lock_policy.py", pytrace=False)
+        # The others stand without Landlock, where the operator allows that; this one can't stand alone then.
+        claims = [claim_of(mark) for mark in item.iter_markers("lock")]
+        if any("landlock" in {claim.lock, *claim.beside} for claim in claims):
+            require("landlock")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
