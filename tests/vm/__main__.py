@@ -1,0 +1,89 @@
+"""
+`./dev vm`: boots a kernel, runs tests in it, ends as they end.
+
+Runs in:   the host.
+
+    ./dev vm --kernel 6.12                              the short form, as root
+    ./dev vm --kernel 6.1 --user --systemd              as a user whom systemd delegates a group
+    ./dev vm --kernel 5.10 --user -- tests/escapes      whatever pytest is given
+    ./dev vm --all --record                             every row, and what it found into docs/
+    ./dev vm --table                                    docs/kernel.md from what is recorded
+    ./dev vm --fetch 6.1 6.12                           the kernels into .venv-vm, and nothing else
+
+The exit status is pytest's; 124 where the guest was turned off for taking too long, 125 where it died, 77
+where this machine can't run it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from vm import kernels, matrix, report, rows, table
+from vm.kernels import KERNELS, Unavailable
+from vm.rows import Row
+
+#: As automake has it for a test that can't be run.
+CANT = 77
+
+
+def main(arguments: Sequence[str]) -> int:
+    """
+    Returns:
+        The exit status.
+    """
+    asked, pytest = _parsed(arguments)
+    try:
+        if asked.fetch is not None:
+            for name in asked.fetch:
+                print(f"{name}: {kernels.get(KERNELS[name]).release}", flush=True)
+            return 0
+        if asked.table:
+            table.write()
+            return 0
+        worst = 0
+        for row in rows.ALL if asked.all else (Row(asked.kernel, asked.user, asked.systemd),):
+            worst = max(worst, _run(row, pytest, asked))
+        if asked.record:
+            table.write()
+        return worst
+    except Unavailable as missing:
+        print(f"vm: {missing}", file=sys.stderr)
+        return CANT
+
+
+def _parsed(arguments: Sequence[str]) -> tuple[argparse.Namespace, Sequence[str]]:
+    """
+    Ours, and after -- pytest's.
+    """
+    ours = list(arguments)
+    theirs: list[str] = []
+    if "--" in ours:
+        at = ours.index("--")
+        ours, theirs = ours[:at], ours[at + 1:]
+        theirs = theirs[1:] if ["pytest"] == theirs[:1] else theirs
+    parser = argparse.ArgumentParser(prog="./dev vm", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernel", choices=KERNELS, default="6.12")
+    parser.add_argument("--user", action="store_true", help="as an ordinary user; else as root")
+    parser.add_argument("--systemd", action="store_true", help="in a group that systemd delegates")
+    parser.add_argument("--all", action="store_true", help="every kernel, every way")
+    parser.add_argument("--core", action="store_true", help="the few tests that CI runs there")
+    parser.add_argument("--record", action="store_true", help="keep the reports, and write docs/kernel.md's table")
+    parser.add_argument("--seconds", type=float, default=1200.0, help="of each guest, at most")
+    parser.add_argument("--fetch", nargs="*", choices=KERNELS, metavar="KERNEL")
+    parser.add_argument("--table", action="store_true")
+    return parser.parse_args(ours), theirs
+
+
+def _run(row: Row, pytest: Sequence[str], asked: argparse.Namespace) -> int:
+    wanted = pytest or (rows.CORE if asked.core else rows.SHORT)
+    print(f"vm: {row.kernel}, {row.way}", file=sys.stderr, flush=True)
+    ran = matrix.run(row, wanted, sys.stdout.buffer, seconds=asked.seconds)
+    if asked.record and ran.report is not None:
+        print(f"vm: recorded in {report.record(ran.report)}", file=sys.stderr)
+    return ran.status
+
+
+sys.exit(main(sys.argv[1:]))

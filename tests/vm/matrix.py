@@ -1,0 +1,67 @@
+"""
+One row: its kernel, pytest in it, its report.
+
+Runs in:   the host.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from vm import kernels, machine, report
+from vm.kernels import KERNELS
+from vm.machine import Boot
+from vm.report import FEATURES, TESTS, Report
+from vm.rows import Row
+
+TURNED_OFF, DIED = 124, 125
+
+_OUT = "/leeward-vm/out"
+
+#: Seconds for a test that takes the default of pyproject.toml elsewhere.
+_TIMEOUT_S = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """
+    Attributes:
+        report: None where the guest left none.
+    """
+
+    status: int
+    report: Report | None
+
+
+def run(row: Row, tests: Sequence[str], out: BinaryIO, *, seconds: float = 1200.0, asks: bool = True) -> Ran:
+    """
+    Run pytest with *tests* as its arguments on this row.
+
+    Args:
+        out: what it says, as it says it.
+        asks: ask the kernel what it offers, too, which takes some seconds.
+
+    Raises:
+        Unavailable: this machine can't.
+    """
+    pytest = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:pytester",
+              "-p", "pytest_timeout", "-o", f"timeout={_TIMEOUT_S}", f"--junitxml={_OUT}/{TESTS}", *tests]
+    script = f"alone {shlex.join(pytest)}\nstatus=$?\n"
+    if asks:
+        doctor = [sys.executable, "-P", "-m", "leeward_cli", "doctor", "--json"]
+        script += f"alone {shlex.join(doctor)} >{_OUT}/{FEATURES}\n"
+    boot = Boot(kernels.get(KERNELS[row.kernel]), f"{script}exit $status", row.user, row.systemd,
+                # What an environment has installed besides isn't looked for: half a minute, in software.
+                {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, seconds)
+    ended = machine.run(boot, out)
+    if ended.status is None:
+        out.write(f"\n{ended.console[-4000:]}\nvm: the guest {'was turned off' if ended.turned_off else 'died'}"
+                  f" after {ended.seconds:.0f} s\n".encode())
+        out.flush()
+        return Ran(TURNED_OFF if ended.turned_off else DIED, None)
+    made = report.of(row, boot.kernel.release, ended.files, ended.seconds) if TESTS in ended.files else None
+    return Ran(ended.status, made)

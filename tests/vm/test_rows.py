@@ -1,0 +1,52 @@
+"""
+The core of the matrix, on kernels that aren't this machine's: three guests side by side, and a test for each.
+
+The rest is `./dev vm`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from vm import matrix
+from vm.matrix import Ran
+from vm.rows import CI, CORE, Row
+
+#: A minute and a half where nothing else runs. A guest that hangs is turned off before pytest loses its patience.
+GUEST_S = 540
+TEST_S = 600
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[dict[str, tuple[Future[Ran], io.BytesIO]]]:
+    """
+    All rows, started at once: each has one processor, and this test none.
+    """
+    said = {row.name: io.BytesIO() for row in CI}
+    with ThreadPoolExecutor(len(CI)) as threads:
+        yield {row.name: (threads.submit(matrix.run, row, CORE, said[row.name], seconds=GUEST_S, asks=False),
+                          said[row.name]) for row in CI}
+
+
+@pytest.mark.needs("bootable-kernels")
+@pytest.mark.timeout(TEST_S)
+@pytest.mark.parametrize("row", CI, ids=lambda row: row.name)
+def test_holds_on(row: Row, running: dict[str, tuple[Future[Ran], io.BytesIO]],
+                  capfd: pytest.CaptureFixture[str]) -> None:
+    """
+    Every test of the core passes there, and each of a driver that is there ran.
+    """
+    future, said = running[row.name]
+
+    ran = future.result()
+
+    text = said.getvalue().decode(errors="replace")
+    with capfd.disabled():
+        print(f"\n{row.kernel} as {row.way}: {text.strip().splitlines()[-1].strip('= ')}")
+    assert 0 == ran.status, text
+    assert ran.report is not None, text
+    assert ran.report.count("passed") >= len(CORE), text
