@@ -4,15 +4,25 @@ The mount table of a job is the intended list, line by line.
 
 from __future__ import annotations
 
+import errno
 import os
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+import features
 from attack import within
 from box import Box
-from leeward.isolation import interpreter
+from leeward._native import mounts as native
+from leeward._native.mounts import MountAttr
+from leeward._native.spawn import Clone, clone
+from leeward.errors import KernelRefusal
+from leeward.isolation import interpreter, mounts
+from leeward.spec.sandbox import Bind, Scratch, View
 from running import running
 
 OWN = {"/workspace", "/tmp", "/dev/shm"}
@@ -148,3 +158,96 @@ def test_nothing_is_left_of_a_jobs_mounts() -> None:
         during = Path("/proc/self/mountinfo").read_text()
 
     assert before == during == Path("/proc/self/mountinfo").read_text()
+
+
+# --- Linux before 5.12 --------------------------------------------------------
+
+
+def in_namespaces(function: Callable[[], object]) -> tuple[str, list[Mount]]:
+    """
+    Call *function* in a mount namespace of its own, with the rights to mount there.
+
+    Returns:
+        The traceback of what it raised, or "", and the mounts that are there then.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    reading, writing = os.pipe()
+    waiting, go = os.pipe()
+    pid, pidfd = clone(Clone.NEWUSER | Clone.NEWNS)
+    if 0 == pid:
+        try:
+            Path("/proc/self/setgroups").write_text("deny")
+            Path("/proc/self/uid_map").write_text(f"1000 {uid} 1")
+            Path("/proc/self/gid_map").write_text(f"1000 {gid} 1")
+            native.make_private()
+            function()
+            said = ""
+        except BaseException:
+            said = traceback.format_exc()
+        os.write(writing, said.encode())
+        os.close(writing)
+        os.close(go)
+        os.read(waiting, 1)
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        said = pipe.read().decode()
+    seen = table(Path(f"/proc/{pid}/mountinfo").read_text())
+    for fd in (pidfd, waiting, go):
+        os.close(fd)
+    os.waitpid(pid, 0)
+    return said, seen
+
+
+def on(folder: Path, attributes: MountAttr) -> None:
+    folder.mkdir()
+    native.move_mount(native.filesystem("tmpfs", {}, attributes), str(folder))
+
+
+def refuse(*arguments: object) -> None:
+    raise KernelRefusal("mount_setattr", "", errno.ENOSYS)
+
+
+def test_without_mount_setattr_every_mount_gets_the_same(tmp_path: Path) -> None:
+    """
+    A bind, one below it and one below that: read-only all of them, and what one had besides it keeps.
+    """
+    shown = tmp_path / "shown"
+    (shown / "a folder").mkdir(parents=True)
+    (shown / "device").touch()
+    view = View((Bind(str(shown), "/shown"), Bind(str(shown / "device"), "/device", device=True)), (), (),
+                Scratch(("/workspace",)))
+
+    def build() -> None:
+        on(shown / "a folder" / "b", MountAttr.NOEXEC)
+        on(shown / "a folder" / "b" / "c\td", MountAttr.NOSUID)
+        mounts.build(view, mounts.sources(view))
+
+    with mock.patch.object(native, "set_attributes", refuse):
+        said, seen = in_namespaces(build)
+
+    assert "" == said
+    below = "/shown/a\\040folder/b"
+    assert {"/": READ_ONLY, "/shown": READ_ONLY, below: READ_ONLY | {"noexec"}, f"{below}/c\\011d": READ_ONLY,
+            "/device": DEVICE, "/proc": {"ro"} | PROC} == {mount.target: mount.options for mount in seen}
+    assert 6 == len(seen)
+
+
+def test_without_mount_setattr_what_cant_be_reached_ends_the_start(tmp_path: Path) -> None:
+    """
+    A mount under another on the same folder: it can't be made read-only, so it isn't left writable.
+    """
+    shown = tmp_path / "shown"
+    shown.mkdir()
+    view = View((Bind(str(shown), "/shown"),), (), (), Scratch(("/workspace",)))
+
+    def build() -> None:
+        on(shown / "twice", MountAttr(0))
+        native.move_mount(native.filesystem("tmpfs", {}, 0), str(shown / "twice"))
+        mounts.build(view, mounts.sources(view))
+
+    if features.is_met("kernel>=5.12"):
+        assert "" == in_namespaces(build)[0]  # control: with mount_setattr it is nothing special
+        (shown / "twice").rmdir()
+    with mock.patch.object(native, "set_attributes", refuse):
+        assert "another mount covers it" in in_namespaces(build)[0]
