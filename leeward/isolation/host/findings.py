@@ -170,14 +170,14 @@ def _namespace(facts: Facts, kind: str) -> Feature:
 def _proc(facts: Facts) -> Feature:
     name, why = "mount.proc", ": a job needs the /proc of its own processes"
     if not facts.proc:
-        return Feature(name, State.OK, "a /proc of its own, by the mount API of Linux 5.12")
+        return Feature(name, State.OK, "a /proc of its own, by the mount API of Linux 5.2")
     have = f"refused: {error_name(facts.proc)}"
     # Without rights nothing can be mounted; but where parts of /proc are covered, that is a reason of its own.
     rights = facts.rights and not facts.covers
     if facts.user_namespace or rights or facts.namespaces["pid"] or facts.namespaces["mount"]:
         return _stops(name, "not tried: it needs namespaces", why, _SEE_USER)
     if errno.ENOSYS == facts.proc:
-        return _stops(name, f"{have} (no mount API of Linux 5.12)", why,
+        return _stops(name, f"{have} (no mount API of Linux 5.2)", why,
                       cures.outer_filter(facts) or cures.kernel(facts))
     if errno.EACCES == facts.proc and cures.security_module(facts):
         return _stops(name, f"{have} ({_module(facts)})", why, cures.security_module(facts))
