@@ -50,7 +50,7 @@ TESTS = Path(__file__).resolve().parent
 MISSING = () if features.is_met("landlock") else ("landlock",)
 
 #: What a test waits for at most; nothing here depends on time.
-PATIENCE_S = 60.0
+PATIENCE_S = 60.0 * features.SLOWER
 
 
 @dataclass(frozen=True, slots=True)

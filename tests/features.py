@@ -25,6 +25,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
+#: Is this a guest of tests/vm? There a processor is software.
+IN_GUEST = Path("/leeward-vm").exists()
+
+#: How much longer than elsewhere things may take here.
+SLOWER = 6 if IN_GUEST else 1
+
 #: A version, e.g. (6, 12); (1,) where there are no versions; () where the feature is absent.
 Version = tuple[int, ...]
 
@@ -199,7 +205,7 @@ def _may_set_switches() -> Version:
 
 def _bootable_kernels() -> Version:
     # All that tests/vm fetches, and what boots it. Not in a guest of its own.
-    if os.geteuid() or "x86_64" != platform.machine() or Path("/leeward-vm").exists():
+    if os.geteuid() or "x86_64" != platform.machine() or IN_GUEST:
         return ABSENT
     there = (shutil.which("qemu-system-x86_64"), Path("/usr/lib/qemu/virtiofsd").exists(),
              Path("/lib/systemd/systemd").exists())

@@ -43,7 +43,7 @@ FIRST_UID = 2_000_000_000  # as the daemon gives workers when it is root
 LIMITS = Limits(memory=64 * MIB, processes=20)
 #: For many forks of a process as large as this one: where a watch counts, it counts on the safe side.
 ROOMY = dataclasses.replace(LIMITS, memory=192 * MIB)
-PATIENCE_S = 20.0
+PATIENCE_S = 20.0 * features.SLOWER
 
 DRIVERS = [
     pytest.param("v2", marks=pytest.mark.needs("cgroup-v2-controllers")),

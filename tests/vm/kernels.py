@@ -202,7 +202,7 @@ def _write(made: Bootable, unpacked: Path) -> None:
     """
     The image, and the archive with busybox and modules for the guest's first root.
     """
-    made.image.write_bytes(elf_of((next((unpacked / "boot").glob("vmlinuz-*"))).read_bytes()))
+    made.image.write_bytes(elf_of(next(unpacked.glob("**/vmlinuz*")).read_bytes()))  # /boot until Linux 7
     archive = Archive()
     for name in ("bin", "dev", "guest", "modules", "proc", "sys"):
         archive.folder(name)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from features import ROOT
 from vm import kernels, machine, report
 from vm.kernels import KERNELS
 from vm.machine import Boot
@@ -56,7 +57,7 @@ def run(row: Row, tests: Sequence[str], out: BinaryIO, *, seconds: float = 1200.
         script += f"alone {shlex.join(doctor)} >{_OUT}/{FEATURES}\n"
     boot = Boot(kernels.get(KERNELS[row.kernel]), f"{script}exit $status", row.user, row.systemd,
                 # What an environment has installed besides isn't looked for: half a minute, in software.
-                {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, seconds)
+                {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": f"{ROOT}:{ROOT}/cli"}, seconds)
     ended = machine.run(boot, out)
     if ended.status is None:
         out.write(f"\n{ended.console[-4000:]}\nvm: the guest {'was turned off' if ended.turned_off else 'died'}"
