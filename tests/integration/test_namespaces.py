@@ -35,6 +35,8 @@ def test_a_job_shares_no_namespace_with_the_daemon() -> None:
                         links[pid] = spaces(pid)
                     except PermissionError:  # an undumpable process, and we aren't root: it tells us itself
                         links[pid] = {}
+                    if not all(links[pid].values()):  # the same, on Linux 5.10
+                        links[pid] = {}
         daemon = spaces("self")
         assert ALL == set(daemon)
         if not links[first.job]:
