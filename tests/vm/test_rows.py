@@ -28,8 +28,8 @@ def running() -> Iterator[dict[str, tuple[Future[Ran], io.BytesIO]]]:
     """
     said = {row.name: io.BytesIO() for row in CI}
     with ThreadPoolExecutor(len(CI)) as threads:
-        yield {row.name: (threads.submit(matrix.run, row, CORE, said[row.name], seconds=GUEST_S, asks=False),
-                          said[row.name]) for row in CI}
+        yield {row.name: (threads.submit(matrix.run, row, CORE, said[row.name], seconds=GUEST_S, asks=False,
+                                         memory=1024), said[row.name]) for row in CI}
 
 
 @pytest.mark.needs("bootable-kernels")
