@@ -101,7 +101,7 @@ def test_an_ordinary_user_can_import_what_is_installed(ordinary_user, user_insta
 def test_dev_lists_its_tasks(tmp_path):
     listed = subprocess.run([ROOT / "dev"], capture_output=True, text=True, check=True, cwd=tmp_path)
 
-    assert {"setup", "demo", "test", "lint", "bench", "fuzz", "build", "emulate", "deb"} == {
+    assert {"setup", "demo", "test", "lint", "bench", "vm", "fuzz", "build", "emulate", "deb"} == {
         line.split()[1] for line in listed.stdout.splitlines() if line.startswith("./dev ")}
 
     unknown = subprocess.run([ROOT / "dev", "dance"], capture_output=True, text=True, check=False)
