@@ -134,6 +134,9 @@ class Box:
                 stack.enter_context(mock.patch.object(zygote, "subprocess", _careless(locks)))
                 if "namespaces" not in locks:
                     self._overlook_sockets()
+            if features.IN_GUEST:
+                slow = engine_module._START_DEADLINE_S * features.SLOWER
+                stack.enter_context(mock.patch.object(engine_module, "_START_DEADLINE_S", slow))
             if self._driver is not None:
                 stack.enter_context(mock.patch.object(engine_module, "choose", return_value=self._driver))
             self.engine.start()
@@ -168,7 +171,7 @@ class Box:
         Run one job to its end.
         """
         source = textwrap.dedent(code).encode() if isinstance(code, str) else code
-        job = Job(code=source, limits=Limits(**(limits or {})), **fields)
+        job = Job(code=source, limits=Limits(**{"time": Limits().time * features.SLOWER, **(limits or {})}), **fields)
         reports: list[Report] = []
         RUNS.append(self.made_of)
         with loosened.without(self.made_of.lacks):
