@@ -19,8 +19,8 @@ from vm.rows import Row
 
 RECORDED = ROOT / "docs" / "kernel-runs"
 
-#: What the guest leaves: pytest's report, and `leeward doctor --json`.
-TESTS, FEATURES = "tests.xml", "features.json"
+#: What the guest leaves: pytest's report, `leeward doctor --json`, and what a daemon says of itself.
+TESTS, FEATURES, STATUS = "tests.xml", "features.json", "status.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class Report:
         tests: by file: how many passed, failed and were skipped.
         failed: the names of those that did.
         features: by name: state, and what there is in words.
+        layers: by name, what holds it, as a daemon says; empty where none ran.
+        transport: how that daemon talks to clients, "uring" or "socket".
         seconds: with the boot.
     """
 
@@ -39,6 +41,8 @@ class Report:
     tests: Mapping[str, Mapping[str, int]]
     failed: tuple[str, ...]
     features: Mapping[str, tuple[str, str]]
+    layers: Mapping[str, Mapping[str, Any]]
+    transport: str
     seconds: float
 
     def count(self, outcome: str) -> int:
@@ -58,8 +62,10 @@ def of(row: Row, kernel: str, files: Mapping[str, bytes], seconds: float) -> Rep
         if "failed" == outcome:
             failed.append(f"{path}::{case.get('name')}")
     offered = json.loads(files.get(FEATURES) or '{"features": []}')["features"]
+    status = json.loads(files.get(STATUS) or "{}")
     return Report(row, kernel, {path: dict(counts) for path, counts in sorted(tests.items())}, tuple(failed),
-                  {feature["name"]: (feature["state"], feature["have"]) for feature in offered}, round(seconds, 1))
+                  {feature["name"]: (feature["state"], feature["have"]) for feature in offered},
+                  status.get("layers", {}), status.get("transport", ""), round(seconds, 1))
 
 
 def _cases(text: bytes) -> Iterable[ET.Element]:

@@ -17,28 +17,37 @@ PAGE = ROOT / "docs" / "kernel.md"
 
 HEADING = "## What was found on which kernel\n"
 
-#: A column each: the layer, and the feature that tells what holds it.
-LAYERS = (("limits", "cgroup"), ("files", "landlock"), ("mounts", "mount.proc"), ("calls", "seccomp.notification"),
-          ("io_uring", "io_uring"))
+COLUMNS = ("kernel", "as", "limits", "mounts", "Landlock", "seccomp", "clients by", "passed", "skipped", "failed")
 
 
 def of(reports: Sequence[Report]) -> str:
     """
     The table.
     """
-    head = ("kernel", "as", *(name for name, _ in LAYERS), "passed", "skipped", "failed")
     order = list(KERNELS)
-    rows = [(each.kernel.removeprefix("linux-image-").removesuffix("-cloud-amd64"), each.row.way,
-             *(_held(each, feature) for _, feature in LAYERS),
+    rows = [(each.kernel.removeprefix("linux-image-").removesuffix("-cloud-amd64"), each.row.way, *_held(each),
              *(str(each.count(outcome)) for outcome in ("passed", "skipped", "failed")))
             for each in sorted(reports, key=lambda one: (order.index(one.row.kernel), one.row.systemd, one.row.user))]
-    lines = [head, ("---",) * len(head), *rows]
+    lines = [COLUMNS, ("---",) * len(COLUMNS), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _held(each: Report, feature: str) -> str:
-    state, have = each.features.get(feature, ("", "not asked"))
-    return have.partition(":")[0] if "ok" == state else f"*{have.partition(':')[0]}*"
+def _held(each: Report) -> tuple[str, ...]:
+    """
+    What holds each layer: the daemon's word and its own check of it, in italics where something is wanting.
+    """
+    if not each.layers:
+        return ("not asked",) * 5
+    cgroup, landlock = each.layers["cgroup"], each.layers["landlock"]
+    state, notification = each.features.get("seccomp.notification", ("", ""))
+    return (
+        f"`{cgroup['driver']}`" if "active" == cgroup["state"] else f"*`{cgroup['driver']}`*",
+        each.layers["mounts"].get("self_check", "*unchecked*"),
+        f"ABI {landlock['abi']}" if landlock["abi"] else "*missing*",
+        f"{each.layers['seccomp'].get('self_check', '*unchecked*')}, " + (
+            notification if "ok" == state else f"*{notification or 'not asked'}*"),
+        {"uring": "io_uring", "socket": "epoll"}.get(each.transport, each.transport),
+    )
 
 
 def write() -> None:

@@ -7,6 +7,7 @@ whether it starts at all.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from attack import READ, within, without
 from box import MISSING, Box
 from leeward.isolation.landlock import SEALED
 from leeward.outcome import Outcome
-from live_daemon import command, environment
+from live_daemon import LiveDaemon, command, environment
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +127,27 @@ def test_processes_are_limited(box: Box) -> None:
     assert b"12\n" == box.run(fork).stdout  # control
 
     assert b"EAGAIN\n" == box.run(fork, limits={"processes": 8}).stdout[:7]
+
+
+def test_a_daemon_says_what_holds(tmp_path: Path) -> None:
+    """
+    Every layer is active that this kernel has, by the daemon's own check; and clients are served by io_uring where
+    it is new enough, else by epoll.
+    """
+    with LiveDaemon(tmp_path, "--pool-size", "1") as daemon, daemon.client() as client:
+        got = client.execute("print(6 * 7)")
+        status = client.status()
+
+    if features.IN_GUEST:
+        # For the report of the run: tests/vm/report.py.
+        Path("/leeward-vm/out/status.json").write_text(json.dumps(status))
+    assert ("42\n", tuple(status["degraded"])) == (got.stdout_text, got.degraded)
+    layers = status["layers"]
+    assert {"active"} == {layers[name]["state"] for name in ("namespaces", "mounts", "seccomp")}
+    assert ("active" if features.is_met("landlock") else "missing") == layers["landlock"]["state"]
+    if features.is_met("cgroup-v2-controllers"):
+        assert "v2" == layers["cgroup"]["driver"]
+    assert ("uring" if features.is_met("uring-transport") else "socket") == status["transport"]
 
 
 @pytest.mark.needs("landlock-missing")

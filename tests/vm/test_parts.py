@@ -77,9 +77,14 @@ FEATURES = (b'{"features": [{"name": "landlock", "state": "missing", "have": "no
             b' {"name": "cgroup", "state": "ok", "have": "driver v2: home /sys/x", "without": "", "cure": ""}]}')
 
 
+STATUS = (b'{"transport": "socket", "layers": {"mounts": {"state": "active", "self_check": "/ is read-only"}, "landlock":'
+          b' {"state": "missing", "abi": 0}, "seccomp": {"state": "active", "self_check": "chroot: EACCES"}, "cgroup":'
+          b' {"state": "degraded", "driver": "none"}}}')
+
+
 def made() -> Report:
     return report.of(Row("5.10", user=True), "linux-image-5.10.0-1-cloud-amd64",
-                     {report.TESTS: XML, report.FEATURES: FEATURES}, 12.34)
+                     {report.TESTS: XML, report.FEATURES: FEATURES, report.STATUS: STATUS}, 12.34)
 
 
 def test_a_report_counts_by_file() -> None:
@@ -100,8 +105,8 @@ def test_a_report_is_read_as_it_was_kept(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_line_says_what_holds() -> None:
-    assert ("| 5.10.0-1 | a user | driver v2 | *none* | *not asked* | *not asked* | *not asked* | 1 | 1 | 2 |"
-            == table.of([made()]).splitlines()[-1])
+    assert ("| 5.10.0-1 | a user | *`none`* | / is read-only | *missing* | chroot: EACCES, *not asked* | epoll |"
+            " 1 | 1 | 2 |" == table.of([made()]).splitlines()[-1])
 
 
 def test_the_page_has_the_table_of_what_is_recorded() -> None:
