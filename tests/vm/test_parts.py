@@ -77,9 +77,9 @@ FEATURES = (b'{"features": [{"name": "landlock", "state": "missing", "have": "no
             b' {"name": "cgroup", "state": "ok", "have": "driver v2: home /sys/x", "without": "", "cure": ""}]}')
 
 
-STATUS = (b'{"transport": "socket", "layers": {"mounts": {"state": "active", "self_check": "/ is read-only"}, "landlock":'
-          b' {"state": "missing", "abi": 0}, "seccomp": {"state": "active", "self_check": "chroot: EACCES"}, "cgroup":'
-          b' {"state": "degraded", "driver": "none"}}}')
+STATUS = (b'{"transport": "socket", "layers": {"mounts": {"state": "active", "self_check": "/ is read-only"},'
+          b' "landlock": {"state": "missing", "abi": 0}, "seccomp": {"state": "active", "self_check": "chroot: EACCES"},'
+          b' "cgroup": {"state": "degraded", "driver": "none"}}}')
 
 
 def made() -> Report:
