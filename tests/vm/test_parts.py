@@ -78,8 +78,8 @@ FEATURES = (b'{"features": [{"name": "landlock", "state": "missing", "have": "no
 
 
 STATUS = (b'{"transport": "socket", "layers": {"mounts": {"state": "active", "self_check": "/ is read-only"},'
-          b' "landlock": {"state": "missing", "abi": 0}, "seccomp": {"state": "active", "self_check": "chroot: EACCES"},'
-          b' "cgroup": {"state": "degraded", "driver": "none"}}}')
+          b' "landlock": {"state": "missing", "abi": 0}, "cgroup": {"state": "degraded", "driver": "none"},'
+          b' "seccomp": {"state": "active", "self_check": "chroot: EACCES"}}}')
 
 
 def made() -> Report:
