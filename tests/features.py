@@ -225,6 +225,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "cpython-tests": lambda: present(importlib.util.find_spec("test.test_json")),
     "debian": lambda: present(shutil.which("apt-get") and shutil.which("dpkg-deb")),
     "go": lambda: present(shutil.which("go")),         # Debian: golang-go
+    "guest": lambda: present(IN_GUEST),
     "io-uring": _io_uring,
     "kernel": _kernel,
     "koffi": _koffi,                                  # Node and, by ./dev test, koffi from npm

@@ -53,10 +53,12 @@ CORE = (
 )
 
 SHORT = (
-    "tests/vm/test_layers.py", _CGROUP, "tests/integration/test_mounts.py", "tests/integration/test_namespaces.py",
-    "tests/integration/test_privileges.py", "tests/integration/test_landlock.py",
-    "tests/integration/test_seccomp.py", "tests/integration/test_daemon_life.py::test_start_and_stop",
+    "tests/vm/test_layers.py", "tests/vm/test_switches.py", _CGROUP,
+    "tests/integration/test_mounts.py", "tests/integration/test_namespaces.py", "tests/integration/test_privileges.py",
+    "tests/integration/test_landlock.py", "tests/integration/test_seccomp.py",
+    "tests/integration/test_daemon_life.py::test_start_and_stop",
 )
+
 
 if "__main__" == __name__:
     print(*sorted({row.kernel for row in CI}))
