@@ -17,6 +17,7 @@ where this machine can't run it.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -86,4 +87,5 @@ def _run(row: Row, pytest: Sequence[str], asked: argparse.Namespace) -> int:
     return ran.status
 
 
+signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # not without cleaning up
 sys.exit(main(sys.argv[1:]))
