@@ -230,7 +230,7 @@ def test_a_filter_like_dockers_and_the_profile_in_its_place():
     ({"landlock_create_ruleset": errno.EPERM}, "landlock", "none"),
     ({"seccomp": errno.ENOSYS}, "seccomp.notification", "no SECCOMP_RET_USER_NOTIF"),
     ({"memfd_create": errno.ENOSYS}, "memfd.seals", "refused: ENOSYS"),
-    ({"fsopen": errno.ENOSYS}, "mount.proc", "no mount API of Linux 5.12"),
+    ({"fsopen": errno.ENOSYS}, "mount.proc", "no mount API of Linux 5.2"),
 ])
 @pytest.mark.needs("landlock", "seccomp-notify", "kernel>=5.12")
 def test_what_is_taken_away_is_what_is_named(errors: dict[str, int], name: str, have: str):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from leeward.isolation import host
-from leeward.isolation.host import Feature, State
+from leeward.isolation.host.findings import Feature, State
 from live_daemon import LiveDaemon
 
 pytestmark = pytest.mark.needs("guest", "root")
