@@ -162,9 +162,9 @@ static void receive(struct lw_loop *loop, struct lw_stream *stream)
 		return;
 	}
 	taken = lw_express_feed(loop, stream, chunk, (size_t)got);
+	way->chunks_used++; /* LW_EVENT_STARTED points into it, if LW_EVENT_DATA doesn't */
 	if (taken < (size_t)got) {
 		stream->plain = false;
-		way->chunks_used++;
 		lw_tell(loop, LW_EVENT_DATA, stream->fd, got - (ssize_t)taken, chunk + taken);
 	}
 }

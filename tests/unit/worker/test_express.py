@@ -408,6 +408,27 @@ def test_the_same_id_twice_is_the_owners_to_judge(box: Box) -> None:
     assert ([5], request(5)) == ([job.request for job in box.jobs], b"".join(box.data))
 
 
+def test_each_of_two_clients_in_one_turn_has_his_own_code_in_the_books(box: Box) -> None:
+    """
+    A job that is lost runs again from there: it must not be the other one's.
+    """
+    box.runner()
+    box.runner()
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    other = box.reactor.stream(theirs, box)
+    other.plain(True)
+    box.turns()
+
+    ours.sendall(request(2, b"theirs"))
+    box.send(request(1, b"mine"))
+    other.close()
+    ours.close()
+    theirs.close()
+
+    assert {(1, b"mine"), (2, b"theirs")} == {(job.request, job.code) for job in box.jobs}
+
+
 def test_one_that_is_withdrawn_gets_nothing(box: Box) -> None:
     """
     Before it had a job, and after.
