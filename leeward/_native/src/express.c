@@ -539,6 +539,14 @@ static void hand_over(struct lw_loop *loop, struct entry *entry, const uint8_t *
 	tell(loop, &event);
 }
 
+/* May an answer of ours come next? Not inside a frame of the owner's, nor before what he has waited to send; and
+ * those that nobody reads are his to count. */
+static bool may_answer(const struct lw_stream *stream)
+{
+	return !stream->halfway && !stream->wants_room && !(stream->flying && stream->owners) &&
+	       stream->waiting.size <= MOST_OUTPUT;
+}
+
 /* The reply pipe of entry number `at` has something to say. */
 void lw_express_replied(struct lw_loop *loop, uint32_t at)
 {
@@ -560,7 +568,7 @@ void lw_express_replied(struct lw_loop *loop, uint32_t at)
 	ended = now();
 	sizes[0] = held(entry->offer.out);
 	sizes[1] = held(entry->offer.err);
-	if (!slot || got != (ssize_t)expected->size || memcmp(reply, expected->data, expected->size) ||
+	if (!slot || !may_answer(slot->stream) || got != (ssize_t)expected->size || memcmp(reply, expected->data, expected->size) ||
 	    sizes[0] + sizes[1] > MOST_OUTPUT || !in_order(&entry->offer, &figures) ||
 	    lw_reserve(&slot->stream->waiting, MOST_FRAME + sizes[0] + sizes[1])) {
 		hand_over(loop, entry, reply, got);

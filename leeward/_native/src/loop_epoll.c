@@ -121,6 +121,8 @@ static int64_t send_now(struct lw_loop *loop, struct lw_stream *stream, const ui
 		stream_changed(loop, stream);
 		return -EAGAIN;
 	}
+	if (sent >= 0)
+		stream->halfway = (size_t)sent < size;
 	return sent < 0 ? -errno : sent;
 }
 

@@ -38,6 +38,7 @@ struct lw_stream {
 	bool minding;	 /* ring: a poll for the peer's going is in it */
 	bool owners;	 /* ring: what flies is the owner's, not ours */
 	bool flying;	 /* ring: a send is in it */
+	bool halfway;	 /* the owner's last bytes were taken in part: the rest must come next */
 	uint32_t events; /* epoll: what is waited for */
 	struct lw_bytes waiting; /* answers of ours that the kernel hasn't taken */
 	struct lw_bytes sending; /* ring: what flies of them */

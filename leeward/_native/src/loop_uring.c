@@ -343,6 +343,7 @@ static void sent(struct lw_loop *loop, struct lw_slot *slot, int fd, uint32_t ge
 	stream->flying = false;
 	if (stream->owners) {
 		stream->owners = false;
+		stream->halfway = result < 0 || (size_t)result < stream->piece.iov_len;
 		tell_sent(loop, stream, result);
 	} else if (slot && result > 0 && stream->sent + (size_t)result < stream->sending.size) {
 		stream->sent += (size_t)result;

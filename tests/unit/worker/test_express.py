@@ -6,6 +6,7 @@ A runner is four pipes here, and its control files are files.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -427,6 +428,46 @@ def test_each_of_two_clients_in_one_turn_has_his_own_code_in_the_books(box: Box)
     theirs.close()
 
     assert {(1, b"mine"), (2, b"theirs")} == {(job.request, job.code) for job in box.jobs}
+
+
+def filled(box: Box) -> None:
+    """
+    The owner sends more than the kernel takes.
+    """
+    with contextlib.suppress(BlockingIOError):
+        while box.stream.send(memoryview(b"F" * (1 << 20))) is not None:
+            pass
+    box.turns()
+
+
+def test_an_answer_never_lands_inside_a_frame_of_the_owners(box: Box) -> None:
+    """
+    Of which the kernel has taken a part.
+    """
+    runner = box.runner()
+    box.send(request())
+    filled(box)
+
+    runner.end(b"out")
+    got = b"".join(iter(box.answer, b""))
+
+    assert (b"", [("handed", NOTHING_FRAME)]) == (got.strip(b"F"), box.ends)
+
+
+def test_answers_that_nobody_reads_are_the_owners(box: Box) -> None:
+    """
+    Who counts them, and reads no more requests then.
+    """
+    for number in range(1, 41):
+        runner = Runner(number, box.folder, box.counter)
+        box.runners.append(runner)
+        assert box.express.adopt(runner.offer(), Client(box.stream.fd, number), time.monotonic())
+        box.express.expect(number, box)
+        runner.end(b"o" * 30_000)
+        box.turns()
+
+    assert ("handed", NOTHING_FRAME) == box.ends[-1]
+    assert box.stream.backlog < 250_000
 
 
 def test_one_that_is_withdrawn_gets_nothing(box: Box) -> None:
