@@ -129,7 +129,7 @@ class NativeReactor(Reactor):
         stream = self._stream_before(fd)
         if stream is None:
             return
-        stream.plainly = False
+        stream.plain(False)  # who was served earlier in this turn may have said otherwise
         if size < 0:
             stream.receiver.failed(-size)
         else:

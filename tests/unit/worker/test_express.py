@@ -470,6 +470,33 @@ def test_answers_that_nobody_reads_are_the_owners(box: Box) -> None:
     assert box.stream.backlog < 250_000
 
 
+def test_a_piece_that_comes_with_the_word_that_there_is_room(box: Box) -> None:
+    """
+    Who has it must have the rest, whatever he said in between.
+    """
+    def plain(_count: int = 0) -> None:
+        box.stream.plain(not box.data)
+
+    def received(data: bytes) -> None:
+        box.data.append(data)
+        box.stream.plain(False)
+
+    runner = box.runner()
+    box.stream.plain(False)
+    box.room, box.sent, box.received = plain, plain, received  # type: ignore[method-assign]
+    with contextlib.suppress(BlockingIOError):
+        while box.stream.send(memoryview(b"F" * (1 << 14))) is not None:
+            pass
+    with contextlib.suppress(BlockingIOError):
+        while box.client.recv(1 << 20):
+            pass
+
+    box.send(b"\0\1")
+    box.send(request())
+
+    assert (b"\0\1" + request(), b"", []) == (b"".join(box.data), runner.code(), box.jobs)
+
+
 def test_one_that_is_withdrawn_gets_nothing(box: Box) -> None:
     """
     Before it had a job, and after.
