@@ -306,8 +306,17 @@ static bool is_plain(const struct lw_terms *terms, const uint8_t *at, const uint
 	return true;
 }
 
-static bool in_flight(const struct lw_express *express, const struct lw_stream *stream, uint64_t id)
+/* Is this id in use, as far as the owner knows or will know when he hears what has begun? */
+static bool in_flight(const struct lw_loop *loop, const struct lw_stream *stream, uint64_t id)
 {
+	const struct lw_express *express = loop->express;
+
+	for (uint32_t at = 0; at < loop->urgent_count; at++) {
+		const struct lw_event *event = &loop->urgent[at];
+
+		if (LW_EVENT_DONE == event->kind && event->fd == stream->fd && event->id == id)
+			return true;
+	}
 	for (uint32_t at = 0; at < express->count; at++) {
 		const struct entry *entry = &express->entries[at];
 
@@ -408,7 +417,7 @@ size_t lw_express_feed(struct lw_loop *loop, struct lw_stream *stream, const uin
 		struct request request;
 
 		if (size - taken - 4 < length || !is_plain(&express->terms, frame + 4, frame + 4 + length, &request) ||
-		    in_flight(express, stream, request.id) || !start(loop, stream, &request))
+		    in_flight(loop, stream, request.id) || !start(loop, stream, &request))
 			break;
 		taken += 4 + length;
 	}
@@ -576,7 +585,8 @@ void lw_express_replied(struct lw_loop *loop, uint32_t at)
 	}
 	put_answer(express, entry, &figures, ended - entry->started, sizes, &slot->stream->waiting);
 	loop->way->flush(loop, slot->stream);
-	tell(loop, &(struct lw_event){ .kind = LW_EVENT_DONE, .number = entry->offer.number, .at = ended, .cpu = figures.cpu,
+	tell(loop, &(struct lw_event){ .kind = LW_EVENT_DONE, .fd = entry->stream, .id = entry->id,
+				       .number = entry->offer.number, .at = ended, .cpu = figures.cpu,
 				       .peak = figures.peak });
 	vacate(loop, entry);
 }

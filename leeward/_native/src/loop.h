@@ -21,7 +21,7 @@ enum {
 	LW_EVENT_ROOM,      /* fd: try again to send */
 	LW_EVENT_SENT,      /* fd, number: the stream's, value: bytes or -errno */
 	LW_EVENT_STARTED,   /* fd, id, number: the runner's, value: bytes that weren't written, data, size: the code, at: when */
-	LW_EVENT_DONE,      /* number, at: when it ended, cpu: seconds, peak: bytes */
+	LW_EVENT_DONE,      /* fd, id, number, at: when it ended, cpu: seconds, peak: bytes */
 	LW_EVENT_HANDED,    /* number, value: bytes at data of its reply so far; or none */
 };
 

@@ -497,6 +497,21 @@ def test_a_piece_that_comes_with_the_word_that_there_is_room(box: Box) -> None:
     assert (b"\0\1" + request(), b"", []) == (b"".join(box.data), runner.code(), box.jobs)
 
 
+def test_an_id_that_was_answered_in_this_turn_is_the_owners(box: Box) -> None:
+    """
+    He hears of the answer after what has begun, and would take it for the same id twice.
+    """
+    first, _ = box.runner(), box.runner()
+    box.send(request(5))
+    runner = next(each for each in box.runners if each.number == box.jobs[0].runner)
+    assert first in box.runners
+
+    runner.end()
+    box.send(request(5))
+
+    assert ([5], request(5), 1) == ([job.request for job in box.jobs], b"".join(box.data), len(box.ends))
+
+
 def test_one_that_is_withdrawn_gets_nothing(box: Box) -> None:
     """
     Before it had a job, and after.
