@@ -569,6 +569,10 @@ class Connection:
             self._server.arenas += more
             self._share.arenas += more
 
+    def _give_up(self, parcel: Parcel) -> None:
+        self._own(-len(parcel.arenas))
+        parcel.close()
+
     def _flush(self) -> None:
         while self._output and not (self._closed or self._flying):
             parcel = self._first()
@@ -634,6 +638,9 @@ class Connection:
         For the stream: so much of the first parcel was taken, or none will be.
         """
         self._flying = False
+        if self._closed:
+            self._give_up(self._output.popleft())
+            return
         if count < 0:
             self.close(reason(-count))
             return
@@ -730,10 +737,8 @@ class Connection:
             del server.shares[self._share.user]
         self._sock.close()
         self._pending.clear()
-        while self._output:
-            parcel = self._output.popleft()
-            self._own(-len(parcel.arenas))
-            parcel.close()
+        while len(self._output) > self._flying:  # what the kernel may still send is given up when it says so
+            self._give_up(self._output.pop())
         for ticket in list(self._in_flight.values()):
             if ticket is not None:
                 ticket.cancel()

@@ -142,8 +142,7 @@ class NativeReactor(Reactor):
 
     def _sent(self, number: int, count: int) -> None:
         stream, _ = self._flying.pop(number)
-        if stream.open:
-            stream.receiver.sent(count)
+        stream.receiver.sent(count)
 
     def _accepted(self, listener: int, result: int) -> None:
         sock = socket.socket(fileno=result) if result >= 0 else None
@@ -167,13 +166,13 @@ class NativeStream:
         plainly: whether the shim was told that it is plain.
     """
 
-    __slots__ = ("_loop", "_number", "_reactor", "fd", "open", "plainly", "receiver", "since")
+    __slots__ = ("_loop", "_number", "_reactor", "fd", "plainly", "receiver", "since")
 
     def __init__(self, reactor: NativeReactor, loop: native.Loop, fd: int, number: int, receiver: Receiver) -> None:
         self._reactor, self._loop, self._number = reactor, loop, number
         self.fd, self.receiver = fd, receiver
         self.since = reactor._turns
-        self.open, self.plainly = True, False
+        self.plainly = False
 
     def read(self, on: bool) -> None:
         self._loop.read(self.fd, on)
@@ -194,7 +193,6 @@ class NativeStream:
         return self._loop.backlog(self.fd)
 
     def close(self) -> None:
-        self.open = False
         del self._reactor._streams[self.fd]
         self._loop.forget(self.fd)
 

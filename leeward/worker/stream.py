@@ -66,7 +66,7 @@ class Receiver(Protocol):
 
     def sent(self, count: int) -> None:
         """
-        What `send` said None of is over: bytes taken, or -errno.
+        What `send` said None of is over: bytes taken, or -errno. It comes after `close`, too.
         """
 
     def begun(self, begun: Begun) -> None:

@@ -5,6 +5,7 @@ The server over real sockets with a pool that does nothing until it is told.
 from __future__ import annotations
 
 import array
+import contextlib
 import fcntl
 import os
 import resource
@@ -951,3 +952,28 @@ def test_c040_an_arena_of_the_pool_is_never_left_open(box: Box) -> None:
 
     assert 0 == box.server.arenas
     assert all(arena.fd == -1 for arena in arenas)
+
+
+@pytest.mark.needs("uring-transport")
+def test_a_descriptor_that_the_ring_may_still_send_stays_open() -> None:
+    """
+    Its number would be somebody else's file by then.
+    """
+    box = Box(reactors.URING)
+    client = box.client()
+    client.send(id=1, op="execute", code=b"")
+    [connection] = box.server.connections.values()
+    with contextlib.suppress(BlockingIOError):
+        while connection._sock.send(bytes(4096)):
+            pass
+    arena = seal([b"x"])
+    box.pool.tickets[-1].done(Report(result=HELLO, arena=arena))
+    box.turns()
+
+    connection.close("test")
+    then = arena.fd
+    box.turns()
+
+    assert then >= 0
+    assert (0, -1) == (box.server.arenas, arena.fd)
+    box.close()
