@@ -707,7 +707,7 @@ class Connection:
         """
         log.info("connection refused", why=message)
         self._server.watcher.peer_refused("protocol" if "bad_request" == kind else kind, self._share.user, self._peer())
-        if not self._output:  # else it would land inside another frame
+        if not (self._output or self._stream.backlog):  # else it would land inside another frame
             try:
                 self._sock.send(encode_refusal(0, kind, message))
             except OSError:

@@ -977,3 +977,17 @@ def test_a_descriptor_that_the_ring_may_still_send_stays_open() -> None:
     assert then >= 0
     assert (0, -1) == (box.server.arenas, arena.fd)
     box.close()
+
+
+def test_a_refusal_never_lands_inside_an_answer_of_the_short_way(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Of which the kernel has a part.
+    """
+    client = box.client()
+    [connection] = box.server.connections.values()
+    monkeypatch.setattr(type(connection._stream), "backlog", 17)
+
+    client.raw(b"\xff" * 4)
+
+    assert [] == client.take()
+    assert client.closed()
