@@ -434,7 +434,7 @@ class Connection:
             self._reading = reading
             self._stream.read(reading)
         self._stream.plain(reading and not (self._output or self._parting or self._reader.held)
-                           and self._share.free and self._server.arenas < ARENAS)
+                           and self._share.free and not self._crowded())
 
     # --- requests -------------------------------------------------------------
 
@@ -484,10 +484,9 @@ class Connection:
         server = self._server
         if len(self._in_flight) >= IN_FLIGHT:
             raise Busy(f"{IN_FLIGHT} requests of this connection are in flight already")
-        if server.arenas >= ARENAS:
-            raise Busy(f"{ARENAS} large results wait for clients that don't read them")
-        if self._share.guest and self._share.arenas >= ARENAS // GUEST_SHARE:
-            raise Busy(f"{ARENAS // GUEST_SHARE} large results of yours wait, and you don't read them")
+        crowded = self._crowded()
+        if crowded:
+            raise Busy(crowded)
         job = job_of(request, server.config)
         self._in_flight[request.id] = None
         try:
@@ -498,6 +497,16 @@ class Connection:
             raise
         if request.id in self._in_flight:  # not answered at once
             self._in_flight[request.id] = ticket
+
+    def _crowded(self) -> str:
+        """
+        Which results have to be read before a job of this client's may start, if any.
+        """
+        if self._server.arenas >= ARENAS:
+            return f"{ARENAS} large results wait for clients that don't read them"
+        if self._share.guest and self._share.arenas >= ARENAS // GUEST_SHARE:
+            return f"{ARENAS // GUEST_SHARE} large results of yours wait, and you don't read them"
+        return ""
 
     def begun(self, begun: Begun) -> None:
         """

@@ -991,3 +991,21 @@ def test_a_refusal_never_lands_inside_an_answer_of_the_short_way(box: Box, monke
 
     assert [] == client.take()
     assert client.closed()
+
+
+@pytest.mark.parametrize("way", reactors.WAYS)
+def test_c106_a_guest_has_no_more_than_his_share_by_the_short_way(way: str) -> None:
+    """
+    Whose connections are plain only while he may have one more large result.
+    """
+    box = Box(way)
+    box.client(user=4711)
+    box.server.shares[4711].arenas = module.ARENAS // module.GUEST_SHARE
+    box.client(user=4711)
+    box.client(user=4712)
+
+    plain = [connection._stream.plainly  # type: ignore[attr-defined]  # of the shim's streams
+             for connection in box.server.connections.values()]
+
+    assert [True, False, True] == plain
+    box.close()
