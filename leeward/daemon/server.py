@@ -194,6 +194,8 @@ class Server:
         self.quotas = Quotas() if quotas is None else quotas
         self.metrics = Metrics() if metrics is None else metrics
         self.watcher: Watcher = Unwatched() if watcher is None else watcher
+        self._armed_with = config.limits  # the short way runs jobs with these: nobody limits its runners anew
+        self.as_armed = True
         self.shares: dict[int, Share] = {}
         self.connections: dict[int, Connection] = {}
         self.held = 0    # bytes of unfinished frames
@@ -277,9 +279,10 @@ class Server:
 
     def govern(self, quotas: Quotas) -> None:
         """
-        Hold users to *quotas* from now on.
+        Hold users to *quotas*, and jobs to what `config` says, from now on.
         """
         self.quotas = quotas
+        self.as_armed = self.config.limits == self._armed_with
         for share in self.shares.values():
             share.free = quotas.of(share.user) == NONE
         for connection in list(self.connections.values()):
@@ -434,7 +437,7 @@ class Connection:
             self._reading = reading
             self._stream.read(reading)
         self._stream.plain(reading and not (self._output or self._parting or self._reader.held)
-                           and self._share.free and not self._crowded())
+                           and self._share.free and self._server.as_armed and not self._crowded())
 
     # --- requests -------------------------------------------------------------
 

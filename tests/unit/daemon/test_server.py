@@ -28,6 +28,7 @@ from leeward.outcome import Outcome, Result
 from leeward.pool.quotas import Quota, Quotas
 from leeward.pool.report import Arena, Report
 from leeward.spec.job import Job
+from leeward.spec.limits import Limits
 from leeward.wire.frames import FrameReader, decode, encode, frame
 from leeward.worker.express import Client
 from leeward.worker.stream import Begun
@@ -1008,4 +1009,22 @@ def test_c106_a_guest_has_no_more_than_his_share_by_the_short_way(way: str) -> N
              for connection in box.server.connections.values()]
 
     assert [True, False, True] == plain
+    box.close()
+
+
+@pytest.mark.parametrize("way", reactors.WAYS)
+def test_new_limits_hold_for_whoever_could_go_the_short_way(way: str) -> None:
+    """
+    Its runners are armed already, with what limits there were.
+    """
+    box = Box(way)
+    box.client()
+    [connection] = box.server.connections.values()
+
+    def plain(limits: Limits) -> bool:
+        box.server.config = Config(limits=limits)
+        box.server.govern(Quotas())
+        return connection._stream.plainly  # type: ignore[attr-defined,no-any-return]  # of the shim's streams
+
+    assert [True, False, True] == [plain(Limits()), plain(Limits(memory=64 << 20)), plain(Limits())]
     box.close()
