@@ -138,11 +138,11 @@ class Execution:
         Go on with what the short way has started.
         """
         self._started = begun.started
-        self._short_now = True
-        if begun.unsent:  # a pipe of one page, say, that took it in part
+        self._short_now = not begun.unsent
+        if begun.unsent and self._short is not None:  # there was no memory for all of it in the pipe, say
             frame = wire.job_frame(self._job)
             self._unsent = memoryview(frame)[len(frame) - begun.unsent:]
-            self._take_back()
+            self._short.withdraw(self._runner.number)
             self._send()
         self._go_on()
 

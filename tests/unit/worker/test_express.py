@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,13 +23,16 @@ import reactors
 from leeward._native.loop import Gauge, Offer
 from leeward._native.supervisor import Thread
 from leeward.errors import BadRequest, PeerError, Refused
+from leeward.isolation.cgroup.entry import Usage
 from leeward.outcome import Outcome, Result
 from leeward.spec.job import Job
 from leeward.wire.frames import decode
 from leeward.wire.job import NOTHING_FRAME, job_frame, reply_frame
 from leeward.wire.messages import Execute, Ping, encode_request, encode_result, parse_request
+from leeward.worker.execution import Execution
 from leeward.worker.express import Client
 from leeward.worker.native import NativeReactor
+from leeward.worker.report import Report
 from leeward.worker.stream import Begun
 
 #: Whether this build has what the ring needs is features.py's to say.
@@ -510,6 +514,28 @@ def test_an_id_that_was_answered_in_this_turn_is_the_owners(box: Box) -> None:
     box.send(request(5))
 
     assert ([5], request(5), 1) == ([job.request for job in box.jobs], b"".join(box.data), len(box.ends))
+
+
+def test_a_job_whose_pipe_took_it_in_part_gets_the_rest(box: Box) -> None:
+    """
+    And its reply is for its execution alone.
+    """
+    runner = box.runner()
+    frame = job_frame(Job(code=CODE))
+    os.write(runner.job, frame[:-5])
+    leaf = SimpleNamespace(tick_interval=1.0, needs_ticks=False, usage=Usage)
+    seen = SimpleNamespace(number=runner.number, job=runner.job, reply=runner.reply, leaf=leaf, cpu_before=0.0,
+                           give_output=lambda: (os.dup(runner.out), os.dup(runner.err)), denied=dict)
+    reports: list[Report] = []
+    execution = Execution(box.reactor, Job(code=CODE), seen, (),  # type: ignore[arg-type]  # a runner, as far as it goes
+                          reports.append, lambda: None, lambda: None, short=box.express)
+
+    execution.begin(Begun(7, CODE, runner.number, time.monotonic(), unsent=5))
+    code = runner.code()
+    runner.end(b"out")
+    box.turns()
+
+    assert (frame, b"out") == (code, reports[0].result and reports[0].result.stdout)
 
 
 def test_one_that_is_withdrawn_gets_nothing(box: Box) -> None:
