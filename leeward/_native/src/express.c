@@ -577,7 +577,8 @@ void lw_express_replied(struct lw_loop *loop, uint32_t at)
 	ended = now();
 	sizes[0] = held(entry->offer.out);
 	sizes[1] = held(entry->offer.err);
-	if (!slot || !may_answer(slot->stream) || got != (ssize_t)expected->size || memcmp(reply, expected->data, expected->size) ||
+	if (!slot || !may_answer(slot->stream) || got != (ssize_t)expected->size ||
+	    memcmp(reply, expected->data, expected->size) ||
 	    sizes[0] + sizes[1] > MOST_OUTPUT || !in_order(&entry->offer, &figures) ||
 	    lw_reserve(&slot->stream->waiting, MOST_FRAME + sizes[0] + sizes[1])) {
 		hand_over(loop, entry, reply, got);
