@@ -10,12 +10,15 @@ first test, and the test that asks how it went comes last: integration/test_as_o
 from __future__ import annotations
 
 import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,14 +43,53 @@ ONLY_COMPUTING = () if os.environ.get("LEEWARD_LONG") else (
 DEADLINE_S = 4 * 3600 if os.environ.get("LEEWARD_LONG") else 900
 
 
-@dataclass(frozen=True)
+#: Tells its own number, and in the end the status of the command that it is given.
+_TELLER = """
+import os, subprocess, sys
+told = int(sys.argv[1])
+os.write(told, f"{os.getpid()} ".encode())
+os.write(told, f"{subprocess.call(sys.argv[2:])} ".encode())
+"""
+
+
 class Run:
     """
-    A pytest that runs, and the file that it writes to.
+    A pytest that runs, no child of ours: tests count what is below this process.
+
+    Attributes:
+        said: the file that it writes to.
     """
 
-    process: subprocess.Popen[bytes]
-    said: Path
+    def __init__(self, user: OrdinaryUser, python: Path, command: Sequence[str | Path], said: Path,
+                 **options: Any) -> None:
+        self.said = said
+        self._words: list[str] = []
+        self._told, told = os.pipe()
+        with said.open("wb") as file:
+            starter = user.popen(["setsid", "--fork", python, "-c", _TELLER, str(told), *command], pass_fds=[told],
+                                 stdout=file, stderr=subprocess.STDOUT, **options)
+        os.close(told)
+        starter.wait()
+
+    def wait(self, seconds: float) -> int | None:
+        """
+        Its exit status; None if it isn't over by then.
+        """
+        until = time.monotonic() + seconds
+        while len(self._words) < 2 and select.select([self._told], [], [], max(0.0, until - time.monotonic()))[0]:
+            data = os.read(self._told, 100)
+            if not data:
+                return -1  # it was killed
+            self._words += data.decode().split()
+        return int(self._words[1]) if len(self._words) > 1 else None
+
+    def end(self) -> None:
+        """
+        Kill it if it still runs.
+        """
+        if self.wait(0) is None and self._words:
+            os.killpg(int(self._words[0]), signal.SIGKILL)
+        os.close(self._told)
 
 
 def _checkout(folder: Path, installation: Installation) -> Path:
@@ -82,23 +124,20 @@ def run_beside(user_beside: OrdinaryUser, user_install: Installation, open_folde
     settings = user_beside.home / ".config" / "leeward" / "config.toml"
     user_beside.run(["mkdir", "-p", settings.parent], check=True)
     user_beside.run(["tee", settings], input='io = "socket"\n', check=True)
-    said = open_folder / "said"
-    with said.open("wb") as file:
-        process = user_beside.popen(
-            # Not `python -m pytest`, which puts the checkout on sys.path, before what is installed.
-            [user_install.folder / "bin" / "pytest", "-q", "-p", "no:cacheprovider", "tests/integration",
-             "tests/escapes",
-             *(f"--ignore=tests/integration/{name}" for name in NOT_HIS),
-             *("--deselect=tests/integration/test_cpython_suite.py::test_passes_inside_what_passes_outside"
-               f"[test_{name}]" for name in ONLY_COMPUTING),
-             # The same bytes for everybody.
-             "--deselect=tests/integration/test_c_client.py::test_c113_no_bytes_do_harm"],
-            cwd=checkout, stdout=file, stderr=subprocess.STDOUT,
-            env={"PATH": f"{user_install.folder}/bin:/usr/local/bin:/usr/bin:/bin", "TMPDIR": str(user_beside.home),
-                 **({"LEEWARD_LONG": "1"} if os.environ.get("LEEWARD_LONG") else {})})
-    yield Run(process, said)
-    process.kill()
-    process.wait()
+    run = Run(
+        user_beside, user_install.python,
+        # Not `python -m pytest`, which puts the checkout on sys.path, before what is installed.
+        [user_install.folder / "bin" / "pytest", "-q", "-p", "no:cacheprovider", "tests/integration", "tests/escapes",
+         *(f"--ignore=tests/integration/{name}" for name in NOT_HIS),
+         *("--deselect=tests/integration/test_cpython_suite.py::test_passes_inside_what_passes_outside"
+           f"[test_{name}]" for name in ONLY_COMPUTING),
+         # The same bytes for everybody.
+         "--deselect=tests/integration/test_c_client.py::test_c113_no_bytes_do_harm"],
+        open_folder / "said", cwd=checkout,
+        env={"PATH": f"{user_install.folder}/bin:/usr/local/bin:/usr/bin:/bin", "TMPDIR": str(user_beside.home),
+             **({"LEEWARD_LONG": "1"} if os.environ.get("LEEWARD_LONG") else {})})
+    yield run
+    run.end()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -29,7 +29,7 @@ from skip_policy import require
 #: Made when it is missing, and kept: another run on the same machine may be using it.
 NAME = "lwtest"
 #: The one who repeats the tests beside root's run; what the two count of their processes must stay apart.
-BESIDE = "lwtest-beside"
+BESIDE = "lwbeside"
 
 
 @dataclass(frozen=True)
@@ -137,13 +137,11 @@ def user_beside(open_folder: Path) -> OrdinaryUser:
     Another one, whom root makes.
     """
     require("root", "ordinary-user")
-    folder = open_folder / "beside"
-    folder.mkdir(mode=0o755)
-    return _settle(_make_user(BESIDE), folder)
+    return _settle(_make_user(BESIDE), open_folder, "2")
 
 
-def _settle(entry: pwd.struct_passwd, place: Path) -> OrdinaryUser:
-    home, runtime = place / "home", place / "run"
+def _settle(entry: pwd.struct_passwd, place: Path, number: str = "") -> OrdinaryUser:
+    home, runtime = place / f"home{number}", place / f"run{number}"  # short: a socket's path has 107 bytes
     for folder in (home, runtime):
         folder.mkdir(mode=0o700)
         os.chown(folder, entry.pw_uid, entry.pw_gid)

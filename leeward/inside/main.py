@@ -15,8 +15,7 @@ from typing import NoReturn
 from leeward.inside import files, fresh, program, rehearsal
 from leeward.wire import job as wire
 
-#: Bytes of the first read, which is mostly the only one; and of further ones.
-_CHUNK, _LARGE = 1 << 13, 1 << 20
+_CHUNK = 1 << 20
 
 
 def serve(job_fd: int, reply_fd: int) -> NoReturn:
@@ -83,35 +82,26 @@ def rehearse() -> None:
 
 def _read_frame(fd: int) -> bytes | None:
     """
-    The payload of the one frame that comes by *fd*, or None where its writer is gone. Mostly one read.
+    The payload of the one frame that comes by *fd*, or None where its writer is gone.
+
+    Not a byte more is read: what stands behind it, if a daemon went wrong, is somebody else's.
     """
-    data = os.read(fd, _CHUNK)
-    size = wire.HEADER.size
-    if len(data) < size:
-        rest = _read(fd, size - len(data)) if data else None
-        if rest is None:
-            return None
-        data += rest
-    size += wire.HEADER.unpack_from(data)[0]
-    if len(data) < size:
-        rest = _read(fd, size - len(data))
-        if rest is None:
-            return None
-        data += rest
-    return data[wire.HEADER.size:]
+    head = _read(fd, wire.HEADER.size)
+    return None if head is None else _read(fd, wire.HEADER.unpack(head)[0])
 
 
 def _read(fd: int, size: int) -> bytes | None:
     """
     Exactly *size* bytes, or None where the writer is gone.
     """
-    buffer = bytearray()
-    while len(buffer) < size:
-        data = os.read(fd, min(size - len(buffer), _LARGE))
-        if not data:
-            return None
-        buffer += data
-    return bytes(buffer)
+    first = os.read(fd, min(size, _CHUNK))
+    if len(first) == size:
+        return first
+    buffer = bytearray(first)
+    while first and len(buffer) < size:
+        first = os.read(fd, min(size - len(buffer), _CHUNK))
+        buffer += first
+    return bytes(buffer) if len(buffer) == size else None
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -340,7 +340,9 @@ def test_nothing_is_left_after_close() -> None:
         supervisor.close()
         confined.stop(child)
 
-    assert before == (set(os.listdir("/proc/self/fd")), set(os.listdir("/proc/self/task")))
+    # Threads of tests before may still be on their way out.
+    assert set() == set(os.listdir("/proc/self/fd")) - before[0]
+    assert set() == set(os.listdir("/proc/self/task")) - before[1]
 
 
 def test_python_may_be_busy(supervisor: Supervisor) -> None:
