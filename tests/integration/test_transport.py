@@ -246,5 +246,7 @@ def test_the_short_way_leaves_nothing(daemon: LiveDaemon) -> None:
             client.execute("print('x')" if number % 10 else "raise SystemExit(3)")
         after = held()
 
-    assert after[0] <= descriptors + 2  # a worker that is just being replaced
+    # On version 1 hierarchies a worker keeps up to three groups for later jobs, 14 descriptors each; a leak would be
+    # one for every job.
+    assert after[0] - descriptors < 100
     assert after[1] - memory < 4 << 20
