@@ -46,8 +46,9 @@ from leeward.worker.native import reactor_for
 
 #: Seconds that running jobs have after a SIGTERM. With what follows, all is over within 5.
 DRAIN_S = 4.0
-#: Seconds that clients have to take their last replies.
-FLUSH_S = 0.3
+#: Seconds that clients have to take their last replies, and at least until so long after we were told to end: who
+#: has just connected, on a host that has no time to spare, sends his request later than one may think.
+FLUSH_S, SETTLE_S = 0.3, 2.0
 #: Descriptors that the daemon may open, where the host's hard limit allows. Each worker
 #: has about ten, each connection one.
 DESCRIPTORS = 65536
@@ -91,6 +92,7 @@ class Daemon:
         self._reactor = reactor_for(config.io, express=config.express)
         self._started = time.monotonic()
         self._ending = False
+        self._told = 0.0  # when we were told to end
         self._metrics = Metrics()
         self._terminal = has_terminal()
 
@@ -158,7 +160,7 @@ class Daemon:
                 self._manager.ready(f"serving on {listener.path}")
                 self._beat()
                 self._reactor.run()
-                give_up = time.monotonic() + FLUSH_S
+                give_up = max(time.monotonic() + FLUSH_S, self._told + SETTLE_S)
                 while not server.flushed and time.monotonic() < give_up:
                     self._reactor.turn(0.05)
             finally:
@@ -271,7 +273,7 @@ class Daemon:
         if self._ending:
             self._reactor.stop()
             return
-        self._ending = True
+        self._ending, self._told = True, time.monotonic()
         if not hasattr(self, "_server"):
             raise Interrupted  # through the reactor, out of engine.start
         log.info("draining", seconds=DRAIN_S)

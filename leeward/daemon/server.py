@@ -201,6 +201,7 @@ class Server:
         self.held = 0    # bytes of unfinished frames
         self.arenas = 0  # memory files in parcels that aren't sent
         self._listener: socket.socket | None = None
+        self._parted = self._closed = False
         self._sweep: Timer | None = None
 
     def listen(self, listener: socket.socket) -> None:
@@ -229,6 +230,9 @@ class Server:
         """
         Serve who has just connected, or turn him away.
         """
+        if self._closed:
+            sock.close()
+            return
         pid, uid, gid = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         share = self.shares.get(uid)
         most = self.config.max_connections
@@ -241,7 +245,9 @@ class Server:
         elif mine and share is not None and share.connections >= mine:
             kind, why = "busy", f"user {uid} has {mine} connections open already, all that he may have"
         else:
-            self.adopt(sock, uid)
+            connection = self.adopt(sock, uid)
+            if self._parted:  # accepted in the moment of parting: the last one that is ours
+                connection.part()
             return
         self._turn_away(sock, kind, why)
         self.watcher.peer_refused(kind, uid, pid)
@@ -308,6 +314,7 @@ class Server:
         Accept nobody any more, and let the clients go over to who comes after us.
         """
         self.stop_listening()
+        self._parted = True
         for connection in list(self.connections.values()):
             connection.part()
 
@@ -316,6 +323,7 @@ class Server:
         Close every connection; what they asked for is cancelled.
         """
         self.stop_listening()
+        self._closed = True
         for connection in list(self.connections.values()):
             connection.close("the daemon ends")
         if self._sweep is not None:

@@ -10,6 +10,7 @@ job may go the short way: express.py.
 from __future__ import annotations
 
 import itertools
+import os
 import socket
 from collections.abc import Callable, Sequence
 
@@ -41,6 +42,7 @@ class NativeReactor(Reactor):
         super().__init__()
         self._streams: dict[int, NativeStream] = {}
         self._listeners: dict[int, tuple[Callable[[socket.socket], None], Callable[[OSError], None]]] = {}
+        self._late: dict[int, Callable[[socket.socket], None]] = {}  # of listeners that were forgotten
         self._flying: dict[int, tuple[NativeStream, memoryview]] = {}  # by the stream's number
         self._numbers = itertools.count(1)
         self.express = Express(self._loop) if express else None
@@ -53,7 +55,10 @@ class NativeReactor(Reactor):
         self._loop.change(fd, events)
 
     def forget(self, fd: int) -> None:
-        if self._callbacks.pop(fd, None) is not None or self._listeners.pop(fd, None) is not None:
+        listener = self._listeners.pop(fd, None)
+        if listener is not None:
+            self._late[fd] = listener[0]
+        if listener is not None or self._callbacks.pop(fd, None) is not None:
             self._loop.forget(fd)
 
     def accept(self, listener: socket.socket, met: Callable[[socket.socket], None],
@@ -145,16 +150,18 @@ class NativeReactor(Reactor):
         stream.receiver.sent(count)
 
     def _accepted(self, listener: int, result: int) -> None:
-        sock = socket.socket(fileno=result) if result >= 0 else None
-        met, failed = self._listeners.get(listener, (None, None))
-        if sock is None:
+        met, failed = self._listeners.get(listener, (self._late.get(listener), None))
+        if result < 0:
             if failed is not None:
                 del self._listeners[listener]
-                failed(OSError(-result, "accept"))
-        elif met is not None:
-            met(sock)
-        else:
+                failed(OSError(-result, os.strerror(-result)))
+            return
+        # Who was accepted before the listener was forgotten waits for an answer as everybody else.
+        sock = socket.socket(fileno=result)
+        if met is None:
             sock.close()
+        else:
+            met(sock)
 
 
 class NativeStream:

@@ -413,9 +413,9 @@ static void received(struct lw_loop *loop, struct lw_slot *slot, int fd, const s
 
 static void accepted(struct lw_loop *loop, struct lw_slot *slot, int fd, const struct io_uring_cqe *done)
 {
-	if (!slot) {
+	if (!slot) { /* it was forgotten, but this one had come before: somebody waits there */
 		if (done->res >= 0)
-			close(done->res);
+			lw_tell(loop, LW_EVENT_ACCEPTED, fd, done->res, NULL);
 		return;
 	}
 	slot->armed = done->flags & IORING_CQE_F_MORE;

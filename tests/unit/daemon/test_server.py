@@ -31,6 +31,7 @@ from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.wire.frames import FrameReader, decode, encode, frame
 from leeward.worker.express import Client
+from leeward.worker.reactor import READ
 from leeward.worker.stream import Begun
 
 HELLO = Result(b"hello\n", b"", 0, Outcome.FINISHED)
@@ -903,6 +904,44 @@ def test_shutdown_is_answered_and_passed_on(box: Box) -> None:
 
     assert [{"id": 1, "ok": {}}] == client.take()
     assert 1 == box.ends
+
+
+def test_who_connects_in_the_moment_of_parting_is_served_or_stays(box: Box, tmp_path: Any) -> None:
+    """
+    By us, or by who listens next; nobody is accepted and dropped.
+    """
+    path = str(tmp_path / "s")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    told, tell = os.pipe()
+    box.reactor.watch(told, READ, lambda _: (os.read(told, 1), box.server.part()))
+    box.server.listen(listener)
+    clients = []
+    for _ in range(5):
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(path)
+        clients.append(client)
+    os.write(tell, b"x")  # in the same turn: what comes first is the kernel's to say
+    for client in clients:
+        client.send(encode({"v": 1, "id": 1, "op": "ping"}))
+        client.setblocking(False)
+    box.turns(6)
+    left = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            left.append(listener.accept()[0])
+    answered = 0
+    for client in clients:
+        with contextlib.suppress(BlockingIOError):
+            answered += decode(client.recv(1 << 16)[4:])["id"]
+
+    assert 5 == answered + len(left)
+    box.reactor.forget(told)
+    os.close(told)
+    os.close(tell)
+    for sock in (*clients, *left, listener):
+        sock.close()
 
 
 def test_flushed_tells_when_nothing_is_left(box: Box) -> None:
