@@ -158,14 +158,15 @@ class LiveDaemon:
 
 def descendants(pid: int) -> list[int]:
     """
-    Every process below *pid*, as the host numbers them.
+    Every process below *pid* that lives, as the host numbers them. Dead ones that wait to be reaped come and go.
     """
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{entry}/stat") as stat:
-                # After the command, which may hold anything: state, parent.
-                parents.setdefault(int(stat.read().rpartition(")")[2].split()[1]), []).append(int(entry))
+                state, parent = stat.read().rpartition(")")[2].split()[:2]  # after the command, which may hold anything
+                if "Z" != state:
+                    parents.setdefault(int(parent), []).append(int(entry))
     found, todo = [], [pid]
     while todo:
         children = parents.get(todo.pop(), [])

@@ -45,6 +45,10 @@ LIMITS = Limits(memory=64 * MIB, processes=20)
 ROOMY = dataclasses.replace(LIMITS, memory=192 * MIB)
 PATIENCE_S = 20.0 * features.SLOWER
 
+#: Of its limit, what a job without controllers may have got before the watch ended it. A quarter is what a host with
+#: time to spare holds, and what the long run asks; one that runs two of these suites at once looks later.
+OVERSHOOT = 1.25 if os.environ.get("LEEWARD_LONG") else 1.5
+
 DRIVERS = [
     pytest.param("v2", marks=pytest.mark.needs("cgroup-v2-controllers")),
     pytest.param("v1", marks=pytest.mark.needs("cgroup-v1-controllers", "root")),
@@ -313,7 +317,7 @@ def test_memory_past_the_limit_ends_the_job(worker):
     got = worker.run(lambda: touch(600 * MIB))
 
     assert is_out_of_memory(got), got
-    assert got.usage.memory_peak <= LIMITS.memory * 1.25
+    assert got.usage.memory_peak <= LIMITS.memory * OVERSHOOT
 
 
 def test_memory_past_the_limit_in_small_objects(worker):
@@ -323,7 +327,7 @@ def test_memory_past_the_limit_in_small_objects(worker):
     got = worker.run(lambda: len([b"x" * (100 << 10) + bytes([i & 255]) for i in range(6000)]))
 
     assert is_out_of_memory(got), got
-    assert got.usage.memory_peak <= LIMITS.memory * 1.25
+    assert got.usage.memory_peak <= LIMITS.memory * OVERSHOOT
 
 
 def test_memory_is_counted_over_all_processes(worker):
