@@ -63,6 +63,7 @@ class Run:
     def __init__(self, user: OrdinaryUser, python: Path, command: Sequence[str | Path], said: Path,
                  **options: Any) -> None:
         self.said = said
+        self._user, self._command, self._options = user, command, options
         self._words: list[str] = []
         self._told, told = os.pipe()
         with said.open("wb") as file:
@@ -82,6 +83,14 @@ class Run:
                 return -1  # it was killed
             self._words += data.decode().split()
         return int(self._words[1]) if len(self._words) > 1 else None
+
+    def again(self, seconds: float) -> tuple[int, str]:
+        """
+        Run what failed once more, now that the other run is over; its exit status and what it says.
+        """
+        ended = self._user.run([*self._command, "--last-failed", "--last-failed-no-failures=none"], timeout=seconds,
+                               **self._options)
+        return ended.returncode, ended.stdout
 
     def end(self) -> None:
         """
@@ -127,7 +136,8 @@ def run_beside(user_beside: OrdinaryUser, user_install: Installation, open_folde
     run = Run(
         user_beside, user_install.python,
         # Not `python -m pytest`, which puts the checkout on sys.path, before what is installed.
-        [user_install.folder / "bin" / "pytest", "-q", "-p", "no:cacheprovider", "tests/integration", "tests/escapes",
+        [user_install.folder / "bin" / "pytest", "-q", "-o", f"cache_dir={user_beside.home}/cache", "tests/integration",
+         "tests/escapes",
          *(f"--ignore=tests/integration/{name}" for name in NOT_HIS),
          *("--deselect=tests/integration/test_cpython_suite.py::test_passes_inside_what_passes_outside"
            f"[test_{name}]" for name in ONLY_COMPUTING),

