@@ -154,6 +154,8 @@ class Daemon:
                 gc.collect()
                 gc.freeze()
                 ready()
+                if self._reactor.refused:
+                    log.info("no io_uring: clients are served by epoll", why=self._reactor.refused)
                 log.info("ready", version=__version__, pid=os.getpid(), socket=listener.path,
                          workers=self._config.pool_size, degraded=list(engine.degraded),
                          transport=self._reactor.transport)

@@ -29,16 +29,12 @@ class NativeReactor(Reactor):
         io: "uring", "socket", or "auto" for the first of them that the kernel allows.
         express: whether short jobs go the short way.
 
-    Attributes:
-        refused: why there is no io_uring, where "auto" found none; else "".
-
     Raises:
         Unsupported: "uring" was asked for, and can't be had.
     """
 
     def __init__(self, io: str, *, express: bool = True) -> None:
         self._io = io
-        self.refused = ""
         super().__init__()
         self._streams: dict[int, NativeStream] = {}
         self._listeners: dict[int, tuple[Callable[[socket.socket], None], Callable[[OSError], None]]] = {}

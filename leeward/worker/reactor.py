@@ -55,6 +55,7 @@ class Reactor:
 
     Attributes:
         express: the short way of short jobs, where there is one.
+        refused: why there is no io_uring though it was wanted; else "".
 
     Descriptors stay the caller's: `forget` one before closing it. Times are
     CLOCK_MONOTONIC seconds, so a change of the wall clock moves nothing.
@@ -68,6 +69,7 @@ class Reactor:
         self._count = itertools.count()
         self._stopped = False
         self.express: Express | None = None
+        self.refused = ""
         self._open()
 
     @property

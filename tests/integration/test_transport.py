@@ -5,6 +5,7 @@ the kernel refuses io_uring.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -205,9 +206,9 @@ def test_a_kernel_that_refuses_the_ring(tmp_path: Path, error: int) -> None:
     process = subprocess.Popen(refused("--log-json"), env=environment(), stderr=subprocess.PIPE, text=True,
                                stdin=subprocess.DEVNULL)
     assert process.stderr is not None
-    said = ""
+    said = why = ""
     while '"ready"' not in said:
-        said = process.stderr.readline()
+        why, said = said, process.stderr.readline()
         assert said
     with leeward.Client(where) as client:
         got = client.execute("print('here')").stdout_text
@@ -218,6 +219,7 @@ def test_a_kernel_that_refuses_the_ring(tmp_path: Path, error: int) -> None:
     assert "io_uring" in told.stderr
     assert "--io=socket" in told.stderr
     assert '"transport": "socket"' in said
+    assert f"io_uring_setup(the loop): {errno.errorcode[error]}" in why
     assert "here\n" == got
     assert 0 == process.returncode
     assert not os.path.exists(where)
