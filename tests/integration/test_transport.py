@@ -203,7 +203,7 @@ def test_a_kernel_that_refuses_the_ring(tmp_path: Path, error: int) -> None:
 
     told = subprocess.run(refused("--io=uring"), env=environment(), capture_output=True, text=True, check=False,
                           timeout=60, stdin=subprocess.DEVNULL)
-    process = subprocess.Popen(refused("--log-json"), env=environment(), stderr=subprocess.PIPE, text=True,
+    process = subprocess.Popen(refused("--io=auto", "--log-json"), env=environment(), stderr=subprocess.PIPE, text=True,
                                stdin=subprocess.DEVNULL)
     assert process.stderr is not None
     said = why = ""
