@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 import c_client
+import reactors
 from c_client import CLIENT
 from fake_daemon import FakeDaemon, Rogue, finished
 from features import ROOT, clang
@@ -40,9 +41,12 @@ LANGUAGE = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror")
 AWAY, NO_ANSWER, BAD_REPLY, REFUSED, BUSY, SHUTTING_DOWN = -3, -4, -5, -16, -17, -19
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("c"), "--pool-size", "2") as daemon:
+@pytest.fixture(scope="module", params=reactors.WAYS)
+def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LiveDaemon]:
+    """
+    By socket and by ring: the bytes are the same, their pieces and when they come are not.
+    """
+    with LiveDaemon(tmp_path_factory.mktemp("c"), "--pool-size", "2", *reactors.OPTIONS[request.param]) as daemon:
         yield daemon
 
 

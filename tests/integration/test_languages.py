@@ -6,6 +6,7 @@ Runs against what is installed: header and libraries are those that `leeward con
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -19,6 +20,7 @@ import pytest
 
 import features
 import leeward
+import reactors
 from features import ROOT
 from live_daemon import PROGRAM, LiveDaemon, environment
 from skip_policy import require
@@ -51,7 +53,6 @@ class Workshop:
     """
 
     folder: Path
-    daemon: LiveDaemon
     environment: dict[str, str]
 
     def run(self, *command: str | Path, **more: str) -> tuple[int, bytes, bytes]:
@@ -67,9 +68,14 @@ class Workshop:
 
 
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("languages"), "--pool-size", "2") as daemon:
-        yield daemon
+def sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """
+    Those of a daemon for each transport that this host has: what is built once runs over both.
+    """
+    ways = [reactors.EPOLL, *([reactors.URING] if features.is_met("uring-transport") else [])]
+    with contextlib.ExitStack() as daemons:
+        yield [str(daemons.enter_context(LiveDaemon(tmp_path_factory.mktemp(way), "--pool-size", "2",
+                                                    *reactors.OPTIONS[way])).socket) for way in ways]
 
 
 @pytest.fixture(scope="module")
@@ -89,15 +95,15 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def workshop(daemon: LiveDaemon, commands: Path, tmp_path: Path) -> Workshop:
+def workshop(sockets: list[str], commands: Path, tmp_path: Path) -> Workshop:
     path = ":".join([str(commands), *filter(None, [features.rust()]), os.environ["PATH"]])
-    return Workshop(tmp_path, daemon, environment(
-        daemon.socket, PATH=path, GOCACHE=str(commands / "go-cache"), GOFLAGS="-mod=mod", GOPROXY="off",
+    return Workshop(tmp_path, environment(
+        sockets[0], PATH=path, GOCACHE=str(commands / "go-cache"), GOFLAGS="-mod=mod", GOPROXY="off",
         NODE_PATH=str(ROOT / ".venv-node" / "node_modules")))
 
 
 @each_language
-def test_the_example_runs(workshop: Workshop, language: str) -> None:
+def test_the_example_runs(workshop: Workshop, sockets: list[str], language: str) -> None:
     """
     Output and exit code of the job, a time limit, 16 MiB, and nobody there.
     """
@@ -106,17 +112,21 @@ def test_the_example_runs(workshop: Workshop, language: str) -> None:
     workshop.shell(BUILD[language])
     program = RUN.get(language, ["./run"])
 
-    assert (0, b"hello from a sandbox\n", b"") == workshop.run(*program)
-    assert (3, b"6\n", b"e") == workshop.run(*program, "import sys; print(6); sys.stderr.write('e'); sys.exit(3)")
-    assert (124, b"", b"the job ran into its time limit\n") == workshop.run(*program, "while True: pass", "0.2")
-    assert (0, b"x" * (16 << 20), b"") == workshop.run(*program, "print('x' * (16 << 20), end='')")
+    for socket in sockets:
+        def run(*argv: str, socket: str = socket) -> tuple[int, bytes, bytes]:
+            return workshop.run(*program, *argv, LEEWARD_SOCKET=socket)
+
+        assert (0, b"hello from a sandbox\n", b"") == run()
+        assert (3, b"6\n", b"e") == run("import sys; print(6); sys.stderr.write('e'); sys.exit(3)")
+        assert (124, b"", b"the job ran into its time limit\n") == run("while True: pass", "0.2")
+        assert (0, b"x" * (16 << 20), b"") == run("print('x' * (16 << 20), end='')")
     status, out, errors = workshop.run(*program, LEEWARD_SOCKET=str(workshop.folder / "none"))
     assert (1, b"") == (status, out)
     assert b"leeward daemon start" in errors
 
 
 @each_language
-def test_the_page_runs(workshop: Workshop, language: str) -> None:
+def test_the_page_runs(workshop: Workshop, sockets: list[str], language: str) -> None:
     """
     The program of ten lines and the lines for a shell, as a reader copies them.
     """
@@ -126,7 +136,9 @@ def test_the_page_runs(workshop: Workshop, language: str) -> None:
 
     assert name is not None
     (workshop.folder / name[1]).write_text(program)
-    assert printed.encode() == workshop.shell(typed)
+    for socket in sockets:
+        workshop.environment["LEEWARD_SOCKET"] = socket
+        assert printed.encode() == workshop.shell(typed)
     assert "examples/" in page
 
 
