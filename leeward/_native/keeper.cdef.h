@@ -17,6 +17,7 @@ struct lw_born {
 	uint32_t done;
 	int64_t result;
 	uint8_t hurried;
+	uint8_t sound;
 };
 
 int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *way, struct lw_born *ret_born);

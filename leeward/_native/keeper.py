@@ -41,7 +41,9 @@ def keep(channel: int, flags: Clone | int, *, ruleset: int, filter: bytes, way: 
     """
     Serve until the daemon is gone.
 
-    CPython's duties before a fork are done once, at the entry; those after it in every job.
+    CPython's duties around a fork (PyOS_BeforeFork, PyOS_AfterFork_Child) aren't done: they are about threads that a
+    child lacks and locks that those may hold, and here is one thread alone, which waits outside of the interpreter as
+    in any call of C. The hooks of os.register_at_fork are `inside.hooks`' to run. docs/decisions/0015
 
     Args:
         channel: the keeper's end of its control channel.
@@ -68,12 +70,12 @@ def keep(channel: int, flags: Clone | int, *, ruleset: int, filter: bytes, way: 
     path.pages, path.page_count = hot, len(pages)
     path.ends = [way.address(end) for end in ends]
     born = ffi.new("struct lw_born *")
-    lib.lw_before_fork()
+    sound = [Born(0, 0, path.count, 0, hurried) for hurried in (False, True)]  # made here: a clone pays twice for it
     ret = lib.lw_keep(channel, how, path, born)
     if 1 == ret:
-        lib.lw_after_fork_child()
+        if born.sound:
+            return sound[int(born.hurried)]
         return Born(-born.join_error, -born.affinity_error, born.done, born.result, bool(born.hurried))
-    lib.lw_after_fork_parent()
     if ret < 0:
         raise KernelRefusal("recvmsg", "the keeper's control channel", -ret)
     return None

@@ -1,7 +1,7 @@
 int lw_prctl(int option, unsigned long a, unsigned long b);
 int lw_drop_capabilities(void);
 int lw_drop_bounding(void);
-int lw_capabilities_left(unsigned *ret_count);
+int lw_capabilities_left(void);
 int lw_sethostname(const char *name, unsigned length);
 int lw_loopback_up(void);
 

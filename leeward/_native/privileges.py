@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 
-from leeward._native._shim import ffi, lib
+from leeward._native._shim import lib
 from leeward.errors import KernelRefusal
 
 
@@ -52,9 +52,7 @@ def capabilities_left() -> int:
     """
     How many bits are set in the effective and permitted sets together.
     """
-    count = ffi.new("unsigned *")
-    _checked(lib.lw_capabilities_left(count), "capget")
-    return int(count[0])
+    return _checked(lib.lw_capabilities_left(), "capget")
 
 
 def no_new_privs() -> None:

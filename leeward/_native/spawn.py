@@ -50,3 +50,17 @@ def clone(flags: Clone | int, cgroup: int = -1) -> tuple[int, int]:
     if pid < 0:
         raise KernelRefusal("clone3", f"flags={Clone(flags)!r}, cgroup={cgroup}", -pid)
     return pid, pidfd[0]
+
+
+def twin() -> tuple[int, int]:
+    """
+    A clone as `_native.keeper` makes them: CPython's after-fork duties aren't done.
+
+    Returns, raises:
+        As `clone`.
+    """
+    pidfd = ffi.new("int *", -1)
+    pid = lib.lw_clone(0, -1, pidfd)
+    if pid < 0:
+        raise KernelRefusal("clone3", "", -pid)
+    return pid, pidfd[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from leeward._native.steps import Call, Cell, Step, Table, fails, gives, returns
@@ -36,12 +36,12 @@ class Birth:
     """
     Attributes:
         layers: by step, the layer that it belongs to.
-        report: what it says of each layer if no step fails.
+        ready: what it says, of each layer, if no step fails.
     """
 
     table: Table
     layers: Sequence[str]
-    report: Mapping[str, str]
+    ready: bytes
 
 
 def of(plan: WorkerPlan) -> Birth:
@@ -53,7 +53,7 @@ def of(plan: WorkerPlan) -> Birth:
               "privileges": "no capability, no_new_privs, not dumpable"}
     if plan.landlock.abi:
         report["landlock"] = f"{landlock.SEALED}: EACCES"
-    return Birth(Table(step for _, step in steps), [layer for layer, _ in steps], report)
+    return Birth(Table(step for _, step in steps), [layer for layer, _ in steps], control.encode(control.Ready(report)))
 
 
 def _listener(plan: WorkerPlan) -> list[Step]:

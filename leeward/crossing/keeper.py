@@ -13,6 +13,7 @@ are both pid 1 would draw the same random bytes.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Sequence
 
@@ -21,6 +22,7 @@ from leeward._native.keeper import keep
 from leeward._native.spawn import Clone
 from leeward.crossing import birth, runner, scout
 from leeward.errors import LeewardError
+from leeward.inside import main as inside
 from leeward.isolation import landlock, mounts
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan
@@ -44,6 +46,8 @@ def main(channel: Channel, plan: WorkerPlan, pages: Sequence[scout.Range]) -> No
         channel.send(control.Failed(-1, "mounts", str(error)))
         return
     channel.send(control.Ready({}))
+    gc.freeze()  # as the zygote did; what comes next is the job's
+    inside.prepare()
     born = keep(channel.fileno(), _RUNNER_NAMESPACES, ruleset=ruleset, filter=plan.init_seccomp,
                 way=made.table, ends=birth.ENDS, pages=pages)
     if born is not None:

@@ -26,26 +26,20 @@ def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
     """
     See that every step was taken, rehearse, say so, and become `inside`. Never returns.
     """
-    layer, channel = "cgroup", birth.table.value(ENDS[-1])
+    layer, channel = "self-check", BIRTH
     try:
-        if born.join_error:
-            raise KernelRefusal("write", "tasks", born.join_error)
-        if born.affinity_error:
-            raise KernelRefusal("sched_setaffinity", "one processor", born.affinity_error)
         if born.done < len(birth.layers):
-            layer = birth.layers[born.done]
-            if "descriptors" != layer:
-                channel = BIRTH
-            raise refusal(birth.table.steps[born.done], born.result)
-        layer, channel = "self-check", BIRTH
+            layer, channel = _where(birth, born)
+            raise _why(birth, born)
         if privileges.capabilities_left():
             raise LeewardError("capabilities are left")
+        layer = "randomness"
+        inside.freshen()
         if rehearse:
             layer = "rehearsal"
             inside.rehearse()
-        end = Channel.adopt(BIRTH)
-        end.send(control.Ready(dict(birth.report)))
-        end.close()
+        os.write(BIRTH, birth.ready)
+        os.close(BIRTH)
         inside.serve(JOB, REPLY)
     except BaseException as error:  # the last frame of this process: whatever it is, no job may come
         try:
@@ -53,3 +47,19 @@ def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
         finally:
             os._exit(1)
     os._exit(0)
+
+
+def _where(birth: Birth, born: Born) -> tuple[str, int]:
+    """
+    The layer at which it stopped, and where its channel lies by then.
+    """
+    layer = "cgroup" if born.join_error or born.affinity_error else birth.layers[born.done]
+    return layer, birth.table.value(ENDS[-1]) if layer in ("cgroup", "descriptors") else BIRTH
+
+
+def _why(birth: Birth, born: Born) -> KernelRefusal:
+    if born.join_error:
+        return KernelRefusal("write", "tasks", born.join_error)
+    if born.affinity_error:
+        return KernelRefusal("sched_setaffinity", "one processor", born.affinity_error)
+    return refusal(birth.table.steps[born.done], born.result)

@@ -18,6 +18,7 @@ import os
 import resource
 from collections.abc import Iterable, Sequence
 
+from leeward._native.spawn import twin
 from leeward.inside import files
 from leeward.inside import main as inside
 
@@ -34,7 +35,7 @@ def written() -> tuple[Range, ...]:
     Address and bytes of what a job writes, in ranges of whole pages; none where that can't be found out.
     """
     read, write = os.pipe()
-    pid = os.fork()
+    pid, pidfd = twin()
     if 0 == pid:
         with contextlib.suppress(BaseException):  # nothing of it is needed, and nothing may come back from here
             files.WORKSPACE = "/"  # there is none yet
@@ -44,6 +45,7 @@ def written() -> tuple[Range, ...]:
                 pipe.write(ranges.tobytes())
         os._exit(0)
     os.close(write)
+    os.close(pidfd)
     with open(read, "rb") as pipe:
         said = array.array("Q", pipe.read())
     os.waitpid(pid, 0)

@@ -22,6 +22,7 @@ from leeward._native import privileges
 from leeward._native.spawn import Clone, clone
 from leeward.crossing import keeper, scout, settle
 from leeward.errors import LeewardError
+from leeward.inside import hooks
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan
 from leeward.wire import control, records
@@ -62,7 +63,8 @@ def warm_up(plan: WorkerPlan) -> None:
     settle.interpreter(plan)
     settle.signals()
     for name in plan.preload:
-        importlib.import_module(name)
+        with hooks.recorded():
+            importlib.import_module(name)
         if len(os.listdir("/proc/self/task")) > 1:
             raise ImportError(f"preload: module {name} starts a thread; jobs have to import it themselves")
     settle.keep_ours_apart()

@@ -3,9 +3,9 @@ What no two jobs may share though they come from one interpreter: states of rand
 
 Runs in:   the job's process, before it waits for its job.
 
-CPython reseeds `random` in a child, and `tempfile` makes its generator when it is first asked.
-Others were seeded when the zygote imported them, and a clone knows nothing of that: OpenSSL
-tells a fork by its pid, and every job is pid 2. A module that isn't loaded needs nothing.
+They were seeded when the zygote imported them, and a clone knows nothing of that: OpenSSL tells a fork by
+its pid, and every job is pid 2. `tempfile` makes its generator when it is first asked. A module that isn't
+loaded needs nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ import os
 import sys
 from collections.abc import Callable
 from typing import Any
+
+
+def _random(module: Any) -> None:
+    module._inst.seed()  # as its own hook does in a child of os.fork
 
 
 def _numpy(module: Any) -> None:
@@ -30,6 +34,7 @@ def _multiprocessing(module: Any) -> None:
 
 #: By the module that is asked for in sys.modules.
 SOURCES: tuple[tuple[str, Callable[[Any], None]], ...] = (
+    ("random", _random),
     ("numpy.random", _numpy),
     ("_ssl", _openssl),
     ("multiprocessing.process", _multiprocessing),

@@ -8,14 +8,39 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import types
 from collections.abc import Sequence
 from typing import NoReturn
 
-from leeward.inside import files, fresh, program, rehearsal
+from leeward.inside import files, fresh, hooks, program, rehearsal
 from leeward.wire import job as wire
 
 _CHUNK = 1 << 20
+
+#: Every job's in its namespace, as its birth has proved.
+_PID = 2
+
+#: The main module of the job to come.
+_main: types.ModuleType | None = None
+
+
+def prepare() -> None:
+    """
+    Do what is the same for every job where the runners come from, once.
+    """
+    global _main
+    _main = program.set_up()
+    # What it keeps from its start is the zygote's number on the host.
+    threading.main_thread()._native_id = _PID  # type: ignore[attr-defined]
+
+
+def freshen() -> None:
+    """
+    Do what has to be done in each process of its own.
+    """
+    fresh.reseed()
+    hooks.run()
 
 
 def serve(job_fd: int, reply_fd: int) -> NoReturn:
@@ -25,14 +50,12 @@ def serve(job_fd: int, reply_fd: int) -> NoReturn:
     Parking after the reply leaves the processor to the daemon's answer; an exit here
     would put the teardown of five namespaces in its way.
     """
-    fresh.reseed()
-    main = program.set_up()
     me = os.getpid()
     body = _read_frame(job_fd)
     os.close(job_fd)
     if body is None:
         os._exit(0)
-    end, patterns = _run(body, main)
+    end, patterns = _run(body, _main or program.set_up())
     if os.getpid() != me:
         os._exit(end.exit_code)  # a child that the job forked and that fell through to the end of the code
     try:

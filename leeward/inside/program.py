@@ -19,6 +19,8 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
+from leeward.inside import files
+
 #: What tracebacks call code that came without a name.
 NAME = "<string>"
 
@@ -45,7 +47,7 @@ def set_up() -> types.ModuleType:
     What is the same for every job, done before there is one; its main module.
     """
     sys.argv[:] = ["-c"]
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, files.WORKSPACE)
     return _fresh_main()
 
 

@@ -84,6 +84,16 @@ def test_pids_inside_are_init_and_job() -> None:
         assert str(family.zygote) == status(family.keeper)["PPid"]
 
 
+def test_no_thread_remembers_a_number_of_the_host() -> None:
+    """
+    The main thread's id is noted when it starts, in the zygote.
+    """
+    with Box() as box:
+        got = within(box, "import threading\ntell([threading.main_thread().native_id, threading.get_native_id()])")
+
+    assert [2, 2] == got
+
+
 def test_host_ids_of_a_worker() -> None:
     """
     Run by root: ids of the worker's own, never 0. Run by a user: the user's.

@@ -2,8 +2,7 @@
  *
  * Runs in:  the keeper, single-threaded, in place of its interpreter.
  *
- * It enters lw_keep as one enters fork(2), with the interpreter's locks held,
- * and stays; each job comes out of it as the child of that fork. So no
+ * The interpreter enters lw_keep and stays; each job comes out of it in a clone. So no
  * bytecode runs in a keeper any more. That counts because each clone makes
  * the keeper's pages shared again: a loop in Python copied some 200 of them
  * for every runner, one in C copies its stack and its table.
@@ -169,6 +168,7 @@ static void go(const struct lw_way *way, const struct lw_keeper_message *order, 
 	for (uint32_t i = 0; i < way->page_count && !ret_born->hurried; i++)
 		raw(SYS_madvise, (long)way->pages[i].start, (long)way->pages[i].size, MADV_POPULATE_WRITE, 0, 0);
 	ret_born->done = lw_run_steps(way->steps, way->count, &ret_born->result);
+	ret_born->sound = ret_born->done == way->count;
 }
 
 /* 1 in the job; in the keeper 0, whether a runner came of it or not, or -errno where the daemon can't be told. */

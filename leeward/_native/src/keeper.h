@@ -51,6 +51,7 @@ struct lw_born {
 	uint32_t done;       /* so many steps gave what they must */
 	int64_t result;      /* what the next one gave */
 	uint8_t hurried;     /* as its order said */
+	uint8_t sound;       /* it came to the end */
 };
 
 int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *way, struct lw_born *ret_born);

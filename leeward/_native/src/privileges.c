@@ -39,19 +39,18 @@ int lw_drop_bounding(void)
 	return 0;
 }
 
-/* capget(2): how many bits are set in the effective and permitted sets. */
-int lw_capabilities_left(unsigned *ret_count)
+/* capget(2): how many bits are set in the effective and permitted sets; or -errno. */
+int lw_capabilities_left(void)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct sets[2] = { 0 };
 
 	if (syscall(SYS_capget, &head, sets) < 0)
 		return -errno;
-	unsigned count = 0;
+	int count = 0;
 	for (int i = 0; i < 2; i++)
-		count += (unsigned)__builtin_popcount(sets[i].effective | sets[i].permitted);
-	*ret_count = count;
-	return 0;
+		count += __builtin_popcount(sets[i].effective | sets[i].permitted);
+	return count;
 }
 
 /* sethostname(2). */
