@@ -225,6 +225,33 @@ def test_a_kernel_that_refuses_the_ring(tmp_path: Path, error: int) -> None:
     assert not os.path.exists(where)
 
 
+DEAF = """
+import errno, os
+import pyseccomp as seccomp
+from leeward._native import loop
+made = loop.Loop(loop.IO_URING)
+filter = seccomp.SyscallFilter(seccomp.ALLOW)
+filter.add_rule(seccomp.ERRNO(errno.EBADF), "io_uring_enter")
+filter.load()
+read, _ = os.pipe()
+for _ in range(300):  # more than the ring holds
+    made.watch(os.dup(read), 1)
+print("all of them are watched")
+"""
+
+
+@pytest.mark.needs("uring-transport")
+def test_a_kernel_that_takes_nothing_any_more_ends_the_daemon() -> None:
+    """
+    It doesn't turn for ever, and nothing that was asked for is lost unseen.
+    """
+    ended = subprocess.run([sys.executable, "-c", DEAF], env=environment(), capture_output=True, text=True, check=False,
+                           timeout=60, stdin=subprocess.DEVNULL)
+
+    assert (-signal.SIGABRT, "") == (ended.returncode, ended.stdout)
+    assert "leeward: io_uring_enter takes nothing any more: Bad file descriptor\n" == ended.stderr
+
+
 #: Enough that a descriptor for each would show.
 JOBS = 10_000 if os.environ.get("LEEWARD_LONG") else 300
 

@@ -23,6 +23,7 @@
 
 #include <liburing.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -31,6 +32,7 @@
 
 #define ENTRIES 256
 #define BUFFERS 0 /* the group's number */
+#define TRIES 1000 /* of an enter that fails for a moment: EAGAIN, EBUSY */
 
 enum operation { POLL = 1, RECEIVE, SEND, ACCEPT, MIND, CANCEL };
 
@@ -56,20 +58,26 @@ static uint64_t tag(enum operation operation, int fd, uint32_t generation)
 	return (uint64_t)operation << 56 | (uint64_t)generation << 32 | (uint32_t)fd;
 }
 
-static void hand_in(struct way *way)
+static int hand_in(struct way *way)
 {
-	io_uring_submit(&way->ring);
 	way->enters++;
+	return io_uring_submit(&way->ring);
 }
 
-/* Never NULL: what was handed in makes room. */
+/* Never NULL: what was handed in makes room. Where the kernel takes nothing any more, whatever is asked for would be
+ * lost; then a daemon that is started anew is the better one. */
 static struct io_uring_sqe *next(struct way *way)
 {
 	struct io_uring_sqe *entry = io_uring_get_sqe(&way->ring);
+	int failed = 0;
 
-	while (!entry) {
-		hand_in(way);
+	for (unsigned tries = 0; !entry && tries < TRIES; tries++) {
+		failed = hand_in(way);
 		entry = io_uring_get_sqe(&way->ring);
+	}
+	if (!entry) {
+		fprintf(stderr, "leeward: io_uring_enter takes nothing any more: %s\n", strerror(-failed));
+		abort();
 	}
 	return entry;
 }
