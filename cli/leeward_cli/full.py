@@ -246,17 +246,34 @@ def doctor(as_json: bool, profile: str | None) -> int:
 
 @cli.command()
 @click.option("--rounds", type=click.IntRange(1, 10_000), metavar="N",
-              help="More take longer and say more.  [default: 40, or as many as fit into 45 s]")
+              help="More take longer and say more.  [default: 40, or as many as fit into 75 s]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--socket", metavar="PATH", help="Measure this daemon; else one is started for it.")
 @click.option("--levels", is_flag=True, help="Measure daemons without this and that as well: what each of it is worth.")
-def bench(rounds: int | None, as_json: bool, socket: str | None, levels: bool) -> None:
+@click.option("--plot", metavar="FILE", help="Draw the findings as well, as SVG.")
+@click.option("--figures", metavar="GROUP,...", is_flag=False, flag_value="all",
+              help="Measure the table of figures to reach instead, all of it or the groups named.")
+def bench(rounds: int | None, as_json: bool, socket: str | None, levels: bool, plot: str | None,
+          figures: str | None) -> None:
     """
-    Measure a fresh job beside what nobody could do faster, interleaved, in a minute.
+    Measure a fresh job beside what nobody could do faster, and what people would use instead, interleaved.
     """
-    from leeward_cli.bench import run
+    from leeward_cli import bench as measuring
+    from leeward_cli.bench import table
 
-    run(socket, rounds, as_json, levels)
+    if figures is not None:
+        if socket is not None or levels or plot is not None:
+            raise click.UsageError("--figures starts its own daemons and draws nothing")
+        wanted = list(table.GROUPS) if "all" == figures else figures.split(",")
+        unknown = [name for name in wanted if name not in table.GROUPS]
+        if unknown:
+            raise click.UsageError(f"--figures: no such group: {unknown[0]!r}; there are {', '.join(table.GROUPS)}")
+        table.run(wanted, rounds, as_json)
+        return
+    try:
+        measuring.run(socket, rounds, as_json, levels, plot)
+    except OSError as error:
+        raise LeewardError(f"bench: {error}") from None
 
 
 @cli.command()

@@ -13,6 +13,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from leeward_cli.bench.machine import STOLEN, Stir
+
 #: A machine on which nothing but the bench runs keeps the floor's medians this close together,
 #: ninth decile over first; beyond it the times say as much about the others as about us.
 NOISY = 1.35
@@ -65,20 +67,52 @@ def ratio(over: Sequence[Sequence[float]], under: Sequence[Sequence[float]]) -> 
 @dataclass(frozen=True, slots=True)
 class Noise:
     """
-    How far the floor's medians of single rounds lie apart; times in microseconds.
+    How far the floor's medians of single rounds lie apart, in microseconds; and what the kernel says of others.
     """
 
     low: float
     high: float
     spread: float
+    steal: float
+    pressure: float | None
     noisy: bool
 
 
-def noise(floor: Sequence[Sequence[float]]) -> Noise:
+def noise(floor: Sequence[Sequence[float]], stir: Stir) -> Noise:
     """
-    Judge by the *floor*'s samples, round by round: they have no reason of ours to differ.
+    Judge by the *floor*'s samples, round by round: they have no reason of ours to differ. And by what the host took.
     """
     medians = [percentile(samples, 50) for samples in floor]
     low, high = percentile(medians, 10), percentile(medians, 90)
     spread = round(high / low, 3)
-    return Noise(round(low * 1e6, 1), round(high * 1e6, 1), spread, spread > NOISY)
+    return Noise(round(low * 1e6, 1), round(high * 1e6, 1), spread, stir.steal, stir.pressure,
+                 spread > NOISY or stir.steal > STOLEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """
+    Jobs per second of bursts; the percentiles go from the good end to the bad one, as those of times do.
+
+    Attributes:
+        n: jobs, in *bursts* bursts.
+    """
+
+    subject: str
+    callers: int
+    n: int
+    bursts: int
+    p50: int
+    p90: int
+    p99: int
+    least: int
+    most: int
+
+
+def rate(subject: str, callers: int, jobs: int, rates: Sequence[float]) -> Rate:
+    """
+    The row of *rates*, jobs per second of single bursts of *jobs* jobs.
+    """
+    slow = [1 / each for each in rates]
+    p50, p90, p99 = (round(1 / percentile(slow, p)) for p in (50, 90, 99))
+    return Rate(subject, callers, jobs * len(rates), len(rates), p50, p90, p99, round(min(rates)), round(max(rates)))

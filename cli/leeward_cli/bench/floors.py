@@ -6,9 +6,13 @@ Runs in:   the CLI.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import select
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from socket import AF_UNIX, SOCK_SEQPACKET, SOCK_STREAM, socket, socketpair
 from types import TracebackType
 from typing import Protocol, Self
@@ -46,13 +50,14 @@ def check(name: str, printed: bytes) -> None:
 
 class Peer:
     """
-    A process of peers.py, and our end of its socket.
+    A process at the other end of our socket: peers.py's *what*, or another *command*.
     """
 
-    def __init__(self, what: str, kind: int) -> None:
+    def __init__(self, what: str, kind: int, command: Sequence[str] = ()) -> None:
         self.socket, theirs = socketpair(AF_UNIX, kind)
         with theirs:
-            self._process = subprocess.Popen([interpreter(), "-I", "-S", peers.__file__, what], stdin=theirs.fileno())
+            self._process = subprocess.Popen(command or [interpreter(), "-I", "-S", peers.__file__, what],
+                                             stdin=theirs.fileno())
 
     def __enter__(self) -> Self:
         return self
@@ -72,13 +77,18 @@ def interpreter() -> str:
 
 class Hops(Peer):
     """
-    Client, daemon, worker, daemon, client: four hops through three processes, with nothing done.
+    Client, daemon, worker, daemon, client: four hops through three processes, with nothing done. Or there and back.
+
+    Args:
+        count: "four" or "two".
+        program: compiled.py's; None for peers.py's.
     """
 
     name = "four hops"
 
-    def __init__(self) -> None:
-        super().__init__("hops", SOCK_STREAM)
+    def __init__(self, count: str = "four", program: str | None = None) -> None:
+        super().__init__(count, SOCK_STREAM, [program, count] if program else ())
+        self.name = f"{count} hops"
 
     def call(self) -> None:
         self.socket.send(_MESSAGE)
@@ -102,27 +112,80 @@ class Fork(Peer):
         check(self.name, self.socket.recv(peers.MOST))
 
 
+class Warm:
+    """
+    The code in an interpreter that has run it before, our own: no process, no isolation, nothing between.
+    """
+
+    name = "exec in a warm interpreter"
+
+    def call(self) -> None:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(CODE, "<string>", "exec"), {"__name__": "__main__"})
+        check(self.name, printed.getvalue().encode())
+
+
 class Spawn:
     """
     A program, started by posix_spawn, read to its end and reaped.
+
+    Args:
+        environment: of the program; none unless told.
+        printed: what it has to print.
     """
 
-    def __init__(self, name: str, arguments: list[str]) -> None:
+    def __init__(self, name: str, arguments: list[str], environment: Mapping[str, str] | None = None,
+                 printed: bytes = PRINTED) -> None:
         self.name = name
         self._arguments = arguments
+        self._environment = dict(environment or {})
+        self._printed = printed
 
-    def call(self) -> None:
+    def start(self) -> tuple[int, int]:
+        """
+        Its pid, and the end of a pipe that it prints to.
+        """
         read, write = os.pipe()
         try:
-            pid = os.posix_spawn(self._arguments[0], self._arguments, {},
-                                 file_actions=[(os.POSIX_SPAWN_DUP2, write, 1)])
+            pid = os.posix_spawn(self._arguments[0], self._arguments, self._environment,
+                                 file_actions=[(os.POSIX_SPAWN_DUP2, write, 1),
+                                               (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)])
+        except OSError:
+            os.close(read)
+            raise
         finally:
             os.close(write)
-        printed = b""
-        with open(read, "rb") as pipe:
-            printed = pipe.read()
+        return pid, read
+
+    def end(self, pid: int, pipe: int) -> None:
+        """
+        Wait for one that was started.
+        """
+        with open(pipe, "rb") as file:
+            printed = file.read()
         os.waitpid(pid, 0)
-        check(self.name, printed)
+        if printed != self._printed:
+            raise LeewardError(f"bench: {self.name} printed {printed[:80]!r}")
+
+    def call(self) -> None:
+        self.end(*self.start())
+
+    def rate(self, callers: int, jobs: int) -> None:
+        """
+        Run it *jobs* times, *callers* of them at any time.
+        """
+        running: dict[int, int] = {}
+        poll = select.poll()
+        started = 0
+        while running or started < jobs:
+            while started < jobs and len(running) < callers:
+                pid, pipe = self.start()
+                poll.register(pipe, select.POLLIN)
+                running[pipe] = pid
+                started += 1
+            for pipe, _ in poll.poll():
+                poll.unregister(pipe)
+                self.end(running.pop(pipe), pipe)
 
 
 def python() -> Spawn:

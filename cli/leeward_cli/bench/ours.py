@@ -49,17 +49,30 @@ def daemon(socket: str | None, *options: str) -> Iterator[str]:
     if socket is not None:
         yield socket
         return
+    with started(*options) as (path, _):
+        yield path
+
+
+@contextlib.contextmanager
+def started(*options: str) -> Iterator[tuple[str, float]]:
+    """
+    A daemon with these *options*, ready: the path of its socket, and by perf_counter when it was started.
+
+    Raises:
+        LeewardError: it was not ready in time.
+    """
     folder = tempfile.mkdtemp(prefix="leeward-bench.", dir="/tmp")  # a socket's path has 107 bytes at most
     path = f"{folder}/leeward.sock"
     read, write = os.pipe()
     command = [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={write}", f"--socket={path}",
                *options]
+    start = time.perf_counter()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(write,), cwd="/")
     os.close(write)
     try:
         if not select.select([read], [], [], START_S)[0] or os.read(read, 1) != b"+":
             raise LeewardError("bench: its daemon didn't start; `leeward daemon run` says why")
-        yield path
+        yield path, start
     finally:
         os.close(read)
         process.send_signal(signal.SIGTERM)
@@ -69,6 +82,39 @@ def daemon(socket: str | None, *options: str) -> Iterator[str]:
             process.kill()
             process.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def armed(path: str, workers: int) -> float:
+    """
+    Wait until so many runners are armed and nobody is being armed any more; by perf_counter when it was seen.
+
+    Raises:
+        LeewardError: not in time.
+    """
+    until = time.perf_counter() + START_S
+    with Client(path) as client:
+        while True:
+            status = client.status()
+            seen = time.perf_counter()
+            if status["runners_armed"] >= workers and not status["runners_arming"]:
+                return seen
+            if seen > until:
+                raise LeewardError(f"bench: {status['runners_armed']} of {workers} workers were armed in {START_S:g} s")
+            time.sleep(0.002)
+
+
+def program() -> str:
+    """
+    The `leeward` of this installation.
+
+    Raises:
+        LeewardError: there is none.
+    """
+    beside = os.path.join(os.path.dirname(sys.executable), "leeward")
+    found = beside if os.access(beside, os.X_OK) else shutil.which("leeward")
+    if found is None:
+        raise LeewardError("bench: there is no leeward beside the interpreter, nor on the PATH")
+    return found
 
 
 class Leeward:
@@ -187,16 +233,19 @@ def spent(daemon: int) -> Spent | None:
     try:
         own, _ = _times(daemon)
         zygotes = workers = 0.0
-        for zygote in _children(daemon):
+        for zygote in children(daemon):
             itself, reaped = _times(zygote)  # a keeper that was recycled is among the reaped
             zygotes += itself
-            workers += reaped + sum(sum(_times(keeper)) for keeper in _children(zygote))
+            workers += reaped + sum(sum(_times(keeper)) for keeper in children(zygote))
     except (OSError, ValueError, IndexError):
         return None
     return Spent(own, zygotes, workers)
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """
+    The processes that *pid*'s first thread has made.
+    """
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(word) for word in file.read().split()]
 

@@ -14,7 +14,15 @@ import sys
 MOST = 4096
 
 
-def hops(client: int) -> None:
+def two(client: int) -> None:
+    """
+    There and back, without a worker.
+    """
+    while message := os.read(client, MOST):
+        os.write(client, message)
+
+
+def four(client: int) -> None:
     """
     Stand where the daemon stands: socket on one side, a worker's pipes on the other.
     """
@@ -46,4 +54,4 @@ def fork(client: int) -> None:
 
 
 if __name__ == "__main__":
-    {"hops": hops, "fork": fork}[sys.argv[1]](0)
+    {"two": two, "four": four, "fork": fork}[sys.argv[1]](0)

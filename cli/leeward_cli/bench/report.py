@@ -1,13 +1,11 @@
 """
 The findings: one object for `--json`, and the same as text.
 
-Runs in:   the CLI; pure but for `machine`.
+Runs in:   the CLI; pure but for what the machine is.
 """
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -15,7 +13,8 @@ from typing import Any
 
 from leeward import __version__
 from leeward_cli.bench import floors
-from leeward_cli.bench.figures import figure, noise, percentile, ratio
+from leeward_cli.bench.figures import figure, noise, percentile, rate, ratio
+from leeward_cli.bench.machine import described
 from leeward_cli.bench.ours import Leeward
 from leeward_cli.bench.rounds import CALLERS, GAP_S, Samples
 
@@ -34,7 +33,7 @@ def findings(samples: Samples) -> dict[str, Any]:
     ours = {gap: samples.calls[Leeward.name, gap] for gap in (GAP_S, 0.0)}
     floor = samples.calls[floors.Hops.name, GAP_S]
     # With one round there is nothing to compare but its own calls.
-    stirred = noise(floor if len(floor) > 1 else [[time] for time in floor[0]])
+    stirred = noise(floor if len(floor) > 1 else [[time] for time in floor[0]], samples.stir)
     ratios = [
         {"over": Leeward.name, "under": name, "gap_ms": gap * 1e3, "ratio": ratio(ours[gap], times)}
         for (name, gap), times in samples.calls.items() if name != Leeward.name
@@ -42,35 +41,30 @@ def findings(samples: Samples) -> dict[str, Any]:
     return {
         "leeward": __version__,
         "date": time.strftime("%Y-%m-%d %H:%M:%S%z"),
-        "machine": machine(),
+        "machine": described(samples.in_c),
         "rounds": samples.rounds,
         "noise": {**asdict(stirred), "load": round(samples.load, 2)},
         "latency": [asdict(figure(name, gap, [time for row in rows for time in row]))
                     for (name, gap), rows in samples.calls.items()],
         "ratios": ratios,
+        "missing": samples.missing,
         "legs": {name: asdict(figure(text, GAP_S, [getattr(each, name) for each in samples.legs]))
                  for name, text in _LEGS.items()},
-        "rates": [{"subject": name, "callers": CALLERS, "n": samples.burst * len(rates),
-                   "least": round(min(rates)), "p50": round(percentile(rates, 50)), "most": round(max(rates))}
-                  for name, rates in samples.rates.items()],
+        "rates": [asdict(rate(name, CALLERS, samples.burst, rates)) for name, rates in samples.rates.items()],
         "processor_us_per_job": _spent(samples),
     }
 
 
-def _spent(samples: Samples) -> dict[str, float]:
-    jobs = samples.burst * len(samples.spent)
-    return {} if not jobs else {
-        name: round(sum(getattr(each, name) for each in samples.spent) / jobs * 1e6)
-        for name in ("daemon", "zygote", "workers")
-    }
-
-
-def machine() -> dict[str, Any]:
+def _spent(samples: Samples) -> dict[str, dict[str, float]]:
     """
-    What a figure has to be dated with.
+    Microseconds per job, of the bursts; the kernel counts in ticks of 10 ms, so of few jobs it knows little.
     """
-    return {"kernel": platform.release(), "arch": platform.machine(), "processors": len(os.sched_getaffinity(0)),
-            "python": platform.python_version()}
+    made = {}
+    for name in ("daemon", "zygote", "workers") if samples.spent else ():
+        each = [getattr(spent, name) / samples.burst * 1e6 for spent in samples.spent]
+        made[name] = {"mean": round(sum(each) / len(each)), "n": samples.burst * len(each),
+                      **{f"p{p}": round(percentile(each, p)) for p in (50, 90, 99)}}
+    return made
 
 
 def text(found: Mapping[str, Any]) -> str:
@@ -94,11 +88,12 @@ def text(found: Mapping[str, Any]) -> str:
     lines.append("where a call's time goes, 5 ms between calls")
     lines += [_row(row) for row in found["legs"].values()]
     lines.append(f"{CALLERS} callers, jobs per second")
-    lines += [f"  {row['subject']:40}{row['p50']:>9}   {row['least']} to {row['most']}, n {row['n']}"
+    lines += [f"  {row['subject']:40}{row['p50']:>9}{row['p90']:>9}{row['p99']:>9}{row['n']:>7}"
               for row in found["rates"]]
     if found["processor_us_per_job"]:
         lines.append("processor time of a job then, arming and end included: "
-                     + ", ".join(f"{name} {value:g} us" for name, value in found["processor_us_per_job"].items()))
+                     + ", ".join(f"{name} {each['mean']:g} us" for name, each in found["processor_us_per_job"].items()))
+    lines += [f"not measured: {name} ({why})" for name, why in found["missing"].items()]
     lines += ["", _verdict(stirred)]
     return "\n".join(lines) + "\n"
 
@@ -109,7 +104,9 @@ def _row(row: Mapping[str, Any]) -> str:
 
 def _verdict(stirred: Mapping[str, Any]) -> str:
     between = (f"the floor's median was {stirred['low']:.0f} to {stirred['high']:.0f} us from round to round,"
-               f" and the load {stirred['load']:g} before the start")
+               f" the host took {100 * stirred['steal']:.1f} % of the processors for others,"
+               + ("" if stirred["pressure"] is None else f" somebody waited for one {100 * stirred['pressure']:.0f} % of the time,")
+               + f" and the load was {stirred['load']:g} before the start")
     if stirred["noisy"]:
         return f"The machine was noisy: {between}. Ratios hold better than times."
     return f"The machine was quiet: {between}."

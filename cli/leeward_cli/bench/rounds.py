@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from leeward.client.blocking import Client
-from leeward_cli.bench import floors, native
+from leeward_cli.bench import alternatives, compiled, floors, machine, native
 from leeward_cli.bench.floors import Subject
 from leeward_cli.bench.ours import Leeward, Legs, Spent, daemon_pid, legs, rate, spent
 
@@ -28,7 +28,7 @@ from leeward_cli.bench.ours import Leeward, Legs, Spent, daemon_pid, legs, rate,
 GAP_S = 0.005
 
 #: Calls in a row with gaps and without, by how long one takes.
-_CALLS, _CALLS_OF_PYTHON = (20, 20), (2, 3)
+_CALLS, _FEW, _CALLS_OF_PYTHON = (20, 20), (10, 10), (2, 2)
 
 CALLERS = 8
 #: Jobs of a burst of the callers, and after how many rounds there is one.
@@ -50,6 +50,9 @@ class Samples:
         spent: by the daemon's processes during the bursts, and for how many jobs.
         rounds: how many there were.
         load: of one minute, before the start.
+        stir: what others did to the machine meanwhile.
+        missing: alternatives that aren't measured, and why.
+        in_c: the hops are C's.
     """
 
     calls: dict[tuple[str, float], list[list[float]]] = field(default_factory=dict)
@@ -59,6 +62,9 @@ class Samples:
     burst: int = _BURST
     rounds: int = 0
     load: float = 0.0
+    stir: machine.Stir = machine.Stir(0.0, None)
+    missing: dict[str, str] = field(default_factory=dict)
+    in_c: bool = True
 
 
 def measure(path: str, rounds: int, seconds: float, told: Callable[[int], None] = lambda done: None,
@@ -76,41 +82,61 @@ def measure(path: str, rounds: int, seconds: float, told: Callable[[int], None] 
     """
     samples = Samples(load=os.getloadavg()[0])
     with contextlib.ExitStack() as stack:
-        client = stack.enter_context(Client(path))
-        hops = stack.enter_context(floors.Hops())
-        fork = stack.enter_context(floors.Fork())
-        ours = Leeward(client)
-        subjects: list[tuple[Subject, tuple[int, int]]] = [(ours, _CALLS)]
-        from_c = stack.enter_context(native.connected(path))
-        if from_c is not None:
-            subjects.append((from_c, _CALLS))
-        for name, place in (levels or {}).items():
-            subjects.append((Leeward(stack.enter_context(Client(place)), name), _CALLS))
-        subjects += [(hops, _CALLS), (fork, _CALLS), (floors.echo(), _CALLS), (floors.python(), _CALLS_OF_PYTHON)]
+        subjects, client, fork = _subjects(stack, path, levels or {}, samples)
         for subject, _ in subjects:
             for _ in range(_WARM):
                 subject.call()
         pid = daemon_pid(path)
-        stack.enter_context(_no_collections())
-        until = time.monotonic() + seconds
+        stack.enter_context(no_collections())
+        before = machine.now(time.monotonic())
+        until = before.at + seconds
         for number in range(1, rounds + 1):
             for subject, calls in subjects:
                 for gap, count in zip((GAP_S, 0.0), calls, strict=True):
-                    samples.calls.setdefault((subject.name, gap), []).append(_row(subject.call, count, gap))
+                    samples.calls.setdefault((subject.name, gap), []).append(row(subject.call, count, gap))
             samples.legs += [_after(GAP_S, lambda: legs(client)) for _ in range(_CALLS[0] // 4)]
             if number % _EVERY == 1 or rounds == number:
                 _bursts(samples, path, pid, fork)
                 for name, place in (levels or {}).items():
-                    seconds_of = _timed(lambda place=place: rate(place, CALLERS, samples.burst))  # type: ignore[misc]  # a bound default
+                    seconds_of = timed(lambda place=place: rate(place, CALLERS, samples.burst))  # type: ignore[misc]  # a bound default
                     samples.rates.setdefault(name, []).append(samples.burst / seconds_of)
             samples.rounds = number
             told(number)
             if time.monotonic() > until:
                 break
+        samples.stir = machine.now(time.monotonic()).since(before)
     return samples
 
 
-def _row(call: Callable[[], None], count: int, gap: float) -> list[float]:
+def _subjects(stack: contextlib.ExitStack, path: str, levels: Mapping[str, str],
+              samples: Samples) -> tuple[list[tuple[Subject, tuple[int, int]]], Client, floors.Fork]:
+    """
+    All that is measured, with its calls in a row, until *stack* closes.
+    """
+    # Before everything else, as one of them forks us.
+    others = [alternatives.opened(stack, name, samples.missing) for name in alternatives.ALL]
+    program = stack.enter_context(compiled.floors())
+    samples.in_c = program is not None
+    client = stack.enter_context(Client(path))
+    fork = stack.enter_context(floors.Fork())
+    subjects: list[tuple[Subject, tuple[int, int]]] = [(Leeward(client), _CALLS)]
+    from_c = stack.enter_context(native.connected(path))
+    if from_c is not None:
+        subjects.append((from_c, _CALLS))
+    for name, place in levels.items():
+        subjects.append((Leeward(stack.enter_context(Client(place)), name), _CALLS))
+    subjects += [
+        (stack.enter_context(floors.Hops("four", program)), _CALLS),
+        (stack.enter_context(floors.Hops("two", program)), _FEW),
+        (floors.Warm(), _FEW), (fork, _FEW), (floors.echo(), _FEW), (floors.python(), _CALLS_OF_PYTHON),
+    ]
+    return subjects + [each for each in others if each is not None], client, fork
+
+
+def row(call: Callable[[], None], count: int, gap: float) -> list[float]:
+    """
+    The seconds that each of *count* calls took, with *gap* seconds before each.
+    """
     clock = time.perf_counter
     times = []
     for _ in range(count):
@@ -129,23 +155,26 @@ def _after(gap: float, call: Callable[[], Legs]) -> Legs:
 
 def _bursts(samples: Samples, path: str, pid: int, fork: floors.Fork) -> None:
     before = spent(pid)
-    seconds = _timed(lambda: rate(path, CALLERS, samples.burst))
+    seconds = timed(lambda: rate(path, CALLERS, samples.burst))
     after = spent(pid)
     if before is not None and after is not None:
         samples.spent.append(after.since(before))
     samples.rates.setdefault(Leeward.name, []).append(samples.burst / seconds)
-    seconds = _timed(lambda: floors.fork_rate(fork.socket, CALLERS, samples.burst))
+    seconds = timed(lambda: floors.fork_rate(fork.socket, CALLERS, samples.burst))
     samples.rates.setdefault(floors.Fork.name, []).append(samples.burst / seconds)
 
 
-def _timed(call: Callable[[], None]) -> float:
+def timed(call: Callable[[], None]) -> float:
+    """
+    The seconds that it took.
+    """
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
 
 
 @contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
+def no_collections() -> Iterator[None]:
     """
     Keep the client's own collector out of the figures.
     """

@@ -1,0 +1,225 @@
+"""
+What people would use instead, as far as it is installed: each found by itself, or said why not.
+
+Runs in:   the CLI; those that are libraries run in it as well, as in any program that uses them.
+
+None of them is a dependency. `pip install 'leeward[peers]'` and Debian's `bubblewrap` bring those that a
+package index has; docker needs its daemon, and an image with Python in it, which isn't fetched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from leeward_cli.bench.floors import CODE, Spawn, Subject, check, interpreter
+
+#: Seconds that docker may take to say what it has.
+_PATIENCE_S = 10.0
+
+
+class Missing(Exception):
+    """
+    It can't be measured here; the text says why.
+    """
+
+
+class Pool:
+    """
+    `multiprocessing.Pool.apply`: a process that all jobs share, one after the other.
+    """
+
+    name = "multiprocessing.Pool.apply"
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    def call(self) -> None:
+        check(self.name, self._pool.apply(printed_by, (CODE,)).encode())
+
+
+def printed_by(code: str) -> str:
+    """
+    Run *code*; what it printed.
+    """
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+    return printed.getvalue()
+
+
+class Monty:
+    """
+    An interpreter of a part of Python, in a pool of processes; a new session for each call.
+    """
+
+    name = "monty, new session"
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    def call(self) -> None:
+        printed: list[str] = []
+        with self._pool.checkout() as session:
+            session.feed_run(CODE, print_callback=lambda stream, text: printed.append(text))
+        check(self.name, "".join(printed).encode())
+
+
+class MontySession:
+    """
+    The same, one session for all calls.
+    """
+
+    name = "monty, one session"
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def call(self) -> None:
+        printed: list[str] = []
+        self._session.feed_run(CODE, print_callback=lambda stream, text: printed.append(text))
+        check(self.name, "".join(printed).encode())
+
+
+class Sandlock:
+    """
+    Landlock, a filter and a supervisor around a Python that is started for the call.
+    """
+
+    name = "sandlock + python3 -I -S -c"
+
+    def __init__(self, module: Any) -> None:
+        self._box = module.Sandbox(fs_readable=readable(), fs_writable=["/tmp"])
+
+    def call(self) -> None:
+        check(self.name, self._box.run([interpreter(), "-I", "-S", "-c", CODE]).stdout)
+
+
+def readable() -> list[str]:
+    """
+    The folders without which Python doesn't start.
+    """
+    folders = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/dev", sys.base_prefix]
+    return sorted({folder for folder in folders if os.path.isdir(folder)})
+
+
+@contextlib.contextmanager
+def pool() -> Iterator[Subject]:
+    # By fork, as it is the default on Linux up to 3.13 and the fastest.
+    with multiprocessing.get_context("fork").Pool(2) as made:
+        yield Pool(made)
+
+
+@contextlib.contextmanager
+def plain_python() -> Iterator[Subject]:
+    yield Spawn("python3 -c", [interpreter(), "-c", CODE])
+
+
+@contextlib.contextmanager
+def bubblewrap() -> Iterator[Spawn]:
+    program = shutil.which("bwrap")
+    if program is None:
+        raise Missing("no bwrap on the PATH")
+    places = [argument for folder in ("/lib", "/lib64", "/bin") if os.path.islink(folder)
+              for argument in ("--symlink", os.readlink(folder), folder)]
+    if not sys.base_prefix.startswith("/usr"):
+        places += ["--ro-bind", sys.base_prefix, sys.base_prefix]
+    # Every namespace that it has, as a job of ours has them, and no files but Python's.
+    spawn = Spawn("bwrap + python3 -I -S -c", [
+        program, "--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/usr", "/usr", *places,
+        "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", interpreter(), "-I", "-S", "-c", CODE])
+    _answers(spawn)
+    yield spawn
+
+
+@contextlib.contextmanager
+def docker() -> Iterator[Subject]:
+    program = shutil.which("docker")
+    if program is None:
+        raise Missing("no docker on the PATH")
+    try:
+        said = subprocess.run([program, "images", "--format", "{{.Repository}}:{{.Tag}}"], capture_output=True,
+                              text=True, check=False, timeout=_PATIENCE_S, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        raise Missing("docker's daemon doesn't answer") from None
+    if said.returncode:
+        raise Missing("docker's daemon doesn't answer")
+    images = [line for line in said.stdout.split() if line.split("/")[-1].startswith("python:")]
+    if not images:
+        raise Missing("docker has no image named python")
+    spawn = Spawn("docker run + python3 -I -S -c", [
+        program, "run", "--rm", "--network=none", images[0], "python3", "-I", "-S", "-c", CODE], os.environ)
+    _answers(spawn)
+    yield spawn
+
+
+@contextlib.contextmanager
+def sandlock() -> Iterator[Subject]:
+    made = Sandlock(_module("sandlock"))
+    _answers(made)
+    yield made
+
+
+@contextlib.contextmanager
+def monty() -> Iterator[Subject]:
+    with _module("pydantic_monty").Monty() as made:
+        _answers(Monty(made))
+        yield Monty(made)
+
+
+@contextlib.contextmanager
+def monty_session() -> Iterator[Subject]:
+    with _module("pydantic_monty").Monty() as made, made.checkout() as session:
+        _answers(MontySession(session))
+        yield MontySession(session)
+
+
+#: What `leeward bench` looks for: how it is opened, and calls in a row with gaps and without. The pool first: it
+#: forks, and the libraries have threads.
+ALL: dict[str, tuple[Callable[[], contextlib.AbstractContextManager[Subject]], tuple[int, int]]] = {
+    "multiprocessing.Pool.apply": (pool, (10, 10)),
+    "python3 -c": (plain_python, (2, 2)),
+    "bwrap": (bubblewrap, (2, 2)),
+    "docker": (docker, (1, 1)),
+    "sandlock": (sandlock, (2, 2)),
+    "pydantic-monty": (monty, (10, 10)),
+}
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise Missing(f"not installed: {error}") from None
+
+
+def _answers(subject: Subject) -> None:
+    """
+    One that is installed may still not work here.
+
+    Raises:
+        Missing: with its own reason.
+    """
+    try:
+        subject.call()
+    except Exception as error:  # other people's code, whatever it raises
+        raise Missing(f"it doesn't work here: {error}") from None
+
+
+def opened(stack: contextlib.ExitStack, name: str, missing: dict[str, str]) -> tuple[Subject, tuple[int, int]] | None:
+    """
+    The alternative *name*, until *stack* closes; None if it can't be measured, and *missing* says why.
+    """
+    how, calls = ALL[name]
+    try:
+        return stack.enter_context(how()), calls
+    except Missing as why:
+        missing[name] = str(why)
+        return None

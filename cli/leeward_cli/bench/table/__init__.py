@@ -1,0 +1,102 @@
+"""
+`leeward bench --figures`: the figures to reach, each measured beside what it is a ratio of.
+
+Runs in:   the CLI.
+
+A group is a module here with a function `measure(ground) -> rows`: it starts the daemons that it needs, and takes
+turns with its floor. To add one, write the module and name it in GROUPS.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from leeward import __version__
+from leeward_cli.bench import compiled, machine
+from leeward_cli.bench.plot import duration
+from leeward_cli.bench.table import command, crowd, denied, fresh, memory, processor, rates, start
+from leeward_cli.bench.table.row import Ground, Row
+
+GROUPS: dict[str, Callable[[Ground], Sequence[Row]]] = {
+    "fresh": fresh.measure,
+    "rates": rates.measure,
+    "processor": processor.measure,
+    "memory": memory.measure,
+    "command": command.measure,
+    "start": start.measure,
+    "denied": denied.measure,
+    "crowd": crowd.measure,
+}
+
+ROUNDS = 40
+
+
+def run(groups: Sequence[str], rounds: int | None, as_json: bool) -> None:
+    """
+    Measure the rows of *groups* and print them.
+
+    Raises:
+        LeewardError: a daemon didn't start, or somebody who is measured answers wrong.
+    """
+    before = machine.now(time.monotonic())
+    rows: dict[str, Sequence[Row]] = {}
+    with compiled.floors() as program:
+        for name in groups:
+            if not as_json and sys.stderr.isatty():
+                print(f"\r\033[K{name}", end="", file=sys.stderr, flush=True)
+            rows[name] = GROUPS[name](Ground(program, rounds or ROUNDS))
+        if not as_json and sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        stir = machine.now(time.monotonic()).since(before)
+        found = {
+            "leeward": __version__,
+            "date": time.strftime("%Y-%m-%d %H:%M:%S%z"),
+            "machine": machine.described(program is not None),
+            "steal": stir.steal,
+            "pressure": stir.pressure,
+            "figures": [{"group": name, **row.as_object()} for name, some in rows.items() for row in some],
+        }
+    print(json.dumps(found) if as_json else text(found), flush=True)
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """
+    The findings, to be read: a row, and below it what it was made of.
+    """
+    host = found["machine"]
+    pressed = "" if found["pressure"] is None else f", somebody waited {100 * found['pressure']:.0f} % of the time"
+    who = "root" if host["root"] else "an ordinary user"
+    lines = [(f"leeward {found['leeward']}, {found['date']}, Linux {host['kernel']} {host['arch']},"
+              f" {host['processors']} processors, Python {host['python']}, {who}"),
+             f"processors taken by the host for others: {100 * found['steal']:.1f} %{pressed}", ""]
+    for each in found["figures"]:
+        lines.append(f"{each['figure']}: {verdict(each)}")
+        lines += [f"    {made['subject']:44}{shown(made)}" for made in each["measured"]]
+        lines += [f"    {each['note']}"] if each["note"] else []
+    return "\n".join(lines)
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """
+    The value, its target, and whether it was met.
+    """
+    value = "-" if row["value"] is None else f"{row['value']:g} {row['unit']}"
+    if row["target"] is None:
+        return value
+    wanted = f"{'at most' if row['at_most'] else 'at least'} {row['target']:g}"
+    return f"{value}, wanted {wanted}: {'met' if row['met'] else 'not measured' if row['value'] is None else 'NOT MET'}"
+
+
+def shown(made: Mapping[str, Any]) -> str:
+    """
+    What a row was made of, on a line.
+    """
+    if "us" == made["unit"]:
+        values = [duration(made[key]) for key in ("p50", "p90", "p99")]
+    else:
+        values = [f"{made[key]:g} {made['unit']}" for key in ("p50", "p90", "p99")]
+    return "p50 {}  p90 {}  p99 {}  n {}".format(*values, made["n"])

@@ -1,0 +1,55 @@
+"""
+`leeward exec` and `leeward run` as whole processes.
+
+Runs in:   the CLI.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+
+from leeward_cli.bench import alternatives, floors
+from leeward_cli.bench.floors import CODE, Spawn
+from leeward_cli.bench.ours import daemon, program
+from leeward_cli.bench.rounds import GAP_S
+from leeward_cli.bench.table.row import Ground, Row, missing, times
+from leeward_cli.bench.table.turns import beside, in_turn
+
+_COLD = "leeward run (cold, everything) over bubblewrap + python3 -I -S -c"
+
+
+def measure(ground: Ground) -> Sequence[Row]:
+    return [*_exec(ground), _run(ground)]
+
+
+def _environment(**more: str) -> dict[str, str]:
+    return {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ} | more
+
+
+def _exec(ground: Ground) -> Sequence[Row]:
+    with daemon(None) as path:
+        ours = Spawn("leeward exec", [program(), "exec", CODE], _environment(LEEWARD_SOCKET=path))
+        echo = floors.echo()
+        with alternatives.plain_python() as python:
+            found = in_turn([ours, echo, python], ground.some(20), 5, GAP_S)
+    rows = {name: times(name, GAP_S, found[name]) for name in (ours.name, echo.name, python.name)}
+    return [
+        Row("leeward exec as a process over /bin/echo", beside(found, ours.name, echo.name), "x", 2.5,
+            measured=[rows[ours.name], rows[echo.name]]),
+        Row("python3 -c over leeward exec", beside(found, python.name, ours.name), "x", 2, at_most=False,
+            measured=[rows[python.name], rows[ours.name]], note="several times faster was asked for: twice at least"),
+    ]
+
+
+def _run(ground: Ground) -> Row:
+    with contextlib.ExitStack() as stack:
+        try:
+            bwrap = stack.enter_context(alternatives.bubblewrap())
+        except alternatives.Missing as why:
+            return missing(_COLD, 1.3, str(why))
+        ours = Spawn("leeward run", [program(), "run", CODE], _environment())
+        found = in_turn([ours, bwrap], ground.some(10), 2, GAP_S)
+    return Row(_COLD, beside(found, ours.name, bwrap.name), "x", 1.3,
+               measured=[times(each.name, GAP_S, found[each.name]) for each in (ours, bwrap)])
