@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leeward_cli.bench.machine import STOLEN, Stir
+from leeward_cli.bench.machine import Stir
 
 #: A machine on which nothing but the bench runs keeps the floor's medians this close together,
 #: ninth decile over first; beyond it the times say as much about the others as about us.
@@ -67,26 +67,26 @@ def ratio(over: Sequence[Sequence[float]], under: Sequence[Sequence[float]]) -> 
 @dataclass(frozen=True, slots=True)
 class Noise:
     """
-    How far the floor's medians of single rounds lie apart, in microseconds; and what the kernel says of others.
+    How far the floor's medians of single rounds lie apart, in microseconds; and what others took of the machine.
     """
 
     low: float
     high: float
     spread: float
     steal: float
-    pressure: float | None
+    others: float
     noisy: bool
 
 
 def noise(floor: Sequence[Sequence[float]], stir: Stir) -> Noise:
     """
-    Judge by the *floor*'s samples, round by round: they have no reason of ours to differ. And by what the host took.
+    Judge by the *floor*'s samples, round by round: they have no reason of ours to differ. And by what others took.
     """
     medians = [percentile(samples, 50) for samples in floor]
     low, high = percentile(medians, 10), percentile(medians, 90)
     spread = round(high / low, 3)
-    return Noise(round(low * 1e6, 1), round(high * 1e6, 1), spread, stir.steal, stir.pressure,
-                 spread > NOISY or stir.steal > STOLEN)
+    return Noise(round(low * 1e6, 1), round(high * 1e6, 1), spread, stir.steal, stir.others,
+                 spread > NOISY or stir.noisy)
 
 
 @dataclass(frozen=True, slots=True)

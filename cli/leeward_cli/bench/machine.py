@@ -4,20 +4,25 @@ The machine: what a figure has to be dated with, and what others did to it meanw
 Runs in:   the CLI.
 
 Nobody sees from inside how fast a virtual processor is at a moment. What shows is the time that the
-host gave to others (steal), and the share of time in which somebody who could run had to wait (pressure); the
-bench itself never wants more processors than it has, but for its bursts of callers.
+host gave to others (steal), and what this host's own others take: how busy its processors are while the bench does
+nothing, in a short window of each round.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: Of all processor time: more than that taken by the host's other guests, and times mean little.
-STOLEN = 0.02
+#: Shares of all processor time, above which times mean little: taken by the host's other guests, and by other
+#: processes while the bench did nothing.
+STOLEN, OTHERS = 0.02, 0.1
+
+#: Seconds of a window, and of rest before it, in which what the bench has set going comes to its end.
+_WINDOW_S, _REST_S = 0.05, 0.03
 
 
 def described(floors_in_c: bool) -> dict[str, Any]:
@@ -30,56 +35,78 @@ def described(floors_in_c: bool) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class Ticks:
     """
-    Counters of the kernel at one moment: ticks of all processors, and seconds that somebody waited for one.
-
-    Attributes:
-        waited: None where the kernel keeps no pressure.
+    The kernel's counters, of all processors together; or what they grew by.
     """
 
-    total: int
-    stolen: int
-    waited: float | None
-    at: float
+    total: int = 0
+    idle: int = 0
+    stolen: int = 0
 
-    def since(self, before: Clock) -> Stir:
-        ticks = max(1, self.total - before.total)
-        waited = None
-        if self.waited is not None and before.waited is not None and self.at > before.at:
-            waited = round((self.waited - before.waited) / (self.at - before.at), 3)
-        return Stir(round((self.stolen - before.stolen) / ticks, 4), waited)
+    def __sub__(self, other: Ticks) -> Ticks:
+        return Ticks(self.total - other.total, self.idle - other.idle, self.stolen - other.stolen)
+
+    def __add__(self, other: Ticks) -> Ticks:
+        return Ticks(self.total + other.total, self.idle + other.idle, self.stolen + other.stolen)
 
 
 @dataclass(frozen=True, slots=True)
 class Stir:
     """
-    Shares of the time between two readings.
+    What others did, in shares of all processor time.
 
     Attributes:
-        steal: of all processor time, given to others by the host.
-        pressure: of the time, in which somebody waited for a processor.
+        steal: given to others by the host.
+        others: taken by other processes, while the bench did nothing.
     """
 
     steal: float
-    pressure: float | None
+    others: float
+
+    @property
+    def noisy(self) -> bool:
+        return self.steal > STOLEN or self.others > OTHERS
 
 
-def read(stat: str, pressure: str | None, at: float) -> Clock:
+def read(stat: str) -> Ticks:
     """
-    From the text of /proc/stat and /proc/pressure/cpu; proc(5).
+    From the text of /proc/stat; proc(5).
     """
-    fields = [int(word) for word in stat.split("\n", 1)[0].split()[1:9]]
-    waited = None if pressure is None else int(pressure.split("total=", 1)[1].split()[0]) / 1e6
-    return Clock(sum(fields), fields[7] if len(fields) > 7 else 0, waited, at)
+    user, nice, system, idle, iowait, irq, softirq, *rest = (int(word) for word in stat.split("\n", 1)[0].split()[1:])
+    stolen = rest[0] if rest else 0
+    return Ticks(user + nice + system + idle + iowait + irq + softirq + stolen, idle + iowait, stolen)
 
 
-def now(at: float) -> Clock:
+def now() -> Ticks:
+    return read(Path("/proc/stat").read_text())
+
+
+class Watch:
     """
-    The counters at *at* seconds of the monotonic clock.
+    Looks at the machine from its making on.
     """
-    try:
-        pressure: str | None = Path("/proc/pressure/cpu").read_text()
-    except OSError:  # a kernel without it, or booted with psi=0
-        pressure = None
-    return read(Path("/proc/stat").read_text(), pressure, at)
+
+    def __init__(self) -> None:
+        self._start = now()
+        self._windows = Ticks()
+
+    def window(self) -> None:
+        """
+        Do nothing for a moment, and see who does.
+        """
+        time.sleep(_REST_S)
+        before = now()
+        time.sleep(_WINDOW_S)
+        self._windows += now() - before
+
+    def stir(self) -> Stir:
+        return judged(now() - self._start, self._windows)
+
+
+def judged(whole: Ticks, windows: Ticks) -> Stir:
+    """
+    Of the time of the run, and of its windows.
+    """
+    busy = windows.total - windows.idle
+    return Stir(round(whole.stolen / max(1, whole.total), 4), round(busy / max(1, windows.total), 4))

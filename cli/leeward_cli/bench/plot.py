@@ -32,8 +32,8 @@ def svg(found: Mapping[str, Any], gap_ms: float = 5.0) -> str:
     host = found["machine"]
     lines = [
         _text(20, 30, 'How long until print("hello world") has been answered', size=18, weight="bold"),
-        _text(20, 52, f"One call after the other, {gap_ms:g} ms between them. The bar ends at the median, the line at p90,"
-              " the tick is p99. Each division is ten times the one before."),
+        _text(20, 52, f"One call after the other, {gap_ms:g} ms between them. The bar ends at the median, the line at"
+              " p90, the tick is p99. Each division is ten times the one before."),
         _text(20, 72, f"leeward {found['leeward']}, {found['date'][:10]}, Linux {host['kernel']}, {host['processors']}"
               f" processors, Python {host['python']}, {found['rounds']} rounds, interleaved."
               + (" The machine was noisy." if found["noise"]["noisy"] else "")),
@@ -70,8 +70,8 @@ def _row(row: Mapping[str, Any], y: float, x: Callable[[float], float]) -> list[
     end, far, most = x(row["p50"]), x(row["p90"]), x(row["p99"])
     return [
         _text(_LEFT - 10, middle + 4, row["subject"], anchor="end", weight="bold" if ours else "normal"),
-        f'<rect x="{_LEFT}" y="{y:.1f}" width="{max(1.0, end - _LEFT):.1f}" height="{_BAR}"'
-        f' fill="{_OURS if ours else _OTHERS}"/>',
+        (f'<rect x="{_LEFT}" y="{y:.1f}" width="{max(1.0, end - _LEFT):.1f}" height="{_BAR}"'
+         f' fill="{_OURS if ours else _OTHERS}"/>'),
         f'<line x1="{end:.1f}" y1="{middle:.1f}" x2="{far:.1f}" y2="{middle:.1f}" stroke="{_INK}"/>',
         f'<line x1="{most:.1f}" y1="{y + 3:.1f}" x2="{most:.1f}" y2="{y + _BAR - 3:.1f}" stroke="{_INK}"/>',
         _text(_WIDTH - _RIGHT + 14, middle + 4, f"{duration(row['p50'])}  (p99 {duration(row['p99'])}, n {row['n']})"),

@@ -104,9 +104,8 @@ def _row(row: Mapping[str, Any]) -> str:
 
 def _verdict(stirred: Mapping[str, Any]) -> str:
     between = (f"the floor's median was {stirred['low']:.0f} to {stirred['high']:.0f} us from round to round,"
-               f" the host took {100 * stirred['steal']:.1f} % of the processors for others,"
-               + ("" if stirred["pressure"] is None else f" somebody waited for one {100 * stirred['pressure']:.0f} % of the time,")
-               + f" and the load was {stirred['load']:g} before the start")
+               f" the host took {100 * stirred['steal']:.1f} % of the processors for others, other processes"
+               f" {100 * stirred['others']:.0f} %, and the load was {stirred['load']:g} before the start")
     if stirred["noisy"]:
         return f"The machine was noisy: {between}. Ratios hold better than times."
     return f"The machine was quiet: {between}."

@@ -62,7 +62,7 @@ class Samples:
     burst: int = _BURST
     rounds: int = 0
     load: float = 0.0
-    stir: machine.Stir = machine.Stir(0.0, None)
+    stir: machine.Stir = field(default_factory=lambda: machine.Stir(0.0, 0.0))
     missing: dict[str, str] = field(default_factory=dict)
     in_c: bool = True
 
@@ -88,13 +88,14 @@ def measure(path: str, rounds: int, seconds: float, told: Callable[[int], None] 
                 subject.call()
         pid = daemon_pid(path)
         stack.enter_context(no_collections())
-        before = machine.now(time.monotonic())
-        until = before.at + seconds
+        watch = machine.Watch()
+        until = time.monotonic() + seconds
         for number in range(1, rounds + 1):
             for subject, calls in subjects:
                 for gap, count in zip((GAP_S, 0.0), calls, strict=True):
                     samples.calls.setdefault((subject.name, gap), []).append(row(subject.call, count, gap))
             samples.legs += [_after(GAP_S, lambda: legs(client)) for _ in range(_CALLS[0] // 4)]
+            watch.window()
             if number % _EVERY == 1 or rounds == number:
                 _bursts(samples, path, pid, fork)
                 for name, place in (levels or {}).items():
@@ -104,7 +105,7 @@ def measure(path: str, rounds: int, seconds: float, told: Callable[[int], None] 
             told(number)
             if time.monotonic() > until:
                 break
-        samples.stir = machine.now(time.monotonic()).since(before)
+        samples.stir = watch.stir()
     return samples
 
 

@@ -34,6 +34,9 @@ GROUPS: dict[str, Callable[[Ground], Sequence[Row]]] = {
 
 ROUNDS = 40
 
+#: Looks at what others do, before each group.
+_WINDOWS = 5
+
 
 def run(groups: Sequence[str], rounds: int | None, as_json: bool) -> None:
     """
@@ -42,22 +45,23 @@ def run(groups: Sequence[str], rounds: int | None, as_json: bool) -> None:
     Raises:
         LeewardError: a daemon didn't start, or somebody who is measured answers wrong.
     """
-    before = machine.now(time.monotonic())
+    watch = machine.Watch()
     rows: dict[str, Sequence[Row]] = {}
     with compiled.floors() as program:
         for name in groups:
             if not as_json and sys.stderr.isatty():
                 print(f"\r\033[K{name}", end="", file=sys.stderr, flush=True)
+            for _ in range(_WINDOWS):
+                watch.window()
             rows[name] = GROUPS[name](Ground(program, rounds or ROUNDS))
         if not as_json and sys.stderr.isatty():
             print("\r\033[K", end="", file=sys.stderr, flush=True)
-        stir = machine.now(time.monotonic()).since(before)
+        stir = watch.stir()
         found = {
             "leeward": __version__,
             "date": time.strftime("%Y-%m-%d %H:%M:%S%z"),
             "machine": machine.described(program is not None),
-            "steal": stir.steal,
-            "pressure": stir.pressure,
+            "noise": {"steal": stir.steal, "others": stir.others, "noisy": stir.noisy},
             "figures": [{"group": name, **row.as_object()} for name, some in rows.items() for row in some],
         }
     print(json.dumps(found) if as_json else text(found), flush=True)
@@ -68,11 +72,12 @@ def text(found: Mapping[str, Any]) -> str:
     The findings, to be read: a row, and below it what it was made of.
     """
     host = found["machine"]
-    pressed = "" if found["pressure"] is None else f", somebody waited {100 * found['pressure']:.0f} % of the time"
+    stirred = found["noise"]
     who = "root" if host["root"] else "an ordinary user"
     lines = [(f"leeward {found['leeward']}, {found['date']}, Linux {host['kernel']} {host['arch']},"
               f" {host['processors']} processors, Python {host['python']}, {who}"),
-             f"processors taken by the host for others: {100 * found['steal']:.1f} %{pressed}", ""]
+             (f"The machine was {'noisy' if stirred['noisy'] else 'quiet'}: the host took {100 * stirred['steal']:.1f}"
+             f" % of the processors for others, other processes {100 * stirred['others']:.0f} %."), ""]
     for each in found["figures"]:
         lines.append(f"{each['figure']}: {verdict(each)}")
         lines += [f"    {made['subject']:44}{shown(made)}" for made in each["measured"]]
