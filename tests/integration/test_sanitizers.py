@@ -79,7 +79,8 @@ SOME = (
 
 #: All of them, for the long run: every integration and escape test but those about the checkout and about
 #: speed, and this one.
-NOT_THE_DAEMON = {"test_as_ordinary_user", "test_bench", "test_packaging", "test_races", "test_readme", "test_sanitizers"}
+NOT_THE_DAEMON = {"test_as_ordinary_user", "test_bench", "test_packaging", "test_races", "test_readme",
+                  "test_sanitizers"}
 ALL = (
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/integration/test_*.py")
             if path.stem not in NOT_THE_DAEMON),

@@ -1,18 +1,15 @@
 """
-The daemon over each of its transports: the same answers, the calls that it makes for them, and what it does where
-the kernel refuses io_uring.
+The daemon over each of its transports: the same answers, and what it does where the kernel refuses io_uring.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,73 +108,6 @@ def test_one_that_is_taken_back(daemon: LiveDaemon) -> None:
     assert ["cancelled", {"cancelled": True}] == [got[0]["error"]["kind"], got[1]["ok"]]
     with daemon.client() as client:
         assert ["a\n", "a\n", "a\n"] == [client.execute("print('a')").stdout_text for _ in range(3)]
-
-
-class Traced:
-    """
-    The calls of a daemon's main thread while something goes on.
-    """
-
-    def __init__(self, daemon: LiveDaemon, file: Path) -> None:
-        self._file = file
-        # Attached when it says so; -yy names what each descriptor is.
-        self._strace = subprocess.Popen(["strace", "-yy", "-o", file, "-p", str(daemon.process.pid)],
-                                        stderr=subprocess.PIPE, text=True)
-        assert self._strace.stderr is not None
-        said = self._strace.stderr.readline()
-        assert "attached" in said, said
-
-    def calls(self) -> list[str]:
-        self._strace.send_signal(signal.SIGINT)
-        self._strace.communicate(timeout=PATIENCE)
-        return self._file.read_text(errors="replace").splitlines()
-
-
-def names(calls: list[str]) -> Counter[str]:
-    return Counter(found[1] for call in calls if (found := re.match(r"(\w+)\(", call)))
-
-
-@pytest.mark.needs("uring-transport", "strace")
-def test_the_ring_does_all_of_a_connection(tmp_path: Path) -> None:
-    """
-    No wait, accept, receive or send of the daemon's own; its channels to keepers and runners are no connections.
-    """
-    with LiveDaemon(tmp_path, "--pool-size", "2", "--io=uring") as daemon:
-        with daemon.client() as client:
-            client.execute("print(1)")
-        traced = Traced(daemon, tmp_path / "calls")
-        with daemon.client() as client:
-            for _ in range(50):
-                assert b"1\n" == client.execute("print(1)").stdout
-        calls = traced.calls()
-
-    seen = names(calls)
-    assert seen["io_uring_enter"] > 50
-    assert not {"epoll_wait", "epoll_pwait", "accept", "accept4", "recvfrom", "sendto"} & set(seen)
-    own = re.compile(r"(recvmsg|sendmsg|read|write|readv|writev)\(\d+<UNIX-STREAM")
-    assert [] == [call for call in calls if own.match(call)]
-
-
-@pytest.mark.needs("uring-transport", "strace")
-def test_a_batch_costs_one_enter(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """
-    Thirty-two requests that came together: one to hear of them, whose turn ends with all their answers handed in.
-    """
-    tmp_path = tmp_path_factory.mktemp("b")  # a socket's path has 107 bytes
-    with LiveDaemon(tmp_path, "--pool-size", "1", "--io=uring") as daemon, socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(PATIENCE)
-        sock.connect(str(daemon.socket))
-        daemon.idle()
-        traced = Traced(daemon, tmp_path / "calls")
-        sock.sendall(b"".join(encode({"v": 1, "id": number, "op": "ping"}) for number in range(1, 33)))
-        reader, got = FrameReader(), []
-        while len(got) < 32:
-            got += reader.feed(sock.recv(1 << 16))
-        calls = traced.calls()
-
-    # One hands in all answers; another may have asked for a timer's descriptor meanwhile.
-    handed_in = [call for call in calls if call.startswith("io_uring_enter(") and re.search(r"\) += [1-9]", call)]
-    assert 1 <= len(handed_in) <= 2, calls
 
 
 REFUSING = """
