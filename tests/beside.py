@@ -121,14 +121,22 @@ def _checkout(folder: Path, installation: Installation) -> Path:
 
 
 @pytest.fixture(scope="session")
-def run_beside(user_beside: OrdinaryUser, user_install: Installation, open_folder: Path) -> Iterator[Run]:
+def open_checkout(user_install: Installation, open_folder: Path) -> Path:
     """
-    The run, which begins when somebody asks for this.
+    A checkout for whoever can't look into this one, and in his installation what runs its tests.
     """
-    checkout = _checkout(open_folder / "checkout", user_install)
     wanted = ("pytest", "pytest-timeout", "hypothesis", "landlock")
     subprocess.run([sys.executable, "-m", "pip", "--python", user_install.python, "install", "--quiet",
                     "--disable-pip-version-check", *wanted], check=True, capture_output=True)
+    return _checkout(open_folder / "checkout", user_install)
+
+
+@pytest.fixture(scope="session")
+def run_beside(user_beside: OrdinaryUser, user_install: Installation, open_checkout: Path,
+               open_folder: Path) -> Iterator[Run]:
+    """
+    The run, which begins when somebody asks for this.
+    """
     # The suite over the other transport: root's run has what a daemon takes by itself.
     settings = user_beside.home / ".config" / "leeward" / "config.toml"
     user_beside.run(["mkdir", "-p", settings.parent], check=True)
@@ -143,7 +151,7 @@ def run_beside(user_beside: OrdinaryUser, user_install: Installation, open_folde
            f"[test_{name}]" for name in ONLY_COMPUTING),
          # The same bytes for everybody.
          "--deselect=tests/integration/test_c_client.py::test_c113_no_bytes_do_harm"],
-        open_folder / "said", cwd=checkout,
+        open_folder / "said", cwd=open_checkout,
         env={"PATH": f"{user_install.folder}/bin:/usr/local/bin:/usr/bin:/bin", "TMPDIR": str(user_beside.home),
              **({"LEEWARD_LONG": "1"} if os.environ.get("LEEWARD_LONG") else {})})
     yield run

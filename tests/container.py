@@ -55,6 +55,7 @@ class Container:
         uid: of the process inside; another than root's has no capabilities.
         capabilities: root's.
         mapped: in a user namespace of its own, as Podman does for users and Docker with userns-remap.
+        shown: further folders that are seen under their own paths, read-only.
     """
 
     folder: Path
@@ -65,6 +66,7 @@ class Container:
     uid: int = 0
     capabilities: tuple[str, ...] = CAPABILITIES
     mapped: bool = False
+    shown: tuple[Path, ...] = ()
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,10 +83,11 @@ class Container:
         The part of a Debian that isn't in /usr, and the dynamic linker's cache, which its packages make.
         """
         root = self.folder / "rootfs"
-        for name in ("dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", str(self.installation).lstrip("/")):
+        for name in ("dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", "var/tmp",
+                     *(str(folder).lstrip("/") for folder in (self.installation, *self.shown))):
             (root / name).mkdir(parents=True, exist_ok=True)
-        (root / "tmp").chmod(0o1777)
-        (root / "run").chmod(0o1777)  # where somebody who isn't root has a folder
+        for name in ("tmp", "var/tmp", "run"):  # in the last, somebody who isn't root has a folder
+            (root / name).chmod(0o1777)
         for name in ("bin", "lib", "lib32", "lib64", "sbin"):
             if Path("/", name).is_symlink():
                 (root / name).symlink_to(Path("/", name).readlink())
@@ -105,7 +108,7 @@ class Container:
                           "XDG_RUNTIME_DIR=/run"]
         config["root"]["readonly"] = False
         config["mounts"] += [{"destination": path, "source": path, "type": "bind", "options": ["rbind", "ro"]}
-                             for path in ("/usr", str(self.installation))]
+                             for path in ("/usr", str(self.installation), *map(str, self.shown))]
         if self.seccomp is not None:
             linux["seccomp"] = self.seccomp
         if not self.masked:
@@ -117,7 +120,7 @@ class Container:
             linux["namespaces"].append({"type": "user"})
             linux["uidMappings"] = linux["gidMappings"] = [{"containerID": 0, "hostID": 100000, "size": 65536}]
 
-    def run(self, script: str) -> subprocess.CompletedProcess[str]:
+    def run(self, script: str, seconds: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """
         *script* by the shell, as the container's first process.
         """
@@ -128,6 +131,6 @@ class Container:
         state = ["runc", "--root", str(self.folder / "state")]
         try:
             return subprocess.run([*state, "run", self.name], cwd=self.folder, check=False, capture_output=True,
-                                  text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S)
+                                  text=True, stdin=subprocess.DEVNULL, timeout=seconds)
         finally:
             subprocess.run([*state, "delete", "--force", self.name], check=False, capture_output=True)

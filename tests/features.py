@@ -239,6 +239,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "ns-last-pid": lambda: present(Path("/proc/sys/kernel/ns_last_pid").exists()),  # the next process's number
     "not-root": lambda: present(0 != os.geteuid()),
     "ordinary-user": _ordinary_user,                  # to be one, or to make one
+    "processors": lambda: (len(os.sched_getaffinity(0)),),  # its version is their number
     "python-prctl": lambda: present(importlib.util.find_spec("_prctl")),
     "real-packages": lambda: present((ROOT / ".venv-realpackages/.setup").exists()),
     "pkg-config": lambda: present(shutil.which("pkg-config")),

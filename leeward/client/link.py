@@ -34,6 +34,7 @@ from _socket import socket as Socket
 
 from leeward.client.conversation import MAX_DESCRIPTORS, Conversation, refusal
 from leeward.errors import BadReply, DaemonAway, NoAnswer
+from leeward.spec.paths import TRUSTED_VARIABLE
 
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _connect(sock: Socket, path: str) -> None:
 
 def connect(path: str, wait: bool = True) -> Socket | None:
     """
-    A connected socket, whose other end is root's or our own user's.
+    A connected socket, whose other end is root's, our own user's, or that of a user whom LEEWARD_TRUSTED_UID names.
 
     Args:
         wait: up to CONNECT_S while the daemon's backlog is full; without it the socket
@@ -109,8 +110,8 @@ def connect(path: str, wait: bool = True) -> Socket | None:
         _, uid, _ = struct.unpack("3i", sock.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))
         # The default folder of a user without XDG_RUNTIME_DIR is in /tmp, where anybody
         # may have made it first. Root's own default can't be squatted.
-        if os.geteuid() not in (0, uid) and uid != 0:
-            raise away(path, f"the socket is of user {uid}, neither root nor you")
+        if os.geteuid() not in (0, uid) and uid != 0 and os.environ.get(TRUSTED_VARIABLE) != str(uid):
+            raise away(path, f"the socket is of user {uid}, neither root nor you, nor {TRUSTED_VARIABLE}")
     except BlockingIOError:
         sock.close()
         if not wait:

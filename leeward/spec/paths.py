@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 #: The variable that names a socket, for daemon and clients alike.
 SOCKET_VARIABLE = "LEEWARD_SOCKET"
 
+#: The variable that names a user, by number, whose daemon a client talks to beside root's and his own.
+TRUSTED_VARIABLE = "LEEWARD_TRUSTED_UID"
+
 
 def default_socket(environ: Mapping[str, str], uid: int) -> str:
     """

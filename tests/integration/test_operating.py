@@ -24,9 +24,10 @@ import pytest
 import exposition
 import features
 import leeward
+from box import MISSING
 from leeward.wire.frames import encode
 from live_daemon import PATIENCE, LiveDaemon, command, environment
-from ordinary_user import OrdinaryUser
+from ordinary_user import Installation, OrdinaryUser
 
 DENIED = "import os\nfor _ in range({}):\n    try: os.chroot('/')\n    except OSError: pass"
 
@@ -244,6 +245,41 @@ def test_a_group_is_let_in(open_folder: Path, ordinary_user: OrdinaryUser) -> No
     assert [("request refused", "forbidden", ordinary_user.uid)] == [
         (row["event"], row["reason"], row["user"]) for row in rows(folder / "s.log")]
     assert not any("open to others" in row["event"] for row in daemon.log)
+
+
+@pytest.mark.needs("root", "ordinary-user")
+def test_a_guest_of_a_third_users_daemon_says_whom_he_trusts(ordinary_user: OrdinaryUser,
+                                                              user_install: Installation) -> None:
+    """
+    Neither his own nor root's: each client refuses to talk to it, until it is told whose it is.
+    """
+    folder = ordinary_user.home.parent / "third"
+    folder.mkdir()
+    folder.chmod(0o710)
+    os.chown(folder, ordinary_user.uid, ordinary_user.gid)
+    path = folder / "s"
+    config = configured(folder, f'group = "{ordinary_user.gid}"\nallow_degraded = {json.dumps(MISSING)}\n')
+    os.chown(config, ordinary_user.uid, ordinary_user.gid)
+    nobody = pwd.getpwnam("nobody")
+    ways = [[str(user_install.leeward), "exec", "print(6 * 7)"],  # the C client
+            [str(user_install.folder / "bin" / "leeward-python"), "exec", "print(6 * 7)"],
+            [str(user_install.python), "-c", "import leeward; print(leeward.Client().execute('print(6 * 7)').stdout_text)"]]
+
+    def ask(**trusts: str) -> list[subprocess.CompletedProcess[str]]:
+        return [subprocess.run(way, user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[ordinary_user.gid],
+                               env={"LEEWARD_SOCKET": str(path), "PATH": "/usr/bin:/bin", **trusts}, cwd="/",
+                               stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=PATIENCE)
+                for way in ways]
+
+    with ordinary_user.popen([user_install.leeward, "daemon", "run", "--socket", path, "--config", config,
+                              "--pool-size", "1", "--log-json"], stderr=subprocess.PIPE, text=True) as daemon:
+        assert any("ready" == json.loads(line)["event"] for line in daemon.stderr)
+        refused, served = ask(), ask(LEEWARD_TRUSTED_UID=str(ordinary_user.uid))
+        daemon.terminate()
+        daemon.communicate()
+
+    assert all(f"user {ordinary_user.uid}, neither root nor you" in done.stderr for done in refused)
+    assert ["42"] * 3 == [done.stdout.strip() for done in served], served
 
 
 class Manager:

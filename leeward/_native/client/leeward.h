@@ -176,7 +176,8 @@ LEEWARD_API int leeward_last_error_code(void);
  * Args:
  *	path: the daemon's socket. NULL or "": $LEEWARD_SOCKET, else the user's own daemon:
  *		/run/leeward/leeward.sock for root, $XDG_RUNTIME_DIR/leeward/leeward.sock for others.
- *		Only a socket of root or of the caller's own user is taken.
+ *		Only a socket of root, of the caller's own user or of the user whose number is in
+ *		$LEEWARD_TRUSTED_UID is taken.
  * Returns: a handle, which the caller ends by leeward_disconnect; or NULL.
  * Errors: LEEWARD_AWAY, LEEWARD_NO_MEMORY.
  * Threads: any. */

@@ -85,12 +85,16 @@ class Leaf(Protocol):
     The group of one job.
 
     Attributes:
-        tick_interval: seconds between calls of `tick` while a job runs.
         needs_ticks: `usage` knows what the last `tick` saw; else the kernel counts.
     """
 
-    tick_interval: float
     needs_ticks: bool
+
+    @property
+    def tick_interval(self) -> float:
+        """
+        Seconds until `tick` is to be called next while a job runs.
+        """
 
     def armed(self) -> None:
         """

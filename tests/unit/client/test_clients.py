@@ -605,8 +605,16 @@ def test_c104_a_strangers_socket_is_not_talked_to(path: Path, monkeypatch: pytes
         own = os.geteuid()
         monkeypatch.setattr("leeward.client.link.struct.unpack", lambda *_: (1, own + 1, own))
         monkeypatch.setattr("leeward.client.link.os.geteuid", lambda: own or 4711)
-        with pytest.raises(DaemonAway, match=f"user {own + 1}"):
-            link.connect(str(path))
+        for named in ("", str(own), f" {own + 1}", f"{own + 1},0", "nobody"):
+            monkeypatch.setenv("LEEWARD_TRUSTED_UID", named)
+            with pytest.raises(DaemonAway, match=f"user {own + 1}"):
+                link.connect(str(path))
+
+        monkeypatch.setenv("LEEWARD_TRUSTED_UID", str(own + 1))
+
+        trusted = link.connect(str(path))
+        assert trusted is not None
+        trusted.close()
 
 
 def test_all_errors_are_of_one_family() -> None:
