@@ -38,6 +38,7 @@ from leeward.pool.engine import Engine, Settings
 from leeward.pool.pool import Pool
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
+from leeward.worker import worker as worker_module
 from leeward.worker import zygote
 from leeward.worker.reactor import Reactor
 from leeward.worker.report import Report
@@ -51,6 +52,11 @@ MISSING = () if features.is_met("landlock") else ("landlock",)
 
 #: What a test waits for at most; nothing here depends on time.
 PATIENCE_S = 60.0 * features.SLOWER
+
+# The product's patience with its own processes, too.
+engine_module._START_DEADLINE_S *= features.SLOWER
+engine_module._ZYGOTE_DEADLINE_S *= features.SLOWER
+worker_module._KEEPER_DEADLINE_S *= features.SLOWER
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +140,6 @@ class Box:
                 stack.enter_context(mock.patch.object(zygote, "subprocess", _careless(locks)))
                 if "namespaces" not in locks:
                     self._overlook_sockets()
-            if features.IN_GUEST:
-                slow = engine_module._START_DEADLINE_S * features.SLOWER
-                stack.enter_context(mock.patch.object(engine_module, "_START_DEADLINE_S", slow))
             if self._driver is not None:
                 stack.enter_context(mock.patch.object(engine_module, "choose", return_value=self._driver))
             self.engine.start()

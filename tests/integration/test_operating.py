@@ -261,9 +261,10 @@ def test_a_guest_of_a_third_users_daemon_says_whom_he_trusts(ordinary_user: Ordi
     config = configured(folder, f'group = "{ordinary_user.gid}"\nallow_degraded = {json.dumps(MISSING)}\n')
     os.chown(config, ordinary_user.uid, ordinary_user.gid)
     nobody = pwd.getpwnam("nobody")
+    asks = "import leeward; print(leeward.Client().execute('print(6 * 7)').stdout_text)"
     ways = [[str(user_install.leeward), "exec", "print(6 * 7)"],  # the C client
             [str(user_install.folder / "bin" / "leeward-python"), "exec", "print(6 * 7)"],
-            [str(user_install.python), "-c", "import leeward; print(leeward.Client().execute('print(6 * 7)').stdout_text)"]]
+            [str(user_install.python), "-c", asks]]
 
     def ask(**trusts: str) -> list[subprocess.CompletedProcess[str]]:
         return [subprocess.run(way, user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[ordinary_user.gid],

@@ -93,10 +93,14 @@ def run(boot: Boot, out: BinaryIO) -> Ended:
         (folder / "root.cpio").write_bytes(boot.kernel.archive.read_bytes() + _settings(boot))
         server, socket = share.serve(folder)
         try:
-            return _run(boot, folder, socket, out)
+            ended = _run(boot, folder, socket, out)
+            failed = share.why_failed(folder, server) if ended.status is None else ""
         finally:
             server.kill()
             server.wait()
+    if failed:
+        raise Unavailable(failed)
+    return ended
 
 
 def _settings(boot: Boot) -> bytes:
@@ -108,7 +112,9 @@ def _settings(boot: Boot) -> bytes:
         archive.file("init" if "init" == path.name else f"guest/{path.name}", path.read_bytes(), 0o755)
     keep = dict.fromkeys(os.path.realpath(place) for place in (ROOT, sys.prefix, sys.base_prefix))
     told = {"SYSTEMD": int(boot.systemd), "ORDINARY": int(boot.user), "GUEST": GUEST, "GUEST_ID": GUEST_ID,
-            "KEEP": " ".join(keep), "ALLOWED": boot.kernel.kernel.lacks}
+            "KEEP": " ".join(keep), "ALLOWED": boot.kernel.kernel.lacks,
+            # Whoever runs mount(8) shall not become the nobody that it seems to belong to: share.py.
+            "SUID": "nosuid" if os.geteuid() else "suid"}
     lines = [f"{key}={shlex.quote(str(value))}\n" for key, value in told.items()]
     archive.file("guest/settings", "".join(lines).encode())
     environment = [f"export {key}={shlex.quote(value)}" for key, value in (boot.environment or {}).items()]

@@ -208,8 +208,8 @@ class NoneDriver:
 
     @property
     def detail(self) -> Mapping[str, str]:
-        return {"memory": f"a watch every {TICK_S * 1000:g} ms or more often, and RLIMIT_DATA", "processes": "RLIMIT_NPROC",
-                "cpu": "one processor per worker"}
+        return {"memory": f"a watch every {TICK_S * 1000:g} ms or more often, and RLIMIT_DATA",
+                "processes": "RLIMIT_NPROC", "cpu": "one processor per worker"}
 
     def worker(self, slot: int, owner_uid: int, limits: Limits) -> NoneWorker:
         return NoneWorker(self._cpus[slot % len(self._cpus)])
