@@ -34,8 +34,8 @@ KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 MODULES = ("virtio_pci", "virtio_blk", "virtiofs", "overlay")
 
 #: What the guest's first script calls.
-APPLETS = ("cat", "chmod", "chown", "cp", "insmod", "ln", "mkdir", "mount", "mv", "poweroff", "rm", "seq", "sh", "sleep",
-           "switch_root", "umount")
+APPLETS = ("cat", "chmod", "chown", "cp", "insmod", "ln", "mkdir", "mount", "mv", "poweroff", "rm", "seq", "sh",
+           "sleep", "switch_root", "umount")
 
 _GUEST = Path(__file__).resolve().parent / "guest"
 
