@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,6 +96,7 @@ class Container:
         (root / "etc/group").write_text("root:x:0:\nworker:x:1000:\n")
         for name in ("ld.so.cache", "os-release"):
             (root / "etc" / name).write_bytes(Path("/etc", name).read_bytes())
+        shutil.copytree("/etc/alternatives", root / "etc/alternatives", symlinks=True)
 
     def _change(self, config: dict[str, Any]) -> None:
         process, linux = config["process"], config["linux"]

@@ -213,6 +213,16 @@ def _bootable_kernels() -> Version:
                                       for kernel in ("5.10", "6.1", "6.12")))
 
 
+def _status(name: str) -> str:
+    text = Path("/proc/self/status").read_text()
+    return next(line.split()[1] for line in text.splitlines() if line.startswith(f"{name}:"))
+
+
+def _whole_root() -> Version:
+    mounts = (line.split(" ") for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    return present(any(("/", "/") == (shown, at) for _, _, _, shown, at, *_ in mounts))
+
+
 #: The features by name. Add one here before a test may be skipped for it.
 TABLE: dict[str, Callable[[], Version]] = {
     "bootable-kernels": _bootable_kernels,
@@ -250,9 +260,11 @@ TABLE: dict[str, Callable[[], Version]] = {
     "seccomp-notify": _seccomp_notify,
     "strace": lambda: present(shutil.which("strace")),
     "system-python": lambda: present(system_python()),
+    "unfiltered": lambda: present("0" == _status("Seccomp")),  # what is denied here is denied by leeward's own filter
     "uring-transport": _uring_transport,              # io_uring as the daemon needs it: Linux 5.19, liburing-dev
     "user-namespaces": _user_namespaces,
     "valgrind": lambda: present(shutil.which("valgrind")),
+    "whole-root": _whole_root,                        # / is not a folder of somebody else's file system
     "x86-64": lambda: present("x86_64" == platform.machine()),
 }
 

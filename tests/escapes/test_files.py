@@ -258,6 +258,7 @@ tell({"name": said, "own": call("open_by_handle_at", where, ctypes.byref(own), o
 """
 
 
+@pytest.mark.needs("unfiltered")
 @pytest.mark.lock("seccomp")
 def test_c027_cannot_open_by_a_made_up_handle(box: Box, only: Only) -> None:
     """

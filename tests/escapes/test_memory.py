@@ -370,6 +370,7 @@ tell(kinds)
 """
 
 
+@pytest.mark.needs("unfiltered")
 @pytest.mark.no_single_lock("each kind has a bound of its own: an rlimit, the filter, the namespace's size")
 def test_c066_objects_of_the_kernel_are_bounded_and_released(held: Box, only: Only) -> None:
     """

@@ -165,6 +165,7 @@ if call_name == "statmount" and value("listmount", request, buffer, 100, 0) > 0:
 """
 
 
+@pytest.mark.needs("unfiltered")
 @pytest.mark.lock("seccomp", beside=("mounts",), because="they would fail on the host's mounts in any case")
 @pytest.mark.parametrize("name", MOUNT_CALLS)
 def test_c017_cannot_use_the_new_mount_calls(box: Box, only: Only, name: str) -> None:
@@ -203,6 +204,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.needs("unfiltered")
 @pytest.mark.lock("seccomp", beside=("mounts",), because="read-only and the like are said of its own mounts")
 @pytest.mark.lock("privileges", beside=("mounts",), because="read-only and the like are said of its own mounts")
 @pytest.mark.lock("landlock", beside=("mounts",), because="read-only and the like are said of its own mounts")

@@ -322,6 +322,7 @@ tell({"clock_settime": call("clock_settime", 0, now) if set_it else "", "settime
 """
 
 
+@pytest.mark.needs("unfiltered")
 @pytest.mark.lock("seccomp")
 def test_c011_cannot_touch_a_clock(box: Box, only: Only) -> None:
     """

@@ -179,6 +179,7 @@ def test_c024_cannot_read_what_proc_tells_of_the_host(box: Box, only: Only) -> N
         assert {"self", "thread-self", "1", "2"} == set(got["names"])
 
 
+@pytest.mark.needs("whole-root")
 @pytest.mark.lock("mounts")
 @pytest.mark.lock("namespaces")
 def test_c024_what_is_the_jobs_own_shows_the_sandbox_only(box: Box, only: Only) -> None:

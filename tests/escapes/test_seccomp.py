@@ -84,7 +84,7 @@ enter("int 0x80", 4, 1, address + 1024, len(text))
 NUMBERS_OF_32_BITS = (20, 26, 21, 102)
 
 
-@pytest.mark.needs("x86-64")
+@pytest.mark.needs("x86-64", "unfiltered")
 @pytest.mark.lock("seccomp")
 def test_c029_cannot_enter_by_the_32_bit_gate(box: Box, only: Only) -> None:
     """
@@ -111,7 +111,7 @@ tell({way: [ends_by(enter, way, number, 255) for number in numbers] for way in (
         assert {signal.SIGSYS, signal.SIGSEGV, signal.SIGILL} >= set(ends["sysenter"])
 
 
-@pytest.mark.needs("x86-64")
+@pytest.mark.needs("x86-64", "unfiltered")
 @pytest.mark.lock("seccomp")
 def test_c030_cannot_call_as_x32(box: Box, only: Only) -> None:
     """
@@ -133,6 +133,7 @@ tell({"by libc": [ends_by(libc.syscall, ctypes.c_long(number | x32)) for number 
         assert {signal.SIGSYS} == {end for ends in got.values() for end in ends}
 
 
+@pytest.mark.needs("unfiltered")
 @pytest.mark.lock("seccomp")
 def test_c031_unknown_numbers_are_not_there(box: Box, only: Only) -> None:
     """
@@ -249,6 +250,7 @@ def test_c033_the_policy_refuses_what_the_catalogue_names() -> None:
 EACCES_ANYWAY: set[str] = set()
 
 
+@pytest.mark.needs("unfiltered")
 @pytest.mark.lock("seccomp")
 @pytest.mark.parametrize("name", REFUSED)
 def test_c033_cannot_make_this_call(name: str, lasting: Box, only: Only) -> None:

@@ -18,12 +18,16 @@ from typing import Any
 
 import pytest
 
+from beside import NOT_HIS
 from container import DOCKER_LIKE, Container
 from ordinary_user import Installation
 
 pytestmark = pytest.mark.needs("root", "runc", "user-namespaces", "landlock")
 
 Make = Callable[..., Container]
+
+#: For the suite in a container: its short form takes some 15 s, the long one half an hour.
+SUITE_S, WHOLE_S = 300, 3 * 3600
 
 #: The README's way through, with a word before each answer.
 DEMO = """
@@ -62,9 +66,42 @@ def told(text: str) -> dict[str, dict[str, str]]:
     return {feature["name"]: feature for feature in json.loads(text)["features"]}
 
 
+ROOT = {"uid": 0, "capabilities": ("CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID")}
+USER = {"uid": 1000}
+
+#: Each layer against an attack, and each escape of the boundaries that an engine draws as well; the long form has all.
+SHORT = ("tests/vm/test_layers.py", "tests/escapes/test_mounts.py", "tests/escapes/test_namespaces.py",
+         "tests/escapes/test_procfs.py", "tests/integration/test_privileges.py")
+WHOLE = ("tests/vm/test_layers.py", "tests/escapes", "tests/integration",
+         *(f"--ignore=tests/integration/{name}" for name in (*NOT_HIS, "test_containers.py")))
+
+LONG = bool(os.environ.get("LEEWARD_LONG"))
+
+
+@pytest.mark.timeout(WHOLE_S if LONG else SUITE_S)
+@pytest.mark.parametrize("who", [ROOT, USER], ids=["root", "user"])
+def test_the_suite_passes_with_the_documented_flags(make: Make, profile: dict[str, Any], open_checkout: Path,
+                                                    who: dict[str, Any], capfd: pytest.CaptureFixture[str]) -> None:
+    """
+    Integration and escape tests, but for those that say why they can't hold there: what needs no filter around it,
+    a file system of its own as root, or a tool or group that the container doesn't have.
+    """
+    tests = " ".join(WHOLE if LONG else SHORT)
+    container = make(seccomp=profile, masked=False, cgroups=True, shown=(open_checkout,), **who)
+
+    # Not as the first process, nor as one with a number that a job's own may have.
+    done = container.run(f"cd {open_checkout}; for n in 1 2 3 4 5 6 7 8; do /bin/true; done; "
+                         f"PYTHONDONTWRITEBYTECODE=1 pytest -q -p no:cacheprovider {tests}; exit $?",
+                         WHOLE_S if LONG else SUITE_S)
+
+    with capfd.disabled():
+        print(f"\nin a container: {done.stdout.strip().splitlines()[-1]}")
+    assert 0 == done.returncode, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(("who", "cgroup"), [
-    ({"uid": 0, "capabilities": ("CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID")}, {"v1", "v2"}),
-    ({"uid": 1000}, {"none"}),
+    (ROOT, {"v1", "v2"}),
+    (USER, {"none"}),
     ({"uid": 0, "mapped": True}, {"v2", "none"}),  # version 1 can't be given to a user namespace
 ], ids=["root", "user", "root of a user namespace"])
 def test_the_demo_runs_with_the_documented_flags(make: Make, profile: dict[str, Any], who: dict[str, Any],

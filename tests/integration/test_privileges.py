@@ -30,6 +30,7 @@ def family() -> Iterator[Running]:
         yield made
 
 
+@pytest.mark.needs("unfiltered")
 def test_init_and_job_have_nothing(family: Running) -> None:
     """
     No capability in any set, no_new_privs, one filter each.
@@ -42,6 +43,7 @@ def test_init_and_job_have_nothing(family: Running) -> None:
         assert "1" == shown["Threads"]
 
 
+@pytest.mark.needs("unfiltered")
 def test_the_keeper_has_only_what_its_own_namespace_gives(family: Running) -> None:
     """
     Nothing in the bounding set, so that nothing comes back by an exec; no_new_privs; no filter.

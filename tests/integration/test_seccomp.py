@@ -65,6 +65,7 @@ def outside(number: int, *args: int) -> int:
 NOT_TO_BE_TRIED = {"exit", "exit_group", "fork", "vfork", "pause", "rt_sigreturn", "uretprobe", "uprobe"}
 
 
+@pytest.mark.needs("unfiltered")
 def test_c045_every_number_does_in_the_kernel_what_the_plan_says(supervisor: Supervisor) -> None:
     """
     All numbers from -1 to 500, each with arguments that no call takes: refused ones are counted, one each.
@@ -99,7 +100,7 @@ def test_c030_x32_ends_the_process(number: int, supervisor: Supervisor) -> None:
         assert -signal.SIGSYS == child.end()
 
 
-@pytest.mark.needs("x86-64")
+@pytest.mark.needs("x86-64", "unfiltered")
 def test_c029_the_32_bit_entry_ends_the_process(supervisor: Supervisor) -> None:
     """
     int 0x80 with number 20, getpid there and writev here; outside it answers.

@@ -281,6 +281,7 @@ tell(calls + [{MOUNT}, call({NUMBER["chroot"]}, ctypes.addressof(huge))])""", su
     assert [-errno.EACCES] * 5 == told
 
 
+@pytest.mark.needs("unfiltered")
 def test_many_different_calls_are_all_named(supervisor: Supervisor) -> None:
     """
     c033: every call that is refused, one by one; each in the counts, each in a record.
