@@ -23,6 +23,7 @@ PROFILES = ("apparmor", "seccomp")
 DEGRADABLE = ("landlock", "cgroup")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 TRANSPORTS = ("auto", "uring", "socket")
+RESULTS = ("auto", "inline", "memfd")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -90,6 +91,7 @@ def _daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--spares", type=int, metavar="N",
                      help="Processes that a worker holds armed beside the next.  [default: 1]"),
         click.option("--express/--no-express", default=None, help="Let short jobs go the short way.  [default: do]"),
+        click.option("--results", type=click.Choice(RESULTS), help="How output reaches a client.  [default: auto]"),
         click.option("--rehearse/--no-rehearse", default=None,
                      help="Let processes rehearse before they have a job.  [default: do]"),
     ):

@@ -27,6 +27,7 @@ from leeward.pool.quotas import Quota, Quotas
 from leeward.spec.limits import ADJUSTABLE, CEILINGS, FLOORS, Limits
 from leeward.spec.paths import SOCKET_VARIABLE, default_socket
 from leeward.spec.sizes import parse_size
+from leeward.worker.output import RESULTS
 
 SYSTEM_FILE = "/etc/leeward/leeward.toml"
 USER_FILE = ".config/leeward/config.toml"
@@ -69,6 +70,7 @@ class Config:
     io: str = "auto"
     express: bool = True
     rehearse: bool = True
+    results: str = "auto"
     limits: Limits = field(default_factory=Limits)
     ceilings: Limits = CEILINGS
     quota: Quota = GUEST
@@ -211,6 +213,9 @@ KEYS: dict[str, Key] = {
                                    " which is uring where the kernel allows it"),
     "express": Key(_flag, "code alone that ends within milliseconds goes to its worker and back without Python"),
     "rehearse": Key(_flag, "a process goes the way of a job once, before it has one"),
+    "results": Key(_one_of(RESULTS), 'how output and collected files reach a client: "memfd" is in a sealed memory'
+                                     ' file, "inline" in the answer as far as there is room in it, 12 MiB, and "auto" by'
+                                     " size, whichever is quicker"),
 }
 
 LIMIT_KEYS: dict[str, Key] = {

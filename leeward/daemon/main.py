@@ -66,7 +66,7 @@ def settings(config: Config) -> Settings:
         pool_size=config.pool_size, spares=config.spares, recycle_after=config.recycle_after,
         queue_size=config.queue_size, limits=config.limits, python_env=config.python_env,
         preload=config.preload, allow_degraded=config.allow_degraded, quotas=quotas(config, os.geteuid()),
-        rehearse=config.rehearse,
+        rehearse=config.rehearse, results=config.results,
     )
 
 
@@ -89,7 +89,8 @@ class Daemon:
         self._config = config
         self._load = load
         self._manager = manager
-        self._reactor = reactor_for(config.io, express=config.express)
+        # The short way answers inline.
+        self._reactor = reactor_for(config.io, express=config.express and config.results != "memfd")
         self._started = time.monotonic()
         self._ending = False
         self._told = 0.0  # when we were told to end

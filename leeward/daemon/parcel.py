@@ -15,11 +15,19 @@ from dataclasses import dataclass, field
 from leeward._native.memfd import memory_file
 from leeward.outcome import Result
 from leeward.pool.report import Arena, Report
+from leeward.wire.frames import MAX_REPLY
 from leeward.wire.messages import Place, encode_result
 
-#: Bytes of a result that may travel inside the frame. The pool puts large output into a
-#: memory file long before; this bounds collected files, and what a slow reader holds here.
+#: Bytes of collected files that may travel inside the frame, by the switch `results`. The pool puts output into a
+#: memory file by the same switch: leeward/worker/output.py.
 INLINE = 1 << 20
+FILES = {"auto": INLINE, "inline": MAX_REPLY, "memfd": 0}
+#: Bytes of a reply beside output and files: an error's text, names of denied calls.
+_REST = 1 << 20
+#: A frame above this counts, while it waits, as a memory file does.
+LARGE = 64 << 10
+#: Bytes that the name of one file takes beside its letters.
+_AROUND = 16
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
@@ -28,10 +36,14 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_S
 class Parcel:
     """
     Bytes to send, with the memory files whose descriptors go with the first of them.
+
+    Attributes:
+        weight: how many large things wait in it: memory files, and a large frame.
     """
 
     frame: memoryview
     arenas: list[Arena] = field(default_factory=list)
+    weight: int = 0
 
     def close(self) -> None:
         """
@@ -63,9 +75,12 @@ def seal(pieces: Iterable[bytes]) -> Arena:
     return Arena(fd, size)
 
 
-def pack(number: int, report: Report) -> Parcel:
+def pack(number: int, report: Report, results: str = "auto") -> Parcel:
     """
     The answer to request *number*, whose report has a result; the report's arena goes with it.
+
+    Args:
+        results: how collected files travel, of output.RESULTS.
 
     Raises:
         OSError: a memory file for collected files can't be made.
@@ -80,22 +95,27 @@ def pack(number: int, report: Report) -> Parcel:
         stdout = None if report.arena.stdout is None else (0, *report.arena.stdout)
         stderr = None if report.arena.stderr is None else (0, *report.arena.stderr)
     try:
-        files = _files_apart(result, arenas)
+        files = _files_apart(result, arenas, FILES[results])
         frame = encode_result(number, result, stdout=stdout, stderr=stderr, files=files,
                               arenas=tuple(arena.size for arena in arenas))
     except BaseException:
         for arena in arenas:
             arena.close()
         raise
-    return Parcel(memoryview(frame), arenas)
+    return Parcel(memoryview(frame), arenas, len(arenas) + (len(frame) > LARGE))
 
 
-def _files_apart(result: Result, arenas: list[Arena]) -> dict[str, Place] | None:
+def _files_apart(result: Result, arenas: list[Arena], most: int) -> dict[str, Place] | None:
     """
-    Put collected files into one more of *arenas* where they are many bytes.
+    Put collected files into one more of *arenas* where they are above *most* bytes, or have no room in a reply.
     """
     files = {name: content for name, content in result.files.items() if content}
-    if sum(map(len, files.values())) <= INLINE:
+    size = sum(map(len, files.values()))
+    if size <= most:
+        names = sum(len(name.encode("utf-8", "replace")) + _AROUND for name in result.files)
+        if size + names + len(result.stdout) + len(result.stderr) <= MAX_REPLY - _REST:
+            return None
+    if not files:
         return None
     places: dict[str, Place] = {}
     offset = 0

@@ -73,7 +73,7 @@ IN_FLIGHT = 256
 OUTPUT = 1 << 20
 #: Bytes of unfinished frames of all connections together.
 INPUT = 512 << 20
-#: Memory files that wait for their clients to read, each an open descriptor.
+#: Memory files that wait for their clients to read, each an open descriptor; and large answers without one.
 ARENAS = 128
 #: The part of INPUT and ARENAS that all connections of one guest together may have.
 GUEST_SHARE = 4
@@ -199,7 +199,7 @@ class Server:
         self.shares: dict[int, Share] = {}
         self.connections: dict[int, Connection] = {}
         self.held = 0    # bytes of unfinished frames
-        self.arenas = 0  # memory files in parcels that aren't sent
+        self.arenas = 0  # memory files, and large frames, in parcels that aren't sent
         self._listener: socket.socket | None = None
         self._parted = self._closed = False
         self._sweep: Timer | None = None
@@ -556,7 +556,7 @@ class Connection:
         refused = ""
         if report.result is not None:
             try:
-                parcel = pack(number, report)
+                parcel = pack(number, report, self._server.config.results)
             except (OSError, ValueError) as error:
                 log.error("a result cannot be sent", error=str(error))
                 refused = "internal"
@@ -577,20 +577,20 @@ class Connection:
             return
         self._output.append(parcel)
         self._output_size += len(parcel.frame)
-        self._own(len(parcel.arenas))
+        self._own(parcel.weight)
         if len(self._output) == 1:
             self._flush()
 
     def _own(self, more: int) -> None:
         """
-        Count *more* memory files that wait for this client.
+        Count *more* large results that wait for this client.
         """
         if more:
             self._server.arenas += more
             self._share.arenas += more
 
     def _give_up(self, parcel: Parcel) -> None:
-        self._own(-len(parcel.arenas))
+        self._own(-parcel.weight)
         parcel.close()
 
     def _flush(self) -> None:
@@ -639,12 +639,14 @@ class Connection:
         """
         if parcel.arenas:
             self._own(-len(parcel.arenas))
+            parcel.weight -= len(parcel.arenas)
             parcel.close()
         self._unread_since = None
         self._output_size -= sent
         if sent < len(parcel.frame):
             parcel.frame = parcel.frame[sent:]
         else:
+            self._own(-parcel.weight)
             self._output.popleft()
 
     def room(self) -> None:

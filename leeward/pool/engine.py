@@ -66,6 +66,7 @@ class Settings:
     cgroup: str | None = None
     quotas: Quotas = field(default_factory=Quotas)
     rehearse: bool = True
+    results: str = "auto"
 
 
 class Log(Protocol):
@@ -228,7 +229,8 @@ class Engine:
         uid = self._first_id + slot if root else os.geteuid()
         gid = self._first_id + slot if root else os.getegid()
         group = self.driver.worker(slot, uid, settings.limits)
-        terms = Terms(settings.limits, self.spec.uid, settings.spares, settings.recycle_after, self.degraded)
+        terms = Terms(settings.limits, self.spec.uid, settings.spares, settings.recycle_after, self.degraded,
+                      settings.results)
         try:
             worker = Worker(self._reactor, slot, uid, gid, group, terms, self.supervisor, pool)
         except OSError:

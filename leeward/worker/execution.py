@@ -39,7 +39,7 @@ from leeward.spec.job import Job
 from leeward.wire import job as wire
 from leeward.wire.messages import encode_result
 from leeward.worker.express import Client, Express
-from leeward.worker.output import Output, Stream, unread
+from leeward.worker.output import Output, Stream, inline_bytes, unread
 from leeward.worker.reactor import READ, WRITE, Reactor, Timer
 from leeward.worker.report import Arena, Report
 from leeward.worker.runner import Runner
@@ -48,6 +48,8 @@ from leeward.worker.stream import Begun
 #: Output is left in the pipes this long: a short job's is taken in one go at its end, and
 #: the daemon isn't woken for every line. A pipe holds 64 KiB; a flood waits 5 ms once.
 _FIRST_LOOK_S = 0.005
+#: Unless that much is in one of them by then, which a job waits with that writes more than a pipe holds.
+_FLOOD, _FLOOD_LOOK_S = 32 << 10, 0.001
 
 #: The short way takes at most this much output, with room to spare; a job that may have less goes the long one.
 SHORT_OUTPUT = 64 << 10
@@ -83,11 +85,13 @@ class Execution:
         alone: nobody waits for the daemon while the job runs, so that it may rehearse the answer.
         short: takes the answer the short way, where there is one.
         client: where the answer goes, if it may go that way.
+        results: how output travels, of output.RESULTS.
     """
 
     def __init__(self, reactor: Reactor, job: Job, runner: Runner, degraded: tuple[str, ...],
                  done: Callable[[Report], None], lost: Callable[[], None], killed: Callable[[], None], *,
-                 alone: bool = False, short: Express | None = None, client: Client | None = None) -> None:
+                 alone: bool = False, short: Express | None = None, client: Client | None = None,
+                 results: str = "auto") -> None:
         self._reactor = reactor
         self._job = job
         self._runner = runner
@@ -98,7 +102,8 @@ class Execution:
         self._alone = alone
         self._short, self._client = short, client
         self._short_now = False  # the shim waits for the reply
-        self._output = Output(*runner.give_output(), job.limits.output)
+        self._output = Output(*runner.give_output(), job.limits.output, memory=job.limits.memory,
+                              inline=inline_bytes(results, files=bool(job.collect)))
         self._unsent = memoryview(b"")
         self._reply = bytearray()
         self._reply_size = 0  # with its header, once that is here
@@ -163,7 +168,7 @@ class Execution:
                 self._reactor.soon(self._rehearse)
         reactor = self._reactor
         self._timers.append(reactor.at(self._started + self._job.limits.time, lambda: self.stop(Stop.TIME)))
-        self._timers.append(reactor.at(self._started + _FIRST_LOOK_S, self._watch_output))
+        self._timers.append(reactor.at(self._started + _FLOOD_LOOK_S, self._look_for_flood))
         self._timers.append(reactor.at(self._started + self._runner.leaf.tick_interval, self._tick))
 
     # --- the short way --------------------------------------------------------
@@ -251,6 +256,12 @@ class Execution:
         lost()
 
     # --- while it runs --------------------------------------------------------
+
+    def _look_for_flood(self) -> None:
+        if max(unread(self._output.out.fd), unread(self._output.err.fd)) >= _FLOOD:
+            self._watch_output()
+        else:
+            self._timers.append(self._reactor.at(self._started + _FIRST_LOOK_S, self._watch_output))
 
     def _watch_output(self) -> None:
         self._take_back()

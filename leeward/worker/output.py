@@ -3,12 +3,17 @@ What a job wrote, from its pipes into memory, or past a size into a sealed memfd
 
 Runs in:   the daemon. The job never holds the memfd, so nothing it does can keep the
            file from being sealed, and no length in it is the job's word.
-Source:    memfd_create(2), splice(2)
+Source:    memfd_create(2), splice(2), pipe(7)
+
+A pipe is locked while somebody copies into it or out of it. What is spliced from the job's pipe into a file is copied
+under that lock, and the job waits for each byte of it. So it goes by a pipe of our own: from pipe to pipe only
+pages' owners change, and the copy is made while the job writes on.
 """
 
 from __future__ import annotations
 
 import array
+import contextlib
 import fcntl
 import os
 import termios
@@ -16,10 +21,19 @@ from dataclasses import dataclass, field
 
 from leeward._native.memfd import memory_file
 
-#: Up to here a stream stays in memory and travels inline. One pipe's worth, so a short
-#: job's whole output takes one read. docs/decisions/ has the measured crossover.
+#: How results may travel: docs/decisions/0013-shared-memory.md.
+RESULTS = ("auto", "inline", "memfd")
+#: Up to so many bytes of both streams together stay in memory and travel inline. "auto" is one pipe's worth, so a
+#: short job's whole output takes one read, and the measured crossover: bench/results.py.
 INLINE = 64 << 10
+#: "inline" as far as a reply goes, of 16 MiB with all its other fields; less where names of files are among them.
+MOST_INLINE, MOST_INLINE_BESIDE_FILES = 12 << 20, 8 << 20
 _CHUNK = 1 << 20
+_READ = 64 << 10
+#: Bytes of a job's pipe once it has written much, and of the one behind it; what every user may have by default.
+_PIPE = 1 << 20
+#: The pages in it count against the job's memory, of which it may be this part at most; a pipe has 64 KiB anyhow.
+_PIPE_SHARE = 128
 _PAGE = 4096
 _SEALS_FIRST = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _SEALS_LAST = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
@@ -34,21 +48,43 @@ class Stream:
         fd: the daemon's end of the pipe, -1 once it was closed.
         head: the bytes while they are few.
         spilled: they are in the memfd, from `offset` on.
+        wide: its pipe was given more room, or there is none.
     """
 
     fd: int
     offset: int = 0
     length: int = 0
     spilled: bool = False
+    wide: bool = False
     head: bytearray = field(default_factory=bytearray)
+
+
+def inline_bytes(results: str, *, files: bool = False) -> int:
+    """
+    Up to how many bytes output travels inline.
+
+    Args:
+        results: one of RESULTS.
+        files: collected files go with it.
+    """
+    if "auto" == results:
+        return INLINE
+    if "inline" == results:
+        return MOST_INLINE_BESIDE_FILES if files else MOST_INLINE
+    return 0
 
 
 class Output:
     """
     Both streams of one job, and the limit that they share.
+
+    Args:
+        limit: bytes of both together.
+        inline: up to so many bytes, both together, stay in memory.
+        memory: the job's limit.
     """
 
-    def __init__(self, out: int, err: int, limit: int) -> None:
+    def __init__(self, out: int, err: int, limit: int, *, inline: int = INLINE, memory: int = 1 << 30) -> None:
         room = -(-limit // _PAGE) * _PAGE
         self.out = Stream(out)
         self.err = Stream(err, offset=room)
@@ -56,6 +92,9 @@ class Output:
         self.truncated = False
         self.memfd = -1
         self._room = room
+        self._inline = inline
+        self._pipe = max(_READ, min(_PIPE, memory // _PIPE_SHARE))
+        self._behind = -1, -1  # the pipe of our own: read end, write end
 
     def drain(self, stream: Stream) -> bool:
         """
@@ -100,9 +139,9 @@ class Output:
         return count
 
     def _keep(self, stream: Stream, left: int) -> int:
-        data = os.read(stream.fd, min(left, INLINE))
+        data = os.read(stream.fd, min(left, _READ))
         stream.head += data
-        if len(stream.head) > INLINE:
+        if len(self.out.head) + len(self.err.head) > self._inline:
             self._move_out(stream)
         return len(data)
 
@@ -119,9 +158,34 @@ class Output:
         stream.head.clear()
         stream.spilled = True
 
+    def _widen(self, stream: Stream) -> None:
+        """
+        Make room for a flood. Where there is none to be had it goes as it is.
+        """
+        stream.wide = True
+        with contextlib.suppress(OSError):  # a user may have so many pages in pipes: pipe(7)
+            fcntl.fcntl(stream.fd, fcntl.F_SETPIPE_SZ, self._pipe)
+        if self._behind[0] < 0:
+            with contextlib.suppress(OSError):
+                self._behind = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+                fcntl.fcntl(self._behind[1], fcntl.F_SETPIPE_SZ, self._pipe)
+
     def _spill(self, stream: Stream, left: int) -> int:
-        return os.splice(stream.fd, self.memfd, min(left, _CHUNK), offset_dst=stream.offset + stream.length,
-                         flags=os.SPLICE_F_NONBLOCK)
+        end = stream.offset + stream.length
+        if not stream.wide and stream.length > 2 * _READ:
+            self._widen(stream)
+        read, write = self._behind
+        if read < 0:
+            return os.splice(stream.fd, self.memfd, min(left, _CHUNK), offset_dst=end, flags=os.SPLICE_F_NONBLOCK)
+        count = os.splice(stream.fd, write, min(left, _CHUNK), flags=os.SPLICE_F_NONBLOCK)
+        done = 0
+        try:
+            while done < count:
+                done += os.splice(read, self.memfd, count - done, offset_dst=end + done)
+        except OSError:
+            self._close_behind()  # with what nobody can take any more; the job ends for it
+            raise
+        return count
 
     def seal(self) -> int:
         """
@@ -131,6 +195,7 @@ class Output:
             A sealed memfd, the caller's, or -1.
         """
         memfd, self.memfd = self.memfd, -1
+        self._close_behind()
         if memfd >= 0:
             try:
                 fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, _SEALS_LAST)
@@ -160,9 +225,16 @@ class Output:
         Give up everything.
         """
         self.close_pipes()
+        self._close_behind()
         if self.memfd >= 0:
             os.close(self.memfd)
             self.memfd = -1
+
+    def _close_behind(self) -> None:
+        ends, self._behind = self._behind, (-1, -1)
+        for fd in ends:
+            if fd >= 0:
+                os.close(fd)
 
 
 def unread(pipe: int) -> int:

@@ -84,6 +84,7 @@ class Terms:
     spares: int
     recycle_after: int
     degraded: tuple[str, ...]
+    results: str = "auto"
 
 
 class Worker:
@@ -444,7 +445,7 @@ class Worker:
 
         execution = Execution(self._reactor, job, runner, self._terms.degraded, answered, gone,
                               lambda: self._expect_end(runner), alone=not self._owner.crowded,
-                              short=self._owner.short, client=client)
+                              short=self._owner.short, client=client, results=self._terms.results)
         self._execution = execution
         return execution
 

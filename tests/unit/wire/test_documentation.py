@@ -11,11 +11,12 @@ import pytest
 
 from leeward.daemon import server
 from leeward.daemon.config import Config
-from leeward.daemon.parcel import INLINE
+from leeward.daemon.parcel import INLINE, LARGE
 from leeward.errors import BY_KIND
 from leeward.outcome import Outcome, Result
 from leeward.wire import frames, messages, replies
 from leeward.wire.frames import HEADER, decode
+from leeward.worker.output import INLINE as OUTPUT_INLINE
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "wire.md"
 
@@ -86,6 +87,7 @@ def test_every_bound(page: str) -> None:
         f"last | {server.FRAME_S:.0f} s", f"waits for it | {server.UNREAD_S:.0f} s", f"| {server.OUTPUT >> 20} MiB |",
         f"`idle_timeout`, {Config().idle_timeout:.0f} s", f"`max_connections`, {Config().max_connections:,}",
         f"connections together | {server.INPUT >> 20} MiB", f"for their clients | {server.ARENAS},",
+        f"replies above {LARGE >> 10} KiB", f"output above {OUTPUT_INLINE >> 10} KiB",
         f"collected files above {INLINE >> 20} MiB",
     ):
         assert said in text, said

@@ -8,11 +8,13 @@ import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 import features
-from leeward.worker.output import INLINE, Output
+from leeward.wire.frames import MAX_REPLY
+from leeward.worker.output import INLINE, Output, inline_bytes
 
 
 @dataclass
@@ -40,11 +42,11 @@ class Job:
                     return
 
 
-def _job(limit: int) -> Job:
+def _job(limit: int, inline: int = INLINE, memory: int = 1 << 30) -> Job:
     out, err = os.pipe(), os.pipe()
     for fd in (*out, *err):
         os.set_blocking(fd, False)
-    return Job(out[1], err[1], Output(out[0], err[0], limit))
+    return Job(out[1], err[1], Output(out[0], err[0], limit, inline=inline, memory=memory))
 
 
 @pytest.fixture
@@ -140,3 +142,113 @@ def test_a_flood_waits_its_turn(job: Job):
     job.output.drain(job.output.out)
 
     assert job.output.out.length - taken <= (1 << 20) + INLINE
+
+
+def test_one_stream_moves_out_when_both_are_too_much_together(job: Job):
+    job.write(job.err, b"e" * 100)
+    job.write(job.out, b"o" * INLINE)
+    job.output.settle()
+    memfd = job.output.seal()
+
+    out, err = job.output.out, job.output.err
+    assert 1 == out.spilled + err.spilled
+    assert len(out.head) + len(err.head) <= INLINE
+    assert (INLINE, 100) == (out.length, err.length)
+    os.close(memfd)
+
+
+@pytest.mark.parametrize("text", [b"", b"x"])
+def test_by_memfd_alone_every_byte_is_in_it(text: bytes):
+    job = _job(100, inline_bytes("memfd"))
+    job.write(job.out, text)
+    job.output.settle()
+    memfd = job.output.seal()
+
+    assert (bool(text), b"") == (memfd >= 0, job.output.out.head)
+    if memfd >= 0:
+        assert (text, "/memfd:leeward_results (deleted)") == (
+            os.pread(memfd, 10, 0)[:job.output.out.length], os.readlink(f"/proc/self/fd/{memfd}"))
+        os.close(memfd)
+    job.output.close()
+
+
+def test_inline_holds_as_much_as_a_reply_has_room_for():
+    most = inline_bytes("inline")
+    for size in (most, most + 1):
+        job = _job(2 * most, most)
+        job.write(job.out, bytes(size))
+        job.output.settle()
+        memfd = job.output.seal()
+
+        assert (size > most) == (memfd >= 0) == job.output.out.spilled
+        if memfd >= 0:
+            os.close(memfd)
+        job.output.close()
+    assert inline_bytes("inline", files=True) < most < MAX_REPLY
+
+
+@pytest.mark.parametrize("pipes", ["one more", "none"])
+def test_a_flood_arrives_whole_by_another_pipe_and_without_one(pipes: str, monkeypatch: pytest.MonkeyPatch):
+    """
+    Byte for byte, cut at the limit, and nothing stays open.
+    """
+    if "none" == pipes:
+        def refuse(flags: int) -> tuple[int, int]:
+            raise OSError(24, "too many open files")
+        monkeypatch.setattr(os, "pipe2", refuse)
+    before = set(os.listdir("/proc/self/fd"))
+    data = os.urandom(1 << 20) * 5
+    job = _job(len(data) - 77)
+
+    job.write(job.out, data)
+    job.output.settle()
+    memfd = job.output.seal()
+
+    assert job.output.truncated
+    assert data[:-77] == os.pread(memfd, len(data), 0)[:job.output.out.length]
+    os.close(memfd)
+    job.output.close()
+    os.close(job.out)
+    os.close(job.err)
+    assert before == set(os.listdir("/proc/self/fd"))
+
+
+def test_a_memfd_that_takes_no_more_ends_it(monkeypatch: pytest.MonkeyPatch):
+    """
+    What was on its way is given up, with the pipe that it was in.
+    """
+    job = _job(8 << 20)
+    job.write(job.out, bytes(1 << 20))
+    splice = os.splice
+
+    def full(source: int, target: int, count: int, **options: Any) -> int:
+        if target == job.output.memfd:
+            raise OSError(28, "no space left on device")
+        return splice(source, target, count, **options)
+
+    monkeypatch.setattr(os, "splice", full)
+    os.write(job.out, b"x")
+    with pytest.raises(OSError, match="no space"):
+        job.output.drain(job.output.out)
+
+    assert (-1, -1) == job.output._behind
+    job.output.close()
+    os.close(job.out)
+    os.close(job.err)
+
+
+@pytest.mark.parametrize(("memory", "room"), [(16 << 20, 128 << 10), (256 << 20, 1 << 20)])
+def test_the_pipe_of_a_flood_has_its_share_of_the_jobs_memory(memory: int, room: int):
+    job = _job(8 << 20, memory=memory)
+    try:
+        fcntl.fcntl(job.out, fcntl.F_SETPIPE_SZ, room)
+    except PermissionError:
+        room = fcntl.fcntl(job.out, fcntl.F_GETPIPE_SZ)  # this user has his share of pipes already
+    fcntl.fcntl(job.out, fcntl.F_SETPIPE_SZ, 64 << 10)
+
+    job.write(job.out, bytes(1 << 20))
+
+    assert room == fcntl.fcntl(job.out, fcntl.F_GETPIPE_SZ)
+    job.output.close()
+    os.close(job.out)
+    os.close(job.err)
