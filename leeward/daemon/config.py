@@ -214,8 +214,8 @@ KEYS: dict[str, Key] = {
     "express": Key(_flag, "code alone that ends within milliseconds goes to its worker and back without Python"),
     "rehearse": Key(_flag, "a process goes the way of a job once, before it has one"),
     "results": Key(_one_of(RESULTS), 'how output and collected files reach a client: "memfd" is in a sealed memory'
-                                     ' file, "inline" in the answer as far as there is room in it, 12 MiB, and "auto" by'
-                                     " size, whichever is quicker"),
+                                     ' file, "inline" in the answer as far as there is room in it, 12 MiB, and "auto"'
+                                     " the quicker one, by size"),
 }
 
 LIMIT_KEYS: dict[str, Key] = {
