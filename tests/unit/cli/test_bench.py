@@ -4,13 +4,20 @@ The arithmetic of `leeward bench`, and what it makes of samples.
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from xml.etree import ElementTree as ET
+
 import pytest
 
 from leeward.errors import LeewardError
-from leeward_cli.bench import figures, floors, report
+from leeward_cli.bench import alternatives, compiled, figures, floors, machine, plot, report
 from leeward_cli.bench.figures import percentile, ratio
+from leeward_cli.bench.machine import Stir, Ticks
 from leeward_cli.bench.ours import Legs, Spent, spent
 from leeward_cli.bench.rounds import GAP_S, Samples
+
+QUIET = Stir(0.0, 0.01)
 
 HUNDRED = [float(value) for value in range(100, 0, -1)]
 
@@ -59,11 +66,35 @@ def test_a_ratio_is_of_rounds_not_of_everything():
     ([100e-6] * 19 + [900e-6], False),  # one bad round of twenty
 ])
 def test_a_machine_is_noisy_when_the_floor_moves(medians, noisy):
-    assert noisy == figures.noise([[median] for median in medians]).noisy
+    assert noisy == figures.noise([[median] for median in medians], QUIET).noisy
+
+
+@pytest.mark.parametrize("stir", [Stir(0.05, 0.0), Stir(0.0, 0.3)])
+def test_a_machine_is_noisy_when_others_take_it(stir):
+    assert figures.noise([[100e-6]] * 10, stir).noisy
+
+
+def test_what_others_take_is_seen_while_the_bench_does_nothing():
+    before = machine.read("cpu  100 0 50 800 20 5 5 20 0 0\ncpu0 1 2 3\n")
+    after = machine.read("cpu  150 0 50 940 20 5 5 30 0 0\n")
+
+    assert Ticks(1000, 820, 20) == before
+    assert Ticks(200, 140, 10) == after - before
+    assert Stir(0.05, 0.25) == machine.judged(after - before, Ticks(40, 30, 0))
+    assert Stir(0.0, 0.0) == machine.judged(Ticks(), Ticks())
+    assert machine.now().total > 0
+
+
+def test_a_rate_s_percentiles_go_from_good_to_bad():
+    row = figures.rate("us", 8, 200, [100.0, 400.0, 200.0, 300.0])
+
+    assert (8, 800, 4) == (row.callers, row.n, row.bursts)
+    assert (300, 100, 100) == (row.p50, row.p90, row.p99)
+    assert (100, 400) == (row.least, row.most)
 
 
 def samples(rounds: int) -> Samples:
-    made = Samples(burst=10, rounds=rounds, load=0.25)
+    made = Samples(burst=10, rounds=rounds, load=0.25, stir=QUIET, missing={"docker": "no docker on the PATH"})
     for name, seconds in (("leeward", 300e-6), ("four hops", 100e-6), ("fork on request", 900e-6),
                           ("/bin/echo", 1e-3), ("python3 -I -S -c", 7e-3)):
         for gap in (GAP_S, 0.0):
@@ -94,7 +125,9 @@ def test_processor_time_is_per_job_and_left_out_where_it_is_not_to_be_had():
     counted.spent = [Spent(0.01, 0.0, 0.03), Spent(0.01, 0.0, 0.05)]
 
     assert {} == report.findings(without)["processor_us_per_job"]
-    assert {"daemon": 1000, "zygote": 0, "workers": 4000} == report.findings(counted)["processor_us_per_job"]
+    found = report.findings(counted)["processor_us_per_job"]
+    assert {"daemon": 1000, "zygote": 0, "workers": 4000} == {name: each["mean"] for name, each in found.items()}
+    assert (20, 3000, 5000, 5000) == tuple(found["workers"][key] for key in ("n", "p50", "p90", "p99"))
     assert spent(0) is None
 
 
@@ -105,8 +138,66 @@ def test_the_text_has_every_figure_and_says_when_the_machine_was_noisy():
     assert "3.00 x" in report.text(quiet)
     assert "The machine was quiet" in report.text(quiet)
     assert "The machine was noisy" in report.text(noisy)
+    assert "not measured: docker (no docker on the PATH)" in report.text(quiet)
     for row in quiet["latency"]:
         assert row["subject"] in report.text(quiet)
+
+
+def test_the_picture_says_what_it_shows():
+    found = report.findings(samples(2))
+    root = ET.fromstring(plot.svg({**found, "noise": {**found["noise"], "noisy": True}}))
+    words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+
+    assert {row["subject"] for row in found["latency"]} <= set(words)
+    assert 'How long until print("hello world") has been answered' in words
+    assert any("5 ms between" in each for each in words)
+    assert any("The machine was noisy" in each for each in words)
+    assert "300 µs  (p99 300 µs, n 4)" in words
+    # Bars of longer times are longer, and all lie inside.
+    bars = [float(each.attrib["width"]) for each in root.iter("{http://www.w3.org/2000/svg}rect")][1:]
+    assert sorted(bars) == bars
+    assert len(bars) == 5
+    assert max(bars) < float(root.attrib["width"])
+
+
+@pytest.mark.parametrize(("us", "said"), [(0.5, "0.5 µs"), (104.0, "104 µs"), (999.4, "999 µs"), (1000.0, "1 ms"),
+                                          (14_500.0, "14.5 ms"), (2_000_000.0, "2 s")])
+def test_a_time_is_said_as_people_say_it(us, said):
+    assert said == plot.duration(us)
+
+
+def test_what_is_not_installed_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pydantic_monty", None)
+    monkeypatch.setitem(sys.modules, "sandlock", None)
+    missing: dict[str, str] = {}
+    names = ("bwrap", "docker", "sandlock", "pydantic-monty")
+    with contextlib.ExitStack() as stack:
+        opened = [alternatives.opened(stack, name, missing) for name in names]
+
+    assert [None] * 4 == opened
+    assert set(names) == set(missing)
+    assert "no bwrap on the PATH" == missing["bwrap"]
+    assert missing["sandlock"].startswith("not installed")
+
+
+def test_what_is_installed_and_does_not_work_is_named(monkeypatch, tmp_path):
+    (tmp_path / "bwrap").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    missing: dict[str, str] = {}
+    with contextlib.ExitStack() as stack:
+        assert alternatives.opened(stack, "bwrap", missing) is None
+
+    assert "it doesn't work here" in missing["bwrap"]
+
+
+def test_without_a_compiler_the_hops_are_python_s(monkeypatch):
+    monkeypatch.setenv("CC", "/nowhere/cc")
+
+    with compiled.floors() as program, floors.Hops("two", program) as hops:
+        assert program is None
+        hops.call()
 
 
 def test_a_wrong_answer_is_no_figure():
@@ -118,9 +209,11 @@ def test_the_floors_answer():
     """
     Each peer is there, says the right thing, and goes with its socket.
     """
-    with floors.Hops() as hops, floors.Fork() as fork:
+    with compiled.floors() as program, floors.Hops("four", program) as hops, floors.Fork() as fork:
         hops.call()
         fork.call()
         floors.fork_rate(fork.socket, 3, 7)
         floors.echo().call()
+        floors.echo().rate(3, 7)
         floors.python().call()
+        floors.Warm().call()
