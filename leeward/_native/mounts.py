@@ -57,7 +57,7 @@ def move_mount(mount: int, to: str, dir: int = AT_FDCWD) -> None:
 
 def set_attributes(mount: int, set: MountAttr | int, clear: int = 0) -> None:
     """
-    Set MOUNT_ATTR_* on *mount* and on all below it.
+    Set MOUNT_ATTR_* on *mount* and on all below it, and let no mount travel there from where it was copied.
     """
     _checked(lib.lw_mount_setattr(mount, lib.AT_RECURSIVE, set, clear), "mount_setattr", f"{mount}, {set!r}")
 

@@ -4,6 +4,7 @@ The mount table of a job is the intended list, line by line.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import traceback
@@ -24,6 +25,8 @@ from leeward.errors import KernelRefusal
 from leeward.isolation import interpreter, mounts
 from leeward.spec.sandbox import Bind, Scratch, View
 from running import running
+
+MS_REC, MS_SHARED = 1 << 14, 1 << 20
 
 OWN = {"/workspace", "/tmp", "/dev/shm"}
 
@@ -251,3 +254,29 @@ def test_without_mount_setattr_what_cant_be_reached_ends_the_start(tmp_path: Pat
         (shown / "twice").rmdir()
     with mock.patch.object(native, "set_attributes", refuse):
         assert "another mount covers it" in in_namespaces(build)[0]
+
+
+@pytest.mark.parametrize("mount_setattr", [pytest.param(True, marks=pytest.mark.needs("kernel>=5.12")), False])
+def test_what_the_host_mounts_later_stays_outside(tmp_path: Path, mount_setattr: bool) -> None:
+    """
+    On a host whose mounts are shared, which systemd sees to: a copy in another namespace would follow them.
+    """
+    shown = tmp_path / "shown"
+    shown.mkdir()
+    view = View((Bind(str(shown), "/shown"),), (), (), Scratch(("/workspace",)))
+    libc = ctypes.CDLL(None)
+
+    def build() -> None:
+        on(shown / "before", MountAttr(0))
+        assert 0 == libc.mount(None, b"/", None, MS_REC | MS_SHARED, None)
+        opened = mounts.sources(view)
+        assert 0 == libc.unshare(Clone.NEWNS)
+        assert all(mount.shared for mount in table(Path("/proc/self/mountinfo").read_text()))  # control
+        mounts.build(view, opened)
+
+    with mock.patch.object(native, "set_attributes", native.set_attributes if mount_setattr else refuse):
+        said, seen = in_namespaces(build)
+
+    assert "" == said
+    assert {"/", "/shown", "/shown/before", "/proc"} == {mount.target for mount in seen}
+    assert not any(mount.shared for mount in seen)

@@ -52,10 +52,10 @@ int lw_move_mount(int from, int to_dir, const char *to)
 	return syscall(SYS_move_mount, from, "", to_dir, to, flags) < 0 ? -errno : 0;
 }
 
-/* mount_setattr(2) on the mount that *mount* refers to. Linux 5.12. */
+/* mount_setattr(2) on the mount that *mount* refers to: attributes, and no propagation. Linux 5.12. */
 int lw_mount_setattr(int mount, unsigned flags, uint64_t set, uint64_t clear)
 {
-	struct attributes how = { .attr_set = set, .attr_clr = clear };
+	struct attributes how = { .attr_set = set, .attr_clr = clear, .propagation = PRIVATE };
 	return syscall(SYS_mount_setattr, mount, "", flags | AT_EMPTY_PATH, &how, sizeof(how)) < 0 ? -errno : 0;
 }
 
