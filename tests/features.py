@@ -261,6 +261,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "strace": lambda: present(shutil.which("strace")),
     "system-python": lambda: present(system_python()),
     "unfiltered": lambda: present("0" == _status("Seccomp")),  # what is denied here is denied by leeward's own filter
+    "systemd": lambda: present(Path("/run/systemd/system").exists()),  # as the machine's first process
     "uring-transport": _uring_transport,              # io_uring as the daemon needs it: Linux 5.19, liburing-dev
     "user-namespaces": _user_namespaces,
     "valgrind": lambda: present(shutil.which("valgrind")),

@@ -53,7 +53,7 @@ CORE = (
 )
 
 SHORT = (
-    "tests/vm/test_layers.py", "tests/vm/test_switches.py", _CGROUP,
+    "tests/vm/test_layers.py", "tests/vm/test_switches.py", "tests/vm/test_service.py", _CGROUP,
     "tests/integration/test_mounts.py", "tests/integration/test_namespaces.py", "tests/integration/test_privileges.py",
     "tests/integration/test_landlock.py", "tests/integration/test_seccomp.py",
     "tests/integration/test_daemon_life.py::test_start_and_stop",
