@@ -38,7 +38,7 @@ print(json.dumps({
     "lines": sorted(linecache.cache),
     "descriptors": {fd: state_of(fd) for fd in range(100)},
     "folders": [os.getcwd(), os.listdir("/workspace"), os.listdir("/tmp"), os.listdir("/dev/shm")],
-    "threads": [threading.active_count(), len(threading._shutdown_locks), threading._main_thread._is_stopped],
+    "threads": [threading.active_count(), threading.main_thread().is_alive()],
     "atexit": atexit._ncallbacks(),
     "signals": {str(number): str(signal.getsignal(number)) for number in signal.valid_signals()},
     "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
