@@ -157,6 +157,14 @@ class Cancelled(Refused):
     kind = "cancelled"
 
 
+class SessionOver(Refused):
+    """
+    There is no such session on this connection, or its process has ended and its state with it.
+    """
+
+    kind = "session_over"
+
+
 class Forbidden(Refused):
     """
     The daemon doesn't serve this user.
@@ -168,5 +176,6 @@ class Forbidden(Refused):
 #: The error that a client raises for each kind of refusal on the wire.
 BY_KIND: dict[str, type[Refused]] = {
     error.kind: error
-    for error in (Busy, QueueTimeout, ShuttingDown, VersionMismatch, RequestRejected, Cancelled, Forbidden)
+    for error in (Busy, QueueTimeout, ShuttingDown, VersionMismatch, RequestRejected, Cancelled, SessionOver,
+                  Forbidden)
 }

@@ -16,9 +16,12 @@ from typing import Any
 from leeward.daemon.config import Config
 from leeward.daemon.listener import Listener
 from leeward.daemon.server import Server
+from leeward.errors import Busy, Refused
 from leeward.outcome import Outcome, Result
 from leeward.pool.report import Report
+from leeward.pool.sessions import Session
 from leeward.spec.job import Job
+from leeward.spec.limits import Limits
 from leeward.worker.express import Client
 from leeward.worker.reactor import READ, Reactor
 from leeward.worker.stream import Begun
@@ -70,6 +73,12 @@ class FakeDaemon:
         if report is not None:
             done(report)
         return HeldTicket(self, job)
+
+    most_sessions = 0
+
+    def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
+                     user: int) -> Session:
+        raise Busy("there are no sessions here")
 
     def begun(self, job: Job, done: Callable[[Report], None], user: int, begun: Begun) -> HeldTicket:
         raise AssertionError("there is no short way here")

@@ -15,24 +15,23 @@ the connection counts as dead.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import os
 import time
 from _socket import socket as Socket
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Unpack
 
+from leeward.client.aio_session import Answer, AsyncSession
 from leeward.client.conversation import Conversation, refusal
 from leeward.client.link import CONNECT_S, PATIENCE_S, away, connect, receive
-from leeward.client.options import Options, execute_fields
+from leeward.client.options import Options, SessionOptions, execute_fields, session_fields
 from leeward.client.results import result_of
 from leeward.errors import DaemonError, NoAnswer
 from leeward.outcome import Result
 from leeward.spec.paths import client_socket
-from leeward.wire.replies import Reply
-
-Answer = tuple[Reply, list[int]]
 
 
 class AsyncClient:
@@ -59,6 +58,18 @@ class AsyncClient:
         Cancelling the task ends the job.
         """
         return result_of(*await self._call("execute", execute_fields(code, **options), deadline))
+
+    @contextlib.asynccontextmanager
+    async def session(self, **options: Unpack[SessionOptions]) -> AsyncIterator[AsyncSession]:
+        """
+        A process that keeps its state between jobs; see Client.session. It ends with this client's connection.
+        """
+        fields = session_fields(**options)
+        session = await AsyncSession.open((await self._connected()).call, self.socket, fields)
+        try:
+            yield session
+        finally:
+            await session.close()
 
     async def ping(self, timeout: float = 5.0) -> float:
         """
@@ -156,7 +167,7 @@ class _Connection:
             return await future
         except asyncio.CancelledError:
             if number in self._futures:
-                if op == "execute":
+                if op in ("execute", "session_open"):
                     self._send(self._conversation.request("cancel", {"target": number})[1])
             elif not future.cancelled() and future.exception() is None:
                 _drop(future.result()[1])  # it came in the same turn; nobody will take it

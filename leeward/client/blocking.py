@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from leeward.client.link import Link
-from leeward.client.options import Options, execute_fields
+from leeward.client.options import Options, SessionOptions, execute_fields, session_fields
 from leeward.client.results import result_of
+from leeward.client.session import Session
 from leeward.outcome import Result
 from leeward.spec.paths import client_socket
 
@@ -73,6 +74,25 @@ class Client:
         with self._lock:
             reply, descriptors = self._link.call("execute", fields, until)
         return result_of(reply, descriptors)
+
+    def session(self, **options: Unpack[SessionOptions]) -> Session:
+        """
+        A process that keeps its state between jobs, over a connection of its own.
+
+            with client.session() as session:
+                session.execute("x = 6")
+                session.execute("print(x * 7)")
+
+        Args:
+            memory, processes: for all of it, as for `execute`.
+            timeout, output: of each job that asks for nothing else.
+            idle: seconds without a job after which the daemon may end it.
+
+        Raises:
+            Busy: the daemon has as many sessions as it may.
+            DaemonAway, NoAnswer, Refused, BadReply: as `execute`.
+        """
+        return Session(self.socket, session_fields(**options))
 
     def ping(self, timeout: float = 5.0) -> float:
         """

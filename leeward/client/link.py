@@ -254,7 +254,7 @@ class Link:
                 if asked:
                     raise NoAnswer(f"the daemon on {self.path!a} gives no sign of life") from None
                 asked = True
-                self._send(self._conversation.request("ping", {})[1])
+                self._ask_for_life()
                 continue
             except (ConnectionResetError, BrokenPipeError):
                 raise away(self.path, "it went away before it answered") from None
@@ -262,8 +262,11 @@ class Link:
             for reply, descriptors in answers:
                 if reply.id == number:
                     return reply, descriptors
-                for fd in descriptors:  # nothing but the answer to a ping comes here
+                for fd in descriptors:  # nothing but the answer to a ping or an interrupt comes here
                     os.close(fd)
+
+    def _ask_for_life(self) -> None:
+        self._send(self._conversation.request("ping", {})[1])
 
     def _patience(self, seconds: float) -> None:
         if seconds != self._wait:

@@ -8,7 +8,7 @@ Runs in:   the clients. What is wrong with a value is the daemon's to say, once 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 from leeward.errors import RequestRejected
 from leeward.spec.sizes import parse_size
@@ -30,6 +30,60 @@ class Options(TypedDict, total=False):
     processes: int | None
     output: int | str | None
     name: str | None
+
+
+class Limiting(TypedDict, total=False):
+    """
+    Limits, as a caller says them.
+    """
+
+    memory: int | str | None
+    processes: int | None
+    timeout: float | None
+    output: int | str | None
+
+
+class SessionOptions(Limiting, total=False):
+    """
+    What both clients' `session` takes; Client.session says what each means.
+    """
+
+    idle: float | None
+
+
+class TurnOptions(TypedDict, total=False):
+    """
+    What a session's `execute` takes beside the code; as for Client.execute.
+    """
+
+    args: Iterable[str]
+    env: Mapping[str, str] | None
+    files: Mapping[str, bytes] | None
+    collect: Iterable[str]
+    timeout: float | None
+    output: int | str | None
+    name: str | None
+
+
+def session_fields(*, idle: float | None = None, **limits: Unpack[Limiting]) -> dict[str, Any]:
+    """
+    The fields of a session_open request.
+
+    Raises:
+        RequestRejected: a size that is none.
+    """
+    asked = execute_fields(None, **limits).get("limits")
+    return {**({"limits": asked} if asked else {}), **({"idle": idle} if idle is not None else {})}
+
+
+def turn_fields(session: int, code: str | bytes, **options: Unpack[TurnOptions]) -> dict[str, Any]:
+    """
+    The fields of an execute request for *session*.
+
+    Raises:
+        RequestRejected: as `execute_fields`.
+    """
+    return {"session": session, **execute_fields(code, **options)}
 
 
 def execute_fields(

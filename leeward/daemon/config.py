@@ -59,6 +59,9 @@ class Config:
     queue_timeout: float = 30.0
     max_connections: int = 1024
     idle_timeout: float = 600.0
+    max_sessions: int = -1
+    session_idle: float = 60.0
+    session_lifetime: float = 3600.0
     allow_degraded: tuple[str, ...] = ()
     python_env: str = ""
     preload: tuple[str, ...] = ()
@@ -195,6 +198,11 @@ KEYS: dict[str, Key] = {
     "max_connections": Key(_whole(1, 65536), "connections at once", True),
     "idle_timeout": Key(_seconds(0, 86400 * 365), "seconds after which a connection without a request is closed;"
                                                   " 0 is never", True),
+    "max_sessions": Key(_whole(-1, 1024), "sessions at once, each of which holds a worker; -1 is half of the workers, 0"
+                                          " is none", True),
+    "session_idle": Key(_seconds(0.001, 86400), "seconds after which a session without a job gives its worker back",
+                        True),
+    "session_lifetime": Key(_seconds(0.001, 86400 * 7), "seconds after which a session ends in any case", True),
     "allow_degraded": Key(_words(_one_of(DEGRADABLE)), 'layers that may be missing: "landlock", "cgroup".'
                                                        " Status and every result show what is"),
     "python_env": Key(_path, 'a virtual environment whose packages jobs can import; "" is the standard library alone.'

@@ -66,7 +66,7 @@ def settings(config: Config) -> Settings:
         pool_size=config.pool_size, spares=config.spares, recycle_after=config.recycle_after,
         queue_size=config.queue_size, limits=config.limits, python_env=config.python_env,
         preload=config.preload, allow_degraded=config.allow_degraded, quotas=quotas(config, os.geteuid()),
-        rehearse=config.rehearse, results=config.results,
+        rehearse=config.rehearse, results=config.results, max_sessions=config.max_sessions,
     )
 
 
@@ -256,7 +256,7 @@ class Daemon:
             self._config = self._server.config = config
             logs.adjust(config.log_level, config.log_json)
             self._server.govern(quotas(config, os.geteuid()))
-            self._engine.pool.govern(self._server.quotas, config.queue_size)
+            self._engine.pool.govern(self._server.quotas, config.queue_size, config.max_sessions)
             log.info("configuration reloaded")
             if left:
                 log.warning("changes that need a restart", keys=left)

@@ -23,7 +23,8 @@ WAITS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
 #: Why an execution failed: its outcome, or that the client took it back.
 REASONS = (*(str(outcome) for outcome in Outcome if outcome is not Outcome.FINISHED), "cancelled")
 #: Why a request was refused, as docs/wire.md has it.
-KINDS = ("busy", "queue_timeout", "shutting_down", "cancelled", "bad_request", "version", "forbidden", "internal")
+KINDS = ("busy", "queue_timeout", "shutting_down", "cancelled", "bad_request", "version", "session_over", "forbidden",
+         "internal")
 #: Why a connection was refused.
 PEERS = ("forbidden", "busy", "protocol")
 #: Names of denied calls of which there are series. The kernel has some 400; more can only be an error of ours.

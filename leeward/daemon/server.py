@@ -13,7 +13,7 @@ payloads), requests in flight by the client's ids, and an output side (parcels i
 It is read while its pending payloads are served and its output is short; else the
 kernel's buffer fills and the client waits. Every request gets one reply, in the order in
 which they are ready, unless the connection ends first. When it ends, for whatever
-reason, its tickets are cancelled: nobody is there to take the results. A peer that
+reason, its tickets are cancelled and its sessions closed: nobody is there to take the results. A peer that
 breaks the protocol gets one refusal with id 0 and is closed, because after a bad frame
 there is no knowing where the next one starts.
 
@@ -37,17 +37,24 @@ import structlog
 from leeward import __version__
 from leeward.daemon.config import Config
 from leeward.daemon.intake import NAME, job_of
+from leeward.daemon.leases import Leases
 from leeward.daemon.metrics import Metrics
 from leeward.daemon.parcel import Parcel, pack
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
 from leeward.pool.quotas import NONE, Quotas
 from leeward.pool.report import Report
+from leeward.pool.sessions import Session
 from leeward.spec.job import Job
+from leeward.spec.limits import Limits
 from leeward.wire.frames import VERSION, FrameReader, decode
 from leeward.wire.messages import (
     Cancel,
     Execute,
+    Interrupt,
     Ping,
+    SessionClose,
+    SessionOpen,
+    SessionReset,
     Shutdown,
     Status,
     encode_ok,
@@ -109,6 +116,10 @@ class Jobs(Protocol):
     def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float, user: int,
                client: Client | None = None) -> Ticket: ...
     def begun(self, job: Job, done: Callable[[Report], None], user: int, begun: Begun) -> Ticket: ...
+    @property
+    def most_sessions(self) -> int: ...
+    def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
+                     user: int) -> Session: ...
 
 
 class Watcher(Protocol):
@@ -169,6 +180,7 @@ class Share:
     connections: int = 0
     held: int = 0
     arenas: int = 0
+    sessions: int = 0
 
 
 class Server:
@@ -337,8 +349,8 @@ class Connection:
     """
 
     __slots__ = ("_closed", "_ended", "_fd", "_flying", "_frame_since", "_fresh", "_heard", "_in_flight", "_output",
-                 "_output_size", "_parting", "_pending", "_reader", "_reading", "_server", "_share", "_sock",
-                 "_stream", "_unread_since")
+                 "_output_size", "_parting", "_pending", "_reader", "_reading", "_server", "_sessions", "_share",
+                 "_sock", "_stream", "_unread_since")
 
     def __init__(self, server: Server, sock: socket.socket, share: Share) -> None:
         self._server, self._sock, self._fd = server, sock, sock.fileno()
@@ -355,6 +367,7 @@ class Connection:
         self._parting = self._ended = False  # asked to part; has read all that it ever will
         self._fresh = True  # nothing was ever asked
         self._reading = True
+        self._sessions = Leases(server.jobs, self)
         self._flying = False  # the first parcel is with the kernel, which will say how much it took
         self._stream: Stream = server.reactor.stream(sock, self)
         self._watch()
@@ -465,13 +478,18 @@ class Connection:
             if isinstance(request, Execute):
                 self._execute(request)
                 return
-            answer: Mapping[str, Any]
+            answer: Mapping[str, Any] | None
             if isinstance(request, Ping):
                 answer = {"version": __version__, "wire": VERSION}
             elif isinstance(request, Status):
                 answer = self._server.status()
             elif isinstance(request, Cancel):
                 answer = {"cancelled": self._cancel(request.target)}
+            elif isinstance(request, (SessionOpen, SessionReset, SessionClose, Interrupt)):
+                self._check_flight()
+                answer = self._sessions.serve(request)
+                if answer is None:
+                    return
             else:
                 assert isinstance(request, Shutdown)
                 if self._share.guest:
@@ -491,18 +509,22 @@ class Connection:
             self._server.watcher.request_refused("internal", self._share.user)
         self._send(Parcel(memoryview(reply)))
 
-    def _execute(self, request: Execute) -> None:
-        server = self._server
+    def _check_flight(self) -> None:
         if len(self._in_flight) >= IN_FLIGHT:
             raise Busy(f"{IN_FLIGHT} requests of this connection are in flight already")
+
+    def _execute(self, request: Execute) -> None:
+        server = self._server
+        self._check_flight()
         crowded = self._crowded()
         if crowded:
             raise Busy(crowded)
-        job = job_of(request, server.config)
+        done = partial(self._done, request.id)
+        job = None if request.session else job_of(request, server.config)
         self._in_flight[request.id] = None
         try:
-            ticket = server.jobs.submit(job, partial(self._done, request.id), server.config.queue_timeout,
-                                        self._share.user, Client(self._fd, request.id))
+            ticket = self._sessions.execute(request, done) if job is None else server.jobs.submit(
+                job, done, server.config.queue_timeout, self._share.user, Client(self._fd, request.id))
         except BaseException:
             del self._in_flight[request.id]
             raise
@@ -543,9 +565,44 @@ class Connection:
         ticket = self._in_flight.pop(target)
         if ticket is not None:
             ticket.cancel()
+            self._sessions.cancelled(target)
         self._send(Parcel(memoryview(encode_refusal(target, "cancelled", "the client took the request back"))))
         self._server.watcher.request_refused("cancelled", self._share.user)
         return True
+
+    # --- for its sessions -----------------------------------------------------
+
+    @property
+    def config(self) -> Config:
+        return self._server.config
+
+    @property
+    def user(self) -> int:
+        return self._share.user
+
+    @property
+    def guest_sessions(self) -> int | None:
+        return self._share.sessions if self._share.guest else None
+
+    def count_sessions(self, more: int) -> None:
+        self._share.sessions += more
+
+    def wait(self, request: int, ticket: Ticket) -> None:
+        self._in_flight[request] = ticket
+
+    def answer(self, request: int, answer: Mapping[str, Any]) -> None:
+        self._in_flight.pop(request, None)
+        self._send(Parcel(memoryview(encode_ok(request, answer))))
+
+    def refuse(self, request: int, why: Refused) -> None:
+        self._in_flight.pop(request, None)
+        self._send(Parcel(memoryview(encode_refusal(request, why.kind, why.message))))
+        self._server.watcher.request_refused(why.kind, self._share.user)
+
+    def take_back(self, request: int) -> None:
+        self._cancel(request)
+
+    # --- answers --------------------------------------------------------------
 
     def _done(self, number: int, report: Report) -> None:
         self._in_flight.pop(number, None)
@@ -722,6 +779,8 @@ class Connection:
             self.close("replies unread")
         elif idle and not self.unfinished and self._frame_since is None and now - self._heard > idle:
             self.close("idle")
+        else:
+            self._sessions.look(now)
 
     def _refuse(self, kind: str, message: str) -> None:
         """
@@ -765,3 +824,4 @@ class Connection:
             if ticket is not None:
                 ticket.cancel()
         self._in_flight.clear()
+        self._sessions.end()

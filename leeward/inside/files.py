@@ -21,11 +21,12 @@ WORKSPACE = "/workspace"
 MAX_BYTES = 256 << 20
 
 
-def lay(files: Mapping[str, bytes]) -> None:
+def lay(files: Mapping[str, bytes], below: str = "") -> None:
     """
-    Write *files* below the current folder, /workspace.
+    Write *files* below the folder *below*, or the current one, which is /workspace before the first job.
     """
     for name, content in files.items():
+        name = os.path.join(below, name)
         if "/" in name:
             os.makedirs(os.path.dirname(name), exist_ok=True)
         with open(name, "wb") as file:

@@ -13,7 +13,7 @@ import types
 from collections.abc import Sequence
 from typing import NoReturn
 
-from leeward.inside import files, fresh, hooks, program, rehearsal
+from leeward.inside import files, fresh, hooks, program, rehearsal, session
 from leeward.wire import job as wire
 
 _CHUNK = 1 << 20
@@ -45,17 +45,20 @@ def freshen() -> None:
 
 def serve(job_fd: int, reply_fd: int) -> NoReturn:
     """
-    Wait for the one job of this process, run it, reply, and wait to be ended.
+    Wait for the one job of this process, run it, reply, and wait to be ended. In a session others come after it.
 
     Parking after the reply leaves the processor to the daemon's answer; an exit here
     would put the teardown of five namespaces in its way.
     """
     me = os.getpid()
     body = _read_frame(job_fd)
-    os.close(job_fd)
     if body is None:
         os._exit(0)
-    end, patterns = _run(body, _main or program.set_up())
+    main = _main or program.set_up()
+    if body.startswith(wire.SESSION):
+        session.serve(body, main, _read, job_fd, reply_fd)
+    os.close(job_fd)
+    end, patterns = _run(body, main)
     if os.getpid() != me:
         os._exit(end.exit_code)  # a child that the job forked and that fell through to the end of the code
     try:
@@ -78,7 +81,7 @@ def _run(body: bytes, main: types.ModuleType) -> tuple[program.End, Sequence[str
         files.lay(fields["files"])
         files.give_stdin(fields["stdin"])
     except OSError as error:  # more than the file system holds, say; it has to be told like the job's own
-        return program.unprepared(error), ()
+        return program.wind_up(program.unprepared(error)), ()
     return program.run(fields, main), fields["collect"]
 
 

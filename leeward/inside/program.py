@@ -55,7 +55,47 @@ def run_code(source: bytes, main: types.ModuleType) -> End:
     """
     Run a job that is code and nothing else to its end.
     """
-    return _wind_up(_run_code(source, main))
+    return wind_up(_run_code(source, main))
+
+
+class Interrupts:
+    """
+    A handler of SIGINT for jobs that come one after the other.
+
+    Attributes:
+        on: a job runs, in which KeyboardInterrupt is raised. Set as plain attributes in `run_next`: between two
+            such steps the interpreter runs no handler.
+        wanted: one came while none ran.
+    """
+
+    __slots__ = ("on", "wanted")
+
+    def __init__(self) -> None:
+        self.on = self.wanted = False
+
+    def __call__(self, number: int, frame: types.FrameType | None) -> None:
+        if self.on:
+            raise KeyboardInterrupt
+        self.wanted = True
+
+
+def run_next(source: bytes, name: str, main: types.ModuleType, interrupts: Interrupts) -> End:
+    """
+    Run one job of several: the interpreter doesn't end with it.
+    """
+    try:
+        try:
+            interrupts.on = True
+            if interrupts.wanted:
+                raise KeyboardInterrupt
+            exec(_compiled(source, name), main.__dict__)  # what leeward is for; the locks are on
+        finally:
+            interrupts.on = False
+        return IN_ORDER
+    except SystemExit as leaving:
+        return End(_exit_code(leaving))
+    except BaseException as error:  # a job may raise anything
+        return raised(error, source, name)
 
 
 def _run_code(source: bytes, main: types.ModuleType) -> End:
@@ -65,14 +105,14 @@ def _run_code(source: bytes, main: types.ModuleType) -> End:
     except SystemExit as leaving:
         return End(_exit_code(leaving))
     except BaseException as error:  # a job may raise anything
-        return _raised(error, source, NAME)
+        return raised(error, source, NAME)
 
 
 def run(fields: dict[str, Any], main: types.ModuleType) -> End:
     """
     Run the main module to its end, threads and atexit functions included.
     """
-    return _wind_up(_run_main(fields, main))
+    return wind_up(_run_main(fields, main))
 
 
 def _run_main(fields: dict[str, Any], main: types.ModuleType) -> End:
@@ -89,7 +129,7 @@ def _run_main(fields: dict[str, Any], main: types.ModuleType) -> End:
     except SystemExit as leaving:
         return End(_exit_code(leaving))
     except BaseException as error:  # a job may raise anything
-        return _raised(error, source, name)
+        return raised(error, source, name)
 
 
 def _fresh_main() -> types.ModuleType:
@@ -129,7 +169,7 @@ def _exit_code(leaving: SystemExit) -> int:
     return 1
 
 
-def _raised(error: BaseException, source: bytes | str | None, name: str) -> End:
+def raised(error: BaseException, source: bytes | str | None, name: str) -> End:
     """
     Print the traceback as the interpreter would, without the frames that are ours.
     """
@@ -154,12 +194,18 @@ def unprepared(error: OSError) -> End:
     The end of a job whose files or standard input could not be laid out.
     """
     sys.stderr.write(f"{type(error).__name__}: {error}\n")
-    return _wind_up(End(1, (type(error).__qualname__, str(error), ""), _limit_behind(error)))
+    return End(1, (type(error).__qualname__, str(error), ""), _limit_behind(error))
 
 
 def _own_frames(tb: types.TracebackType | None) -> types.TracebackType | None:
     while tb is not None and tb.tb_frame.f_globals is globals():
         tb = tb.tb_next
+    last = tb
+    while last is not None and last.tb_next is not None:
+        if Interrupts.__call__.__code__ is last.tb_next.tb_frame.f_code:
+            last.tb_next = None
+        else:
+            last = last.tb_next
     return tb
 
 
@@ -185,7 +231,7 @@ def _limit_behind(error: BaseException) -> str | None:
     return None
 
 
-def _wind_up(end: End) -> End:
+def wind_up(end: End) -> End:
     """
     What the interpreter does at its end: join threads, run atexit functions, flush.
     """
@@ -197,7 +243,7 @@ def _wind_up(end: End) -> End:
             end = End(_exit_code(leaving), end.error, end.limit)
         except BaseException:  # as the interpreter: told, and no change of the exit code
             traceback.print_exc()
-    _flush()
+    flush()
     return end
 
 
@@ -210,7 +256,7 @@ def _anyone_waits() -> bool:
     return threads > 1 or atexit._ncallbacks() > 0 or bool(threading._threading_atexits)  # type: ignore[attr-defined]
 
 
-def _flush() -> None:
+def flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -224,6 +270,6 @@ def rehearse(source: bytes, main: types.ModuleType) -> End:
     """
     end = _run_code(source, main)
     _anyone_waits()
-    _flush()
+    flush()
     main.__dict__.clear()  # its functions and it hold each other: no collector has to come
     return end

@@ -67,6 +67,7 @@ class Settings:
     quotas: Quotas = field(default_factory=Quotas)
     rehearse: bool = True
     results: str = "auto"
+    max_sessions: int = -1
 
 
 class Log(Protocol):
@@ -156,7 +157,7 @@ class Engine:
         self.supervisor = Supervisor()
         self._reactor.watch(self.supervisor.fileno(), READ, self._on_denials)
         self.pool = Pool(self._reactor, self, size=self._settings.pool_size, queue_size=self._settings.queue_size,
-                         quotas=self._settings.quotas)
+                         quotas=self._settings.quotas, max_sessions=self._settings.max_sessions)
         if self._reactor.express is not None:
             self._reactor.express.agree(self.degraded)
         self._start_zygote()

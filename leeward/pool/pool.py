@@ -20,9 +20,12 @@ from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
 from leeward.pool.line import Line
 from leeward.pool.quotas import Ledger, Quotas
 from leeward.pool.refill import Refill
+from leeward.pool.sessions import Session, sessions_of
 from leeward.spec.job import Job
+from leeward.spec.limits import Limits
 from leeward.worker.execution import Execution, Stop
 from leeward.worker.express import Client, Express
+from leeward.worker.lease import Lease
 from leeward.worker.reactor import Reactor, Timer
 from leeward.worker.report import Report
 from leeward.worker.stream import Begun
@@ -50,6 +53,7 @@ class Ticket:
         runner: the number of the runner that has it, or had it; 0 before.
         waited: seconds that it waited for a worker.
         cancelled: nobody waits for it any more.
+        take: takes the worker for a session, in place of running the job; False if its runner was lost.
     """
 
     job: Job
@@ -66,6 +70,7 @@ class Ticket:
     waited: float = 0.0
     cancelled: bool = False
     client: Client | None = None
+    take: Callable[[Worker], bool] | None = None
 
     def cancel(self) -> None:
         """
@@ -106,7 +111,7 @@ class Pool:
     """
 
     def __init__(self, reactor: Reactor, maker: Maker, *, size: int, queue_size: int,
-                 quotas: Quotas | None = None) -> None:
+                 quotas: Quotas | None = None, max_sessions: int = -1) -> None:
         self._reactor = reactor
         self._maker = maker
         self._size = size
@@ -115,6 +120,8 @@ class Pool:
         self._workers: dict[int, Worker] = {}
         self._failures: dict[int, int] = {}
         self._running: set[Ticket] = set()
+        self._sessions: set[Session] = set()
+        self.most_sessions = sessions_of(max_sessions, size)
         self._draining = self._closed = False
         self._drained: Callable[[], None] | None = None
         self._refill = Refill(reactor, len(os.sched_getaffinity(0)), self._stocked)
@@ -148,20 +155,39 @@ class Pool:
             Busy: the queue is full, or *user* sends more than he may.
             BadRequest: *user*'s quota never has room for it.
         """
-        if self._draining:
-            self.refused += 1
-            raise ShuttingDown("the daemon is shutting down")
         ticket = Ticket(job, done, self, patience=queue_deadline, user=user, client=client)
+        self._enter(ticket)
+        return ticket
+
+    def _admit(self, user: int, memory: int, now: float) -> None:
+        """
+        Count a job that *user* sends.
+
+        Raises:
+            ShuttingDown, Busy, BadRequest: as `submit`.
+        """
         try:
-            self._ledger.admit(user, job.limits.memory, ticket.waited_from)
-        except (Busy, BadRequest):
+            if self._draining:
+                raise ShuttingDown("the daemon is shutting down")
+            self._ledger.admit(user, memory, now)
+        except (Busy, BadRequest, ShuttingDown):
             self.refused += 1
             raise
+
+    def _enter(self, ticket: Ticket) -> None:
+        """
+        Start *ticket*, or have it wait for a worker.
+
+        Raises:
+            ShuttingDown, Busy, BadRequest: as `submit`.
+        """
+        user = ticket.user
+        self._admit(user, ticket.job.limits.memory, ticket.waited_from)
         if not (self._queue and self._queue.of(user)) and self._may_start(ticket):
             worker = self._free_worker()
             if worker is not None:
                 self._start(ticket, worker)
-                return ticket
+                return
         loser = self._queue.add(ticket)
         if loser is ticket:
             self.refused += 1
@@ -169,8 +195,7 @@ class Pool:
         if loser is not None:
             self._refuse(loser, Busy(f"{self._queue.of(loser.user) + 1} requests of user {loser.user} wait, and the"
                                      " queue is full: the newest made room for another user's"))
-        ticket.deadline = self._reactor.after(queue_deadline, lambda: self._expire(ticket, queue_deadline))
-        return ticket
+        ticket.deadline = self._reactor.after(ticket.patience, lambda: self._expire(ticket, ticket.patience))
 
     def begun(self, job: Job, done: Done, user: int, begun: Begun) -> Ticket:
         """
@@ -223,10 +248,11 @@ class Pool:
                 return
             self._start(ticket, worker)
 
-    def govern(self, quotas: Quotas, queue_size: int) -> None:
+    def govern(self, quotas: Quotas, queue_size: int, max_sessions: int = -1) -> None:
         """
         Hold users to *quotas* from now on; what runs and waits stays.
         """
+        self.most_sessions = sessions_of(max_sessions, self._size)
         self._ledger.quotas = quotas
         self._queue.size = queue_size
         self._serve()
@@ -254,12 +280,16 @@ class Pool:
         return next((worker for worker in self._workers.values() if worker.free), None)
 
     def _start(self, ticket: Ticket, worker: Worker) -> None:
-        self._running.add(ticket)
         self._ledger.start(ticket.user, ticket.job.limits.memory)
         if ticket.deadline is not None:
             ticket.deadline.cancel()
             ticket.deadline = None
             ticket.waited = time.monotonic() - ticket.waited_from
+        if ticket.take is not None:
+            if not ticket.take(worker):
+                self._lost(ticket)
+            return
+        self._running.add(ticket)
         execution = worker.run(ticket.job, lambda report: self._finished(ticket, report),
                                lambda: self._lost(ticket), ticket.client)
         if not execution.over:  # else it was lost at once, and may run elsewhere by now
@@ -267,8 +297,11 @@ class Pool:
             ticket.runner = worker.running
 
     def _finished(self, ticket: Ticket, report: Report) -> None:
-        self._running.discard(ticket)
         self._ledger.end(ticket.user, ticket.job.limits.memory)
+        self._over(ticket, report)
+
+    def _over(self, ticket: Ticket, report: Report) -> None:
+        self._running.discard(ticket)
         result = report.result
         if result is not None and result.outcome is not Outcome.INTERNAL:
             self.done += 1
@@ -305,6 +338,79 @@ class Pool:
             left = max(ticket.patience - waited, _BACKOFF_MOST_S)
             ticket.deadline = self._reactor.after(left, lambda: self._expire(ticket, waited + left))
             self._queue.put_back(ticket)
+
+    # --- sessions -------------------------------------------------------------
+
+    def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
+                     user: int = 0) -> Session:
+        """
+        Keep a worker for jobs of one client, as soon as one is free.
+
+        Args:
+            opened: called once, with None when it is, or with why it can't be.
+
+        Raises:
+            ShuttingDown, Busy, BadRequest: as `submit`; also Busy when there are as many as there may be.
+        """
+        if len(self._sessions) >= self.most_sessions:
+            self.refused += 1
+            raise Busy(f"{len(self._sessions)} sessions are open already, all that this daemon has (max_sessions)"
+                       if self.most_sessions else f"this daemon has no sessions: of {self._size} workers it keeps none"
+                       " for them (max_sessions)")
+        session = Session(self, limits, user)
+        self._sessions.add(session)
+        try:
+            session.acquire(opened, queue_deadline)
+        except LeewardError:
+            session.close()
+            raise
+        return session
+
+    def await_worker(self, limits: Limits, user: int, take: Callable[[Worker], bool], refused: Done,
+                     seconds: float) -> Ticket | None:
+        """
+        For a session: have it *take* a worker, at once or within so many *seconds*.
+
+        Returns:
+            What waits, or None if it was at once.
+
+        Raises:
+            ShuttingDown, Busy, BadRequest: as `submit`.
+        """
+        ticket = Ticket(Job(limits=limits), refused, self, patience=seconds, user=user, take=take)
+        self._enter(ticket)
+        return ticket if ticket in self._queue else None
+
+    def run_in(self, lease: Lease, job: Job, done: Done, user: int, admit: Limits) -> Ticket:
+        """
+        For a session with the limits *admit*: run *job* in its process.
+
+        Raises:
+            ShuttingDown, Busy, BadRequest: as `submit`.
+        """
+        self._admit(user, admit.memory, time.monotonic())
+        ticket = Ticket(job, done, self, user=user, runner=lease.runner)
+        self._running.add(ticket)
+        execution = lease.run(job, lambda report: self._over(ticket, report))
+        if not execution.over:
+            ticket.execution = execution
+        return ticket
+
+    def lease_over(self, user: int, limits: Limits) -> None:
+        """
+        For a session: its worker is given back.
+        """
+        self._ledger.end(user, limits.memory)
+        if self._queue:
+            self._serve()
+        self._check_drained()
+
+    def forget_session(self, session: Session) -> None:
+        self._sessions.discard(session)
+
+    @property
+    def sessions(self) -> int:
+        return len(self._sessions)
 
     # --- workers --------------------------------------------------------------
 
@@ -387,6 +493,8 @@ class Pool:
         self._drained = done
         for ticket in self._queue.clear():
             self._refuse(ticket, ShuttingDown("the daemon is shutting down"))
+        for session in list(self._sessions):
+            session.drain()
         self._reactor.after(seconds, self._cut)
         self._reactor.soon(self._check_drained)
 
@@ -458,4 +566,5 @@ class Pool:
             "runners_armed": sum(worker.armed for worker in self._workers.values()),
             "runners_arming": sum(worker.arming for worker in self._workers.values()),
             "queued": len(self._queue),
+            "sessions": len(self._sessions),
         }

@@ -6,7 +6,8 @@ Trust:     a job's bytes come from the daemon; a reply comes from the job, and i
            `read_reply` checks every field and bounds every length.
 
 Each pipe carries one frame: 4 bytes of big-endian length, then MessagePack; or, down the job pipe and for code
-and nothing else, the byte CODE, with which no map starts, and the code as it is.
+and nothing else, the byte CODE, with which no map starts, and the code as it is. In a session they carry one for each
+job, and those down the job pipe have the byte SESSION in front of the rest.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ MAX_DEPTH = 16
 
 #: The first byte of a frame that holds code alone.
 CODE = b"\0"
+#: The first byte of a frame after which others may come.
+SESSION = b"\1"
 #: What a job is told that its frame doesn't say.
 _NOTHING = Job()
 
@@ -48,12 +51,25 @@ def job_frame(job: Job) -> bytes:
     """
     if job.code is not None and replace(job, code=None, limits=_NOTHING.limits) == _NOTHING:
         return HEADER.pack(1 + len(job.code)) + CODE + job.code
+    body = _packed(job)
+    return HEADER.pack(len(body)) + body
+
+
+def session_frame(job: Job) -> bytes:
+    """
+    The frame that starts *job* in the process of a session.
+    """
+    body = job_frame(job)[HEADER.size:]
+    return HEADER.pack(len(SESSION) + len(body)) + SESSION + body
+
+
+def _packed(job: Job) -> bytes:
     body = msgpack.packb({
         "code": job.code, "module": job.module, "name": job.name, "args": list(job.args), "env": dict(job.env),
         "files": dict(job.files), "stdin": job.stdin, "collect": list(job.collect),
     }, use_bin_type=True)
     assert isinstance(body, bytes)
-    return HEADER.pack(len(body)) + body
+    return body
 
 
 def code_of(body: bytes) -> bytes | None:

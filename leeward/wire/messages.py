@@ -33,6 +33,8 @@ MAX_STRINGS, MAX_STRING_TOTAL = 1024, 1 << 20
 MAX_PATTERNS = 64
 #: Characters of a name that shows in tracebacks, or of a module's name.
 MAX_NAME = 255
+#: Seconds that a session may ask to be kept without a job; the daemon's own bound is lower.
+MAX_IDLE = 86400.0
 
 
 def _text(value: object, what: str, limit: int = MAX_STRING_TOTAL) -> str:
@@ -137,12 +139,26 @@ def _limits(value: object) -> dict[str, Any]:
     return limits  # names and values are checked against the daemon's ceilings, by spec.limits
 
 
+def _idle(value: object) -> float:
+    if type(value) not in (int, float) or not 0 < value <= MAX_IDLE:  # type: ignore[operator]  # NaN compares false
+        raise BadRequest(f"idle must be seconds above 0, at most {MAX_IDLE:.0f}, not {value!r:.40}")
+    return float(value)  # type: ignore[arg-type]  # a number, by the line above
+
+
+def _session(value: object) -> int:
+    if not _is_id(value):
+        raise BadRequest("session must be the number of a session")
+    assert isinstance(value, int)
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Execute:
     """
     Run code, or a module, and answer with its result.
 
     Attributes:
+        session: where to run it, 0 for a process of its own.
         code: source text, or None where *module* is given.
         module: what `python -m` would run.
         name: the file name that tracebacks show, "" for the daemon's choice.
@@ -152,6 +168,7 @@ class Execute:
     op: ClassVar[str] = "execute"
 
     id: int
+    session: int = 0
     code: bytes | None = None
     module: str | None = None
     name: str = ""
@@ -173,6 +190,59 @@ class Cancel:
 
     id: int
     target: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpen:
+    """
+    Keep one process for jobs of this connection, one after the other.
+
+    Attributes:
+        limits: of the whole session; time and output are each job's, unless it asks otherwise.
+        idle: seconds without a job after which it may be ended, 0 for as long as the daemon allows.
+    """
+
+    op: ClassVar[str] = "session_open"
+
+    id: int
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    idle: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReset:
+    """
+    Give *session* a fresh process; what was in the old one is gone.
+    """
+
+    op: ClassVar[str] = "session_reset"
+
+    id: int
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClose:
+    """
+    End *session*.
+    """
+
+    op: ClassVar[str] = "session_close"
+
+    id: int
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """
+    Raise KeyboardInterrupt in the job that runs in *session*.
+    """
+
+    op: ClassVar[str] = "interrupt"
+
+    id: int
+    session: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +278,7 @@ class Shutdown:
     id: int
 
 
-Request = Execute | Cancel | Ping | Status | Shutdown
+Request = Execute | Cancel | SessionOpen | SessionReset | SessionClose | Interrupt | Ping | Status | Shutdown
 
 
 def _target(value: object) -> int:
@@ -221,14 +291,21 @@ def _target(value: object) -> int:
 #: Every field of every request, with its check. Fields that are missing keep their default.
 FIELDS: dict[str, tuple[type[Request], dict[str, Callable[[object], object]]]] = {
     "execute": (Execute, {
-        "code": _code, "module": _module, "name": _name, "args": _args, "env": _env, "files": _files,
-        "stdin": _stdin, "collect": _collect, "limits": _limits,
+        "session": _session, "code": _code, "module": _module, "name": _name, "args": _args, "env": _env,
+        "files": _files, "stdin": _stdin, "collect": _collect, "limits": _limits,
     }),
     "cancel": (Cancel, {"target": _target}),
+    "session_open": (SessionOpen, {"limits": _limits, "idle": _idle}),
+    "session_reset": (SessionReset, {"session": _session}),
+    "session_close": (SessionClose, {"session": _session}),
+    "interrupt": (Interrupt, {"session": _session}),
     "ping": (Ping, {}),
     "status": (Status, {}),
     "shutdown": (Shutdown, {}),
 }
+
+#: Fields that an operation can't go without.
+_NEEDED = {"cancel": "target", "session_reset": "session", "session_close": "session", "interrupt": "session"}
 
 
 def _is_id(value: object) -> bool:
@@ -277,8 +354,11 @@ def parse_request(message: Mapping[str, Any]) -> Request:
             raise BadRequest(f"{op} has no field {name!r:.40}")
     if kind is Execute and ("code" in values) == ("module" in values):
         raise BadRequest("execute takes one of code and module")
-    if kind is Cancel and "target" not in values:
-        raise BadRequest("cancel needs a target")
+    if kind is Execute and "session" in values and ("module" in values or "stdin" in values):
+        raise BadRequest("a session's job is code: it takes no module and no stdin")
+    needed = _NEEDED.get(op)
+    if needed is not None and needed not in values:
+        raise BadRequest(f"{op} needs a {needed}")
     return kind(**values)
 
 

@@ -24,6 +24,7 @@ from collections.abc import Callable
 
 from leeward._native.loop import Offer
 from leeward.errors import LeewardError, PeerError
+from leeward.isolation.cgroup.entry import Usage
 from leeward.outcome import (
     EXIT_INTERNAL,
     EXIT_OUT_OF_MEMORY,
@@ -102,8 +103,8 @@ class Execution:
         self._alone = alone
         self._short, self._client = short, client
         self._short_now = False  # the shim waits for the reply
-        self._output = Output(*runner.give_output(), job.limits.output, memory=job.limits.memory,
-                              inline=inline_bytes(results, files=bool(job.collect)))
+        self._output = self._open_output(results)
+        self._before = Usage(cpu_time=runner.cpu_before)
         self._unsent = memoryview(b"")
         self._reply = bytearray()
         self._reply_size = 0  # with its header, once that is here
@@ -119,6 +120,27 @@ class Execution:
         """
         return self._done is None
 
+    # --- what a job of a session does otherwise --------------------------------
+
+    def _open_output(self, results: str) -> Output:
+        return Output(*self._runner.give_output(), self._job.limits.output, memory=self._job.limits.memory,
+                      inline=inline_bytes(results, files=bool(self._job.collect)))
+
+    def _prepare(self) -> None:
+        """
+        Before the code is sent.
+
+        Raises:
+            LeewardError: it can't be.
+        """
+        self._runner.limit(self._job.limits)
+
+    def _frame(self) -> bytes:
+        return wire.job_frame(self._job)
+
+    def _close_pipes(self) -> None:
+        self._output.close_pipes()
+
     # --- starting -------------------------------------------------------------
 
     def start(self) -> None:
@@ -126,12 +148,12 @@ class Execution:
         Send the code; the time limit counts from here.
         """
         try:
-            self._runner.limit(self._job.limits)
+            self._prepare()
         except LeewardError:
             self._give_up()
             return
         offer = self._offer()
-        self._unsent = memoryview(wire.job_frame(self._job))
+        self._unsent = memoryview(self._frame())
         self._started = time.monotonic()
         self._send()  # first: the runner is awake and at work while we make ready to watch it
         if not self._unsent and offer is not None and self._short is not None and self._client is not None:
@@ -145,7 +167,7 @@ class Execution:
         self._started = begun.started
         self._short_now = not begun.unsent
         if begun.unsent and self._short is not None:  # there was no memory for all of it in the pipe, say
-            frame = wire.job_frame(self._job)
+            frame = self._frame()
             self._unsent = memoryview(frame)[len(frame) - begun.unsent:]
             self._short.withdraw(self._runner.number)
             self._send()
@@ -196,7 +218,7 @@ class Execution:
             done(Report(result=result, told=True))
         finally:
             self._release()
-            self._output.close()
+            self._close_pipes()
 
     def handed(self, reply: bytes) -> None:
         """
@@ -252,7 +274,8 @@ class Execution:
         """
         lost, self._done = self._lost, None
         self._release()
-        self._output.close()
+        self._close_pipes()
+        self._output.drop()
         lost()
 
     # --- while it runs --------------------------------------------------------
@@ -389,10 +412,10 @@ class Execution:
             memfd = output.seal()
         except OSError:
             self._stop = Stop.STORE
-            output.close()
+            output.drop()
         if end is None and self._runner.leaf.needs_ticks:
             self._runner.tick()  # its processes are still there to be counted
-        usage = self._runner.leaf.usage()
+        usage, before = self._runner.leaf.usage(), self._before
         error: JobError | None = None
         limit: Limit | None = None
         files: dict[str, bytes] = {}
@@ -412,10 +435,10 @@ class Execution:
                 outcome = Outcome.RAISED if reply.raised else Outcome.FINISHED
                 exit_code, error, limit, files = reply.exit_code, reply.error, reply.limit, dict(reply.files)
         else:
-            outcome, exit_code, error = _ended(*end, oom=usage.oom_kills > 0)
-        if usage.forks_refused and limit is None:
+            outcome, exit_code, error = _ended(*end, oom=usage.oom_kills > before.oom_kills)
+        if usage.forks_refused > before.forks_refused and limit is None:
             limit = Limit.PROCESSES
-        if usage.oom_kills and limit is None:
+        if usage.oom_kills > before.oom_kills and limit is None:
             limit = Limit.MEMORY
         if outcome is Outcome.OUT_OF_MEMORY:
             limit = Limit.MEMORY
@@ -424,7 +447,7 @@ class Execution:
             arena = Arena(memfd, output.size, _region(output.out), _region(output.err))
         result = Result(
             stdout=bytes(output.out.head), stderr=bytes(output.err.head), exit_code=exit_code, outcome=outcome,
-            limit=limit, duration=ended - self._started, cpu_time=max(0.0, usage.cpu_time - self._runner.cpu_before),
+            limit=limit, duration=ended - self._started, cpu_time=max(0.0, usage.cpu_time - before.cpu_time),
             memory_peak=usage.memory_peak, denied=self._runner.denied(), truncated=output.truncated,
             degraded=self._degraded, error=error, files=files,
         )
@@ -432,7 +455,7 @@ class Execution:
             done(Report(result=result, arena=arena))
         finally:  # after the answer: nobody waits for this
             self._release()
-            output.close_pipes()
+            self._close_pipes()
 
     # --- descriptors ----------------------------------------------------------
 

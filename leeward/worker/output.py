@@ -220,15 +220,21 @@ class Output:
                 os.close(stream.fd)
                 stream.fd = -1
 
+    def drop(self) -> None:
+        """
+        Give up what was taken into a memfd.
+        """
+        self._close_behind()
+        if self.memfd >= 0:
+            os.close(self.memfd)
+            self.memfd = -1
+
     def close(self) -> None:
         """
         Give up everything.
         """
         self.close_pipes()
-        self._close_behind()
-        if self.memfd >= 0:
-            os.close(self.memfd)
-            self.memfd = -1
+        self.drop()
 
     def _close_behind(self) -> None:
         ends, self._behind = self._behind, (-1, -1)

@@ -167,13 +167,22 @@ class Runner:
 
     def denied(self) -> dict[str, int]:
         """
-        Calls refused since it was armed, by name.
+        Calls refused since it was armed, or since the last `mark`, by name.
         """
         if self._denials.total(self.number) == self._denied_total:
             return {}
         counts = self._denials.counts(self.number)
         return {name: count - self.denied_before.get(name, 0) for name, count in counts.items()
                 if count > self.denied_before.get(name, 0)}
+
+    def mark(self) -> None:
+        """
+        What was refused so far isn't the next job's.
+        """
+        total = self._denials.total(self.number)
+        if total != self._denied_total:
+            self._denied_total = total
+            self.denied_before = self._denials.counts(self.number)
 
     def tick(self) -> Limit | None:
         """

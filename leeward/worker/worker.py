@@ -5,8 +5,8 @@ Runs in:   the daemon.
 
 Theory of operation. The zygote clones the keeper; the daemon writes its id maps; the keeper
 builds its template and serves. From then on the daemon keeps runners armed, one for the next
-job and `spares` more, and leases one per job. A runner that has had a job is killed after the answer, and the next
-job's code is sent only when that runner's init is gone: two jobs of one worker share its
+job and `spares` more, and leases one per job, or to a session. A runner that has had a job is killed after the
+answer, and the next job's code is sent only when that runner's init is gone: two jobs of one worker share its
 user and network namespaces, so they must not overlap.
 
 Whatever goes wrong in a keeper retires the whole worker; its owner makes another.
@@ -32,6 +32,7 @@ from leeward.wire import control
 from leeward.worker.execution import SHORT_OUTPUT, Execution, Stop
 from leeward.worker.express import Client, Express
 from leeward.worker.idmaps import write_id_maps
+from leeward.worker.lease import Lease
 from leeward.worker.orphans import reap, reap_inits
 from leeward.worker.reactor import READ, Reactor
 from leeward.worker.report import Report
@@ -112,7 +113,7 @@ class Worker:
         self._runners: dict[int, Runner] = {}
         self._armed: deque[Runner] = deque()
         self._waits_to_arm = False
-        self._execution: Execution | None = None
+        self._execution: Execution | Lease | None = None
         self._running: Runner | None = None
         self._retired_for: str = ""
         self._doomed: str | None = None  # retire as soon as no job runs, and why
@@ -423,12 +424,44 @@ class Worker:
         execution.start()  # which may find that the runner is gone
         return execution
 
-    def _lease(self, job: Job, done: Callable[[Report], None], lost: Callable[[], None],
-               client: Client | None) -> Execution:
+    def lease(self, limits: Limits, lost: Callable[[str], None]) -> Lease:
+        """
+        Give an armed runner to a session. Call only when `free`.
+
+        Args:
+            lost: called once when the session has it no more, with the reason.
+
+        Raises:
+            LeewardError: the runner is gone, or can't be held to *limits*.
+        """
+        self.withdraw()
+        runner = self._take()
+
+        def over() -> None:
+            self._execution = None
+            self._after_job(runner)
+
+        lease = Lease(self._reactor, runner, self._terms.degraded, over=over,
+                      killed=lambda: self._expect_end(runner), lost=lost, crowded=lambda: self._owner.crowded,
+                      results=self._terms.results)
+        self._execution = lease
+        try:
+            lease.open(limits)
+        except LeewardError:
+            lease.abandon()
+            raise
+        return lease
+
+    def _take(self) -> Runner:
         runner = self._armed.popleft()
         self._move(runner, RunnerEvent.LEASED)
         self._running = runner
         self.jobs += 1
+        return runner
+
+    def _lease(self, job: Job, done: Callable[[Report], None], lost: Callable[[], None],
+               client: Client | None) -> Execution:
+        runner = self._take()
 
         def answered(report: Report) -> None:
             done(report)  # the client first; what follows is nobody's wait

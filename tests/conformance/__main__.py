@@ -26,6 +26,8 @@ requests: what is asked of a client as the first thing on a connection, with id 
 The order of a map's fields is the one of wire.md, and each value has its shortest form.
 replies: what a daemon sends to an execute request with id 1, and what its client makes of it: a result, a refusal, \
 or `broken`, which ends the connection. Times are in microseconds, rounded.
+sessions: calls on one connection, in order, with ids from 1 on: the request's bytes, the answer's, and what becomes \
+of the call. A client that has sessions asks for them so.
 Bytes are in hex. A frame is a list of parts, `[hex, times]` for one that is repeated. A reply's files come by \
 SCM_RIGHTS beside its first byte: `data` in hex, `seals` as in fcntl(2); without `seals` it is /dev/null.
 """.splitlines()
@@ -112,6 +114,38 @@ def requests() -> list[dict[str, Any]]:
     ]
 
 
+def sessions() -> list[dict[str, Any]]:
+    """
+    One session from its start to its end, twice reset.
+    """
+    steps: list[dict[str, Any]] = []
+
+    def step(what: str, call: str, op: str, asked: dict[str, Any], reply: dict[str, Any], seen: dict[str, Any],
+             **fields: Any) -> None:
+        number = len(steps) + 1
+        steps.append({"what": what, "call": call, "asked": asked, "frame": message(v=1, id=number, op=op, **fields),
+                      "reply": message(id=number, **reply), **seen})
+
+    plain = {"ok": PLAIN}, {"result": PLAIN_SEEN}
+    over = {"kind": "session_over", "message": "not today: é"}
+    step("opened, with limits", "session", "session_open",
+         {"memory": 64 << 20, "processes": 3, "timeout": 1.5, "output": 1000, "idle": 2.5}, {"ok": {"session": 300}},
+         {"done": True}, limits={"memory": 64 << 20, "output": 1000, "processes": 3, "time": 1.5}, idle=2.5)
+    step("code alone", "execute", "execute", {"code": b"x = 1".hex()}, *plain, session=300, code=b"x = 1")
+    step("no code is code too", "execute", "execute", {"code": ""}, *plain, session=300, code=b"")
+    step("everything", "execute", "execute",
+         {"code": b"x".hex(), "name": "me.py", "args": ["a"], "env": {"K": "v"}, "files": {"d/f": "00"},
+          "collect": ["*"], "timeout": 0.5, "output": 7}, *plain, session=300, code=b"x", name="me.py", args=["a"],
+         env={"K": "v"}, files={"d/f": b"\0"}, collect=["*"], limits={"output": 7, "time": 0.5})
+    step("an execute that is refused", "execute", "execute", {"code": ""}, {"error": over}, {"refused": over},
+         session=300, code=b"")
+    step("a reset", "reset", "session_reset", {}, {"ok": {}}, {"done": True}, session=300)
+    step("a reset that is refused", "reset", "session_reset", {}, {"error": {**over, "kind": "busy"}},
+         {"refused": {**over, "kind": "busy"}}, session=300)
+    step("closed", "close", "session_close", {}, {"ok": {}}, {"done": True}, session=300)
+    return steps
+
+
 def good() -> list[dict[str, Any]]:
     """
     Replies that have to be taken, with what has to be seen in them.
@@ -167,8 +201,8 @@ def _nested(levels: int) -> Any:
 
 
 def refused() -> list[dict[str, Any]]:
-    kinds = ("busy", "queue_timeout", "shutting_down", "cancelled", "bad_request", "version", "forbidden", "internal",
-             "a kind that nobody knows")
+    kinds = ("busy", "queue_timeout", "shutting_down", "cancelled", "bad_request", "version", "session_over",
+             "forbidden", "internal", "a kind that nobody knows")
     return [{"what": f"refused: {kind}, id {number}", "refused": {"kind": kind, "message": "not today: é"},
              "frame": message(id=number, error={"kind": kind, "message": "not today: é"})}
             for kind in kinds for number in ((0, 1) if kind in ("busy", "shutting_down") else (1,))]
@@ -270,6 +304,7 @@ def text() -> str:
     replies = [*good(), *refused(), *broken()]
     about = ",\n".join(f"  {json.dumps(line)}" for line in ABOUT)
     return (f'{{"wire": 1, "about": [\n{about}\n],\n"requests": [\n{lines(requests())}\n],\n'
+            f'"sessions": [\n{lines(sessions())}\n],\n'
             f'"replies": [\n{lines(replies)}\n]}}\n')
 
 

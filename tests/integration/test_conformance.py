@@ -22,7 +22,7 @@ from leeward import Client
 from leeward.errors import BY_KIND, BadReply, Refused
 from leeward.outcome import Result
 from leeward.wire import frames
-from leeward.wire.messages import Execute, parse_request
+from leeward.wire.messages import Execute, SessionClose, SessionOpen, SessionReset, parse_request
 from skip_policy import require
 
 FRAMES = ROOT / "tests" / "conformance" / "frames.json"
@@ -65,13 +65,17 @@ def shown(result: Result) -> Seen:
             "stderr": result.stderr.hex(), "files": {name: data.hex() for name, data in result.files.items()}}
 
 
-def by_python(path: str, asked: dict[str, Any]) -> Seen:
+def unhexed(asked: dict[str, Any]) -> dict[str, Any]:
     plain = {name: bytes.fromhex(value) if name in ("code", "stdin") else value for name, value in asked.items()}
     if "files" in plain:
         plain["files"] = {name: bytes.fromhex(data) for name, data in plain["files"].items()}
+    return plain
+
+
+def by_python(path: str, asked: dict[str, Any]) -> Seen:
     with Client(path) as client:
         try:
-            return {"result": shown(client.execute(**plain, deadline=DEADLINE_S))}
+            return {"result": shown(client.execute(**unhexed(asked), deadline=DEADLINE_S))}
         except BadReply:
             return {"broken": True}
         except Refused as refusal:
@@ -299,6 +303,58 @@ def test_c113_replies_are_read_so(client: Asker, daemon: tuple[Answering, str], 
 
     assert {} == wrong
     assert count >= 10
+
+
+def test_c167_sessions_are_those_bytes(tmp_path: Path) -> None:
+    """
+    One after the other, over the connection that the session was opened on.
+    """
+    asked: list[bytes] = []
+
+    def serve(sock: socket.socket) -> None:
+        for step in CASES["sessions"]:
+            asked.append(received(sock))
+            sock.sendall(content(step["reply"]))
+        assert b"" == sock.recv(1)
+
+    session: Any = None
+    wrong = {}
+    with Rogue(tmp_path / "s", serve) as rogue, Client(rogue.path) as client:
+        for step in CASES["sessions"]:
+            call = getattr(client if "session" == step["call"] else session, step["call"])
+            try:
+                answer = call(**unhexed(step["asked"]))
+                seen: Seen = {"result": shown(answer)} if isinstance(answer, Result) else {"done": True}
+            except Refused as refusal:
+                known = type(refusal) is BY_KIND[refusal.kind]
+                seen = {"refused": {"kind": refusal.kind if known else None, "message": refusal.message}}
+            if "session" == step["call"]:
+                session = answer
+            if any(step.get(name) != value for name, value in seen.items()):
+                wrong[step["what"]] = seen
+            if asked[-1] != content(step["frame"]):
+                wrong[step["what"]] = {"asked": asked[-1].hex()}
+
+    assert {} == wrong
+    assert len(CASES["sessions"]) == len(asked)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["what"]) for case in CASES["sessions"]])
+def test_the_daemon_takes_the_requests_of_sessions(case: dict[str, Any]) -> None:
+    """
+    As what was asked.
+    """
+    request = parse_request(frames.decode(content(case["frame"])[frames.HEADER:]))
+
+    assert isinstance(request, {"session": SessionOpen, "execute": Execute, "reset": SessionReset,
+                                "close": SessionClose}[case["call"]])
+    if isinstance(request, SessionOpen):
+        assert (request.idle, request.limits["memory"]) == (case["asked"]["idle"], case["asked"]["memory"])
+    else:
+        assert 300 == request.session
+    if isinstance(request, Execute):
+        assert request.code == bytes.fromhex(case["asked"]["code"])
+        assert request.limits.get("time") == case["asked"].get("timeout")
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["what"]) for case in CASES["requests"]])

@@ -23,10 +23,11 @@ from leeward.daemon import server as module
 from leeward.daemon.config import Config
 from leeward.daemon.parcel import SEALS, seal
 from leeward.daemon.server import Server, admitted
-from leeward.errors import Busy
+from leeward.errors import Busy, Refused
 from leeward.outcome import Outcome, Result
 from leeward.pool.quotas import Quota, Quotas
 from leeward.pool.report import Arena, Report
+from leeward.pool.sessions import Session
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.wire.frames import FrameReader, decode, encode, frame
@@ -63,6 +64,12 @@ class FakePool:
             done(self.at_once)
         return ticket
 
+
+    most_sessions = 0
+
+    def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
+                     user: int) -> Session:
+        raise Busy("there are no sessions here")
 
     def begun(self, job: Job, done: Callable[[Report], None], user: int, begun: Begun) -> FakeTicket:
         raise AssertionError("there is no short way here")

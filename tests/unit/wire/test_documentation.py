@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leeward.daemon import server
+from leeward.daemon import leases, server
 from leeward.daemon.config import Config
 from leeward.daemon.parcel import INLINE, LARGE
 from leeward.errors import BY_KIND
@@ -48,6 +48,8 @@ def test_every_operation_and_field(page: str) -> None:
     assert set(messages.FIELDS["execute"][1]) == rows(asked)
     assert {"memory", "processes", "time", "output"} == rows(limits)
     assert {"target"} == rows(section(page, "cancel"))
+    for name in ("session_open", "session_reset", "session_close", "interrupt"):
+        assert set(messages.FIELDS[name][1]) == rows(section(page, name))
 
     result = Result(b"", b"", 0, Outcome.FINISHED, files={"a": b""})
     sent = decode(messages.encode_result(1, result, arenas=(1,))[HEADER:])
@@ -86,6 +88,8 @@ def test_every_bound(page: str) -> None:
         f"with this frame, at most {replies.MAX_ARENAS}", f"at most {messages.MAX_ERROR:,} characters",
         f"last | {server.FRAME_S:.0f} s", f"waits for it | {server.UNREAD_S:.0f} s", f"| {server.OUTPUT >> 20} MiB |",
         f"`idle_timeout`, {Config().idle_timeout:.0f} s", f"`max_connections`, {Config().max_connections:,}",
+        f"sessions of one connection | {leases.SESSIONS} |", f"`session_idle`, {Config().session_idle:.0f} s",
+        f"`session_lifetime`, {Config().session_lifetime:,.0f} s",
         f"connections together | {server.INPUT >> 20} MiB", f"for their clients | {server.ARENAS},",
         f"replies above {LARGE >> 10} KiB", f"output above {OUTPUT_INLINE >> 10} KiB",
         f"collected files above {INLINE >> 20} MiB",

@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 from leeward.errors import PeerError
 from leeward.outcome import Limit
 from leeward.spec.job import Job
-from leeward.wire.job import HEADER, MAX_FILES, is_plain_name, job_frame, read_job, read_reply, reply_frame
+from leeward.wire.job import (
+    HEADER,
+    MAX_FILES,
+    SESSION,
+    code_of,
+    is_plain_name,
+    job_frame,
+    read_job,
+    read_reply,
+    reply_frame,
+    session_frame,
+)
 
 
 def _body(frame: bytes) -> bytes:
@@ -30,6 +41,18 @@ def test_a_job_survives_the_pipe():
 
     assert (b"\xff\x00", None, "x.py", {"d/f": b"\x00"}, b"in") == tuple(
         fields[name] for name in ("code", "module", "name", "files", "stdin"))
+
+
+@pytest.mark.parametrize("job", [Job(code=b"x = 1"), Job(code=b"x = 1", name="x.py"), Job(code=b"")])
+def test_a_sessions_frame_is_a_jobs_behind_a_byte(job: Job) -> None:
+    """
+    With which no other frame starts, so that a process which expects one job can't take it for its own.
+    """
+    alone = _body(job_frame(job))
+
+    assert _body(session_frame(job)) == SESSION + alone
+    assert not alone.startswith(SESSION)
+    assert code_of(_body(session_frame(job))) is None
 
 
 def test_a_reply_survives_the_pipe():

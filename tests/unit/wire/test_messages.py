@@ -18,7 +18,11 @@ from leeward.wire.frames import HEADER, VERSION, decode
 from leeward.wire.messages import (
     Cancel,
     Execute,
+    Interrupt,
     Ping,
+    SessionClose,
+    SessionOpen,
+    SessionReset,
     Shutdown,
     Status,
     encode_refusal,
@@ -40,7 +44,9 @@ FULL = Execute(id=7, code=b"print(1)", name="job.py", args=("-a", ""), env={"A":
 
 @pytest.mark.parametrize("request_", [
     FULL, Execute(id=1, code=b""), Execute(id=2, module="json.tool", args=("x",)), Ping(3), Status(4), Shutdown(5),
-    Cancel(6, target=3),
+    Cancel(6, target=3), Execute(id=7, session=3, code=b"x", limits={"time": 1.5}), SessionOpen(8),
+    SessionOpen(9, limits={"memory": 1 << 26}, idle=2.5), SessionReset(10, session=1),
+    SessionClose(11, session=2**53 - 1), Interrupt(12, session=1),
 ])
 def test_every_request_comes_back(request_: messages.Request) -> None:
     """
@@ -102,6 +108,22 @@ REFUSED: dict[str, dict[str, Any]] = {
     "limits as list": {"op": "execute", "code": b"", "limits": [1]},
     "cancel nothing": {"op": "cancel"},
     "cancel id 0": {"op": "cancel", "target": 0},
+    "a module in a session": {"op": "execute", "session": 1, "module": "json"},
+    "stdin in a session": {"op": "execute", "session": 1, "code": b"", "stdin": b"x"},
+    "session 0": {"op": "execute", "session": 0, "code": b""},
+    "session by name": {"op": "execute", "session": "1", "code": b""},
+    "session above all": {"op": "execute", "session": 2**53, "code": b""},
+    "session is true": {"op": "execute", "session": True, "code": b""},
+    "session with code": {"op": "session_open", "code": b""},
+    "idle for no time": {"op": "session_open", "idle": 0},
+    "idle for less": {"op": "session_open", "idle": -1.0},
+    "idle for ever": {"op": "session_open", "idle": float("inf")},
+    "idle for no number": {"op": "session_open", "idle": float("nan")},
+    "idle as text": {"op": "session_open", "idle": "1"},
+    "reset nothing": {"op": "session_reset"},
+    "close nothing": {"op": "session_close"},
+    "interrupt nothing": {"op": "interrupt"},
+    "interrupt a request": {"op": "interrupt", "target": 1},
     "cancel by name": {"op": "cancel", "target": "1"},
 }
 
