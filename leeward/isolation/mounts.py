@@ -135,8 +135,8 @@ def build(view: View, opened: list[Source]) -> None:
     _proc_of_nobody()
     native.pivot_root(".", ".")
     native.unmount(".")
-    # The binds were copied in the host's namespace. Where mounts are shared there, as under systemd, what the host mounts
-    # later would come here too, with none of our attributes. Since 5.12 they were cut off when they were copied.
+    # The binds were copied in the host's namespace. Where mounts are shared there, as under systemd, what the host
+    # mounts later would come here too, with none of our attributes. Since 5.12 they were cut off when they were copied.
     native.make_private()
     os.chdir("/")
     native.remount("/", _READ_ONLY)

@@ -184,6 +184,16 @@ def test_c093_late_output_is_the_next_jobs_of_the_same_session_alone(wire: Wire)
         assert f"{number}\n".encode() == other.ask("execute", code=f"print({number})".encode())["stdout"]
 
 
+#: Calls flood once its job is over: the main thread reads the next one's frame.
+BETWEEN = """
+def wait():
+    while "_read" != sys._current_frames()[threading.main_thread().ident].f_code.co_name:
+        time.sleep(0.001)
+    flood()
+threading.Thread(target=wait, daemon=True).start()
+"""
+
+
 @pytest.mark.no_single_lock("pipes of its own: no other session or job has their ends")
 def test_c093_a_flood_between_jobs_waits_in_its_pipe(wire: Wire):
     """
@@ -191,9 +201,9 @@ def test_c093_a_flood_between_jobs_waits_in_its_pipe(wire: Wire):
     """
     peer = wire.peer()
     number = peer.open(limits={"output": 1 << 20})
-    flood = "import threading, os\ndef flood():\n    while True: os.write(1, b'x' * 4096)\n"
+    flood = "import os, sys, threading, time\ndef flood():\n    while True: os.write(1, b'x' * 4096)\n"
     assert "x" * 65536 in run_outside(flood.replace("while True", "for _ in range(100)") + "flood()")  # control
-    peer.run(number, flood + "threading.Thread(target=flood, daemon=True).start()")
+    peer.run(number, flood + BETWEEN)
     wire.box.reactor.turn(0.1)
 
     got = peer.run(number, "print('own')")
