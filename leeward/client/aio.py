@@ -27,7 +27,7 @@ from typing import Any, Unpack
 from leeward.client.aio_session import Answer, AsyncSession
 from leeward.client.conversation import Conversation, refusal
 from leeward.client.link import CONNECT_S, PATIENCE_S, away, connect, receive
-from leeward.client.options import Options, SessionOptions, execute_fields, session_fields
+from leeward.client.options import Options, SessionOptions, fields_of, session_fields
 from leeward.client.results import result_of
 from leeward.errors import DaemonError, NoAnswer
 from leeward.outcome import Result
@@ -57,7 +57,7 @@ class AsyncClient:
 
         Cancelling the task ends the job.
         """
-        return result_of(*await self._call("execute", execute_fields(code, **options), deadline))
+        return result_of(*await self._call("execute", fields_of(code, options), deadline))
 
     @contextlib.asynccontextmanager
     async def session(self, **options: Unpack[SessionOptions]) -> AsyncIterator[AsyncSession]:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from leeward.client.link import Link
-from leeward.client.options import Options, SessionOptions, execute_fields, session_fields
+from leeward.client.options import Options, SessionOptions, fields_of, session_fields
 from leeward.client.results import result_of
 from leeward.client.session import Session
 from leeward.outcome import Result
@@ -69,7 +69,7 @@ class Client:
                 others say why.
             BadReply: what answers isn't a daemon of ours.
         """
-        fields = execute_fields(code, **options)
+        fields = fields_of(code, options)
         until = None if deadline is None else time.monotonic() + deadline
         with self._lock:
             reply, descriptors = self._link.call("execute", fields, until)

@@ -17,11 +17,12 @@ import os
 
 from leeward.errors import BY_KIND, BadReply, PeerError, Refused, RequestRejected
 from leeward.wire.frames import MAX_REPLY, VERSION, FrameReader, decode, encode
+from leeward.wire.plain import parse_plain
 from leeward.wire.replies import parse_reply
 
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from leeward.wire.replies import Reply
@@ -76,7 +77,7 @@ class Conversation:
         self._waiting.add(number)
         return number, data
 
-    def received(self, data: bytes, descriptors: Iterable[int] = ()) -> list[tuple[Reply, list[int]]]:
+    def received(self, data: bytes, descriptors: Sequence[int] = ()) -> list[tuple[Reply, list[int]]]:
         """
         The answers that are complete now, each with its descriptors, which the caller owns.
 
@@ -84,6 +85,11 @@ class Conversation:
             BadReply: the daemon broke the protocol; close the connection.
             Refused: the daemon refused the whole connection.
         """
+        if self._reader.idle and not (descriptors or self._descriptors):
+            plain = parse_plain(data)
+            if plain is not None and plain.id in self._waiting:
+                self._waiting.remove(plain.id)
+                return [(plain, [])]
         self._descriptors += descriptors
         answers: list[tuple[Reply, list[int]]] = []
         try:

@@ -86,6 +86,15 @@ def turn_fields(session: int, code: str | bytes, **options: Unpack[TurnOptions])
     return {"session": session, **execute_fields(code, **options)}
 
 
+def fields_of(code: str | bytes | None, options: Options) -> dict[str, Any]:
+    """
+    As `execute_fields`; of code alone, which is most calls, in one step.
+    """
+    if not options and isinstance(code, (str, bytes)):
+        return {"code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
+    return execute_fields(code, **options)
+
+
 def execute_fields(
     code: str | bytes | None,
     *,

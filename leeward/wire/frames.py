@@ -91,6 +91,13 @@ class FrameReader:
     def held(self) -> int:
         return len(self._buffer)
 
+    @property
+    def idle(self) -> bool:
+        """
+        Is it between two frames?
+        """
+        return not self._buffer and self._error is None
+
     def feed(self, data: bytes | memoryview) -> list[bytes]:
         """
         Take *data*; return the payloads that are complete now.

@@ -22,6 +22,9 @@ MAX_ARENAS = 4
 #: Bytes of one memory file that a client maps.
 MAX_ARENA = 1 << 40
 
+#: The largest number of a result, and what its times are below.
+MAX_WHOLE, MAX_SECONDS = 2**63 - 1, 1e12
+
 #: Values of leeward.outcome's enumerations, which cost too much to import here; a test compares.
 OUTCOMES = frozenset({"finished", "raised", "signalled", "timed_out", "out_of_memory", "output_limit", "internal"})
 LIMITS = frozenset({"memory", "processes", "files", "output", "time"})
@@ -34,12 +37,15 @@ class Reply:
     Attributes:
         id: of the request, or 0 for a refusal of the whole connection.
         arenas: sizes in bytes of the memory files that came with it.
+        fields: of a result, if they were read already.
     """
 
-    __slots__ = ("arenas", "id", "kind", "message", "ok")
+    __slots__ = ("arenas", "fields", "id", "kind", "message", "ok")
 
-    def __init__(self, number: int, ok: dict[str, Any] | None, kind: str, message: str, arenas: list[int]) -> None:
+    def __init__(self, number: int, ok: dict[str, Any] | None, kind: str, message: str, arenas: list[int],
+                 fields: dict[str, Any] | None = None) -> None:
         self.id, self.ok, self.kind, self.message, self.arenas = number, ok, kind, message, arenas
+        self.fields = fields
 
 
 def _get(fields: Mapping[str, Any], name: str, kind: type, what: str) -> Any:
@@ -58,7 +64,7 @@ def _whole(fields: Mapping[str, Any], name: str, what: str, limit: int) -> int:
 
 def _seconds(fields: Mapping[str, Any], name: str) -> float:
     value = fields.get(name)
-    if type(value) not in (int, float) or not 0 <= value < 1e12:  # type: ignore[operator]  # NaN compares false
+    if type(value) not in (int, float) or not 0 <= value < MAX_SECONDS:  # type: ignore[operator]  # NaN compares false
         raise PeerError(f"a result: {name} is no time")
     return float(value)  # type: ignore[arg-type]  # a number, by the line above
 
@@ -113,6 +119,8 @@ def parse_result(reply: Reply) -> dict[str, Any]:
     Raises:
         PeerError: the reply holds no result.
     """
+    if reply.fields is not None:
+        return reply.fields
     ok, arenas = reply.ok, reply.arenas
     if ok is None:
         raise PeerError("a refusal holds no result")
@@ -140,7 +148,7 @@ def parse_result(reply: Reply) -> dict[str, Any]:
         "limit": limit,
         "duration": _seconds(ok, "duration"),
         "cpu_time": _seconds(ok, "cpu_time"),
-        "memory_peak": _whole(ok, "memory_peak", "a result", 2**63 - 1),
+        "memory_peak": _whole(ok, "memory_peak", "a result", MAX_WHOLE),
         "denied": denied,
         "truncated": _get(ok, "truncated", bool, "a result"),
         "degraded": tuple(degraded),

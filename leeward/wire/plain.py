@@ -1,0 +1,82 @@
+"""
+The answer that most jobs have, read by its look: finished, exit code 0, nothing to tell but output and figures.
+
+Runs in:   the clients; pure.
+Trust:     none. Every byte is compared, or bounded by the frame's own length. What isn't exactly such an answer is
+           left to `frames.decode` and `replies`, which also say what is wrong with it.
+Why:       a client that has been idle for some milliseconds runs each line of Python for the first time again.
+           Taking a reply apart value by value is 0.1 ms then, of 0.6 for the whole call; this is a handful of lines.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from leeward.wire.frames import HEADER
+from leeward.wire.replies import MAX_SECONDS, MAX_WHOLE, Reply
+
+TYPE_CHECKING = False  # see frames.py
+if TYPE_CHECKING:
+    from typing import Any
+
+_ID = b"\x82\xa2id"
+_BEFORE = b"\xa2ok\x8c\xa7outcome\xa8finished\xa9exit_code\x00\xa5limit\xc0\xa8duration\xcb"
+_BETWEEN = b"\xa8cpu_time\xcb"
+_PEAK = b"\xabmemory_peak"
+_AFTER = b"\xa6denied\x80\xa9truncated\xc2\xa8degraded\x90\xa5error\xc0\xa6stdout"
+_STDERR = b"\xa6stderr"
+
+_FIGURES = struct.Struct(f">{len(_BEFORE)}sd{len(_BETWEEN)}sd{len(_PEAK)}s").unpack_from
+
+#: Bytes of a number behind its first byte, by MessagePack.
+_UNSIGNED = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+_BINARY = {0xC4: 1, 0xC5: 2, 0xC6: 4}
+
+
+def parse_plain(frame: bytes) -> Reply | None:
+    """
+    The answer in *frame*, one whole frame with its length, if it is the ordinary one. Its `fields` are
+    what `replies.parse_result` would give.
+    """
+    if not frame.startswith(_ID, HEADER) or int.from_bytes(frame[:HEADER], "big") != len(frame) - HEADER:
+        return None
+    try:
+        number, at = _whole(frame, HEADER + len(_ID))
+        before, duration, between, cpu_time, peak = _FIGURES(frame, at)
+        memory_peak, at = _whole(frame, at + len(_BEFORE) + len(_BETWEEN) + len(_PEAK) + 16)
+        stdout, at = _binary(frame, at, _AFTER)
+        stderr, at = _binary(frame, at, _STDERR)
+    except (IndexError, KeyError, struct.error):
+        return None
+    if (before, between, peak, at) != (_BEFORE, _BETWEEN, _PEAK, len(frame)) or not (
+            0 <= duration < MAX_SECONDS and 0 <= cpu_time < MAX_SECONDS and memory_peak <= MAX_WHOLE):
+        return None
+    fields: dict[str, Any] = {
+        "stdout": stdout, "stderr": stderr, "exit_code": 0, "outcome": "finished", "limit": None, "duration": duration,
+        "cpu_time": cpu_time, "memory_peak": memory_peak, "denied": {}, "truncated": False, "degraded": (),
+        "error": None, "files": {},
+    }
+    return Reply(number, {}, "", "", [], fields)
+
+
+def _whole(frame: bytes, at: int) -> tuple[int, int]:
+    """
+    The number that starts at *at*, and where it ends.
+    """
+    kind = frame[at]
+    if kind < 0x80:
+        return kind, at + 1
+    end = at + 1 + _UNSIGNED[kind]
+    return int.from_bytes(frame[at + 1:end], "big"), end
+
+
+def _binary(frame: bytes, at: int, name: bytes) -> tuple[bytes, int]:
+    """
+    The bytes behind *name*, and where they end.
+    """
+    at += len(name)
+    if frame[at - len(name):at] != name:
+        raise KeyError(name)
+    start = at + 1 + _BINARY[frame[at]]
+    end = start + int.from_bytes(frame[at + 1:start], "big")
+    return frame[start:end], end
