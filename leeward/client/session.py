@@ -108,7 +108,7 @@ class Session:
         self._lock = threading.Lock()
         try:
             self._number = session_number(self._link.call("session_open", fields)[0])
-        except BadReply:
+        except BaseException:
             self._link.close()
             raise
 

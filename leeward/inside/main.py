@@ -55,8 +55,8 @@ def serve(job_fd: int, reply_fd: int) -> NoReturn:
     if body is None:
         os._exit(0)
     main = _main or program.set_up()
-    if body.startswith(wire.SESSION):
-        session.serve(body, main, _read, job_fd, reply_fd)
+    if body == wire.SESSION:
+        session.serve(main, _read, job_fd, reply_fd)
     os.close(job_fd)
     end, patterns = _run(body, main)
     if os.getpid() != me:

@@ -8,7 +8,8 @@ Trust:     none in what earlier jobs left: they may have put their own signal ha
 An interrupt is a SIGINT, and must hit the job that it is meant for. The daemon sends one only when the job's frame
 has left the pipe, and not after it has read the reply. So one that comes while no job runs here is either for the job
 that is about to start, whose frame was read to its end, or late for the one before; between a frame's two
-reads all late ones are here, and forgotten.
+reads all late ones are here, and forgotten. The handler stands before the first job's frame is read: the frame
+that says it is a session holds no job.
 """
 
 from __future__ import annotations
@@ -36,17 +37,16 @@ _LOST = 70  # EX_SOFTWARE of sysexits.h
 _REMEMBERED = 16
 
 
-def serve(first: bytes, main: types.ModuleType, read: Read, job_fd: int, reply_fd: int) -> NoReturn:
+def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int) -> NoReturn:
     """
-    Run the job whose frame has the payload *first*, and those that come after it. Never returns.
+    Run the jobs that come, until the daemon wants no more. Never returns.
     """
     interrupts = program.Interrupts()
     raised: deque[str] = deque()
     signal.signal(signal.SIGINT, interrupts)
     me = os.getpid()
-    body: bytes | None = first
     number = 0
-    while body is not None:
+    while (body := _next(read, job_fd, interrupts)) is not None:
         number += 1
         name = f"<job {number}>"
         end, patterns = _run(body[len(wire.SESSION):], name, main, interrupts)
@@ -60,7 +60,6 @@ def serve(first: bytes, main: types.ModuleType, read: Read, job_fd: int, reply_f
             raised.append(name)
             if len(raised) > _REMEMBERED:
                 linecache.cache.pop(raised.popleft(), None)
-        body = _next(read, job_fd, interrupts)
     os._exit(0)
 
 

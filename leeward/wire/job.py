@@ -7,7 +7,8 @@ Trust:     a job's bytes come from the daemon; a reply comes from the job, and i
 
 Each pipe carries one frame: 4 bytes of big-endian length, then MessagePack; or, down the job pipe and for code
 and nothing else, the byte CODE, with which no map starts, and the code as it is. In a session they carry one for each
-job, and those down the job pipe have the byte SESSION in front of the rest.
+job, and those down the job pipe have the byte SESSION in front of the rest; the first one holds nothing else, and has
+no reply.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ MAX_DEPTH = 16
 CODE = b"\0"
 #: The first byte of a frame after which others may come.
 SESSION = b"\1"
+#: Comes first in a session, without a job.
+SESSION_BEGINS = HEADER.pack(len(SESSION)) + SESSION
 #: What a job is told that its frame doesn't say.
 _NOTHING = Job()
 

@@ -133,6 +133,10 @@ class Lease:
         except OSError as error:
             raise LeewardError(f"runner {self._runner.number}: {error}") from error
         self._check_there()
+        try:
+            os.write(self._runner.job, wire.SESSION_BEGINS)  # into an empty pipe
+        except OSError as error:
+            raise LeewardError(f"runner {self._runner.number}: {error}") from error
         if self._runner.leaf.needs_ticks:
             self._tick_later()
 

@@ -12,11 +12,15 @@ from typing import Any
 from box import RUNS, Box
 from leeward.isolation.cgroup import hierarchy
 from leeward.spec.job import Job
+from sessions import Wire
 
 #: Jobs between the first look and the last.
 JOBS = 10_000 if os.environ.get("LEEWARD_LONG") else 300
 
 WORKERS = 2
+
+#: Sessions before the first look, and again before the last.
+SESSIONS = 500 if os.environ.get("LEEWARD_LONG") else 13
 
 #: One after the other: jobs that go well, and ones that don't.
 KINDS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -94,14 +98,39 @@ def run(box: Box, count: int) -> None:
             ticket.cancel()
 
 
+def run_sessions(box: Box) -> None:
+    """
+    However they end: by the client, by a limit, by a reset, with a job that runs, and children that are left.
+    """
+    with Wire(box) as wire:
+        for number in range(SESSIONS):
+            code, options = KINDS[number % len(KINDS)]
+            peer = wire.peer()
+            session = peer.open(limits={"memory": 64 << 20, "time": 2.0})
+            peer.run(session, "import os, time\nos.fork() or os.fork() or time.sleep(60)")
+            peer.run(session, "while True: pass", limits={"time": 0.02})
+            peer.ask("session_reset", session=session)
+            peer.run(session, code, limits=options.get("limits", {}))
+            if number % 3 == 0:
+                peer.send("execute", session=session, code=b"while True: pass")
+            if number % 2:
+                peer.ask("session_close", session=session)
+            peer.close()
+            wire.until(lambda: not wire.server.connections)
+    box.log.rows.clear()
+    RUNS.clear()
+
+
 def test_jobs_and_faults_leave_nothing():
     """
     Descriptors, memfds, processes, mounts, cgroups, timers: as after the first hundred.
     """
     with Box(pool_size=WORKERS, recycle_after=40) as box:
         run(box, 100)
+        run_sessions(box)
         before, before_memory = state(box), memory()
         run(box, JOBS)
+        run_sessions(box)
         after, after_memory = state(box), memory()
 
     assert before == after

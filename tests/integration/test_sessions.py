@@ -1,0 +1,420 @@
+"""
+Sessions with the real thing: state, interrupts, resets, limits, and every process that may die meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import leeward
+from box import Box
+from leeward.client.session import Session
+from leeward.errors import Busy, Cancelled, DaemonAway, SessionOver, ShuttingDown
+from leeward.pool.quotas import Quota, Quotas
+from leeward.pool.sessions import State
+from leeward.worker.runner import job_of
+from live_daemon import PATIENCE, LiveDaemon
+from sessions import Wire
+
+WORKERS = 3
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    with Box(pool_size=WORKERS, spares=1, max_sessions=2) as made:
+        yield made
+
+
+@pytest.fixture
+def wire(box: Box) -> Iterator[Wire]:
+    with Wire(box) as made:
+        yield made
+    assert 0 == box.engine.pool.sessions
+    assert {0} == {account.jobs for account in box.engine.pool._ledger._accounts.values()} | {0}
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4") as made:
+        yield made
+
+
+# --- what stays, and what is each job's -----------------------------------------
+
+
+def test_what_a_job_leaves_the_next_one_finds(wire: Wire):
+    """
+    Variables, imports, threads, files, folder, environment, arguments.
+    """
+    peer = wire.peer()
+    number = peer.open()
+    peer.run(number, "import math, os, threading\nx = [1]\nopen('f', 'w').write('kept')\nos.mkdir('d'); os.chdir('d')\n"
+                     "go = threading.Event(); done = threading.Event()\n"
+                     "def work():\n    go.wait(); x.append(2); done.set()\n"
+                     "threading.Thread(target=work).start()\ndef f(): return math.tau > x[0]",
+             env={"KEY": "value"}, args=["a", "b"], files={"given/file": b"1"})
+    got = peer.run(number, "import sys; go.set(); done.wait(); print(x, f(), open('../f').read(), os.getcwd(), "
+                           "os.environ['KEY'], sys.argv, open('/workspace/given/file').read(), __name__)",
+                   collect=["f"])
+
+    assert b"[1, 2] True kept /workspace/d value ['-c', 'a', 'b'] 1 __main__\n" == got["stdout"], got
+    assert {"f": b"kept"} == got["files"]
+
+
+def test_results_are_each_jobs_own(wire: Wire):
+    """
+    Output, errors, exit codes, denied calls, times.
+    """
+    peer = wire.peer()
+    number = peer.open()
+    busy = peer.run(number, "import ctypes, time\nfor _ in range(3): ctypes.CDLL(None).unshare(0x10000000)\n"
+                            "end = time.process_time() + 0.1\nwhile time.process_time() < end: pass\nprint('first')")
+    raised = peer.run(number, "def f(): 1 / 0\nf()")
+    left = peer.run(number, "import sys; sys.exit('leaves')")
+    plain = peer.run(number, "pass")
+
+    assert (b"first\n", {"unshare": 3}, "finished") == (busy["stdout"], busy["denied"], busy["outcome"])
+    assert ("raised", 1, "ZeroDivisionError") == (raised["outcome"], raised["exit_code"], raised["error"]["type"])
+    assert b'File "<job 2>", line 1, in f\n    def f(): 1 / 0' in raised["stderr"]
+    assert (b"", b"leaves\n", 1) == (left["stdout"], left["stderr"], left["exit_code"])
+    assert (b"", b"", 0, {}, None) == tuple(
+        plain[name] for name in ("stdout", "stderr", "exit_code", "denied", "error"))
+    assert plain["cpu_time"] < 0.1 < busy["cpu_time"] + 0.05
+    assert peer.run(number, "f.__name__")["exit_code"] == 0
+
+
+def test_large_output_and_many_jobs(wire: Wire):
+    """
+    A memory file now and then, and no trace of it in the next job.
+    """
+    peer = wire.peer()
+    number = peer.open()
+    for count in range(30):
+        got = peer.run(number, f"print('x' * {300_000 if count % 10 == 5 else 3})")
+        assert got["stdout"] == (b"xxx\n" if count % 10 != 5 else [0, 0, 300_001])
+
+
+# --- the end of the process -------------------------------------------------------
+
+
+ENDS: dict[str, tuple[str, dict[str, Any], str, int, str]] = {
+    "time": ("while True: pass", {"limits": {"time": 0.1}}, "timed_out", 124, "time limit"),
+    "output": ("print('x' * 3_000_000)", {"limits": {"output": 1 << 20}}, "output_limit", 153, "output limit"),
+    "memory": ("kept = bytearray(1 << 30)\nkept[::4096] = b'x' * len(kept[::4096])", {}, "", 0, ""),
+    "exit": ("import os; os._exit(4)", {}, "finished", 4, "exited"),
+    "signal": ("import os; os.kill(os.getpid(), 11)", {}, "signalled", 139, "signal"),
+    "reply": ("import os; os.write(4, b'\\xff' * 8)", {}, "internal", 125, "lost"),
+    "pipe": ("import os; os.close(4)", {}, "finished", 70, "exited"),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_end_of_the_process_is_the_end_of_the_state(wire: Wire, name: str):
+    """
+    The job is answered as any other; later ones are refused, with the reason, until a reset.
+    """
+    code, fields, outcome, exit_code, why = ENDS[name]
+    peer = wire.peer()
+    number = peer.open(limits={"memory": 64 << 20})
+    peer.run(number, "x = 1")
+    got = peer.run(number, code, **fields)
+    if "memory" == name:
+        assert got["outcome"] in ("out_of_memory", "raised")
+        if "raised" == got["outcome"]:  # by a driver whose limit is the address space: the process lives
+            assert "memory" == got["limit"]
+            return
+    else:
+        assert (outcome, exit_code) == (got["outcome"], got["exit_code"])
+    for _ in range(2):
+        refused = peer.run(number, "print(x)")
+        assert "session_over" == refused["kind"]
+        assert why in refused["message"]
+    assert 0 == wire.box.engine.pool.states()["busy"]  # a session without a process holds no worker
+
+    assert {} == peer.ask("session_reset", session=number)
+    assert "NameError" == peer.run(number, "print(x)")["error"]["type"]
+
+
+@pytest.mark.parametrize("target", ["job", "init", "keeper"])
+@pytest.mark.parametrize("when", ["idle", "running"])
+def test_a_death_ends_one_session(wire: Wire, target: str, when: str):
+    """
+    SIGKILL to one of its processes: this session is lost, the one beside it lives.
+    """
+    peer, other = wire.peer(), wire.peer()
+    number = peer.open()
+    worker = next(worker for worker in wire.box.engine.pool.workers if worker.busy)
+    beside = other.open()
+    other.run(beside, "x = 'lives'")
+    runner = worker._running
+    assert runner is not None
+    running = peer.send("execute", session=number, code=b"import time; time.sleep(60)") if "running" == when else 0
+    wire.until(lambda: not running or worker._execution._turn is not None)  # type: ignore[union-attr]  # it is a lease
+    os.kill({"job": job_of(runner.pid), "init": runner.pid, "keeper": worker.pid}[target], signal.SIGKILL)
+    if running:
+        got = peer.wait(running)["ok"]
+        assert got["outcome"] in ("signalled", "internal")
+    wire.until(lambda: not worker.busy)
+
+    assert "session_over" == peer.run(number, "pass")["kind"]
+    assert b"lives\n" == other.run(beside, "print(x)")["stdout"]
+    assert {} == peer.ask("session_reset", session=number)
+    assert b"1\n" == peer.run(number, "print(1)")["stdout"]
+
+
+def test_sessions_outlive_the_zygote(wire: Wire):
+    peer = wire.peer()
+    number = peer.open()
+    peer.run(number, "x = 'lives'")
+    zygote = wire.box.engine._zygote
+    assert zygote is not None
+    os.kill(zygote.pid, signal.SIGKILL)
+    wire.until(lambda: wire.box.engine._zygote not in (None, zygote))
+
+    assert b"lives\n" == peer.run(number, "print(x)")["stdout"]
+
+
+# --- interrupts ------------------------------------------------------------------
+
+
+def test_an_interrupt_hits_the_job_that_runs(wire: Wire):
+    """
+    At every moment of its life: sent with it, while it sleeps, while it computes; and none comes late.
+    """
+    peer = wire.peer()
+    number = peer.open()
+    assert {"interrupted": False} == peer.ask("interrupt", session=number)
+    for code in ("import time; time.sleep(60)", "while True: pass", "import threading; threading.Event().wait()"):
+        for wait in (0, 1, 4):
+            job = peer.send("execute", session=number, code=code.encode())
+            for _ in range(wait):
+                wire.box.reactor.turn(0.005)
+            assert {"interrupted": True} == peer.ask("interrupt", session=number)
+            got = peer.wait(job)["ok"]
+            assert ("raised", 130, "KeyboardInterrupt") == (got["outcome"], got["exit_code"], got["error"]["type"])
+            assert b"inside" not in got["stderr"]
+            assert b"1\n" == peer.run(number, "print(1)")["stdout"]
+
+
+def test_many_interrupts_never_hit_a_later_job(wire: Wire):
+    """
+    Jobs that last as long as an interrupt takes: it hits, or comes too late and is forgotten.
+    """
+    peer = wire.peer()
+    number = peer.open()
+    hit = 0
+    for count in range(60):
+        job = peer.send("execute", session=number, code=f"for n in range({count * 400}): pass".encode())
+        interrupts = [peer.send("interrupt", session=number) for _ in range(3)]
+        got = peer.wait(job)["ok"]
+        hit += "raised" == got["outcome"]
+        for interrupt in interrupts:
+            peer.wait(interrupt)
+        quiet = peer.run(number, "n = 0\nfor _ in range(2000): n += 1\nprint(n)")
+        assert (b"2000\n", b"") == (quiet["stdout"], quiet["stderr"])
+    assert hit
+
+
+def test_a_job_may_handle_its_interrupt(wire: Wire):
+    peer = wire.peer()
+    number = peer.open()
+    job = peer.send("execute", session=number,
+                    code=b"import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('caught')")
+    wire.box.reactor.turn(0.05)
+    peer.ask("interrupt", session=number)
+
+    assert b"caught\n" == peer.wait(job)["ok"]["stdout"]
+
+
+def test_signal_handlers_of_a_job_between_jobs(wire: Wire):
+    """
+    One that raises when no job runs is told with the next job, and ends nothing.
+    """
+    peer = wire.peer()
+    number = peer.open()
+    peer.run(number, "import signal\ndef ring(*_): raise RuntimeError('rang')\n"
+                     "signal.signal(signal.SIGALRM, ring); signal.setitimer(signal.ITIMER_REAL, 0.02)")
+    wire.box.reactor.turn(0.1)
+    wire.box.reactor.turn(0.1)
+    got = peer.run(number, "print('goes on')")
+
+    assert (b"goes on\n", "finished") == (got["stdout"], got["outcome"])
+    assert b"rang" in got["stderr"]
+
+
+# --- bounds -----------------------------------------------------------------------
+
+
+def test_bounds_and_refusals(wire: Wire):
+    """
+    So many in all and no more; limits that are the session's; what was closed makes room.
+    """
+    peer, other = wire.peer(), wire.peer()
+    first, _ = peer.open(), other.open()
+    assert "busy" == peer.ask("session_open")["kind"]
+    assert b"1\n" == peer.ask("execute", code=b"print(1)")["stdout"]  # a worker is left for others
+    assert "bad_request" == peer.run(first, "1", limits={"memory": 64 << 20})["kind"]
+    assert "bad_request" == peer.run(first, "1", limits={"time": 1e9})["kind"]
+    assert "bad_request" == peer.ask("session_open", limits={"memory": 1 << 50})["kind"]
+    assert "bad_request" == peer.ask("session_open", idle=61.0)["kind"]
+    peer.ask("session_close", session=first)
+    assert peer.open() > first
+
+
+def test_quotas_hold_for_sessions(wire: Wire):
+    """
+    One is one running job of its user, as long as it has a worker.
+    """
+    pool = wire.box.engine.pool
+    pool.govern(Quotas(Quota(jobs=1)), 8, 2)
+    try:
+        peer = wire.peer(user=4711)
+        number = peer.open()
+        waiting = peer.send("execute", code=b"print(1)")
+        assert b"2\n" == peer.run(number, "print(2)")["stdout"]
+        assert not peer.has(waiting)
+        peer.ask("session_close", session=number)
+        assert b"1\n" == peer.wait(waiting)["ok"]["stdout"]
+    finally:
+        pool.govern(Quotas(), 64, 2)
+
+
+def test_idle_and_lifetime(box: Box):
+    """
+    What nobody uses gives its worker back; what is old ends.
+    """
+    with Wire(box, session_idle=0.2, session_lifetime=1.5) as wire:
+        peer = wire.peer()
+        number = peer.open()
+        session = next(iter(box.engine.pool._sessions))
+        wire.until(lambda: State.LOST is session.state)
+        assert "no job for 0.2 s" in peer.run(number, "pass")["message"]
+        wire.until(lambda: State.CLOSED is session.state)
+        assert "session_over" == peer.ask("session_reset", session=number)["kind"]
+        assert 0 == box.engine.pool.sessions
+
+
+def test_a_cancelled_job_takes_the_state_along(wire: Wire):
+    peer = wire.peer()
+    number = peer.open()
+    job = peer.send("execute", session=number, code=b"import time; time.sleep(60)")
+    wire.box.reactor.turn(0.02)
+    assert {"cancelled": True} == peer.ask("cancel", target=job)
+    assert "cancelled" == peer.wait(job)["error"]["kind"]
+    assert "taken back" in peer.run(number, "pass")["message"]
+
+
+def test_a_reset_answers_the_running_job_first(wire: Wire):
+    peer = wire.peer()
+    number = peer.open()
+    job = peer.send("execute", session=number, code=b"import time; time.sleep(60)")
+    reset = peer.send("session_reset", session=number)
+    early = peer.send("execute", session=number, code=b"pass")
+    assert {} == peer.wait(reset)["ok"]
+    assert "cancelled" == peer.wait(job)["error"]["kind"]
+    assert peer.wait(early).get("error", {}).get("kind") in (None, "busy")
+    assert peer.order.index(job) < peer.order.index(reset)
+
+
+# --- the clients -------------------------------------------------------------------
+
+
+def test_the_blocking_client(daemon: LiveDaemon):
+    """
+    Interrupted from another thread; reset; refused by errors of their own; beside other calls of the client.
+    """
+    with daemon.client() as client, client.session(memory="64M", timeout=20, idle=30) as session:
+        session.execute("x = 6")
+        job = threading.Thread(target=lambda: results.append(session.execute("print('there', flush=True)\n"
+                                                                            "while True: pass")))
+        results: list[leeward.Result] = []
+        job.start()
+        while job.is_alive():
+            session.interrupt()
+            job.join(0.05)
+        assert 130 == results[0].exit_code
+        assert b"42\n" == session.execute("print(x * 7)").stdout
+        assert b"1\n" == client.execute("print(1)").stdout
+        session.interrupt()
+        session.reset()
+        assert "NameError" == session.execute("x").error.type  # type: ignore[union-attr]  # it raised
+        session.execute("import os; os._exit(0)")
+        with pytest.raises(SessionOver, match="exited"):
+            session.execute("1")
+        with client.session() as another, pytest.raises(Busy), client.session():
+            another.execute("1")
+    with pytest.raises(DaemonAway):
+        session.execute("1")
+    daemon.idle()
+
+
+def test_closing_from_another_thread_ends_the_job(daemon: LiveDaemon):
+    with daemon.client() as client:
+        session: Session = client.session()
+        failed: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                session.execute("import time; time.sleep(60)")
+            except Cancelled as error:
+                failed.append(error)
+        job = threading.Thread(target=wait)
+        job.start()
+        daemon.until(lambda status: 1 == status["workers"]["busy"] and session._lock.locked())
+        session.close()
+        job.join(PATIENCE)
+        assert [Cancelled] == [type(error) for error in failed]
+    daemon.idle()
+
+
+def test_the_asyncio_client(daemon: LiveDaemon):
+    """
+    Two sessions over one connection, one at a time each.
+    """
+    async def main() -> None:
+        async with leeward.AsyncClient(str(daemon.socket)) as client:
+            async with client.session() as one, client.session(output="1M") as two:
+                await asyncio.gather(one.execute("x = 1"), two.execute("x = 2"))
+                got = await asyncio.gather(one.execute("print(x)"), two.execute("print(x)"), client.execute("print(3)"))
+                assert [b"1\n", b"2\n", b"3\n"] == [result.stdout for result in got]
+                slow = asyncio.create_task(one.execute("import time; time.sleep(60)"))
+                while not await one.interrupt():
+                    await asyncio.sleep(0.01)
+                both = await asyncio.gather(two.execute("import time; time.sleep(0.2)"), two.execute("1"),
+                                            return_exceptions=True)
+                assert [leeward.Result, Busy] == [type(answer) for answer in both]
+                assert 130 == (await slow).exit_code
+                await one.reset()
+                assert "NameError" == (await one.execute("x")).error.type  # type: ignore[union-attr]  # it raised
+                taken = asyncio.create_task(two.execute("import time; time.sleep(60)"))
+                await asyncio.sleep(0)
+                taken.cancel()
+                await asyncio.gather(taken, return_exceptions=True)
+                with pytest.raises(SessionOver):
+                    await two.execute("1")
+            assert 0 == (await client.status())["sessions"]
+    asyncio.run(main())
+    daemon.idle()
+
+
+def test_a_client_that_vanishes_and_a_daemon_that_stops(tmp_path: Path):
+    with LiveDaemon(tmp_path, "--pool-size", "4") as daemon:
+        client = daemon.client()
+        gone = client.session()
+        gone.execute("import os\nif not os.fork():\n    while True: __import__('time').sleep(60)")
+        gone._link.close()
+        daemon.until(lambda status: 0 == status["sessions"])
+        daemon.idle()
+        with client, client.session() as session:
+            session.execute("x = 1")
+            assert 0 == daemon.end()
+            with pytest.raises((DaemonAway, ShuttingDown, SessionOver)):
+                session.execute("x")
