@@ -114,13 +114,14 @@ class Box:
         locks: names from `locks.LOCKS` to keep; None for the product as it is.
         lacks: names from `locks.DAEMONS` to go without.
         driver: the cgroup driver, where it isn't to be chosen: tests/drivers.py.
+        reactor: the reference, unless another is given.
         settings: of the engine, e.g. pool_size, recycle_after, cgroup, python_env.
     """
 
     def __init__(self, locks: Iterable[str] | None = None, lacks: Iterable[str] = (), *,
-                 driver: Driver | None = None, **settings: Any) -> None:
+                 driver: Driver | None = None, reactor: Reactor | None = None, **settings: Any) -> None:
         self.log = Journal()
-        self.reactor = Reactor()
+        self.reactor = reactor or Reactor()
         settings = {"pool_size": 1, "allow_degraded": MISSING, **settings}
         self.engine = Engine(self.reactor, Settings(**settings), self.log)
         self.made_of = Run(None if locks is None else frozenset(locks), frozenset(lacks))

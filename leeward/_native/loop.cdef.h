@@ -32,6 +32,8 @@ struct lw_piece {
 struct lw_terms {
 	struct lw_piece request_id, request_code;
 	struct lw_piece job_code;
+	struct lw_piece turn_id, turn_session, turn_code;
+	struct lw_piece job_turn;
 	struct lw_piece reply;
 	struct lw_piece answer_id, answer_duration, answer_cpu, answer_peak, answer_out, answer_err;
 };
@@ -51,6 +53,8 @@ struct lw_offer {
 	struct lw_supervisor *supervisor;
 	uint32_t denials;
 	uint64_t denials_before;
+	uint64_t session;
+	int stream;
 };
 
 struct lw_loop;
@@ -72,4 +76,5 @@ int lw_loop_turn(struct lw_loop *loop, int64_t patience_ns, struct lw_event *ret
 int lw_express_terms(struct lw_loop *loop, const struct lw_terms *terms);
 int lw_express_offer(struct lw_loop *loop, const struct lw_offer *offer);
 int lw_express_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started);
+int lw_express_resume(struct lw_loop *loop, uint64_t number);
 int lw_express_withdraw(struct lw_loop *loop, uint64_t number);

@@ -33,12 +33,17 @@ _EAGAIN, _EINPROGRESS = 11, 115
 @dataclass(frozen=True, slots=True)
 class Terms:
     """
-    The bytes that never change of four messages: in front of each value, and at the end.
+    The bytes that never change of four messages: in front of each value, and at the end. Of a request and a job
+    also as they are in a session.
     """
 
     request_id: bytes
     request_code: bytes
     job_code: bytes
+    turn_id: bytes
+    turn_session: bytes
+    turn_code: bytes
+    job_turn: bytes
     reply: bytes
     answer_id: bytes
     answer_duration: bytes
@@ -68,6 +73,7 @@ class Offer:
         job, reply, out, err: the daemon's ends of its pipes.
         time, peak, oom, forks: where its use of the processor (in *time_unit* seconds), of memory, and the count of
             limits hit stand, and what stood there before.
+        session, stream: 0, or the number under which *stream* alone may have it.
         supervisor, denials: who counts its denied calls, by which slot; and how many there were before.
     """
 
@@ -87,6 +93,8 @@ class Offer:
     supervisor: Any
     denials: int
     denials_before: int
+    session: int = 0
+    stream: int = -1
 
 
 class Loop:
@@ -210,6 +218,15 @@ class Loop:
         """
         _check(lib.lw_express_adopt(self._handle, _given(offer), fd, identity, started))
 
+    def resume(self, number: int) -> None:
+        """
+        This runner of a session, whose job went the short way, may have the next one.
+
+        Raises:
+            OSError: it isn't offered.
+        """
+        _check(lib.lw_express_resume(self._handle, number))
+
     def withdraw(self, number: int) -> bool:
         """
         The runner is the caller's alone. Was it offered, or its reply waited for?
@@ -233,7 +250,7 @@ def data_of(event: Any, size: int) -> bytes:
 def _given(offer: Offer) -> Any:
     given = ffi.new("struct lw_offer *")
     for name in ("number", "job", "reply", "out", "err", "time_unit", "time_before", "oom_before", "forks_before",
-                 "supervisor", "denials", "denials_before"):
+                 "supervisor", "denials", "denials_before", "session", "stream"):
         setattr(given, name, getattr(offer, name))
     for name in ("time", "peak", "oom", "forks"):
         gauge = getattr(offer, name)

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from leeward.daemon.config import Config
-from leeward.daemon.intake import job_of
+from leeward.daemon.intake import NAME, job_of
 from leeward.errors import BadRequest, Busy, Refused, SessionOver
 from leeward.pool.sessions import Session, State
+from leeward.spec.job import Job
 from leeward.spec.limits import Limits, adjusted
 from leeward.wire.messages import Execute, Interrupt, SessionClose, SessionOpen, SessionReset
+from leeward.worker.express import Client
 from leeward.worker.report import Report
+from leeward.worker.stream import Begun
 
 #: Sessions of one connection at once.
 SESSIONS = 16
@@ -50,6 +54,8 @@ class Owner(Protocol):
 
     @property
     def config(self) -> Config: ...
+    @property
+    def fd(self) -> int: ...
     @property
     def user(self) -> int: ...
     @property
@@ -100,6 +106,7 @@ class Leases:
     def __init__(self, jobs: Jobs, owner: Owner) -> None:
         self._jobs, self._owner = jobs, owner
         self._held: dict[int, _Held] = {}
+        self._offered: dict[int, int] = {}  # to the short way, by the number of the runner
         self._last = 0
 
     # --- requests -------------------------------------------------------------
@@ -148,6 +155,7 @@ class Leases:
             nonlocal refused
             if why is None:
                 owner.answer(request.id, {"session": number})
+                self._offer(number)  # if it isn't among ours yet, that comes
                 return
             refused = True
             self._drop(number)
@@ -161,6 +169,8 @@ class Leases:
         owner.count_sessions(1)
         if State.WAITING is session.state:
             owner.wait(request.id, _Opening(lambda: self._drop(number)))
+        else:
+            self._offer(number)
 
     def _reset(self, request: SessionReset, held: _Held) -> None:
         owner = self._owner
@@ -168,6 +178,7 @@ class Leases:
         def opened(why: Refused | None) -> None:
             if why is None:
                 owner.answer(request.id, {})
+                self._offer(request.session)
             else:
                 owner.refuse(request.id, why)
 
@@ -190,13 +201,39 @@ class Leases:
         config = self._owner.config
         job = job_of(request, replace(config, limits=held.session.limits))
 
-        def over(report: Report) -> None:
-            held.job = 0
-            done(report)
-
-        ticket = held.session.run(job, over)
+        ticket = held.session.run(job, partial(self._over, request.session, held, done))
         if State.RUNNING is held.session.state:
             held.job = request.id
+        return ticket
+
+    def _over(self, number: int, held: _Held, done: Callable[[Report], None], report: Report) -> None:
+        held.job = 0
+        done(report)
+        self._offer(number)
+
+    # --- the short way --------------------------------------------------------
+
+    def _offer(self, number: int) -> None:
+        """
+        Let the short way have the next job of this session.
+        """
+        held = self._held.get(number)
+        runner = 0 if held is None else held.session.offer(Client(self._owner.fd, number))
+        if runner:
+            self._offered[runner] = number
+
+    def begun(self, begun: Begun, done: Callable[[Report], None]) -> Ticket | None:
+        """
+        The ticket of a job that the short way has sent, if it is a session's.
+        """
+        number = self._offered.pop(begun.runner, 0) if self._offered else 0
+        if not number:
+            return None
+        held = self._held[number]
+        job = Job(code=begun.code, name=NAME, limits=held.session.limits)
+        ticket = held.session.begun(job, partial(self._over, number, held, done), begun)
+        if State.RUNNING is held.session.state:
+            held.job = begun.request
         return ticket
 
     def cancelled(self, request: int) -> None:
@@ -212,6 +249,7 @@ class Leases:
 
     def _drop(self, number: int) -> None:
         held = self._held.pop(number, None)
+        self._offered = {runner: other for runner, other in self._offered.items() if other != number}
         if held is not None:
             self._owner.count_sessions(-1)
             held.session.close()

@@ -549,9 +549,10 @@ class Connection:
         server.metrics.requests += 1
         self._fresh = False
         self._heard = begun.started
-        job = Job(code=begun.code, name=NAME, limits=server.config.limits)
         again = begun.request in self._in_flight
-        ticket = server.jobs.begun(job, partial(self._done, begun.request), self._share.user, begun)
+        done = partial(self._done, begun.request)
+        ticket = self._sessions.begun(begun, done) or server.jobs.begun(
+            Job(code=begun.code, name=NAME, limits=server.config.limits), done, self._share.user, begun)
         if self._closed or again:
             ticket.cancel()
         else:
@@ -575,6 +576,10 @@ class Connection:
     @property
     def config(self) -> Config:
         return self._server.config
+
+    @property
+    def fd(self) -> int:
+        return self._fd
 
     @property
     def user(self) -> int:

@@ -396,6 +396,17 @@ class Pool:
             ticket.execution = execution
         return ticket
 
+    def begun_in(self, lease: Lease, job: Job, done: Done, user: int, begun: Begun) -> Ticket:
+        """
+        For a session, whose user no quota holds: the short way has sent *job* to its process.
+        """
+        ticket = Ticket(job, done, self, user=user, runner=lease.runner)
+        self._running.add(ticket)
+        execution = lease.begun(job, lambda report: self._over(ticket, report), begun)
+        if not execution.over:
+            ticket.execution = execution
+        return ticket
+
     def lease_over(self, user: int, limits: Limits) -> None:
         """
         For a session: its worker is given back.

@@ -21,8 +21,10 @@ from typing import Protocol
 from leeward.errors import Bug, Busy, LeewardError, Refused, SessionOver
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
+from leeward.worker.express import Client
 from leeward.worker.lease import Lease
 from leeward.worker.report import Report
+from leeward.worker.stream import Begun
 from leeward.worker.worker import Worker
 
 Done = Callable[[Report], None]
@@ -45,6 +47,9 @@ class Home(Protocol):
     def await_worker(self, limits: Limits, user: int, take: Callable[[Worker], bool], refused: Done,
                      seconds: float) -> Taken | None: ...
     def run_in(self, lease: Lease, job: Job, done: Done, user: int, admit: Limits) -> Taken: ...
+    def begun_in(self, lease: Lease, job: Job, done: Done, user: int, begun: Begun) -> Taken: ...
+    @property
+    def short(self) -> object | None: ...
     def lease_over(self, user: int, limits: Limits) -> None: ...
     def forget_session(self, session: Session) -> None: ...
 
@@ -211,6 +216,26 @@ class Session:
         except LeewardError:
             self._happen(Event.ENDED)
             raise
+
+    def begun(self, job: Job, done: Done, begun: Begun) -> Taken:
+        """
+        The short way has sent *job*.
+        """
+        assert self._lease is not None
+        self._happen(Event.STARTED)
+        return self._pool.begun_in(self._lease, job, partial(self._done, done), self._user, begun)
+
+    def offer(self, client: Client) -> int:
+        """
+        Let the short way have the next job; see Lease.offer.
+
+        Returns:
+            The number of the runner that the job would go to, or 0.
+        """
+        if State.IDLE is not self.state or self._lease is None or self._pool.short is None:
+            return 0
+        self._lease.offer(self.limits, client)
+        return self._lease.runner
 
     def _done(self, done: Done, report: Report) -> None:
         if State.RUNNING is self.state:

@@ -21,6 +21,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from leeward._native.loop import Offer
 from leeward.errors import LeewardError, PeerError
@@ -104,7 +105,7 @@ class Execution:
         self._short, self._client = short, client
         self._short_now = False  # the shim waits for the reply
         self._output = self._open_output(results)
-        self._before = Usage(cpu_time=runner.cpu_before)
+        self._before = self._used = Usage(cpu_time=runner.cpu_before)
         self._unsent = memoryview(b"")
         self._reply = bytearray()
         self._reply_size = 0  # with its header, once that is here
@@ -209,6 +210,7 @@ class Execution:
         The client has its answer: an end in order, with nothing to tell.
         """
         self._short_now = False
+        self._used = replace(self._before, cpu_time=self._before.cpu_time + cpu_time)
         done, self._done = self._done, None
         if done is None:
             return
@@ -415,7 +417,8 @@ class Execution:
             output.drop()
         if end is None and self._runner.leaf.needs_ticks:
             self._runner.tick()  # its processes are still there to be counted
-        usage, before = self._runner.leaf.usage(), self._before
+        before = self._before
+        usage = self._used = self._runner.leaf.usage()
         error: JobError | None = None
         limit: Limit | None = None
         files: dict[str, bytes] = {}

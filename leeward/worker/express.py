@@ -25,6 +25,7 @@ from leeward.wire.messages import Execute, encode_request, encode_result
 #: Values that no message has by chance: the bytes around them are the terms.
 _MARK_ID, _MARK = (1 << 53) - 2, b"\0mark of a value\0"
 _MARK_TIMES = 1.0 / 3, 2.0 / 7
+_MARK_SESSION = (1 << 53) - 3
 _MARK_PEAK = (1 << 60) + 12345
 
 
@@ -83,6 +84,15 @@ class Express:
             return True
         return False
 
+    def resume(self, runner: int) -> bool:
+        """
+        Let a session's runner, whose job went the short way, have the next one.
+        """
+        with contextlib.suppress(OSError):
+            self._loop.resume(runner)
+            return True
+        return False
+
     def adopt(self, offer: native.Offer, client: Client, started: float) -> bool:
         """
         Let the answer of this runner, which has its job, go the short way; `expect` comes next.
@@ -123,21 +133,24 @@ def terms(degraded: tuple[str, ...]) -> native.Terms:
     The messages' bytes, cut out of what the reference says for values that can be found again.
     """
     request = encode_request(Execute(_MARK_ID, code=_MARK))[4:]
-    job = wire.job_frame(Job(code=_MARK))[4:].removesuffix(_MARK)
+    turn = encode_request(Execute(_MARK_ID, session=_MARK_SESSION, code=_MARK))[4:]
+    job, job_turn = (frame(Job(code=_MARK))[4:].removesuffix(_MARK) for frame in (wire.job_frame, wire.session_frame))
     duration, cpu_time = _MARK_TIMES
     result = Result(_MARK, _MARK[::-1], 0, Outcome.FINISHED, duration=duration, cpu_time=cpu_time,
                     memory_peak=_MARK_PEAK, degraded=degraded)
     answer = encode_result(_MARK_ID, result)[4:]
     packed = {name: _packed(value) for name, value in {
-        "id": _MARK_ID, "duration": duration, "cpu": cpu_time, "peak": _MARK_PEAK, "code": _MARK,
-        "err": _MARK[::-1]}.items()}
+        "id": _MARK_ID, "session": _MARK_SESSION, "duration": duration, "cpu": cpu_time, "peak": _MARK_PEAK,
+        "code": _MARK, "err": _MARK[::-1]}.items()}
     before_id, before_code, end = _split(request, packed["id"], packed["code"])
     assert not end  # the code is the last of a request's fields
+    turn_id, turn_session, turn_code, end = _split(turn, packed["id"], packed["session"], packed["code"])
+    assert not end
     answer_id, before_duration, cpu, peak, out, err, end = _split(
         answer, packed["id"], packed["duration"], packed["cpu"], packed["peak"], packed["code"], packed["err"])
     assert not end
-    return native.Terms(before_id, before_code, job, wire.NOTHING_FRAME, answer_id,
-                        before_duration, cpu, peak, out, err)
+    return native.Terms(before_id, before_code, job, turn_id, turn_session, turn_code, job_turn, wire.NOTHING_FRAME,
+                        answer_id, before_duration, cpu, peak, out, err)
 
 
 def _packed(value: object) -> bytes:

@@ -20,18 +20,22 @@ import os
 import select
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from leeward.errors import LeewardError
+from leeward.isolation.cgroup.entry import Usage
 from leeward.outcome import EXIT_INTERNAL, JobError, Limit, Outcome, Result
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.wire import job as wire
-from leeward.worker.execution import Execution, Stop
+from leeward.worker.execution import SHORT_OUTPUT, Execution, Stop
+from leeward.worker.express import Client, Express
 from leeward.worker.output import Output, inline_bytes, unread
 from leeward.worker.reactor import Reactor, Timer
 from leeward.worker.report import Report
 from leeward.worker.runner import Runner, job_of
+from leeward.worker.stream import Begun
 
 #: An interrupt waits so long for its job's frame to be read, and then looks again.
 _UNREAD_S = 0.001
@@ -64,10 +68,25 @@ class Turn(Execution):
         if unread(self._runner.reply):
             self.stray = True
             raise LeewardError("bytes on the reply pipe before there was a job")
-        if self._runner.leaf.needs_ticks:
-            self._runner.tick()
-        self._before = self._runner.leaf.usage()
-        self._runner.mark()
+
+    def counting_from(self, before: Usage) -> None:
+        """
+        What was used before that isn't this job's.
+        """
+        self._before = before
+
+    def let_go(self) -> None:
+        """
+        It is over: others may wait for the pipes now.
+        """
+        self._release()
+
+    @property
+    def used(self) -> Usage:
+        """
+        At its end, by all jobs so far.
+        """
+        return self._used
 
     def _frame(self) -> bytes:
         return wire.session_frame(self._job)
@@ -98,11 +117,12 @@ class Lease:
         lost: called once, after *over*, with the reason.
         crowded: do others wait for the daemon?
         results: how output travels, of output.RESULTS.
+        short: takes jobs the short way, where there is one.
     """
 
     def __init__(self, reactor: Reactor, runner: Runner, degraded: tuple[str, ...], *, over: Callable[[], None],
                  killed: Callable[[], None], lost: Callable[[str], None], crowded: Callable[[], bool],
-                 results: str = "auto") -> None:
+                 results: str = "auto", short: Express | None = None) -> None:
         self._reactor = reactor
         self._runner = runner
         self._degraded = degraded
@@ -111,6 +131,10 @@ class Lease:
         self._killed, self._lost, self._crowded = killed, lost, crowded
         self._turn: Turn | None = None
         self._job_pidfd = -1
+        self._used = Usage(cpu_time=runner.cpu_before)
+        self._short = short
+        self._client: Client | None = None
+        self._offered = False
         self._empty = False
         self._ending = ""
         self._ticks: Timer | None = None
@@ -153,23 +177,71 @@ class Lease:
         Args:
             done: called once with the report.
         """
+        self._withdraw()
+        turn = self._next(job, done)
+        turn.start()
+        return turn
+
+    def begun(self, job: Job, done: Callable[[Report], None], begun: Begun) -> Turn:
+        """
+        The short way has sent *job*.
+        """
+        self._offered = False
+        turn = self._next(job, done)
+        turn.begin(begun)
+        return turn
+
+    def _next(self, job: Job, done: Callable[[Report], None]) -> Turn:
         turn: Turn
         turn = self._turn = Turn(
             self._reactor, job, self._runner, self._degraded, lambda report: self._answered(turn, report, done),
             lambda: self._answered(turn, _REFUSED, done), self._killed, alone=not self._crowded(),
-            results=self._results)
-        turn.start()
+            results=self._results, short=self._short)
+        turn.counting_from(self._used)
         return turn
 
     def _answered(self, turn: Turn, report: Report, done: Callable[[Report], None]) -> None:
         self._turn = None
+        turn.let_go()
         assert report.result is not None
+        self._used = turn.used
+        if report.told and self._short is not None:
+            self._offered = self._short.resume(self._runner.number)
+        else:
+            self._runner.mark()
         outcome = report.result.outcome
         if self._empty or turn.stopped or turn.stray or outcome not in (Outcome.FINISHED, Outcome.RAISED):
             self._ending = self._ending or ENDS[outcome]
         done(report)
         if self._ending:
             self._release()
+
+    # --- the short way --------------------------------------------------------
+
+    def offer(self, limits: Limits, client: Client) -> None:
+        """
+        Let the short way have the next job. Call only while none runs.
+
+        Args:
+            client: the connection, and as its request the number under which it knows the session.
+        """
+        if self._short is None or self._offered or self._turn is not None or self._ending:
+            return
+        if limits.output < SHORT_OUTPUT or unread(self._runner.reply):
+            return
+        offer = self._runner.offer(self._runner.out, self._runner.err)
+        if offer is None:
+            return
+        since_armed = self._used.cpu_time - self._runner.cpu_before
+        self._offered = self._short.offer(replace(offer, session=client.request, stream=client.fd,
+                                                  time_before=offer.time_before + since_armed))
+
+    def _withdraw(self) -> None:
+        if self._offered and self._short is not None:
+            self._short.withdraw(self._runner.number)
+        self._offered = False
+
+    # --- meanwhile ------------------------------------------------------------
 
     def interrupt(self) -> bool:
         """
@@ -227,6 +299,7 @@ class Lease:
         over, self._over = self._over, None
         if over is None:
             return
+        self._withdraw()
         if self._ticks is not None:
             self._ticks.cancel()
         if self._job_pidfd >= 0:

@@ -443,7 +443,7 @@ class Worker:
 
         lease = Lease(self._reactor, runner, self._terms.degraded, over=over,
                       killed=lambda: self._expect_end(runner), lost=lost, crowded=lambda: self._owner.crowded,
-                      results=self._terms.results)
+                      results=self._terms.results, short=self._owner.short)
         self._execution = lease
         try:
             lease.open(limits)

@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 import leeward
+import reactors
 from box import Box
 from leeward.client.session import Session
 from leeward.errors import Busy, Cancelled, DaemonAway, SessionOver, ShuttingDown
 from leeward.pool.quotas import Quota, Quotas
 from leeward.pool.sessions import State
+from leeward.worker.native import reactor_for
 from leeward.worker.runner import job_of
 from live_daemon import PATIENCE, LiveDaemon
 from sessions import Wire
@@ -27,9 +29,13 @@ from sessions import Wire
 WORKERS = 3
 
 
-@pytest.fixture(scope="module")
-def box() -> Iterator[Box]:
-    with Box(pool_size=WORKERS, spares=1, max_sessions=2) as made:
+@pytest.fixture(scope="module", params=[reactors.REFERENCE, "native"])
+def box(request: pytest.FixtureRequest) -> Iterator[Box]:
+    """
+    All in Python; and with the shim's loop, where plain jobs go the short way.
+    """
+    made_by = reactor_for("auto", express=True) if "native" == request.param else reactors.reactor(request.param)
+    with Box(pool_size=WORKERS, spares=1, max_sessions=2, reactor=made_by) as made:
         yield made
 
 
@@ -275,6 +281,7 @@ def test_quotas_hold_for_sessions(wire: Wire):
     """
     pool = wire.box.engine.pool
     pool.govern(Quotas(Quota(jobs=1)), 8, 2)
+    wire.server.govern(Quotas(Quota(jobs=1)))
     try:
         peer = wire.peer(user=4711)
         number = peer.open()

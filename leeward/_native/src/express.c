@@ -12,6 +12,9 @@
  * has the rest of the work then. Whatever isn't in order (a denied call, a limit hit, much output, an
  * exception) is handed over untouched by LW_EVENT_HANDED. A runner that the owner withdraws is his alone from then on.
  *
+ * A session's runner is offered to one stream and one number, and takes a request that names it. After a DONE it
+ * waits for the owner to say that it may have the next one: he hears what has begun before what is done.
+ *
  * So the owner sees the same things as without this file, only later; and each of his rules that could
  * forbid a job must be in the offer, or in the word `plain` of a stream. */
 
@@ -36,7 +39,8 @@
 #define MOST_FRAME 1024
 #define MOST_ID ((UINT64_C(1) << 53) - 1)
 
-enum state { VACANT, OFFERED, RUNNING };
+/* HELD: offered to a session. PARKED: its last job is done, of which the owner hasn't heard yet. */
+enum state { VACANT, OFFERED, RUNNING, HELD, PARKED };
 
 struct entry {
 	enum state state;
@@ -54,7 +58,7 @@ struct lw_express {
 	struct lw_terms terms;
 	struct entry *entries;
 	uint32_t *offered;
-	uint32_t count, offered_count;
+	uint32_t count, offered_count, held_count;
 	uint8_t replies[LW_TURN][MOST_REPLY]; /* what LW_EVENT_HANDED tells in a turn */
 	uint32_t handed;
 	uint8_t output[MOST_OUTPUT];
@@ -184,12 +188,46 @@ static int enter(struct lw_loop *loop, const struct lw_offer *offer, uint32_t *r
 int lw_express_offer(struct lw_loop *loop, const struct lw_offer *offer)
 {
 	struct lw_express *express = loop->express;
+	bool stream = offer->stream >= 0 && offer->stream < loop->slot_count &&
+		      LW_STREAM == loop->slots[offer->stream].kind;
 	uint32_t at;
-	int failed = enter(loop, offer, &at);
+	int failed = offer->session && !stream ? -ENOENT : enter(loop, offer, &at);
 
-	if (!failed)
+	if (failed)
+		return failed;
+	if (offer->session) {
+		express->entries[at].state = HELD;
+		express->entries[at].stream = offer->stream;
+		express->entries[at].stream_generation = loop->slots[offer->stream].stream->generation;
+		express->held_count++;
+	} else {
 		express->offered[express->offered_count++] = at;
-	return failed;
+	}
+	return 0;
+}
+
+/* A session's runner whose job is done may have the next one. Returns 0 or -errno, and then it isn't offered. */
+int lw_express_resume(struct lw_loop *loop, uint64_t number)
+{
+	struct lw_express *express = loop->express;
+
+	for (uint32_t at = 0; at < express->count; at++) {
+		struct entry *entry = &express->entries[at];
+
+		if (PARKED == entry->state && entry->offer.number == number) {
+			int failed = lw_begin(loop, entry->offer.reply, LW_REPLY, 0);
+
+			if (failed) {
+				entry->state = VACANT;
+				return failed;
+			}
+			loop->slots[entry->offer.reply].entry = at;
+			entry->state = HELD;
+			express->held_count++;
+			return 0;
+		}
+	}
+	return -ENOENT;
 }
 
 /* A runner that has its job already, since `started`: only the answer, to request `id` of stream `fd`, goes the
@@ -213,12 +251,14 @@ static void vacate(struct lw_loop *loop, struct entry *entry)
 	struct lw_express *express = loop->express;
 	uint32_t at = (uint32_t)(entry - express->entries), from = 0, to = 0;
 
-	lw_loop_forget(loop, entry->offer.reply);
+	if (PARKED != entry->state) /* else its reply is nobody's, or the owner's */
+		lw_loop_forget(loop, entry->offer.reply);
 	for (; OFFERED == entry->state && from < express->offered_count; from++)
 		if (express->offered[from] != at)
 			express->offered[to++] = express->offered[from];
 	if (OFFERED == entry->state)
 		express->offered_count = to;
+	express->held_count -= HELD == entry->state;
 	entry->state = VACANT;
 }
 
@@ -249,8 +289,8 @@ void lw_express_lost(struct lw_loop *loop, const struct lw_stream *stream)
 	for (uint32_t at = 0; at < express->count; at++) {
 		struct entry *entry = &express->entries[at];
 
-		if (RUNNING == entry->state && entry->stream == stream->fd &&
-		    entry->stream_generation == stream->generation)
+		if ((RUNNING == entry->state || HELD == entry->state || PARKED == entry->state) &&
+		    entry->stream == stream->fd && entry->stream_generation == stream->generation)
 			vacate(loop, entry);
 	}
 }
@@ -258,7 +298,7 @@ void lw_express_lost(struct lw_loop *loop, const struct lw_stream *stream)
 /* --- the request -------------------------------------------------------------- */
 
 struct request {
-	uint64_t id;
+	uint64_t id, session;
 	const uint8_t *code;
 	uint32_t size;
 };
@@ -292,14 +332,19 @@ static bool whole(const uint8_t **at, const uint8_t *end, uint64_t *ret)
 	return first < 0x80 || (first >= 0xcc && first <= 0xcf && number(at, end, 1u << (first - 0xcc), ret));
 }
 
-/* Is this payload what our own client says for code and nothing else? */
+/* Is this payload what our own client says for code and nothing else, in a session or not? */
 static bool is_plain(const struct lw_terms *terms, const uint8_t *at, const uint8_t *end, struct request *ret)
 {
+	bool turn = begins(&at, end, &terms->turn_id);
 	uint64_t kind, size;
 
-	if (!begins(&at, end, &terms->request_id) || !whole(&at, end, &ret->id) || !ret->id || ret->id > MOST_ID ||
-	    !begins(&at, end, &terms->request_code) || !number(&at, end, 1, &kind) || kind < 0xc4 || kind > 0xc6 ||
-	    !number(&at, end, 1u << (kind - 0xc4), &size) || size > MOST_CODE || size != (uint64_t)(end - at))
+	ret->session = 0;
+	if (!(turn || begins(&at, end, &terms->request_id)) || !whole(&at, end, &ret->id) || !ret->id ||
+	    ret->id > MOST_ID || (turn && (!begins(&at, end, &terms->turn_session) ||
+					   !whole(&at, end, &ret->session) || !ret->session)) ||
+	    !begins(&at, end, turn ? &terms->turn_code : &terms->request_code) || !number(&at, end, 1, &kind) ||
+	    kind < 0xc4 || kind > 0xc6 || !number(&at, end, 1u << (kind - 0xc4), &size) || size > MOST_CODE ||
+	    size != (uint64_t)(end - at))
 		return false;
 	ret->code = at;
 	ret->size = (uint32_t)size;
@@ -359,11 +404,12 @@ static size_t put_binary_head(uint8_t *to, uint64_t size)
 static ssize_t write_job(const struct lw_terms *terms, const struct entry *entry, const struct request *request,
 			 size_t *ret_size)
 {
+	const struct lw_piece *first = request->session ? &terms->job_turn : &terms->job_code;
 	uint8_t head[4];
-	size_t payload = terms->job_code.size + request->size;
+	size_t payload = first->size + request->size;
 	struct iovec pieces[] = {
 		{ head, sizeof(head) },
-		{ (void *)(uintptr_t)terms->job_code.data, terms->job_code.size },
+		{ (void *)(uintptr_t)first->data, first->size },
 		{ (void *)(uintptr_t)request->code, request->size },
 	};
 	ssize_t written;
@@ -376,13 +422,29 @@ static ssize_t write_job(const struct lw_terms *terms, const struct entry *entry
 	return written < 0 ? -errno : written;
 }
 
+/* The runner that is next for this request; NULL if there is none. */
+static struct entry *next(const struct lw_express *express, const struct lw_stream *stream,
+			  const struct request *request)
+{
+	if (!request->session)
+		return express->offered_count ? &express->entries[express->offered[express->offered_count - 1]] : NULL;
+	for (uint32_t at = 0; at < express->count; at++) {
+		struct entry *entry = &express->entries[at];
+
+		if (HELD == entry->state && entry->offer.session == request->session && entry->stream == stream->fd &&
+		    entry->stream_generation == stream->generation)
+			return entry;
+	}
+	return NULL;
+}
+
 /* Give the request to a runner that is offered; false if there is none that takes it. */
 static bool start(struct lw_loop *loop, struct lw_stream *stream, const struct request *request)
 {
 	struct lw_express *express = loop->express;
+	struct entry *entry;
 
-	while (express->offered_count) {
-		struct entry *entry = &express->entries[express->offered[express->offered_count - 1]];
+	while ((entry = next(express, stream, request))) {
 		double started = now();
 		size_t size;
 		ssize_t written = write_job(&express->terms, entry, request, &size);
@@ -396,7 +458,10 @@ static bool start(struct lw_loop *loop, struct lw_stream *stream, const struct r
 		tell(loop, &(struct lw_event){ .kind = LW_EVENT_STARTED, .fd = stream->fd, .id = request->id,
 					       .number = entry->offer.number, .data = request->code,
 					       .size = request->size, .value = (int64_t)size - written, .at = started });
-		express->offered_count--;
+		if (request->session)
+			express->held_count--;
+		else
+			express->offered_count--;
 		run(entry, stream, request->id, started);
 		return true;
 	}
@@ -410,7 +475,7 @@ size_t lw_express_feed(struct lw_loop *loop, struct lw_stream *stream, const uin
 	struct lw_express *express = loop->express;
 	size_t taken = 0;
 
-	while (stream->plain && express->offered_count && !stream->waiting.size && size - taken >= 4 &&
+	while (stream->plain && (express->offered_count || express->held_count) && !stream->waiting.size && size - taken >= 4 &&
 	       loop->urgent_count < LW_TURN_JOBS) {
 		const uint8_t *frame = data + taken;
 		size_t length = (size_t)frame[0] << 24 | (size_t)frame[1] << 16 | (size_t)frame[2] << 8 | frame[3];
@@ -589,5 +654,11 @@ void lw_express_replied(struct lw_loop *loop, uint32_t at)
 	tell(loop, &(struct lw_event){ .kind = LW_EVENT_DONE, .fd = entry->stream, .id = entry->id,
 				       .number = entry->offer.number, .at = ended, .cpu = figures.cpu,
 				       .peak = figures.peak });
-	vacate(loop, entry);
+	if (entry->offer.session) {
+		lw_loop_forget(loop, entry->offer.reply);
+		entry->offer.time_before += figures.cpu;
+		entry->state = PARKED;
+	} else {
+		vacate(loop, entry);
+	}
 }

@@ -43,10 +43,12 @@ struct lw_piece {
 	uint32_t size;
 };
 
-/* Bytes that never change, of four messages: in front of each value, and at the end. */
+/* Bytes that never change, of four messages, the first two of them also as they are in a session: in front of each value, and at the end. */
 struct lw_terms {
 	struct lw_piece request_id, request_code;
 	struct lw_piece job_code;
+	struct lw_piece turn_id, turn_session, turn_code;
+	struct lw_piece job_turn;
 	struct lw_piece reply;
 	struct lw_piece answer_id, answer_duration, answer_cpu, answer_peak, answer_out, answer_err;
 };
@@ -66,6 +68,8 @@ struct lw_offer {
 	struct lw_supervisor *supervisor;
 	uint32_t denials;
 	uint64_t denials_before;
+	uint64_t session; /* 0, or the one on `stream` that alone may have it */
+	int stream;
 };
 
 struct lw_loop;
@@ -87,6 +91,7 @@ int lw_loop_turn(struct lw_loop *loop, int64_t patience_ns, struct lw_event *ret
 int lw_express_terms(struct lw_loop *loop, const struct lw_terms *terms);
 int lw_express_offer(struct lw_loop *loop, const struct lw_offer *offer);
 int lw_express_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started);
+int lw_express_resume(struct lw_loop *loop, uint64_t number);
 int lw_express_withdraw(struct lw_loop *loop, uint64_t number);
 
 #endif
