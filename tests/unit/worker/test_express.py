@@ -27,7 +27,7 @@ from leeward.isolation.cgroup.entry import Usage
 from leeward.outcome import Outcome, Result
 from leeward.spec.job import Job
 from leeward.wire.frames import decode
-from leeward.wire.job import NOTHING_FRAME, job_frame, reply_frame
+from leeward.wire.job import NOTHING_FRAME, job_frame, reply_frame, session_frame
 from leeward.wire.messages import Execute, Ping, encode_request, encode_result, parse_request
 from leeward.worker.execution import Execution
 from leeward.worker.express import Client
@@ -664,3 +664,165 @@ def test_without_terms_there_is_no_short_way(tmp_path: Path) -> None:
     runner.close()
     counter.stop()
     reactor.close()
+
+
+# --- in a session -------------------------------------------------------------
+
+
+def turn(number: int = 7, session: int = 5, code: bytes = CODE) -> bytes:
+    return encode_request(Execute(number, session=session, code=code))
+
+
+def held(box: Box, session: int = 5, **change: Any) -> Runner:
+    """
+    A runner on offer to this session of the box's client.
+    """
+    return box.runner(session=session, stream=box.stream.fd, **change)
+
+
+@pytest.mark.parametrize("session", [1, 127, 128, 65536, 2**53 - 1])
+@pytest.mark.parametrize("code", [b"", CODE, b"#" * 32768], ids=["none", "short", "most"])
+def test_a_sessions_requests_go_to_its_runner_one_after_the_other(box: Box, session: int, code: bytes) -> None:
+    """
+    The runner gets the reference's frame, the client the reference's answer. The next one waits until the owner, who
+    has heard of the one before, says that it may come; its figures begin where the others ended.
+    """
+    runner = held(box, session)
+    for number in (1, 2, 300):
+        box.send(turn(number, session, code))
+        assert session_frame(Job(code=code)) == runner.code()
+        runner.end(b"out\n")
+        answer = box.answer()
+        said = decode(answer[4:])["ok"]
+        result = Result(b"out\n", b"", 0, Outcome.FINISHED, duration=said["duration"], cpu_time=said["cpu_time"],
+                        memory_peak=4096000, degraded=("landlock",))
+        assert encode_result(number, result) == answer
+        assert abs(said["cpu_time"] - 0.0005) < 1e-9
+        used = 2_000_500 + 500 * len(box.ends)
+        runner.files["time"].write_text(f"usage_usec {used}\n")
+
+        box.send(turn(number + 1, session, code))  # the owner's, before he has said anything
+        assert turn(number + 1, session, code) == b"".join(box.data)
+        box.data.clear()
+        assert box.express.resume(runner.number)
+        assert not box.express.resume(runner.number)
+        box.stream.plain(True)
+
+    assert [1, 2, 300] == [job.request for job in box.jobs]
+
+
+def test_a_request_goes_to_its_own_session_alone(box: Box) -> None:
+    """
+    Not to a plain runner, nor to another session's, nor from another connection; a plain one not to a session's.
+    """
+    other, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    stranger = box.reactor.stream(theirs, box)
+    stranger.plain(True)
+    ours = held(box)
+    for data in (turn(1, 6), request(2)):
+        box.send(data)
+        box.stream.plain(True)
+    other.sendall(turn(3))
+    box.turns()
+    stranger.plain(True)
+    plain = box.runner()
+    for sock, data in ((other, turn(4)), (box.client, turn(5, 2**53 - 1))):
+        sock.sendall(data)
+        box.turns()
+        box.stream.plain(True)
+
+    assert (b"", b"", []) == (ours.code(), plain.code(), box.jobs)
+    assert [turn(1, 6), request(2), turn(3), turn(4), turn(5, 2**53 - 1)] == box.data
+    box.send(turn(6), request(7))
+    assert (session_frame(Job(code=CODE)), job_frame(Job(code=CODE))) == (ours.code(), plain.code())  # and to its own
+    stranger.close()
+    other.close()
+    theirs.close()
+
+
+def test_a_session_has_one_job_at_a_time(box: Box) -> None:
+    """
+    A second request behind the first is the owner's to refuse.
+    """
+    runner = held(box)
+    box.send(turn(1) + turn(2))
+
+    assert session_frame(Job(code=CODE)) == runner.code()
+    assert ([1], [turn(2)]) == ([job.request for job in box.jobs], box.data)
+
+
+@pytest.mark.parametrize("when", ["held", "parked"])
+def test_a_session_that_is_withdrawn_takes_nothing(box: Box, when: str) -> None:
+    runner = held(box)
+    if "parked" == when:
+        box.send(turn(1))
+        runner.code()
+        runner.end()
+        box.answer()
+    box.express.withdraw(runner.number)
+
+    box.send(turn(2))
+
+    assert (b"", [turn(2)]) == (runner.code(), box.data)
+    assert not box.express.resume(runner.number)
+
+
+def test_bytes_before_there_is_a_job_end_the_offer(box: Box) -> None:
+    """
+    They are on the reply pipe yet: who sends the next job finds them.
+    """
+    runner = held(box)
+    os.write(runner.reply_out, NOTHING_FRAME)
+    box.turns()
+    box.send(turn(1))
+
+    assert (b"", [turn(1)], []) == (runner.code(), box.data, box.ends)
+    assert NOTHING_FRAME == os.read(runner.reply, 100)
+
+
+def test_bytes_while_nobody_waits_do_not_answer_the_next_job(box: Box) -> None:
+    """
+    A job that said twice that it is over: the second word ends the offer as soon as it is made again.
+    """
+    runner = held(box)
+    box.send(turn(1))
+    runner.code()
+    runner.end(reply=NOTHING_FRAME * 2)
+    assert b"" != box.answer()
+    box.express.resume(runner.number)
+    box.turns()
+    box.send(turn(2))
+
+    assert (b"", [turn(2)]) == (runner.code(), box.data)
+
+
+def test_a_client_that_goes_takes_its_session_along(box: Box) -> None:
+    """
+    Whoever gets its descriptor's number is a stranger to it.
+    """
+    runner = held(box)
+    fd = box.theirs.fileno()
+    ours, theirs = socket.socketpair()
+    box.stream.close()
+    box.theirs.close()
+    os.dup2(theirs.fileno(), fd)
+    taken = socket.socket(fileno=fd)
+    theirs.close()
+    taken.setblocking(False)
+    stranger = box.reactor.stream(taken, box)
+    stranger.plain(True)
+    ours.sendall(turn(1))
+    box.turns()
+
+    assert (b"", [turn(1)]) == (runner.code(), box.data)
+    stranger.close()
+    taken.close()
+    ours.close()
+
+
+def test_an_offer_to_a_stream_that_is_none_is_refused(box: Box) -> None:
+    runner = box.runner()
+    box.express.withdraw(runner.number)
+    for stream in (-1, 1 << 20, runner.job):
+        assert not box.express.offer(runner.offer(session=5, stream=stream))

@@ -1,0 +1,285 @@
+"""
+A session's states, over a pool that does what the test says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from leeward.errors import Bug, Busy, LeewardError, QueueTimeout, Refused, SessionOver
+from leeward.outcome import Outcome, Result
+from leeward.pool.sessions import TABLE, Event, Session, State, after, sessions_of
+from leeward.spec.job import Job
+from leeward.spec.limits import Limits
+from leeward.worker.report import Report
+
+DONE = Report(result=Result(b"", b"", 0, Outcome.FINISHED))
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("event", Event)
+def test_what_the_table_lacks_is_a_bug(state: State, event: Event) -> None:
+    if (state, event) in TABLE:
+        assert after(state, event) is TABLE[state, event]
+    else:
+        with pytest.raises(Bug, match=f"{event.value} in state {state.value}"):
+            after(state, event)
+
+
+def test_every_state_can_be_left_and_closed_is_the_end() -> None:
+    for state in State:
+        assert ((state, Event.CLOSED) in TABLE) is (state is not State.CLOSED)
+    assert State.CLOSED not in {state for state, _ in TABLE}
+
+
+@pytest.mark.parametrize(("asked", "workers", "may"), [
+    (-1, 1, 0), (-1, 2, 1), (-1, 5, 2), (0, 8, 0), (3, 8, 3), (8, 8, 8), (9, 8, 8)])
+def test_how_many_there_may_be(asked: int, workers: int, may: int) -> None:
+    """
+    Half of the workers are left to others, unless somebody says otherwise.
+    """
+    assert may == sessions_of(asked, workers)
+
+
+class Ticket:
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Lease:
+    runner = 1
+
+    def __init__(self, lost: Callable[[str], None]) -> None:
+        self.lost, self.ends, self.interrupts = lost, [], 0
+
+    ends: list[str]
+
+    def end(self, why: str) -> None:
+        self.ends.append(why)
+
+    def interrupt(self) -> bool:
+        self.interrupts += 1
+        return True
+
+
+class Worker:
+    """
+    One that has a runner, or lost it.
+    """
+
+    def __init__(self, error: LeewardError | None = None) -> None:
+        self.error, self.leases = error, []
+
+    leases: list[Lease]
+
+    def lease(self, limits: Limits, lost: Callable[[str], None]) -> Lease:
+        if self.error is not None:
+            raise self.error
+        self.leases.append(Lease(lost))
+        return self.leases[-1]
+
+
+class Pool:
+    """
+    Has no worker at once unless *ready*.
+    """
+
+    short = None
+
+    def __init__(self, ready: bool = True) -> None:
+        self.worker = Worker()
+        self.ready, self.error = ready, None
+        self.waiting: list[tuple[Any, Any, Ticket]] = []
+        self.jobs: list[tuple[Job, Any, Ticket]] = []
+        self.over = self.forgotten = 0
+
+    error: Exception | None
+
+    def await_worker(self, limits: Limits, user: int, take: Any, refused: Any, seconds: float) -> Ticket | None:
+        if self.error is not None:
+            raise self.error
+        if self.ready and take(self.worker):
+            return None
+        self.waiting.append((take, refused, Ticket()))
+        return self.waiting[-1][2]
+
+    def run_in(self, lease: Any, job: Job, done: Any, user: int, admit: Limits) -> Ticket:
+        if self.error is not None:
+            raise self.error
+        self.jobs.append((job, done, Ticket()))
+        return self.jobs[-1][2]
+
+    def begun_in(self, lease: Any, job: Job, done: Any, user: int, begun: Any) -> Ticket:
+        raise AssertionError("there is no short way here")
+
+    def lease_over(self, user: int, limits: Limits) -> None:
+        self.over += 1
+
+    def forget_session(self, session: Session) -> None:
+        self.forgotten += 1
+
+
+def opened(pool: Pool) -> tuple[Session, list[Refused | None]]:
+    told: list[Refused | None] = []
+    session = Session(pool, Limits(), 0)  # type: ignore[arg-type]  # as far as a session needs it
+    session.acquire(told.append, 5.0)
+    return session, told
+
+
+def test_a_session_with_a_worker_takes_one_job_at_a_time() -> None:
+    pool = Pool()
+    session, told = opened(pool)
+    reports: list[Report] = []
+    session.run(Job(code=b"1"), reports.append)
+
+    assert [None] == told
+    with pytest.raises(Busy, match="one at a time"):
+        session.run(Job(code=b"2"), reports.append)
+    assert session.interrupt()
+    pool.jobs[0][1](DONE)
+    assert ([DONE], State.IDLE) == (reports, session.state)
+    assert not session.interrupt()
+    session.run(Job(code=b"3"), reports.append)
+    assert 2 == len(pool.jobs)
+
+
+def test_a_session_waits_for_its_worker() -> None:
+    pool = Pool(ready=False)
+    session, told = opened(pool)
+
+    with pytest.raises(Busy, match="waits"):
+        session.run(Job(code=b"1"), lambda report: None)
+    with pytest.raises(Busy, match="waits"):
+        session.reset(told.append, 5.0)
+    assert [] == told
+    assert pool.waiting[0][0](pool.worker)
+    assert ([None], State.IDLE) == (told, session.state)
+
+
+def test_a_runner_that_is_lost_at_once_is_no_worker() -> None:
+    """
+    The pool asks again with the next one.
+    """
+    pool = Pool()
+    pool.worker.error = LeewardError("gone")
+    session, told = opened(pool)
+    assert (State.WAITING, []) == (session.state, told)
+    pool.worker.error = None
+
+    assert pool.waiting[0][0](pool.worker)
+    assert [None] == told
+
+
+def test_no_worker_in_time() -> None:
+    pool = Pool(ready=False)
+    session, told = opened(pool)
+    refusal = QueueTimeout("no worker came free")
+    pool.waiting[0][1](Report(refusal=refusal))
+
+    assert ([refusal], State.LOST) == (told, session.state)
+    with pytest.raises(SessionOver, match="no worker came free"):
+        session.run(Job(code=b"1"), lambda report: None)
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_lost_process_is_the_end_of_the_state(running: bool) -> None:
+    """
+    Until a reset; and its late news say nothing of the next one.
+    """
+    pool = Pool()
+    session, told = opened(pool)
+    first = pool.worker.leases[0]
+    if running:
+        session.run(Job(code=b"1"), lambda report: None)
+    first.lost("it ran out of memory")
+
+    assert (State.LOST, 1) == (session.state, pool.over)
+    with pytest.raises(SessionOver, match="ran out of memory"):
+        session.run(Job(code=b"2"), lambda report: None)
+    session.reset(told.append, 5.0)
+    assert ([None, None], State.IDLE) == (told, session.state)
+    first.lost("again")
+    assert State.IDLE is session.state
+
+
+def test_a_reset_gives_the_old_process_back_first() -> None:
+    pool = Pool()
+    session, told = opened(pool)
+    pool.ready = False
+    session.reset(told.append, 5.0)
+
+    assert ["it was reset"] == pool.worker.leases[0].ends
+    assert State.WAITING is session.state
+    pool.worker.leases[0].lost("it was reset")
+    assert State.WAITING is session.state
+    pool.waiting[0][0](pool.worker)
+    assert ([None, None], 2) == (told, len(pool.worker.leases))
+
+
+def test_a_reset_that_is_refused_leaves_nothing() -> None:
+    pool = Pool()
+    session, told = opened(pool)
+    pool.error = Busy("full")
+    with pytest.raises(Busy, match="full"):
+        session.reset(told.append, 5.0)
+    pool.error = None
+
+    assert State.LOST is session.state
+    with pytest.raises(SessionOver, match="full"):
+        session.run(Job(code=b"1"), lambda report: None)
+    session.reset(told.append, 5.0)
+    assert State.IDLE is session.state
+
+
+def test_a_refused_job_leaves_the_session_as_it_was() -> None:
+    pool = Pool()
+    session, _ = opened(pool)
+    pool.error = Busy("too many a second")
+    with pytest.raises(Busy, match="a second"):
+        session.run(Job(code=b"1"), lambda report: None)
+
+    assert State.IDLE is session.state
+
+
+@pytest.mark.parametrize("state", [State.WAITING, State.IDLE, State.RUNNING, State.LOST])
+def test_closing_gives_everything_back_once(state: State) -> None:
+    pool = Pool(ready=state is not State.WAITING)
+    session, told = opened(pool)
+    if State.RUNNING is state:
+        session.run(Job(code=b"1"), lambda report: None)
+    elif State.LOST is state:
+        pool.worker.leases[0].lost("gone")
+    assert state is session.state
+    session.close()
+    session.close()
+
+    assert (State.CLOSED, 1) == (session.state, pool.forgotten)
+    assert [ticket.cancelled for _, _, ticket in pool.waiting] == [True] * len(pool.waiting)
+    assert [lease.ends for lease in pool.worker.leases] == (
+        [["it was closed"]] if state in (State.IDLE, State.RUNNING) else [[]] * len(pool.worker.leases))
+    assert len(told) == (state is not State.WAITING)
+
+
+def test_nobody_waits_any_more() -> None:
+    pool = Pool(ready=False)
+    session, told = opened(pool)
+    session.give_up()
+
+    assert (State.LOST, [], True) == (session.state, told, pool.waiting[0][2].cancelled)
+
+
+def test_a_drain_ends_what_has_no_job() -> None:
+    pool = Pool()
+    idle, busy = opened(pool)[0], opened(pool)[0]
+    busy.run(Job(code=b"1"), lambda report: None)
+    for session in (idle, busy):
+        session.drain()
+
+    assert (State.LOST, State.RUNNING) == (idle.state, busy.state)
+    assert ["the daemon is shutting down"] == pool.worker.leases[0].ends
