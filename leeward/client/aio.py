@@ -29,9 +29,11 @@ from leeward.client.conversation import Conversation, refusal
 from leeward.client.link import CONNECT_S, PATIENCE_S, away, connect, receive
 from leeward.client.options import Options, SessionOptions, fields_of, session_fields
 from leeward.client.results import result_of
+from leeward.client.slots import LARGE, Slots, bulk, slots_of
 from leeward.errors import DaemonError, NoAnswer
 from leeward.outcome import Result
 from leeward.spec.paths import client_socket
+from leeward.wire.frames import HEADER
 
 
 class AsyncClient:
@@ -143,6 +145,8 @@ class _Connection:
         self._error: DaemonError | None = None
         self._heard = self._asked = False
         self._beat: asyncio.TimerHandle | None = None
+        self._slots: Slots | None = None
+        self._asking: asyncio.Task[None] | None = None  # for an arena
         sock.setblocking(False)
         loop.add_reader(sock.fileno(), self._readable)
 
@@ -155,9 +159,31 @@ class _Connection:
         return self._error is not None
 
     async def call(self, op: str, fields: Mapping[str, Any]) -> Answer:
+        if bulk(op, fields) < LARGE:
+            return await self._call(op, fields, None)
+        if self._asking is None:
+            self._asking = self._loop.create_task(self._ask_for_slots())
+        await asyncio.shield(self._asking)  # which other calls wait for, too
+        return await self._call(op, fields, self._slots)
+
+    async def _ask_for_slots(self) -> None:
+        """
+        Ask for an arena; without one large requests go by the socket. What is wrong with the connection each call says.
+        """
+        try:
+            reply, descriptors = await self._call("arena", {}, None)
+            if reply.ok is not None:
+                self._slots = slots_of(reply.ok, reply.arenas, descriptors)
+        except DaemonError as error:
+            self.close(error)
+
+    async def _call(self, op: str, fields: Mapping[str, Any], slots: Slots | None) -> Answer:
         if self._error is not None:
             raise self._error
         number, data = self._conversation.request(op, fields)
+        slot = None if slots is None else slots.put(memoryview(data)[HEADER:])
+        if slot is not None:
+            data = self._conversation.by_slot(number, slot, len(data) - HEADER)
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._futures[number] = future
         self._send(data)
@@ -174,6 +200,8 @@ class _Connection:
             raise
         finally:
             self._futures.pop(number, None)
+            if slots is not None and slot is not None:
+                slots.free(slot)
 
     def _send(self, data: bytes) -> None:
         if not self._output and self._error is None:
@@ -246,6 +274,8 @@ class _Connection:
         self._loop.remove_reader(self._socket.fileno())
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
+        if self._slots is not None:
+            self._slots.close()
         self._conversation.close()
         self._output.clear()
         for future in self._futures.values():

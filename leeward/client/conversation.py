@@ -77,6 +77,12 @@ class Conversation:
         self._waiting.add(number)
         return number, data
 
+    def by_slot(self, number: int, slot: int, length: int) -> bytes:
+        """
+        The frame that stands for request *number*, which lies in the arena.
+        """
+        return encode({"v": VERSION, "id": number, "op": "slot", "slot": slot, "length": length})
+
     def received(self, data: bytes, descriptors: Sequence[int] = ()) -> list[tuple[Reply, list[int]]]:
         """
         The answers that are complete now, each with its descriptors, which the caller owns.

@@ -33,8 +33,10 @@ from _socket import (
 from _socket import socket as Socket
 
 from leeward.client.conversation import MAX_DESCRIPTORS, Conversation, refusal
+from leeward.client.slots import LARGE, Slots, bulk, slots_of
 from leeward.errors import BadReply, DaemonAway, NoAnswer
 from leeward.spec.paths import TRUSTED_VARIABLE
+from leeward.wire.frames import HEADER
 
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
@@ -158,6 +160,8 @@ class Link:
         self._conversation = Conversation()
         self._owner = 0
         self._wait = PATIENCE_S
+        self._slots: Slots | None = None
+        self._asked_for_slots = False  # of this connection
 
     def call(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> tuple[Reply, list[int]]:
         """
@@ -176,23 +180,50 @@ class Link:
         """
         if self._owner != os.getpid():
             self.close()  # after a fork the connection is the parent's; this closes our copy of it
+        try:
+            if bulk(op, fields) >= LARGE and not self._asked_for_slots:
+                self._ask_for_slots(deadline)
+        except BaseException:
+            self.close()
+            raise
         number, data = self._conversation.request(op, fields)
+        slot = None
         try:
             reused = self._socket is not None
-            if not self._send(data):
+            slots = self._slots
+            if slots is not None and len(data) >= LARGE:
+                slot = slots.put(memoryview(data)[HEADER:])
+            if not self._send(data if slot is None else self._conversation.by_slot(number, slot, len(data) - HEADER)):
                 if not reused:
                     raise away(self.path, "it closed the connection")
                 # The daemon was started again since the last call, or found us idle for too long.
                 number, data = self._conversation.request(op, fields)
+                slot = None
                 if not self._send(data):
                     raise away(self.path, "it closed the connection")
             reply, descriptors = self._answer(number, deadline)
         except BaseException:
             self.close()
             raise
+        if slots is not None and slot is not None:
+            slots.free(slot)
         if reply.ok is None:
             raise refusal(reply)
         return reply, descriptors
+
+    def _ask_for_slots(self, deadline: float | None) -> None:
+        """
+        Ask for an arena; a daemon that gives none has the request by the socket.
+        """
+        number, data = self._conversation.request("arena", {})
+        if not self._send(data):
+            number, data = self._conversation.request("arena", {})
+            if not self._send(data):
+                raise away(self.path, "it closed the connection")
+        self._asked_for_slots = True
+        reply, descriptors = self._answer(number, deadline)
+        if reply.ok is not None:
+            self._slots = slots_of(reply.ok, reply.arenas, descriptors)
 
     def _send(self, data: bytes) -> bool:
         """
@@ -281,5 +312,9 @@ class Link:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+        if self._slots is not None:
+            self._slots.close()
+            self._slots = None
+        self._asked_for_slots = False
         self._conversation.close()
         self._conversation = Conversation()

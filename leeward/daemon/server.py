@@ -35,6 +35,8 @@ from typing import Any, Protocol
 import structlog
 
 from leeward import __version__
+from leeward.daemon import arena
+from leeward.daemon.arena import RequestArena
 from leeward.daemon.config import Config
 from leeward.daemon.intake import NAME, job_of
 from leeward.daemon.leases import Leases
@@ -42,12 +44,14 @@ from leeward.daemon.metrics import Metrics
 from leeward.daemon.parcel import Parcel, pack
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
 from leeward.pool.quotas import NONE, Quotas
+from leeward.pool.report import Arena as Results
 from leeward.pool.report import Report
 from leeward.pool.sessions import Session
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.wire.frames import VERSION, FrameReader, decode
 from leeward.wire.messages import (
+    Arena,
     Cancel,
     Execute,
     Interrupt,
@@ -56,6 +60,7 @@ from leeward.wire.messages import (
     SessionOpen,
     SessionReset,
     Shutdown,
+    Slot,
     Status,
     encode_ok,
     encode_refusal,
@@ -82,7 +87,7 @@ OUTPUT = 1 << 20
 INPUT = 512 << 20
 #: Memory files that wait for their clients to read, each an open descriptor; and large answers without one.
 ARENAS = 128
-#: The part of INPUT and ARENAS that all connections of one guest together may have.
+#: The part of INPUT, ARENAS and arena.TOTAL that all connections of one guest together may have.
 GUEST_SHARE = 4
 #: A frame that came whole, or nearly, isn't worth counting against INPUT.
 _CHUNK = 1 << 16
@@ -181,6 +186,7 @@ class Share:
     held: int = 0
     arenas: int = 0
     sessions: int = 0
+    requests: int = 0  # bytes of request arenas
 
 
 class Server:
@@ -212,6 +218,7 @@ class Server:
         self.connections: dict[int, Connection] = {}
         self.held = 0    # bytes of unfinished frames
         self.arenas = 0  # memory files, and large frames, in parcels that aren't sent
+        self.requests = 0  # bytes of request arenas
         self._listener: socket.socket | None = None
         self._parted = self._closed = False
         self._sweep: Timer | None = None
@@ -348,9 +355,9 @@ class Connection:
     One client. The theory of operation is in the module's head.
     """
 
-    __slots__ = ("_closed", "_ended", "_fd", "_flying", "_frame_since", "_fresh", "_heard", "_in_flight", "_output",
-                 "_output_size", "_parting", "_pending", "_reader", "_reading", "_server", "_sessions", "_share",
-                 "_sock", "_stream", "_unread_since")
+    __slots__ = ("_arena", "_closed", "_copied", "_ended", "_fd", "_flying", "_frame_since", "_fresh", "_heard",
+                 "_in_flight", "_output", "_output_size", "_parting", "_pending", "_reader", "_reading", "_server",
+                 "_sessions", "_share", "_sock", "_stream", "_unread_since")
 
     def __init__(self, server: Server, sock: socket.socket, share: Share) -> None:
         self._server, self._sock, self._fd = server, sock, sock.fileno()
@@ -366,6 +373,8 @@ class Connection:
         self._closed = False
         self._parting = self._ended = False  # asked to part; has read all that it ever will
         self._fresh = True  # nothing was ever asked
+        self._arena: RequestArena | None = None
+        self._copied = False  # a request out of the arena, in this turn
         self._reading = True
         self._sessions = Leases(server.jobs, self)
         self._flying = False  # the first parcel is with the kernel, which will say how much it took
@@ -436,8 +445,10 @@ class Connection:
         """
         Answer pending requests, a bounded number of them.
         """
+        self._copied = False
         for _ in range(_TURN_FRAMES):
-            if not self._pending or self._closed or self._output_size > OUTPUT:
+            # One of the arena a turn: a frame of some bytes may stand for as many as came by the socket in many turns.
+            if not self._pending or self._closed or self._output_size > OUTPUT or self._copied:
                 break
             self._request(self._pending.popleft())
         if self._closed:
@@ -475,8 +486,13 @@ class Connection:
             return
         try:
             request = parse_request(message)
+            if isinstance(request, Slot):
+                request = self._out_of_slot(request)
             if isinstance(request, Execute):
                 self._execute(request)
+                return
+            if isinstance(request, Arena):
+                self._send(self._grant(number))
                 return
             answer: Mapping[str, Any] | None
             if isinstance(request, Ping):
@@ -509,16 +525,60 @@ class Connection:
             self._server.watcher.request_refused("internal", self._share.user)
         self._send(Parcel(memoryview(reply)))
 
+    def _grant(self, number: int) -> Parcel:
+        """
+        An arena of this connection's own, as the answer to request *number*.
+        """
+        size = RequestArena.size
+        if self._arena is not None:
+            raise BadRequest("this connection has an arena already")
+        if self._server.requests + size > arena.TOTAL:
+            raise Busy(f"arenas of {self._server.requests} bytes are open already")
+        if self._share.guest and self._share.requests + size > arena.TOTAL // GUEST_SHARE:
+            raise Busy(f"arenas of {self._share.requests} bytes of yours are open already")
+        try:
+            self._arena, fd = RequestArena.make()
+        except OSError as error:
+            raise Busy(f"no arena can be made: {error.strerror}") from None
+        self._server.requests += size
+        self._share.requests += size
+        answer = {"slots": arena.SLOTS, "size": arena.SLOT, "arenas": [size]}
+        return Parcel(memoryview(encode_ok(number, answer)), [Results(fd, size)], weight=1)
+
+    def _out_of_slot(self, request: Slot) -> Execute:
+        """
+        The request that lies in the arena, by a copy of our own.
+        """
+        if self._arena is None:
+            raise BadRequest("this connection has no arena; ask for one")
+        self._check_flight()
+        self._check_read()
+        self._copied = True
+        try:
+            message = decode(self._arena.take(request.slot, request.length))
+            number = request_id(message)
+        except PeerError as error:
+            raise BadRequest(f"slot {request.slot}: {error}") from None
+        if number != request.id:
+            raise BadRequest(f"slot {request.slot} holds request {number}, not {request.id}")
+        inner = parse_request(message)
+        if not isinstance(inner, Execute):
+            raise BadRequest(f"slot {request.slot} holds no execute request")
+        return inner
+
     def _check_flight(self) -> None:
         if len(self._in_flight) >= IN_FLIGHT:
             raise Busy(f"{IN_FLIGHT} requests of this connection are in flight already")
 
-    def _execute(self, request: Execute) -> None:
-        server = self._server
-        self._check_flight()
+    def _check_read(self) -> None:
         crowded = self._crowded()
         if crowded:
             raise Busy(crowded)
+
+    def _execute(self, request: Execute) -> None:
+        server = self._server
+        self._check_flight()
+        self._check_read()
         done = partial(self._done, request.id)
         job = None if request.session else job_of(request, server.config)
         self._in_flight[request.id] = None
@@ -818,6 +878,10 @@ class Connection:
         self._stream.close()
         del server.connections[self._fd]
         self._hold(-self._reader.held)
+        if self._arena is not None:
+            self._arena.close()
+            server.requests -= RequestArena.size
+            self._share.requests -= RequestArena.size
         self._share.connections -= 1
         if not self._share.connections:
             del server.shares[self._share.user]

@@ -268,6 +268,30 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
+class Arena:
+    """
+    Give this connection a memory file for large requests.
+    """
+
+    op: ClassVar[str] = "arena"
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """
+    The request lies in the arena: *length* bytes from the start of *slot* on, as a frame's payload.
+    """
+
+    op: ClassVar[str] = "slot"
+
+    id: int
+    slot: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """
     Drain and end, as SIGTERM would.
@@ -278,13 +302,20 @@ class Shutdown:
     id: int
 
 
-Request = Execute | Cancel | SessionOpen | SessionReset | SessionClose | Interrupt | Ping | Status | Shutdown
+Request = (Execute | Cancel | SessionOpen | SessionReset | SessionClose | Interrupt | Ping | Status | Arena | Slot
+           | Shutdown)
 
 
 def _target(value: object) -> int:
     if not _is_id(value):
         raise BadRequest("target must be the id of a request")
     assert isinstance(value, int)
+    return value
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_ID:
+        raise BadRequest(f"slot and length must be whole numbers, not {value!r:.40}")
     return value
 
 
@@ -301,6 +332,8 @@ FIELDS: dict[str, tuple[type[Request], dict[str, Callable[[object], object]]]] =
     "interrupt": (Interrupt, {"session": _session}),
     "ping": (Ping, {}),
     "status": (Status, {}),
+    "arena": (Arena, {}),
+    "slot": (Slot, {"slot": _count, "length": _count}),
     "shutdown": (Shutdown, {}),
 }
 
@@ -359,6 +392,8 @@ def parse_request(message: Mapping[str, Any]) -> Request:
     needed = _NEEDED.get(op)
     if needed is not None and needed not in values:
         raise BadRequest(f"{op} needs a {needed}")
+    if kind is Slot and not {"slot", "length"} <= values.keys():
+        raise BadRequest("slot needs a slot and a length")
     return kind(**values)
 
 

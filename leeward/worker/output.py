@@ -163,12 +163,11 @@ class Output:
         Make room for a flood. Where there is none to be had it goes as it is.
         """
         stream.wide = True
-        with contextlib.suppress(OSError):  # a user may have so many pages in pipes: pipe(7)
-            fcntl.fcntl(stream.fd, fcntl.F_SETPIPE_SZ, self._pipe)
+        widen(stream.fd, self._pipe)
         if self._behind[0] < 0:
             with contextlib.suppress(OSError):
                 self._behind = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-                fcntl.fcntl(self._behind[1], fcntl.F_SETPIPE_SZ, self._pipe)
+                widen(self._behind[1], self._pipe)
 
     def _spill(self, stream: Stream, left: int) -> int:
         end = stream.offset + stream.length
@@ -241,6 +240,14 @@ class Output:
         for fd in ends:
             if fd >= 0:
                 os.close(fd)
+
+
+def widen(pipe: int, room: int) -> None:
+    """
+    Give a pipe room for so many bytes, if its user has some left: pipe(7).
+    """
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, room)
 
 
 def unread(pipe: int) -> int:

@@ -28,6 +28,9 @@ replies: what a daemon sends to an execute request with id 1, and what its clien
 or `broken`, which ends the connection. Times are in microseconds, rounded.
 sessions: calls on one connection, in order, with ids from 1 on: the request's bytes, the answer's, and what becomes \
 of the call. A client that has sessions asks for them so.
+arenas: a large execute as the first thing on a connection. Its client asks for an arena, gets `answer` and its `file` \
+of `size` bytes, and sends `then`; `memory` is what lies at the file's start by then. Or the answer is `broken`. What \
+comes by `then` is answered as in replies, with id 2.
 Bytes are in hex. A frame is a list of parts, `[hex, times]` for one that is repeated. A reply's files come by \
 SCM_RIGHTS beside its first byte: `data` in hex, `seals` as in fcntl(2); without `seals` it is /dev/null.
 """.splitlines()
@@ -294,6 +297,45 @@ def broken() -> list[dict[str, Any]]:
     return cases
 
 
+def arenas() -> list[dict[str, Any]]:
+    """
+    What becomes of a large request, with an arena and without one.
+    """
+    size, slot = 1 << 20, 2 << 20
+    code = parts(b"#" * size)
+    asked = message(v=1, id=1, op="arena")
+    request = msgpack.packb({"v": 1, "id": 2, "op": "execute", "code": b"#" * size})
+
+    def given(seals: tuple[str, ...] = ("SHRINK", "GROW", "SEAL"), real: int = slot, **changes: Any) -> dict[str, Any]:
+        return {"answer": message(id=1, ok={"slots": 1, "size": slot, "arenas": [slot], **changes}),
+                "file": {"size": real, "seals": list(seals)}}
+
+    def case(what: str, answer: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return {"what": what, "execute": {"code": code}, "asked": asked, **answer, **more}
+
+    by_slot = {"then": message(v=1, id=2, op="slot", slot=0, length=len(request)), "memory": parts(request)}
+    by_socket = {"then": framed(request)}
+    refusals = [case(f"refused: {kind}", {"answer": message(id=1, error={"kind": kind, "message": "no"})}, **by_socket)
+                for kind in ("busy", "bad_request", "a kind that nobody knows")]
+    broken: dict[str, dict[str, Any]] = {
+        "no slots": given(slots=0), "slots below none": given(slots=-1),
+        "a number of slots that is text": given(slots="1"),
+        "65 slots": given(slots=65, size=1 << 10, arenas=[65 << 10], real=65 << 10),
+        "slots of no bytes": given(size=0), "slots above 1 GiB": given(size=(1 << 30) + 1, arenas=[(1 << 30) + 1]),
+        "another size than its slots have": given(arenas=[slot + 1]), "two files": given(arenas=[slot, slot]),
+        "no file": given(arenas=[]), "a file that may shrink": given(("GROW",)),
+        "a file that is smaller": given(real=slot - 1), "a file that is larger": given(real=slot + 1),
+    }
+    return [
+        case("a slot", given(), **by_slot),
+        case("a slot of just its size", given(size=len(request), arenas=[len(request)], real=len(request)), **by_slot),
+        case("slots that are too small", given(size=1 << 10, arenas=[1 << 10], real=1 << 10), **by_socket),
+        case("fields that nobody knows", given(mood="good"), **by_slot),
+        *refusals,
+        *(case(what, answer, broken=True) for what, answer in broken.items()),
+    ]
+
+
 def text() -> str:
     """
     The file, one case a line.
@@ -305,7 +347,7 @@ def text() -> str:
     about = ",\n".join(f"  {json.dumps(line)}" for line in ABOUT)
     return (f'{{"wire": 1, "about": [\n{about}\n],\n"requests": [\n{lines(requests())}\n],\n'
             f'"sessions": [\n{lines(sessions())}\n],\n'
-            f'"replies": [\n{lines(replies)}\n]}}\n')
+            f'"replies": [\n{lines(replies)}\n],\n"arenas": [\n{lines(arenas())}\n]}}\n')
 
 
 if __name__ == "__main__":

@@ -46,7 +46,9 @@ Seen = dict[str, Any]
 Asker = Callable[[str, dict[str, Any]], Seen]
 
 
-def content(parts: list[Any]) -> bytes:
+def content(parts: list[Any] | str) -> bytes:
+    if isinstance(parts, str):
+        return bytes.fromhex(parts)
     pairs = ((part, 1) if isinstance(part, str) else part for part in parts)
     return b"".join(bytes.fromhex(said) * times for said, times in pairs)
 
@@ -66,7 +68,7 @@ def shown(result: Result) -> Seen:
 
 
 def unhexed(asked: dict[str, Any]) -> dict[str, Any]:
-    plain = {name: bytes.fromhex(value) if name in ("code", "stdin") else value for name, value in asked.items()}
+    plain = {name: content(value) if name in ("code", "stdin") else value for name, value in asked.items()}
     if "files" in plain:
         plain["files"] = {name: bytes.fromhex(data) for name, data in plain["files"].items()}
     return plain
@@ -194,7 +196,7 @@ def by_c(c_build: Path) -> Asker:
     def run(path: str, asked: dict[str, Any]) -> Seen:
         keep: list[Any] = []
         options = c_options(asked, keep)
-        code = bytes.fromhex(asked["code"]) if "code" in asked else None
+        code = content(asked["code"]) if "code" in asked else None
         handle = ctypes.c_void_p(library.leeward_connect(path.encode()))
         assert handle
         result = library.leeward_execute(handle, code, ctypes.c_size_t(len(code or b"")), ctypes.byref(options))
@@ -241,7 +243,10 @@ def descriptor(file: dict[str, Any]) -> int:
     if "seals" not in file:
         return os.open(os.devnull, os.O_RDONLY)
     fd = os.memfd_create("leeward_results", os.MFD_ALLOW_SEALING)
-    os.write(fd, bytes.fromhex(file["data"]))
+    if "size" in file:
+        os.ftruncate(fd, file["size"])
+    else:
+        os.write(fd, bytes.fromhex(file["data"]))
     for name in sorted(file["seals"], key=lambda name: "SEAL" == name):  # that one forbids the others
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, getattr(fcntl, f"F_SEAL_{name}"))
     return fd
@@ -355,6 +360,46 @@ def test_the_daemon_takes_the_requests_of_sessions(case: dict[str, Any]) -> None
     if isinstance(request, Execute):
         assert request.code == bytes.fromhex(case["asked"]["code"])
         assert request.limits.get("time") == case["asked"].get("timeout")
+
+
+class Lending:
+    """
+    A daemon that gives an arena, or what a case says, and answers what comes then.
+    """
+
+    def __init__(self) -> None:
+        self.case: dict[str, Any] = {}
+        self.seen: dict[str, bytes] = {}
+
+    def __call__(self, sock: socket.socket) -> None:
+        case, good = self.case, CASES["replies"][0]
+        self.seen = {"asked": received(sock)}
+        files = [descriptor(case["file"])] if "file" in case else []
+        socket.send_fds(sock, [content(case["answer"])], files)
+        if not case.get("broken"):
+            self.seen["then"] = received(sock)
+            if "memory" in case:
+                self.seen["memory"] = os.pread(files[0], len(content(case["memory"])), 0)
+            sock.sendall(content(good["frame"]).replace(b"\xa2id\x01", b"\xa2id\x02"))
+        for fd in files:
+            os.close(fd)
+        while sock.recv(1 << 16):
+            pass
+
+
+def test_large_requests_go_by_an_arena_if_there_is_one(client: Asker, tmp_path: Path) -> None:
+    lending, wrong = Lending(), {}
+    with Rogue(tmp_path / "s", lending) as rogue:
+        for case in CASES["arenas"]:
+            lending.case = case
+            seen = client(rogue.path, case["execute"])
+            wanted = {"broken": True} if case.get("broken") else {"result": CASES["replies"][0]["result"]}
+            sent = {name: content(case[name]) for name in ("asked", "then", "memory") if name in case}
+            if (wanted, sent) != (seen, lending.seen):
+                wrong[case["what"]] = seen, {name: data[:80].hex() for name, data in lending.seen.items()}
+
+    assert {} == wrong
+    assert len(CASES["arenas"]) >= 10
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["what"]) for case in CASES["requests"]])

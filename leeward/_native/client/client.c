@@ -3,7 +3,8 @@
  * Theory of operation: a handle has one connection and a list of calls. A call is sent
  * whole before the next one begins, and is answered by its id, in any order; answers that
  * nobody waits for yet are kept in the list. While a request is being sent answers are
- * read: a daemon whose replies nobody takes stops reading requests. A connection that
+ * read: a daemon whose replies nobody takes stops reading requests. The first large request
+ * asks for an arena before it is sent; its slot is free again with its answer. A connection that
  * breaks answers every call with its error, and the next call makes a new one. */
 #include <errno.h>
 #include <math.h>
@@ -35,7 +36,7 @@
 /* Seconds that what is there is taken for, once the time is over: bytes that never cease would go on for ever. */
 #define LOOK_S 0.1
 
-enum op { JOB, PING, STATUS, CANCEL };
+enum op { JOB, PING, STATUS, CANCEL, ARENA };
 
 struct call {
 	int64_t id;
@@ -43,6 +44,7 @@ struct call {
 	bool done;
 	bool abandoned; /* its answer is dropped when it comes */
 	uint64_t rank;	/* the how manieth answer of this handle it was */
+	int slot;	/* of the arena, where its request lies; -1 */
 	int code;	/* when done: LEEWARD_OK or what went wrong */
 	char *text;	/* an error's message */
 	uint8_t *block; /* a status: the frame, and the map in it */
@@ -121,6 +123,8 @@ static void forget(leeward_handle *handle, struct call *call)
 {
 	size_t place = (size_t)(call - handle->calls);
 
+	if (!call->done)
+		lw_link_free_slot(&handle->link, call->slot);
 	free(call->text);
 	free(call->block);
 	leeward_free_result(call->result);
@@ -149,6 +153,7 @@ static int reserve(leeward_handle *handle)
 static void settle(leeward_handle *handle, struct call *call, int code)
 {
 	call->done = true;
+	lw_link_free_slot(&handle->link, call->slot);
 	call->code = code;
 	call->rank = ++handle->answered;
 }
@@ -247,7 +252,11 @@ static int answer(leeward_handle *handle, uint8_t **block, size_t length)
 		return protocol_error(handle, "an answer to a request that isn't waiting");
 	if (call->op == JOB && !reply.refused && !call->abandoned)
 		return answer_job(handle, call, &reply, block);
-	if (reply.arena_count) {
+	if (call->op == ARENA && !reply.refused) {
+		wrong = lw_link_arena(&handle->link, &reply);
+		if (wrong)
+			return protocol_error(handle, wrong);
+	} else if (reply.arena_count) {
 		failed = lw_link_map(&handle->link, &reply, mappings);
 		lw_unmap(mappings);
 		if (failed)
@@ -323,13 +332,12 @@ static int no_answer(const leeward_handle *handle, const char *format)
 #pragma GCC diagnostic pop
 }
 
-/* Send the frame in handle->out.
+/* Send the frame in *out*.
  *
  * Returns LEEWARD_OK; 1 if the connection was gone before one byte of it was taken, so that
  * it can be sent again; or the error, with the connection lost. */
-static int transmit(leeward_handle *handle, double until)
+static int transmit(leeward_handle *handle, const struct lw_buffer *out, double until)
 {
-	const struct lw_buffer *out = &handle->out;
 	double quiet_since = 0;
 	size_t sent = 0;
 
@@ -371,22 +379,44 @@ static int transmit(leeward_handle *handle, double until)
 	return LEEWARD_OK;
 }
 
+/* Send the request in handle->out, whose id is the handle's last one; as transmit.
+ *
+ * A large one goes by the arena, if there is one, and then *ret_slot* says where it lies. */
+static int transmit_request(leeward_handle *handle, double until, int *ret_slot)
+{
+	struct lw_buffer reference = {.data = NULL};
+	size_t length = handle->out.length - LW_HEADER;
+	int slot = -1, failed;
+
+	if (length >= LW_LARGE)
+		slot = lw_link_put(&handle->link, handle->out.data + LW_HEADER, length);
+	if (slot < 0)
+		return transmit(handle, &handle->out, until);
+	failed = lw_request_slot(&reference, handle->last_id, slot, length);
+	if (!failed)
+		failed = transmit(handle, &reference, until);
+	free(reference.data);
+	*ret_slot = slot;
+	return failed;
+}
+
 /* Send the request in handle->out, whose id is the handle's last one, and expect its answer. */
 static int send_request(leeward_handle *handle, enum op op, double until)
 {
 	bool reused = handle->link.fd >= 0;
-	int failed = reserve(handle);
+	int failed = reserve(handle), slot = -1;
 
 	if (!failed)
 		failed = lw_link_connect(&handle->link);
 	if (!failed)
-		failed = transmit(handle, until);
+		failed = transmit_request(handle, until, &slot);
 	if (failed > 0 && reused) {
 		/* The daemon was started again since the last call, or found us idle for too long. */
 		lose(handle, lw_link_away(&handle->link, "it closed the connection"));
+		slot = -1; /* it went with the connection */
 		failed = lw_link_connect(&handle->link);
 		if (!failed)
-			failed = transmit(handle, until);
+			failed = transmit(handle, &handle->out, until);
 	}
 	if (failed > 0)
 		failed = lose(handle, lw_link_away(&handle->link, "it closed the connection"));
@@ -395,7 +425,7 @@ static int send_request(leeward_handle *handle, enum op op, double until)
 		handle->out = (struct lw_buffer){.data = NULL};
 	}
 	if (!failed)
-		handle->calls[handle->count++] = (struct call){.id = handle->last_id, .op = op};
+		handle->calls[handle->count++] = (struct call){.id = handle->last_id, .op = op, .slot = slot};
 	return failed;
 }
 
@@ -408,7 +438,7 @@ static int nudge(leeward_handle *handle, enum op op, int failed)
 		return lose(handle, failed);
 	if (lw_link_send(&handle->link, handle->out.data, handle->out.length) != (ssize_t)handle->out.length)
 		return lose(handle, no_answer(handle, "the daemon on %s gives no sign of life"));
-	handle->calls[handle->count++] = (struct call){.id = handle->last_id, .op = op, .abandoned = true};
+	handle->calls[handle->count++] = (struct call){.id = handle->last_id, .op = op, .slot = -1, .abandoned = true};
 	return LEEWARD_OK;
 }
 
@@ -504,6 +534,47 @@ static double deadline_of(double seconds)
 	return seconds > 0 ? lw_now() + seconds : INFINITY;
 }
 
+/* Does a request have so many bytes that it goes by the arena? */
+static bool is_large(size_t length, const leeward_options *options)
+{
+	size_t most = LW_LARGE;
+
+	if (options->file_count > LW_MAX_ENTRIES)
+		return false; /* and no request: lw_request_execute says so */
+	for (size_t i = 0; i <= options->file_count; i++) {
+		size_t bytes = i < options->file_count && options->files ? options->files[i].length : options->stdin_length;
+
+		if (bytes >= most)
+			return true;
+		most -= bytes;
+	}
+	return length >= most;
+}
+
+/* Ask for an arena, once in a connection's life. Without one large requests go by the socket. */
+static int ask_for_arena(leeward_handle *handle, double until)
+{
+	struct call *call;
+	int64_t id;
+	int failed = lw_request_plain(&handle->out, ++handle->last_id, "arena");
+
+	if (!failed)
+		failed = send_request(handle, ARENA, until);
+	if (failed)
+		return failed;
+	handle->link.arena.asked = true;
+	id = handle->last_id;
+	call = wait_for(handle, id, until);
+	if (!call) {
+		abandon(handle, id);
+		return no_answer(handle, "no answer from %s before the deadline");
+	}
+	failed = call->code;
+	take(handle, call);
+	/* Refused, or gone: the request itself tells whether the daemon is there. */
+	return failed == LEEWARD_NO_ANSWER || failed == LEEWARD_BAD_REPLY || failed == LEEWARD_NO_MEMORY ? failed : LEEWARD_OK;
+}
+
 /* Encode and send a job. Returns a leeward_error. */
 static int submit(leeward_handle *handle, const char *code, size_t length, const leeward_options *given,
 		  double *ret_until)
@@ -517,6 +588,11 @@ static int submit(leeward_handle *handle, const char *code, size_t length, const
 	*ret_until = deadline_of(options.deadline);
 	if (waiting_jobs(handle) >= MAX_IN_FLIGHT)
 		return lw_fail(LEEWARD_BUSY, "%d jobs of this handle are in flight", MAX_IN_FLIGHT);
+	if (is_large(length, &options) && !handle->link.arena.asked) {
+		failed = ask_for_arena(handle, *ret_until);
+		if (failed)
+			return failed;
+	}
 	failed = lw_request_execute(&handle->out, ++handle->last_id, code, length, &options);
 	return failed ? failed : send_request(handle, JOB, *ret_until);
 }
@@ -632,13 +708,14 @@ int leeward_cancel(leeward_handle *handle, int64_t id)
 		return LEEWARD_OK; /* it was quicker; leeward_wait has it */
 	failed = lw_request_cancel(&handle->out, ++handle->last_id, id);
 	if (!failed)
-		failed = transmit(handle, INFINITY);
+		failed = transmit(handle, &handle->out, INFINITY);
 	if (failed > 0)
 		failed = lose(handle, lw_link_away(&handle->link, "it closed the connection"));
 	if (!failed)
 		failed = reserve(handle);
 	if (!failed)
-		handle->calls[handle->count++] = (struct call){.id = handle->last_id, .op = CANCEL, .abandoned = true};
+		handle->calls[handle->count++] = (struct call){
+			.id = handle->last_id, .op = CANCEL, .slot = -1, .abandoned = true};
 	return failed;
 }
 

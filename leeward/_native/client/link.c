@@ -51,7 +51,7 @@ static char *default_socket(void)
 /* A link to *path*, or to the default socket; not connected. */
 int lw_link_open(struct lw_link *link, const char *path)
 {
-	*link = (struct lw_link){.fd = -1};
+	*link = (struct lw_link){.fd = -1, .arena.fd = -1};
 	if (!path || !*path)
 		path = getenv("LEEWARD_SOCKET");
 	link->path = path && *path ? strdup(path) : default_socket();
@@ -182,6 +182,9 @@ void lw_link_close(struct lw_link *link)
 		close(link->fd);
 	link->fd = -1;
 	link->length = 0;
+	if (link->arena.fd >= 0)
+		close(link->arena.fd);
+	link->arena = (struct lw_arena){.fd = -1};
 	while (link->descriptor_count)
 		close(link->descriptors[--link->descriptor_count]);
 }
@@ -348,6 +351,72 @@ static const char *map_one(int fd, size_t size, struct lw_mapping *ret_mapping)
 	return NULL;
 }
 
+/* Take the first *count* descriptors off the queue; they are somebody's now. */
+static void shift_descriptors(struct lw_link *link, size_t count)
+{
+	link->descriptor_count -= count;
+	memmove(link->descriptors, link->descriptors + count, link->descriptor_count * sizeof *link->descriptors);
+}
+
+/* Take the arena that *reply* brings. Returns what is wrong with it, or NULL.
+ *
+ * Bytes go into it by write(2): it needn't be believed more than a socket. */
+const char *lw_link_arena(struct lw_link *link, const struct lw_reply *reply)
+{
+	struct lw_value count, size;
+	struct stat about;
+	int seals;
+
+	lw_find(&reply->ok, "slots", &count);
+	lw_find(&reply->ok, "size", &size);
+	if (count.type != LW_INTEGER || count.integer < 1 || count.integer > LW_MAX_SLOTS || size.type != LW_INTEGER ||
+	    size.integer < 1 || size.integer > LW_MAX_SLOT || reply->arena_count != 1 ||
+	    (int64_t)reply->arenas[0] / size.integer != count.integer || (int64_t)reply->arenas[0] % size.integer)
+		return "an arena that is none";
+	if (!link->descriptor_count)
+		return "a memory file that was announced didn't come";
+	seals = fcntl(link->descriptors[0], F_GET_SEALS);
+	if (link->arena.fd >= 0 || seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(link->descriptors[0], &about) ||
+	    about.st_size < 0 || (uint64_t)about.st_size != reply->arenas[0])
+		return "an arena whose file is none";
+	link->arena = (struct lw_arena){link->descriptors[0], (size_t)count.integer, (size_t)size.integer, 0, true};
+	shift_descriptors(link, 1);
+	return NULL;
+}
+
+/* Write a request into a slot that is free. Returns which; -1 where it can't go this way. */
+int lw_link_put(struct lw_link *link, const uint8_t *payload, size_t length)
+{
+	struct lw_arena *arena = &link->arena;
+	size_t done = 0;
+	int slot = 0;
+
+	if (arena->fd < 0 || length > arena->size)
+		return -1;
+	while ((size_t)slot < arena->count && arena->taken >> slot & 1)
+		slot++;
+	if ((size_t)slot == arena->count)
+		return -1;
+	while (done < length) {
+		ssize_t step = pwrite(arena->fd, payload + done, length - done, (off_t)((size_t)slot * arena->size + done));
+
+		if (step < 0 && errno == EINTR)
+			continue;
+		if (step <= 0)
+			return -1; /* this host has no memory for it: the socket needs less at a time */
+		done += (size_t)step;
+	}
+	arena->taken |= UINT64_C(1) << slot;
+	return slot;
+}
+
+/* The request in there has its answer. Harmless for a slot that is none. */
+void lw_link_free_slot(struct lw_link *link, int slot)
+{
+	if (slot >= 0)
+		link->arena.taken &= ~(UINT64_C(1) << slot);
+}
+
 /* Map the memory files that *reply* announces, off the queue's head. Returns a leeward_error. */
 int lw_link_map(struct lw_link *link, const struct lw_reply *reply, struct lw_mapping ret_mappings[LW_MAX_ARENAS])
 {
@@ -364,9 +433,7 @@ int lw_link_map(struct lw_link *link, const struct lw_reply *reply, struct lw_ma
 	}
 	for (size_t i = 0; i < reply->arena_count; i++)
 		close(link->descriptors[i]);
-	link->descriptor_count -= reply->arena_count;
-	memmove(link->descriptors, link->descriptors + reply->arena_count,
-		link->descriptor_count * sizeof *link->descriptors);
+	shift_descriptors(link, reply->arena_count);
 	memcpy(ret_mappings, mappings, sizeof mappings);
 	return LEEWARD_OK;
 }

@@ -1,4 +1,4 @@
-/* A connection: a socket, the bytes of a frame that has begun, descriptors in order.
+/* A connection: a socket, the bytes of a frame that has begun, descriptors in order, an arena.
  *
  * Runs in:   libleeward and the command line.
  * Waits:     in lw_link_connect, 5 s at most, and in lw_link_wait as long as it is told.
@@ -19,6 +19,20 @@
 /* Descriptors that one read can bring, and that may wait for their frame. */
 #define LW_MAX_DESCRIPTORS 16
 
+/* Bytes from which on a request goes by the arena; as leeward/client/slots.py has it, a test compares. */
+#define LW_LARGE ((size_t)1 << 20)
+/* What no sensible daemon goes beyond. */
+#define LW_MAX_SLOTS 64
+#define LW_MAX_SLOT ((int64_t)1 << 30)
+
+/* The memory file for large requests that the daemon gave to a connection. */
+struct lw_arena {
+	int fd; /* -1: none */
+	size_t count, size;
+	uint64_t taken; /* slots with requests that have no answer yet */
+	bool asked;
+};
+
 struct lw_link {
 	char *path;
 	int fd; /* -1: none */
@@ -27,6 +41,7 @@ struct lw_link {
 	size_t length, capacity;
 	int descriptors[2 * LW_MAX_DESCRIPTORS];
 	size_t descriptor_count;
+	struct lw_arena arena;
 };
 
 double lw_now(void);
@@ -39,4 +54,7 @@ ssize_t lw_link_send(struct lw_link *link, const uint8_t *data, size_t length);
 ssize_t lw_link_receive(struct lw_link *link, bool wait);
 int lw_link_wait(struct lw_link *link, short events, double seconds);
 int lw_link_take(struct lw_link *link, uint8_t **ret_block, size_t *ret_length);
+const char *lw_link_arena(struct lw_link *link, const struct lw_reply *reply);
+int lw_link_put(struct lw_link *link, const uint8_t *payload, size_t length);
+void lw_link_free_slot(struct lw_link *link, int slot);
 int lw_link_map(struct lw_link *link, const struct lw_reply *reply, struct lw_mapping ret_mappings[LW_MAX_ARENAS]);

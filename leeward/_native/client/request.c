@@ -267,3 +267,14 @@ int lw_request_cancel(struct lw_buffer *buffer, int64_t id, int64_t target)
 	lw_put_integer(buffer, (uint64_t)target);
 	return finish(buffer, "cancel");
 }
+
+/* Write the frame that stands for request *id*, which lies in *slot* of the arena. */
+int lw_request_slot(struct lw_buffer *buffer, int64_t id, int slot, size_t length)
+{
+	begin(buffer, id, "slot", 2);
+	lw_put_word(buffer, "slot");
+	lw_put_integer(buffer, (uint64_t)slot);
+	lw_put_word(buffer, "length");
+	lw_put_integer(buffer, length);
+	return finish(buffer, "slot");
+}

@@ -15,4 +15,5 @@ int lw_options_read(const leeward_options *given, leeward_options *ret_options);
 int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *code, size_t length,
 		       const leeward_options *options);
 int lw_request_plain(struct lw_buffer *buffer, int64_t id, const char *op);
+int lw_request_slot(struct lw_buffer *buffer, int64_t id, int slot, size_t length);
 int lw_request_cancel(struct lw_buffer *buffer, int64_t id, int64_t target);

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from c_client import CLIENT
+from leeward.client import slots
 from leeward.client.options import execute_fields
 from leeward.errors import PeerError
 from leeward.wire import frames, job, replies
@@ -304,3 +305,9 @@ def test_the_bounds_are_those_of_python() -> None:
             if hasattr(module, name):
                 assert getattr(module, name) == defined.pop(name, None), name
     assert {} == defined
+    link = (CLIENT / "link.h").read_text()
+    assert "#define LW_LARGE ((size_t)1 << 20)\n" in link
+    assert slots.LARGE == 1 << 20
+    assert f"#define LW_MAX_SLOTS {slots.MOST_SLOTS}\n" in link
+    assert "#define LW_MAX_SLOT ((int64_t)1 << 30)\n" in link
+    assert slots.MOST_SIZE == 1 << 30

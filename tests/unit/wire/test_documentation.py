@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from leeward.daemon import leases, server
+from leeward.client import slots
+from leeward.daemon import arena, leases, server
 from leeward.daemon.config import Config
 from leeward.daemon.parcel import INLINE, LARGE
 from leeward.errors import BY_KIND
@@ -50,6 +51,8 @@ def test_every_operation_and_field(page: str) -> None:
     assert {"target"} == rows(section(page, "cancel"))
     for name in ("session_open", "session_reset", "session_close", "interrupt"):
         assert set(messages.FIELDS[name][1]) == rows(section(page, name))
+    assert set(messages.FIELDS["slot"][1]) == rows(section(page, "slot"))
+    assert {"slots", "size", "arenas"} == rows(section(page, "arena"))
 
     result = Result(b"", b"", 0, Outcome.FINISHED, files={"a": b""})
     sent = decode(messages.encode_result(1, result, arenas=(1,))[HEADER:])
@@ -92,6 +95,8 @@ def test_every_bound(page: str) -> None:
         f"`session_lifetime`, {Config().session_lifetime:,.0f} s",
         f"connections together | {server.INPUT >> 20} MiB", f"for their clients | {server.ARENAS},",
         f"replies above {LARGE >> 10} KiB", f"output above {OUTPUT_INLINE >> 10} KiB",
+        f"{arena.SLOTS} now", f"{arena.SLOT >> 20} MiB now", f"connections together | {arena.TOTAL >> 30} GiB",
+        f"of {slots.LARGE >> 20} MiB or more",
         f"collected files above {INLINE >> 20} MiB",
     ):
         assert said in text, said

@@ -1,0 +1,100 @@
+"""
+Large requests by shared memory: the arena that the daemon gave to a connection.
+
+Runs in:   the clients and the CLI's fast path.
+
+A request is written into a slot that is free, by write(2), and a small frame says where it lies. The slot is free again
+when the request has its answer; the daemon may read it until then. Without an arena, or a free slot,
+or where the request is larger than one, it goes by the socket as any other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from leeward.errors import BadReply
+
+TYPE_CHECKING = False  # see wire/frames.py
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+#: Bytes from which on a request goes by the arena: bench/requests.py.
+LARGE = 1 << 20
+#: What no sensible daemon goes beyond.
+MOST_SLOTS, MOST_SIZE = 64, 1 << 30
+
+
+def bulk(op: str, fields: Mapping[str, Any]) -> int:
+    """
+    About how many bytes a request has, as far as they may be many.
+    """
+    if "execute" != op:
+        return 0
+    files = sum(map(len, fields.get("files", {}).values()))
+    return len(fields.get("code") or b"") + len(fields.get("stdin", b"")) + files
+
+
+class Slots:
+    """
+    Args:
+        fd: the arena, owned by this object.
+    """
+
+    def __init__(self, fd: int, count: int, size: int) -> None:
+        self._fd, self._size = fd, size
+        self._free = list(range(count))
+
+    def put(self, payload: bytes | memoryview) -> int | None:
+        """
+        Write *payload* into a slot; which one, or None where it can't go this way.
+        """
+        if not self._free or len(payload) > self._size:
+            return None
+        slot = self._free.pop()
+        done = 0
+        try:
+            while done < len(payload):
+                done += os.pwrite(self._fd, payload[done:], slot * self._size + done)
+        except OSError:  # this host has no memory for it: the socket needs less at a time
+            self._free.append(slot)
+            return None
+        return slot
+
+    def free(self, slot: int) -> None:
+        """
+        The request in there has its answer.
+        """
+        self._free.append(slot)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            self._free.clear()
+
+
+def slots_of(ok: Mapping[str, Any], sizes: Sequence[int], descriptors: Sequence[int]) -> Slots:
+    """
+    What the daemon gave; *descriptors* are taken over, also on failure.
+
+    Raises:
+        BadReply: it isn't an arena.
+    """
+    count, size = ok.get("slots"), ok.get("size")
+    try:
+        if type(count) is not int or type(size) is not int or not 0 < count <= MOST_SLOTS \
+                or not 0 < size <= MOST_SIZE or list(sizes) != [count * size] or len(descriptors) != 1:
+            raise BadReply("the daemon gave an arena that is none")
+        try:
+            sealed = fcntl.fcntl(descriptors[0], fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+        except OSError:
+            sealed = 0
+        if not sealed or os.fstat(descriptors[0]).st_size != count * size:
+            raise BadReply("the daemon gave an arena whose file is none")
+    except BadReply:
+        for fd in descriptors:
+            os.close(fd)
+        raise
+    return Slots(descriptors[0], count, size)

@@ -1,0 +1,83 @@
+"""
+The request arena: a memory file of one connection, whose client writes large requests into it.
+
+Runs in:   the daemon.
+Trust:     none in what lies in there, which the client may rewrite at any moment: a request is copied out once,
+           by read(2), and only the copy is looked at. None in the file: its size is sealed before the
+           client gets it, and it is never mapped here, so nothing that is done to it can end the daemon.
+Source:    memfd_create(2), fcntl(2) on file sealing
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from leeward._native.memfd import memory_file
+from leeward.errors import BadRequest
+
+#: Of every arena. More slots than a client has large requests on their way, each for what is quicker
+#: this way than by the socket: docs/decisions/0013-shared-memory.md.
+SLOTS = 4
+SLOT = 16 << 20
+#: Bytes of the arenas of all connections together. Pages come with what a client writes, and are the client's.
+TOTAL = 2 << 30
+
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+class RequestArena:
+    """
+    Attributes:
+        size: of the file, in bytes.
+    """
+
+    size = SLOTS * SLOT
+
+    def __init__(self, reader: int) -> None:
+        self._reader = reader
+
+    @classmethod
+    def make(cls) -> tuple[RequestArena, int]:
+        """
+        An arena, and the descriptor for its client, which the caller owns.
+
+        Raises:
+            OSError: no descriptor or no memory is left.
+        """
+        fd = memory_file("leeward_requests")
+        try:
+            os.ftruncate(fd, cls.size)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+            # An open file of our own: flags and offset of the client's are the client's.
+            return cls(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)), fd
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def take(self, slot: int, length: int) -> bytes:
+        """
+        A copy of what lies in *slot* now.
+
+        Raises:
+            BadRequest: there is no such slot, or nothing so long in it.
+        """
+        if not 0 <= slot < SLOTS:
+            raise BadRequest(f"slot {slot} is none of the {SLOTS} that an arena has")
+        if not 0 < length <= SLOT:
+            raise BadRequest(f"{length} bytes don't lie in a slot of {SLOT}")
+        try:
+            copy = os.pread(self._reader, length, slot * SLOT)
+        except OSError as error:
+            raise BadRequest(f"slot {slot} can't be read: {error.strerror}") from None
+        if len(copy) != length:
+            raise BadRequest(f"slot {slot} can't be read: {len(copy)} of {length} bytes")
+        return copy
+
+    def close(self) -> None:
+        """
+        The file is the client's alone from now on.
+        """
+        if self._reader >= 0:
+            os.close(self._reader)
+            self._reader = -1
