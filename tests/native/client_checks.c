@@ -122,6 +122,42 @@ static void check_large(leeward_handle *handle)
 	leeward_free_result(result);
 }
 
+/* More of them in flight than an arena has slots, one taken back; then one that fits into none, and one again that does. */
+static void check_large_requests(leeward_handle *handle)
+{
+	enum { JOBS = 6, SIZE = 2 << 20, TOO_LARGE = 17 << 20 };
+	leeward_options options = {.stdin_length = SIZE};
+	static char input[TOO_LARGE];
+	static const char CODE[] = "import sys; data = sys.stdin.buffer.read(); print(len(data), data[0], data[-1])";
+	static const size_t SIZES[] = {TOO_LARGE, SIZE, 16};
+	int64_t ids[JOBS], id;
+	leeward_result *result;
+	char wanted[64];
+
+	options.stdin_data = input;
+	for (int i = 0; i < JOBS; i++) {
+		memset(input, i, SIZE);
+		CHECK((ids[i] = leeward_submit(handle, CODE, strlen(CODE), &options)) > 0);
+	}
+	CHECK(!leeward_cancel(handle, ids[JOBS - 1]));
+	for (int i = 0; i < JOBS - 1; i++) {
+		CHECK(result = leeward_wait(handle, &ids[i], -1));
+		snprintf(wanted, sizeof wanted, "%d %d %d\n", SIZE, i, i);
+		CHECK(printed(result, wanted));
+		leeward_free_result(result);
+	}
+	id = ids[JOBS - 1];
+	leeward_free_result(leeward_wait(handle, &id, -1)); /* cancelled, or it was quicker */
+	for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++) {
+		memset(input, 'x', SIZES[i]);
+		options.stdin_length = SIZES[i];
+		CHECK(result = leeward_execute(handle, CODE, strlen(CODE), &options));
+		snprintf(wanted, sizeof wanted, "%zu 120 120\n", SIZES[i]);
+		CHECK(printed(result, wanted));
+		leeward_free_result(result);
+	}
+}
+
 /* Many in flight, taken as they come by somebody else's event loop. */
 static void check_batch(leeward_handle *handle)
 {
@@ -234,6 +270,7 @@ static void good(char *path)
 	check_results(handle);
 	check_options(handle);
 	check_large(handle);
+	check_large_requests(handle);
 	check_batch(handle);
 	check_cancel_and_deadline(handle);
 	CHECK(!leeward_ping(handle, 0));
