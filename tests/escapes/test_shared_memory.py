@@ -4,8 +4,8 @@ Escapes by shared memory and IPC: the result, System V and POSIX objects, socket
 A job never holds the file that its result is in: its output is drained from pipes into a memfd that only
 the daemon has, and its reply is one frame that is read once. So what a job could do to an arena it shares
 with its reader (cases 67 to 71) is tested in the form that is left: lies in the frame, and tricks with the
-pipes. Case 69 can't apply to a job, since no byte is read twice; neither can case 72, there is no ring. The arena that a
-client has for its requests is the business of test_request_arena.py.
+pipes. Case 69 can't apply to a job, since no byte is read twice; neither can case 72, there is no ring. The arena that
+a client has for its requests is the business of test_request_arena.py.
 """
 
 from __future__ import annotations
