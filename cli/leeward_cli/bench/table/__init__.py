@@ -18,16 +18,18 @@ from typing import Any
 from leeward import __version__
 from leeward_cli.bench import compiled, machine
 from leeward_cli.bench.plot import duration
-from leeward_cli.bench.table import command, crowd, denied, fresh, memory, processor, rates, start
+from leeward_cli.bench.table import command, crowd, denied, fresh, memory, output, processor, rates, sessions, start
 from leeward_cli.bench.table.row import Ground, Row
 
 GROUPS: dict[str, Callable[[Ground], Sequence[Row]]] = {
     "fresh": fresh.measure,
     "rates": rates.measure,
+    "sessions": sessions.measure,
     "processor": processor.measure,
     "memory": memory.measure,
     "command": command.measure,
     "start": start.measure,
+    "output": output.measure,
     "denied": denied.measure,
     "crowd": crowd.measure,
 }
