@@ -36,7 +36,7 @@ GROUPS: dict[str, Callable[[Ground], Sequence[Row]]] = {
 
 ROUNDS = 40
 
-#: Looks at what others do, before each group.
+#: Looks at what others do, before each group and at the end.
 _WINDOWS = 5
 
 
@@ -56,6 +56,8 @@ def run(groups: Sequence[str], rounds: int | None, as_json: bool) -> None:
             for _ in range(_WINDOWS):
                 watch.window()
             rows[name] = GROUPS[name](Ground(program, rounds or ROUNDS))
+        for _ in range(_WINDOWS):
+            watch.window()
         if not as_json and sys.stderr.isatty():
             print("\r\033[K", end="", file=sys.stderr, flush=True)
         stir = watch.stir()
