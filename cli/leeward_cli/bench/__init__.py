@@ -11,6 +11,7 @@ Runs in:   the CLI, which is the client that is measured.
     alternatives  what people would use instead, as far as it is installed
     ours          the subject itself: a daemon of its own, one connection, 8 callers
     native        the same from C
+    spent         the processor time of its processes
     rounds        the interleaved run
     report, plot  the findings as text, and as a picture
     table         the figures to reach, one module a group

@@ -31,9 +31,6 @@ from leeward.outcome import Result
 from leeward_cli.background import START_S, STOP_S
 from leeward_cli.bench.floors import CODE, check
 
-#: The kernel's unit in /proc/PID/stat.
-_TICKS = os.sysconf("SC_CLK_TCK")
-
 #: Prints when its first line runs. CLOCK_MONOTONIC is the same for every process of the host.
 _STAMP = "import time; print(time.monotonic_ns())"
 
@@ -207,54 +204,3 @@ def daemon_pid(path: str) -> int:
         return int(struct.unpack("3i", probe.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))[0])
     finally:
         probe.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """
-    Processor seconds so far, by who spent them.
-
-    Attributes:
-        workers: keepers, and runners once they are reaped: arming, the job, the end.
-    """
-
-    daemon: float
-    zygote: float
-    workers: float
-
-    def since(self, before: Spent) -> Spent:
-        return Spent(self.daemon - before.daemon, self.zygote - before.zygote, self.workers - before.workers)
-
-
-def spent(daemon: int) -> Spent | None:
-    """
-    What *daemon* and the processes below it have used; None where /proc doesn't tell.
-    """
-    try:
-        own, _ = _times(daemon)
-        zygotes = workers = 0.0
-        for zygote in children(daemon):
-            itself, reaped = _times(zygote)  # a keeper that was recycled is among the reaped
-            zygotes += itself
-            workers += reaped + sum(sum(_times(keeper)) for keeper in children(zygote))
-    except (OSError, ValueError, IndexError):
-        return None
-    return Spent(own, zygotes, workers)
-
-
-def children(pid: int) -> list[int]:
-    """
-    The processes that *pid*'s first thread has made.
-    """
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(word) for word in file.read().split()]
-
-
-def _times(pid: int) -> tuple[float, float]:
-    """
-    Seconds of the process itself, and of children that it has reaped; proc(5).
-    """
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    user, system, children_user, children_system = (int(word) for word in fields[11:15])
-    return (user + system) / _TICKS, (children_user + children_system) / _TICKS

@@ -61,7 +61,10 @@ def _spent(samples: Samples) -> dict[str, dict[str, float]]:
     """
     made = {}
     for name in ("daemon", "zygote", "workers") if samples.spent else ():
-        each = [getattr(spent, name) / samples.burst * 1e6 for spent in samples.spent]
+        each = [seconds / samples.burst * 1e6 for spent in samples.spent
+                if (seconds := getattr(spent, name)) is not None]
+        if not each:  # no cgroup counts the workers' time
+            continue
         made[name] = {"mean": round(sum(each) / len(each)), "n": samples.burst * len(each),
                       **{f"p{p}": round(percentile(each, p)) for p in (50, 90, 99)}}
     return made

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from leeward.client.blocking import Client
 from leeward_cli.bench import alternatives, compiled, floors, machine, native
 from leeward_cli.bench.floors import Subject
-from leeward_cli.bench.ours import Leeward, Legs, Spent, daemon_pid, legs, rate, spent
+from leeward_cli.bench.ours import Leeward, Legs, daemon_pid, legs, rate
+from leeward_cli.bench.spent import Spent, spent
 
 #: Seconds between calls, where there are gaps: long enough for a worker to be armed again and
 #: for a processor to fall asleep, as it does between the calls of a real client.

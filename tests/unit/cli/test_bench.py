@@ -5,6 +5,7 @@ The arithmetic of `leeward bench`, and what it makes of samples.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from xml.etree import ElementTree as ET
 
@@ -14,8 +15,10 @@ from leeward.errors import LeewardError
 from leeward_cli.bench import alternatives, compiled, figures, floors, machine, plot, report
 from leeward_cli.bench.figures import percentile, ratio
 from leeward_cli.bench.machine import Stir, Ticks
-from leeward_cli.bench.ours import Legs, Spent, spent
+from leeward_cli.bench.ours import Legs
 from leeward_cli.bench.rounds import GAP_S, Samples
+from leeward_cli.bench.spent import Spent, group_of, spent, unified
+from leeward_cli.bench.spent import seconds as seconds_of
 
 QUIET = Stir(0.0, 0.01)
 
@@ -129,6 +132,24 @@ def test_processor_time_is_per_job_and_left_out_where_it_is_not_to_be_had():
     assert {"daemon": 1000, "zygote": 0, "workers": 4000} == {name: each["mean"] for name, each in found.items()}
     assert (20, 3000, 5000, 5000) == tuple(found["workers"][key] for key in ("n", "p50", "p90", "p99"))
     assert spent(0) is None
+
+
+def test_without_a_cgroup_the_workers_time_is_left_out():
+    of_some = samples(1)
+    of_some.spent = [Spent(0.03, 0.0, None).since(Spent(0.02, 0.0, None))]
+
+    assert {"daemon", "zygote"} == set(report.findings(of_some)["processor_us_per_job"])
+
+
+def test_where_the_kernel_s_accounts_are():
+    assert "/leeward-1/w0/keeper" == group_of("4:memory:/else\n0::/leeward-1/w0/keeper\n")
+    assert "/" == group_of("4:memory:/else\n")
+    assert "/sys/fs/cgroup/unified" == unified(
+        "30 20 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n"
+        "31 30 0:27 /part /elsewhere rw - cgroup2 cgroup2 rw\n"
+        "32 30 0:27 / /sys/fs/cgroup/unified rw,nosuid shared:9 - cgroup2 cgroup2 rw\n")
+    assert unified("30 20 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n") is None
+    assert 0.5 == seconds_of("7 (a ) name) S 1 1 1 0 -1 0 0 0 0 0 30 20 900 900 20 0") * os.sysconf("SC_CLK_TCK") / 100
 
 
 def test_the_text_has_every_figure_and_says_when_the_machine_was_noisy():

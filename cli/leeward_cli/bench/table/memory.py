@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from leeward_cli.bench.figures import percentile
-from leeward_cli.bench.ours import armed, children, daemon, daemon_pid
+from leeward_cli.bench.ours import armed, daemon, daemon_pid
+from leeward_cli.bench.spent import children
 from leeward_cli.bench.table.row import Ground, Row, missing
 
 _PSS, _PRIVATE = "PSS of one armed worker (keeper, init, runner)", "private memory of the same"

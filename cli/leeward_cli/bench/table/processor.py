@@ -3,8 +3,8 @@ The processor time of a fresh job: who spends it, and at what.
 
 Runs in:   the CLI. By step it needs perf(1), and to be root.
 
-By process the kernel's own account says it, in ticks of 10 ms over some thousand jobs; by step samples do: each
-belongs to the way by which it came into the kernel (a call, a page fault), or to the program itself.
+By process the kernel's own accounts say it, of daemon and zygote in ticks of 10 ms; by step samples do: each belongs
+to the way by which it came into the kernel (a call, a page fault), or to the program itself.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from leeward_cli.bench.figures import percentile
-from leeward_cli.bench.ours import children, daemon, daemon_pid, rate, spent
+from leeward_cli.bench.ours import armed, daemon, daemon_pid, rate
 from leeward_cli.bench.rounds import CALLERS
-from leeward_cli.bench.table.row import Ground, Row
+from leeward_cli.bench.spent import children, spent
+from leeward_cli.bench.table.row import Ground, Row, missing
 
 #: Jobs of a turn; samples a second and processor.
 _JOBS, _HERTZ = 200, 1999
+
+#: Of the daemon.
+_WORKERS = 4
 
 #: Steps that are less than this share are told together.
 _LEAST = 0.02
@@ -42,18 +46,20 @@ _ENTRY = re.compile(r"\b(?:__x64_sys_|__arm64_sys_|__do_sys_)(\w+)")
 
 
 def measure(ground: Ground) -> Sequence[Row]:
-    with daemon(None) as path:
+    with daemon(None, f"--pool-size={_WORKERS}") as path:
         pid = daemon_pid(path)
         rate(path, CALLERS, _JOBS)
         each: dict[str, list[float]] = {"daemon": [], "zygote": [], "keepers and runners": []}
         turns = ground.some(10)
         for _ in range(turns):
+            armed(path, _WORKERS)
             before = spent(pid)
             rate(path, CALLERS, _JOBS)
+            armed(path, _WORKERS)  # what was used up is made again, and counts
             after = spent(pid)
-            if before is None or after is None:
-                continue
-            gone = after.since(before)
+            gone = None if before is None or after is None else after.since(before)
+            if gone is None or gone.workers is None:
+                return [missing("processor time of a fresh job, 8 callers", None, "no cgroup counts the workers' time")]
             for name, seconds in zip(each, (gone.daemon, gone.zygote, gone.workers), strict=True):
                 each[name].append(seconds / _JOBS)
         steps, note = _by_step(path, pid, _JOBS * max(1, turns // 2))
