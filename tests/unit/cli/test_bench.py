@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 from xml.etree import ElementTree as ET
 
@@ -238,3 +239,11 @@ def test_the_floors_answer():
         floors.echo().rate(3, 7)
         floors.python().call()
         floors.Warm().call()
+
+
+@pytest.mark.needs("compiler")
+def test_the_floors_in_c_compile_without_a_warning(tmp_path):
+    subprocess.run(["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror", "-o",
+                    tmp_path / "floors", compiled.SOURCE], check=True)
+
+    assert 2 == subprocess.run([tmp_path / "floors"], stderr=subprocess.DEVNULL, check=False).returncode
