@@ -15,7 +15,8 @@ import pytest
 import reactors
 from leeward.daemon import arena
 from leeward.daemon.config import Config
-from leeward.daemon.server import GUEST_SHARE, Server
+from leeward.daemon.connection import GUEST_SHARE
+from leeward.daemon.server import Server
 from leeward.outcome import Outcome, Result
 from leeward.pool.report import Report
 from leeward.spec.job import Job

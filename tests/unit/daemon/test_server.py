@@ -19,10 +19,12 @@ from typing import Any
 import pytest
 
 import reactors
-from leeward.daemon import server as module
+from leeward.daemon import connection as limits
+from leeward.daemon import outbox, server
 from leeward.daemon.config import Config
 from leeward.daemon.parcel import SEALS, seal
-from leeward.daemon.server import Server, admitted
+from leeward.daemon.peers import admitted
+from leeward.daemon.server import Server
 from leeward.errors import Busy, Refused
 from leeward.outcome import Outcome, Result
 from leeward.pool.quotas import Quota, Quotas
@@ -507,7 +509,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """
     offset = [0.0]
     real = time.monotonic
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: real() + offset[0]))
+    for module in (limits, outbox, server):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: real() + offset[0]))
 
     def forward(seconds: float) -> None:
         offset[0] += seconds
@@ -523,11 +526,11 @@ def test_c098_half_a_frame_has_a_deadline(box: Box, clock: Callable[[float], Non
     message = encode({"v": 1, "id": 1, "op": "ping"})
     slow.raw(message[:1])
     for byte in message[1:4]:
-        clock(module.FRAME_S / 4)
+        clock(limits.FRAME_S / 4)
         slow.raw(bytes([byte]))
         box.server._look()
     assert not slow.closed()
-    clock(module.FRAME_S / 3)
+    clock(limits.FRAME_S / 3)
     box.server._look()
 
     assert slow.closed()
@@ -542,7 +545,7 @@ def test_c098_whole_frames_renew_the_deadline(box: Box, clock: Callable[[float],
     message = encode({"v": 1, "id": 1, "op": "ping"})
     client.raw(message[:3])
     for _ in range(5):
-        clock(module.FRAME_S / 2)
+        clock(limits.FRAME_S / 2)
         client.raw(message[3:] + message[:3])
         box.server._look()
 
@@ -559,10 +562,10 @@ def test_c098_a_client_that_never_reads_stops_being_served(box: Box, clock: Call
     assert flood(client, 100_000) < 100_000
     connection = next(iter(box.server.connections.values()))
 
-    assert connection._output_size < module.OUTPUT + 100_000
+    assert connection._output.size < limits.OUTPUT + 100_000
     assert len(connection._pending) < 100
 
-    clock(module.UNREAD_S + 1)
+    clock(limits.UNREAD_S + 1)
     box.server._look()
     assert {} == box.server.connections
 
@@ -602,18 +605,18 @@ def test_requests_in_flight_are_bounded(box: Box) -> None:
     One connection can't hold more; it is told, and lives.
     """
     client = box.client()
-    for number in range(1, module.IN_FLIGHT + 2):
+    for number in range(1, limits.IN_FLIGHT + 2):
         client.send(id=number, op="execute", code=b"")
 
-    assert module.IN_FLIGHT == len(box.pool.tickets)
-    assert [(module.IN_FLIGHT + 1, "busy")] == [(reply["id"], reply["error"]["kind"]) for reply in client.take()]
+    assert limits.IN_FLIGHT == len(box.pool.tickets)
+    assert [(limits.IN_FLIGHT + 1, "busy")] == [(reply["id"], reply["error"]["kind"]) for reply in client.take()]
 
 
 def test_unfinished_frames_are_bounded_over_all(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Who goes over the sum is refused; who finished is served.
     """
-    monkeypatch.setattr(module, "INPUT", 300_000)
+    monkeypatch.setattr(limits, "INPUT", 300_000)
     first, second = box.client(), box.client()
     half = encode({"v": 1, "id": 1, "op": "execute", "code": bytes(400_000)})[:200_000]
     for client in (first, second):
@@ -636,7 +639,7 @@ def test_unread_memory_files_are_bounded(box: Box, monkeypatch: pytest.MonkeyPat
     Each is an open descriptor of the daemon: new jobs are refused while too many wait.
     """
     client, other = box.client(), box.client()
-    monkeypatch.setattr(box.server, "arenas", module.ARENAS)
+    monkeypatch.setattr(box.server, "arenas", limits.ARENAS)
     other.send(id=1, op="execute", code=b"")
 
     assert ["busy"] == [reply["error"]["kind"] for reply in other.take()]
@@ -714,7 +717,7 @@ def test_c104_a_stranger_is_told_and_closed(listening: str, box: Box, monkeypatc
     The kernel says who it is, not the peer.
     """
     box.server.uid = os.geteuid() + 1
-    monkeypatch.setattr(module, "admitted", lambda peer, own, *_: peer == own)  # root would be served by anybody's
+    monkeypatch.setattr(server, "admitted", lambda peer, own, *_: peer == own)  # root would be served by anybody's
     client = connected(box, listening)
 
     assert [(0, "forbidden")] == [(reply["id"], reply["error"]["kind"]) for reply in client.take()]
@@ -742,7 +745,7 @@ def test_c104_the_kernel_tells_the_groups(listening: str, box: Box, monkeypatch:
     """
     asked: list[tuple[int, ...]] = []
     box.server.group = 7
-    monkeypatch.setattr(module, "admitted", lambda peer, own, group, groups: not asked.append(groups()))
+    monkeypatch.setattr(server, "admitted", lambda peer, own, group, groups: not asked.append(groups()))
     connected(box, listening)
 
     assert [sorted({os.getegid(), *os.getgroups()})] == [sorted(set(groups)) for groups in asked]
@@ -790,8 +793,8 @@ def test_c106_a_guest_has_a_share_of_what_all_have(box: Box, monkeypatch: pytest
     """
     Unfinished frames and results that nobody reads: one guest's don't keep another user from his.
     """
-    monkeypatch.setattr(module, "INPUT", 1 << 20)
-    monkeypatch.setattr(module, "ARENAS", 4)
+    monkeypatch.setattr(limits, "INPUT", 1 << 20)
+    monkeypatch.setattr(limits, "ARENAS", 4)
     half = struct.pack(">I", 600_000) + bytes(131_500)
     guests = [box.client(user=4711) for _ in range(3)]
     other, own = box.client(user=4712), box.client()
@@ -1047,7 +1050,7 @@ def test_c106_a_guest_has_no_more_than_his_share_by_the_short_way(way: str) -> N
     """
     box = Box(way)
     box.client(user=4711)
-    box.server.shares[4711].arenas = module.ARENAS // module.GUEST_SHARE
+    box.server.shares[4711].arenas = limits.ARENAS // limits.GUEST_SHARE
     box.client(user=4711)
     box.client(user=4712)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from leeward.client import slots
-from leeward.daemon import arena, leases, server
+from leeward.daemon import arena, connection, leases
 from leeward.daemon.config import Config
 from leeward.daemon.parcel import INLINE, LARGE
 from leeward.errors import BY_KIND
@@ -82,18 +82,19 @@ def test_every_bound(page: str) -> None:
         f"a request's payload | {frames.MAX_REQUEST >> 20} MiB", f"a reply's payload | {frames.MAX_REPLY >> 20} MiB",
         f"inside each other | {frames.MAX_DEPTH}", f"one map or array | {frames.MAX_ENTRIES:,}",
         f"keys included | {frames.MAX_VALUES:,}", f"at most {frames.MAX_KEY:,} characters, and occurs once",
-        f"may have {server.IN_FLIGHT} requests in flight", f"at most {messages.MAX_CODE >> 20} MiB",
+        f"may have {connection.IN_FLIGHT} requests in flight", f"at most {messages.MAX_CODE >> 20} MiB",
         f"at most {messages.MAX_STRINGS:,}, together 2^20 characters",
         f"at most {messages.MAX_FILE_COUNT:,}, together {messages.MAX_FILES >> 20} MiB",
         f"at most {messages.MAX_STDIN >> 20} MiB", f"to bring back; at most {messages.MAX_PATTERNS}",
         f"at most {messages.MAX_DENIED}",
         f"at most {messages.MAX_NAME} characters and {messages.MAX_TRACEBACK >> 10} KiB",
         f"with this frame, at most {replies.MAX_ARENAS}", f"at most {messages.MAX_ERROR:,} characters",
-        f"last | {server.FRAME_S:.0f} s", f"waits for it | {server.UNREAD_S:.0f} s", f"| {server.OUTPUT >> 20} MiB |",
+        f"last | {connection.FRAME_S:.0f} s", f"waits for it | {connection.UNREAD_S:.0f} s",
+        f"| {connection.OUTPUT >> 20} MiB |",
         f"`idle_timeout`, {Config().idle_timeout:.0f} s", f"`max_connections`, {Config().max_connections:,}",
         f"sessions of one connection | {leases.SESSIONS} |", f"`session_idle`, {Config().session_idle:.0f} s",
         f"`session_lifetime`, {Config().session_lifetime:,.0f} s",
-        f"connections together | {server.INPUT >> 20} MiB", f"for their clients | {server.ARENAS},",
+        f"connections together | {connection.INPUT >> 20} MiB", f"for their clients | {connection.ARENAS},",
         f"replies above {LARGE >> 10} KiB", f"output above {OUTPUT_INLINE >> 10} KiB",
         f"{arena.SLOTS} now", f"{arena.SLOT >> 20} MiB now", f"connections together | {arena.TOTAL >> 30} GiB",
         f"of {slots.LARGE >> 20} MiB or more",
