@@ -50,7 +50,7 @@ from leeward.worker.stream import Begun
 #: Output is left in the pipes this long: a short job's is taken in one go at its end, and
 #: the daemon isn't woken for every line. A pipe holds 64 KiB; a flood waits 5 ms once.
 _FIRST_LOOK_S = 0.005
-#: Unless that much is in one of them by then, which a job waits with that writes more than a pipe holds.
+#: Unless that much is in one of them before, which a job waits with that writes more than a pipe holds.
 _FLOOD, _FLOOD_LOOK_S = 32 << 10, 0.001
 
 #: The short way takes at most this much output, with room to spare; a job that may have less goes the long one.
@@ -191,7 +191,7 @@ class Execution:
                 self._reactor.soon(self._rehearse)
         reactor = self._reactor
         self._timers.append(reactor.at(self._started + self._job.limits.time, lambda: self.stop(Stop.TIME)))
-        self._timers.append(reactor.at(self._started + _FLOOD_LOOK_S, self._look_for_flood))
+        self._look_for_flood(self._started + _FLOOD_LOOK_S)
         self._timers.append(reactor.at(self._started + self._runner.leaf.tick_interval, self._tick))
 
     # --- the short way --------------------------------------------------------
@@ -282,11 +282,18 @@ class Execution:
 
     # --- while it runs --------------------------------------------------------
 
-    def _look_for_flood(self) -> None:
-        if max(unread(self._output.out.fd), unread(self._output.err.fd)) >= _FLOOD:
-            self._watch_output()
-        else:
-            self._timers.append(self._reactor.at(self._started + _FIRST_LOOK_S, self._watch_output))
+    def _look_for_flood(self, when: float) -> None:
+        """
+        Look every millisecond from *when* on, until there is a flood, or the first look at any output is due.
+        """
+        def look() -> None:
+            if max(unread(self._output.out.fd), unread(self._output.err.fd)) >= _FLOOD:
+                self._watch_output()
+            else:
+                self._look_for_flood(when + _FLOOD_LOOK_S)
+
+        due = when >= self._started + _FIRST_LOOK_S
+        self._timers.append(self._reactor.at(when, self._watch_output if due else look))
 
     def _watch_output(self) -> None:
         self._take_back()
