@@ -175,6 +175,17 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def open_files(pid: int) -> list[str]:
+    """
+    What the descriptors of *pid* are of.
+    """
+    links = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            links.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    return links
+
+
 @contextlib.contextmanager
 def watched(pids: list[int]) -> Iterator[Callable[[float], list[int]]]:
     """

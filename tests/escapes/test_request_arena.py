@@ -231,17 +231,21 @@ def test_c102_two_requests_in_one_slot(daemon: FakeDaemon, peer: Peer):
     assert peer.works()
 
 
+def held() -> int:
+    """
+    Arenas that are open in this process, which is the clients' and the daemon's.
+    """
+    links = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the daemon has closed it meanwhile
+            links.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return sum("leeward_requests" in link for link in links)
+
+
 def test_c073_cannot_have_arenas_without_number(daemon: FakeDaemon):
     """
     5,000 are asked for, or some hundreds: a connection has one, all together what they may have; and none is left.
     """
-    def held() -> int:
-        links = []
-        for fd in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(FileNotFoundError):  # the daemon, in this process, has closed it meanwhile
-                links.append(os.readlink(f"/proc/self/fd/{fd}"))
-        return sum("leeward_requests" in link for link in links)
-
     most = arena.TOTAL // SIZE
     peers = [Peer(daemon.path) for _ in range(most + 8)]
     kinds: dict[str, int] = {}
@@ -262,4 +266,28 @@ def test_c073_cannot_have_arenas_without_number(daemon: FakeDaemon):
     last.arena()
     assert last.works()  # the daemon has closed what it has sent
     assert 2 == held()
+    last.close()
+
+
+def test_c103_a_client_that_vanishes_leaves_no_arena(daemon: FakeDaemon):
+    """
+    With a request in its slot, and with the file kept open.
+    """
+    written = payload(id=2, op="execute", code=b"x")
+    kept = []
+    for number in range(ROUNDS // 10):
+        peer = Peer(daemon.path)
+        os.pwrite(peer.arena(), written, 0)
+        assert held() >= 2  # control: here it is, once for each of them
+        peer.send(id=2, op="slot", slot=0, length=len(written))
+        if not number % 10:
+            kept.append(peer.fds.pop())
+        peer.close()
+
+    last = Peer(daemon.path)
+    while held() > len(kept):  # until the daemon has seen that they are gone
+        assert last.works()
+    for fd in kept:
+        os.close(fd)
+    last.arena()
     last.close()

@@ -18,7 +18,7 @@ import leeward
 from leeward.client import results
 from leeward.client.arena import SEALS, map_arenas
 from leeward.worker.output import INLINE, MOST_INLINE
-from live_daemon import LiveDaemon
+from live_daemon import LiveDaemon, open_files
 
 NAME = "/memfd:leeward_results"
 #: More than one that says "auto" sends inline.
@@ -130,4 +130,4 @@ def test_the_daemon_keeps_no_file_that_it_has_sent(by_memfd: LiveDaemon):
     with by_memfd.client() as client:
         client.execute("print(1)")
         pid = client.status()["pid"]
-    assert [] == [fd for fd in os.listdir(f"/proc/{pid}/fd") if NAME in os.readlink(f"/proc/{pid}/fd/{fd}")]
+    assert [] == [link for link in open_files(pid) if NAME in link]
