@@ -199,8 +199,8 @@ def _may_set_core_pattern() -> Version:
 
 
 def _may_set_switches() -> Version:
-    return present(os.environ.get("LEEWARD_LONG") and 0 == os.geteuid()
-                   and os.access("/proc/sys/kernel/io_uring_disabled", os.W_OK))
+    return present((IN_GUEST or os.environ.get("LEEWARD_LONG")) and 0 == os.geteuid()
+                   and os.access("/proc/sys/user/max_user_namespaces", os.W_OK))
 
 
 def _bootable_kernels() -> Version:
@@ -244,7 +244,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "libfuzzer": _libfuzzer,                          # clang with its runtime: clang-14, libclang-rt-14-dev
     "may-set-core-pattern": _may_set_core_pattern,    # root, and LEEWARD_LONG is set
     "libleeward": _libleeward,                        # in the installation that is tested
-    "may-set-switches": _may_set_switches,            # likewise, those of the whole kernel
+    "may-set-switches": _may_set_switches,            # likewise, or in a guest; those of the whole kernel
     "nix": lambda: present(shutil.which("nix-instantiate")),
     "ns-last-pid": lambda: present(Path("/proc/sys/kernel/ns_last_pid").exists()),  # the next process's number
     "not-root": lambda: present(0 != os.geteuid()),

@@ -50,8 +50,9 @@ ROOMY = dataclasses.replace(LIMITS, memory=192 * MIB)
 DEFAULT = dataclasses.replace(LIMITS, memory=Limits().memory)
 PATIENCE_S = 20.0 * features.SLOWER
 
-#: Of its limit, what a job without controllers may have got before the watch ended it.
-OVERSHOOT = 1.25
+#: Of its limit, what a job without controllers may have got before the watch ended it. In software a look at many
+#: processes takes longer than to touch their memory does.
+OVERSHOOT = 1 + 0.25 * features.SLOWER
 
 DRIVERS = [
     pytest.param("v2", marks=pytest.mark.needs("cgroup-v2-controllers")),
@@ -137,12 +138,14 @@ class Worker:
             os.close(fd)
         pidfd = os.pidfd_open(init)
         verdict = None
+        waited = 0.0  # while this process itself stood still, nobody looked
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
         try:
             while not poll.poll(leaf.tick_interval * 1000):
-                assert time.monotonic() - started < PATIENCE_S
-                verdict = verdict or leaf.tick(init)
+                waited += leaf.tick_interval
+                assert waited < PATIENCE_S
+                verdict = leaf.tick(init) or verdict  # and look on: what isn't found isn't killed
                 if verdict or (kill_at is not None and select.select([kill_at], [], [], 0)[0]):
                     leaf.kill()
             with open(reading, "rb") as pipe:
@@ -493,7 +496,7 @@ def test_four_that_spin_get_one_processor(worker):
 
 
 #: Seconds over which a share is measured. In software a timer may come late, and takes a while to make up for it.
-SPUN_S = 10.0 if features.IN_GUEST else 2.0
+SPUN_S = 6.0 if features.IN_GUEST else 2.0
 
 
 class Metered:

@@ -283,6 +283,47 @@ def test_a_guest_of_a_third_users_daemon_says_whom_he_trusts(ordinary_user: Ordi
     assert ["42"] * 3 == [done.stdout.strip() for done in served], served
 
 
+#: What every host has to stop, by how it ends.
+TOO_MUCH = {
+    "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass": ("timed_out", "time"),
+    "held = bytearray(600 << 20)\nfor at in range(0, len(held), 4096): held[at] = 1": ("raised", "memory"),
+    "held = []\nwhile True: held.append(bytearray(1 << 20))": ("out_of_memory", "memory"),
+    "while True: pass": ("timed_out", "time"),
+}
+
+
+@pytest.mark.needs("root", "ordinary-user")
+def test_where_nothing_is_delegated_a_job_is_stopped_all_the_same(ordinary_user: OrdinaryUser,
+                                                                  user_install: Installation) -> None:
+    """
+    A fork bomb, 600 MB at once and bit by bit, an endless loop; and the daemon serves on.
+    """
+    folder = ordinary_user.home / "undelegated"
+    ordinary_user.run(["mkdir", "-m", "700", folder], check=True)
+    config = configured(folder, f'allow_degraded = {json.dumps(MISSING)}\n')
+    os.chown(config, ordinary_user.uid, ordinary_user.gid)
+    path = {"LEEWARD_SOCKET": str(folder / "s")}
+
+    def ask(*words: str) -> dict[str, Any]:
+        done = ordinary_user.run([user_install.leeward, *words], env=path)
+        assert done.stdout, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    with ordinary_user.popen([user_install.leeward, "daemon", "run", "--config", config, "--pool-size", "1",
+                              "--log-json"], env=path, stderr=subprocess.PIPE, text=True) as daemon:
+        assert any("ready" == json.loads(line)["event"] for line in daemon.stderr)
+        driver = ask("status", "--json")["layers"]["cgroup"]["driver"]
+        ended = [ask("exec", "--json", "--timeout", "2", code) for code in TOO_MUCH]
+        after = ask("exec", "--json", "print(6 * 7)")
+        daemon.terminate()
+        daemon.communicate()
+
+    assert "none" == driver
+    assert list(TOO_MUCH.values()) == [(each["outcome"], each["limit"]) for each in ended]
+    assert "42\n" == after["stdout"]
+
+
 class Manager:
     """
     A service manager's part: keeps the socket, starts daemons on it, hears what they say.

@@ -73,6 +73,7 @@ def _parsed(arguments: Sequence[str]) -> tuple[argparse.Namespace, Sequence[str]
     parser.add_argument("--all", action="store_true", help="every kernel, every way")
     parser.add_argument("--core", action="store_true", help="the few tests that CI runs there")
     parser.add_argument("--record", action="store_true", help="keep the reports, and write docs/kernel.md's table")
+    parser.add_argument("--append", default="", metavar="WORDS", help="to the kernel's command line: lsm=lockdown")
     parser.add_argument("--seconds", type=float, default=1200.0, help="of each guest, at most")
     parser.add_argument("--fetch", nargs="*", choices=KERNELS, metavar="KERNEL")
     parser.add_argument("--table", action="store_true")
@@ -84,7 +85,7 @@ def _run(row: Row, pytest: Sequence[str], asked: argparse.Namespace) -> int:
     named = any((ROOT / each.partition("::")[0]).exists() for each in pytest if each)
     wanted = pytest if named else (*pytest, *(rows.CORE if asked.core else rows.SHORT))
     print(f"vm: {row.kernel}, {row.way}", file=sys.stderr, flush=True)
-    ran = matrix.run(row, wanted, sys.stdout.buffer, seconds=asked.seconds)
+    ran = matrix.run(row, wanted, sys.stdout.buffer, seconds=asked.seconds, append=asked.append)
     if asked.record and ran.report is not None:
         print(f"vm: recorded in {report.record(ran.report)}", file=sys.stderr)
     return ran.status

@@ -50,6 +50,7 @@ class Boot:
         seconds: until the machine is turned off.
         memory: MiB. Of processors there is one: two would wait for each other at every change of an address space,
         for as long as this machine lets either wait.
+        append: to the kernel's command line.
     """
 
     kernel: Bootable
@@ -59,6 +60,7 @@ class Boot:
     environment: Mapping[str, str] | None = None
     seconds: float = 1200.0
     memory: int = 2048
+    append: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def _settings(boot: Boot) -> bytes:
         archive.file("init" if "init" == path.name else f"guest/{path.name}", path.read_bytes(), 0o755)
     keep = dict.fromkeys(os.path.realpath(place) for place in (ROOT, sys.prefix, sys.base_prefix))
     told = {"SYSTEMD": int(boot.systemd), "ORDINARY": int(boot.user), "GUEST": GUEST, "GUEST_ID": GUEST_ID,
-            "KEEP": " ".join(keep), "ALLOWED": boot.kernel.kernel.lacks,
+            "KEEP": " ".join(keep), "ALLOWED": boot.kernel.kernel.lacks or _left_out(boot.append),
             # Whoever runs mount(8) shall not become the nobody that it seems to belong to: share.py.
             "SUID": "nosuid" if os.geteuid() else "suid"}
     lines = [f"{key}={shlex.quote(str(value))}\n" for key, value in told.items()]
@@ -121,6 +123,14 @@ def _settings(boot: Boot) -> bytes:
     archive.file("guest/command", "\n".join(
         [*environment, f"cd {shlex.quote(str(ROOT))}", boot.command, ""]).encode())
     return archive.whole()
+
+
+def _left_out(append: str) -> str:
+    """
+    The layer that a kernel told so at boot does without, or "".
+    """
+    modules = [word for word in append.split() if word.startswith("lsm=")]
+    return "landlock" if modules and "landlock" not in modules[-1] else ""
 
 
 def _run(boot: Boot, folder: Path, socket: Path, out: BinaryIO) -> Ended:
@@ -133,7 +143,7 @@ def _run(boot: Boot, folder: Path, socket: Path, out: BinaryIO) -> Ended:
         "-kernel", str(boot.kernel.image), "-initrd", str(folder / "root.cpio"),
         "-chardev", f"socket,id=root,path={socket}", "-device", "vhost-user-fs-pci,chardev=root,tag=host",
         "-serial", f"file:{folder}/console", "-serial", "stdio", "-serial", f"file:{folder}/out.tar",
-        "-append", "console=ttyS0 quiet panic=-1 mitigations=off audit=0",
+        "-append", f"console=ttyS0 quiet panic=-1 mitigations=off audit=0 {boot.append}",
     ]
     started = time.monotonic()
     with open(folder / "qemu.log", "wb") as log:

@@ -39,7 +39,7 @@ class Ran:
 
 
 def run(row: Row, tests: Sequence[str], out: BinaryIO, *, seconds: float = 1200.0, asks: bool = True,
-        memory: int = 2048) -> Ran:
+        memory: int = 2048, append: str = "") -> Ran:
     """
     Run pytest with *tests* as its arguments on this row.
 
@@ -47,6 +47,7 @@ def run(row: Row, tests: Sequence[str], out: BinaryIO, *, seconds: float = 1200.
         out: what it says, as it says it.
         asks: ask the kernel what it offers, too, which takes some seconds.
         memory: MiB of the guest, of which this machine gives what is touched.
+        append: to the kernel's command line.
 
     Raises:
         Unavailable: this machine can't.
@@ -59,7 +60,7 @@ def run(row: Row, tests: Sequence[str], out: BinaryIO, *, seconds: float = 1200.
         script += f"alone {shlex.join(doctor)} >{_OUT}/{FEATURES}\n"
     boot = Boot(kernels.get(KERNELS[row.kernel]), f"{script}exit $status", row.user, row.systemd,
                 # What an environment has installed besides isn't looked for: half a minute, in software.
-                {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": f"{ROOT}:{ROOT}/cli"}, seconds, memory)
+                {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": f"{ROOT}:{ROOT}/cli"}, seconds, memory, append)
     ended = machine.run(boot, out)
     if ended.status is None:
         out.write(f"\n{ended.console[-4000:]}\nvm: the guest {'was turned off' if ended.turned_off else 'died'}"

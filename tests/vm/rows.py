@@ -47,13 +47,15 @@ _CGROUP = "tests/integration/test_cgroup.py"
 #: Each layer once, in one sandbox; and version 2 of cgroups alone, which few machines that build this have.
 CORE = (
     "tests/vm/test_layers.py",
+    f"{_CGROUP}::test_a_share_of_the_processor_is_kept_within_a_twentieth[v2-50]",
     *(f"{_CGROUP}::{name}[v2]" for name in (
-        "test_half_a_processor", "test_kill_ends_all", "test_a_worker_enters_its_own_leaves_and_no_others",
+        "test_kill_ends_all", "test_a_worker_enters_its_own_leaves_and_no_others",
         "test_a_sweep_removes_what_a_dead_daemon_left")),
 )
 
 SHORT = (
-    "tests/vm/test_layers.py", "tests/vm/test_switches.py", "tests/vm/test_service.py", _CGROUP,
+    "tests/vm/test_layers.py", "tests/vm/test_switches.py", "tests/vm/test_service.py",
+    "tests/integration/test_host.py::test_switches_of_the_whole_kernel", _CGROUP,
     "tests/integration/test_mounts.py", "tests/integration/test_namespaces.py", "tests/integration/test_privileges.py",
     "tests/integration/test_landlock.py", "tests/integration/test_seccomp.py",
     "tests/integration/test_daemon_life.py::test_start_and_stop",

@@ -18,6 +18,8 @@ import pytest
 import features
 from attack import READ, within, without
 from box import MISSING, Box
+from leeward.isolation import host
+from leeward.isolation.host.findings import State
 from leeward.isolation.landlock import SEALED
 from leeward.outcome import Outcome
 from live_daemon import LiveDaemon, command, environment
@@ -148,6 +150,17 @@ def test_a_daemon_says_what_holds(tmp_path: Path) -> None:
     if features.is_met("cgroup-v2-controllers"):
         assert "v2" == layers["cgroup"]["driver"]
     assert ("uring" if features.is_met("uring-transport") else "socket") == status["transport"]
+
+
+@pytest.mark.needs("guest", "landlock-missing", "kernel>=5.13")
+def test_the_doctor_says_how_to_boot_with_landlock() -> None:
+    """
+    A kernel that has it and was told to leave it out: ./dev vm --append lsm=lockdown -- tests/vm/test_layers.py
+    """
+    (found,) = (feature for feature in host.features() if "landlock" == feature.name)
+
+    assert (State.MISSING, True) == (found.state, "security modules" in found.have)
+    assert "lsm=landlock," in found.cure
 
 
 @pytest.mark.needs("landlock-missing")
