@@ -123,11 +123,15 @@ def _read(fd: int, size: int) -> bytes | None:
     first = os.read(fd, min(size, _CHUNK))
     if len(first) == size:
         return first
-    buffer = bytearray(first)
-    while first and len(buffer) < size:
-        first = os.read(fd, min(size - len(buffer), _CHUNK))
-        buffer += first
-    return bytes(buffer) if len(buffer) == size else None
+    buffer = bytearray(size)
+    view, got = memoryview(buffer), len(first)
+    view[:got] = first
+    while got < size:  # where it belongs: a new piece each time would be new pages each time
+        count = os.readv(fd, [view[got:]])
+        if not count:
+            return None
+        got += count
+    return bytes(buffer)
 
 
 def _write(fd: int, data: bytes) -> None:

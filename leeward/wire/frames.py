@@ -162,7 +162,7 @@ def _first_bytes() -> tuple[list[int], list[int]]:
 _KINDS, _WIDTHS = _first_bytes()
 
 
-def _survey(payload: bytes) -> None:
+def _survey(payload: bytes | memoryview) -> None:
     """
     Walk over the values without building any, and refuse what would be too much.
 
@@ -217,9 +217,9 @@ def _map(pairs: list[tuple[object, object]]) -> dict[str, object]:
     return result
 
 
-def decode(payload: bytes) -> dict[str, Any]:
+def decode(payload: bytes | memoryview) -> dict[str, Any]:
     """
-    The map that *payload* holds: text keys, each once; None, bool, int, float, str,
+    The map that *payload* holds, of which nothing is kept: text keys, each once; None, bool, int, float, str,
     bytes, list and dict for values.
 
     Raises:

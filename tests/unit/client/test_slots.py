@@ -42,7 +42,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     take = arena.RequestArena.take
 
-    def look(self: arena.RequestArena, slot: int, size: int) -> bytes:
+    def look(self: arena.RequestArena, slot: int, size: int) -> memoryview:
         seen.append(slot)
         return take(self, slot, size)
 
