@@ -4,8 +4,8 @@ Large requests: by the socket or by the arena.
     .venv/bin/python bench/requests.py [--rounds N] [--json]
 
 Two daemons have the same request in turn, one by an arena and one by the socket: what one way leaves warm in a
-daemon's memory must not be the other's gain. First a request that the daemon refuses once it has read and checked all of
-it, so that the way to the daemon is all there is; then one that a job really gets, as its standard input.
+daemon's memory must not be the other's gain. First a request that the daemon refuses once it has read and checked all
+of it, so that the way to the daemon is all there is; then one that a job really gets, as its standard input.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from leeward.client.slots import LARGE, Slots, bulk, slots_of
 from leeward.errors import DaemonError, NoAnswer
 from leeward.outcome import Result
 from leeward.spec.paths import client_socket
-from leeward.wire.frames import HEADER
+from leeward.wire.frames import frame
 
 
 class AsyncClient:
@@ -180,10 +180,13 @@ class _Connection:
     async def _call(self, op: str, fields: Mapping[str, Any], slots: Slots | None) -> Answer:
         if self._error is not None:
             raise self._error
-        number, data = self._conversation.request(op, fields)
-        slot = None if slots is None else slots.put(memoryview(data)[HEADER:])
-        if slot is not None:
-            data = self._conversation.by_slot(number, slot, len(data) - HEADER)
+        slot = None
+        if slots is None:
+            number, data = self._conversation.request(op, fields)
+        else:
+            number, payload = self._conversation.payload(op, fields)
+            slot = slots.put(payload)
+            data = frame(payload) if slot is None else self._conversation.by_slot(number, slot, len(payload))
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._futures[number] = future
         self._send(data)

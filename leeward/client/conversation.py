@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 
 from leeward.errors import BY_KIND, BadReply, PeerError, Refused, RequestRejected
-from leeward.wire.frames import MAX_REPLY, VERSION, FrameReader, decode, encode
+from leeward.wire.frames import MAX_REPLY, VERSION, FrameReader, decode, encode, frame, pack
 from leeward.wire.plain import parse_plain
 from leeward.wire.replies import parse_reply
 
@@ -68,9 +68,16 @@ class Conversation:
         Raises:
             RequestRejected: the wire can't say it.
         """
+        number, payload = self.payload(op, fields)
+        return number, frame(payload)
+
+    def payload(self, op: str, fields: Mapping[str, Any]) -> tuple[int, bytes]:
+        """
+        The same without the header; the copy shows where it is large.
+        """
         number = self._last + 1
         try:
-            data = encode({"v": VERSION, "id": number, "op": op, **fields})
+            data = pack({"v": VERSION, "id": number, "op": op, **fields})
         except (ValueError, TypeError, OverflowError) as error:
             raise RequestRejected(f"{op} can't be sent: {error}") from None
         self._last = number

@@ -36,7 +36,7 @@ from leeward.client.conversation import MAX_DESCRIPTORS, Conversation, refusal
 from leeward.client.slots import LARGE, Slots, bulk, slots_of
 from leeward.errors import BadReply, DaemonAway, NoAnswer
 from leeward.spec.paths import TRUSTED_VARIABLE
-from leeward.wire.frames import HEADER
+from leeward.wire.frames import frame
 
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
@@ -186,14 +186,16 @@ class Link:
         except BaseException:
             self.close()
             raise
-        number, data = self._conversation.request(op, fields)
-        slot = None
+        slots, slot = self._slots, None
+        if slots is None or bulk(op, fields) < LARGE:
+            number, data = self._conversation.request(op, fields)
+        else:
+            number, payload = self._conversation.payload(op, fields)
+            slot = slots.put(payload)
+            data = frame(payload) if slot is None else self._conversation.by_slot(number, slot, len(payload))
         try:
             reused = self._socket is not None
-            slots = self._slots
-            if slots is not None and len(data) >= LARGE:
-                slot = slots.put(memoryview(data)[HEADER:])
-            if not self._send(data if slot is None else self._conversation.by_slot(number, slot, len(data) - HEADER)):
+            if not self._send(data):
                 if not reused:
                     raise away(self.path, "it closed the connection")
                 # The daemon was started again since the last call, or found us idle for too long.

@@ -46,17 +46,17 @@ class Slots:
         self._fd, self._size = fd, size
         self._free = list(range(count))
 
-    def put(self, payload: bytes | memoryview) -> int | None:
+    def put(self, payload: bytes) -> int | None:
         """
         Write *payload* into a slot; which one, or None where it can't go this way.
         """
         if not self._free or len(payload) > self._size:
             return None
         slot = self._free.pop()
-        done = 0
+        done, view = 0, memoryview(payload)
         try:
-            while done < len(payload):
-                done += os.pwrite(self._fd, payload[done:], slot * self._size + done)
+            while done < len(view):
+                done += os.pwrite(self._fd, view[done:], slot * self._size + done)
         except OSError:  # this host has no memory for it: the socket needs less at a time
             self._free.append(slot)
             return None

@@ -61,11 +61,21 @@ def encode(message: Mapping[str, Any], limit: int = MAX_REQUEST) -> bytes:
         ValueError: it is larger than *limit*, or text in it isn't valid Unicode.
         TypeError, OverflowError: it holds what MessagePack can't say.
     """
+    return frame(pack(message, limit))
+
+
+def pack(message: Mapping[str, Any], limit: int = MAX_REQUEST) -> bytes:
+    """
+    *message* as a frame's payload.
+
+    Raises:
+        ValueError, TypeError, OverflowError: as `encode`.
+    """
     # A Packer each time: a kept one grows to its largest message and stays so.
     payload: bytes = Packer().pack(message)
     if len(payload) > limit:
         raise ValueError(f"a message of {len(payload)} bytes is above the {limit} that a frame may have")
-    return frame(payload)
+    return payload
 
 
 class FrameReader:
