@@ -17,7 +17,9 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
     from leeward.client.aio import AsyncClient as AsyncClient
+    from leeward.client.aio_session import AsyncSession as AsyncSession
     from leeward.client.blocking import Client as Client
+    from leeward.client.session import Session as Session
     from leeward.errors import BadReply as BadReply
     from leeward.errors import Busy as Busy
     from leeward.errors import Cancelled as Cancelled
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from leeward.errors import QueueTimeout as QueueTimeout
     from leeward.errors import Refused as Refused
     from leeward.errors import RequestRejected as RequestRejected
+    from leeward.errors import SessionOver as SessionOver
     from leeward.errors import ShuttingDown as ShuttingDown
     from leeward.errors import VersionMismatch as VersionMismatch
     from leeward.outcome import JobError as JobError
@@ -37,16 +40,18 @@ if TYPE_CHECKING:
     from leeward.outcome import Result as Result
 
 __all__ = [
-    "AsyncClient", "BadReply", "Busy", "Cancelled", "Client", "DaemonAway", "DaemonError", "Forbidden", "JobError",
-    "LeewardError", "Limit", "NoAnswer", "Outcome", "QueueTimeout", "Refused", "RequestRejected", "Result",
-    "ShuttingDown", "VersionMismatch",
+    "AsyncClient", "AsyncSession", "BadReply", "Busy", "Cancelled", "Client", "DaemonAway", "DaemonError", "Forbidden",
+    "JobError", "LeewardError", "Limit", "NoAnswer", "Outcome", "QueueTimeout", "Refused", "RequestRejected", "Result",
+    "Session", "SessionOver", "ShuttingDown", "VersionMismatch",
 ]
 
 _HOMES = {
     **dict.fromkeys(__all__, "leeward.errors"),
     **dict.fromkeys(("JobError", "Limit", "Outcome", "Result"), "leeward.outcome"),
     "AsyncClient": "leeward.client.aio",
+    "AsyncSession": "leeward.client.aio_session",
     "Client": "leeward.client.blocking",
+    "Session": "leeward.client.session",
 }
 
 

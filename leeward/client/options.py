@@ -83,6 +83,8 @@ def turn_fields(session: int, code: str | bytes, **options: Unpack[TurnOptions])
     Raises:
         RequestRejected: as `execute_fields`.
     """
+    if not options:  # most often, and each line counts for a client that was idle
+        return {"session": session, "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
     return {"session": session, **execute_fields(code, **options)}
 
 

@@ -18,6 +18,7 @@ import leeward
 import reactors
 from box import Box
 from leeward.client.session import Session
+from leeward.daemon import leases
 from leeward.errors import Busy, Cancelled, DaemonAway, SessionOver, ShuttingDown
 from leeward.pool.quotas import Quota, Quotas
 from leeward.pool.sessions import State
@@ -230,14 +231,25 @@ def test_many_interrupts_never_hit_a_later_job(wire: Wire):
 
 
 def test_a_job_may_handle_its_interrupt(wire: Wire):
+    """
+    Then it ends as it wants.
+    """
     peer = wire.peer()
     number = peer.open()
-    job = peer.send("execute", session=number,
-                    code=b"import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('caught')")
-    wire.box.reactor.turn(0.05)
+    job = peer.send("execute", session=number, code=b"""\
+import time
+try:
+    print('there', flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    print('caught')
+""")
+    lease = next(worker._execution for worker in wire.box.engine.pool.workers if worker.busy)
+    wire.until(lambda: lease._turn is not None and lease._turn._output.out.length > 0)  # type: ignore[union-attr]  # it is a lease
     peer.ask("interrupt", session=number)
 
-    assert b"caught\n" == peer.wait(job)["ok"]["stdout"]
+    got = peer.wait(job)["ok"]
+    assert (b"there\ncaught\n", "finished") == (got["stdout"], got["outcome"])
 
 
 def test_signal_handlers_of_a_job_between_jobs(wire: Wire):
@@ -273,6 +285,27 @@ def test_bounds_and_refusals(wire: Wire):
     assert "bad_request" == peer.ask("session_open", idle=61.0)["kind"]
     peer.ask("session_close", session=first)
     assert peer.open() > first
+
+
+def test_a_guest_leaves_sessions_to_others(wire: Wire):
+    """
+    A quarter of them at most, on all his connections together; one is always his.
+    """
+    guest = wire.peer(user=4711)
+    number = guest.open()
+    assert "all that a guest may have" in wire.peer(user=4711).ask("session_open")["message"]
+    assert wire.peer().open()
+    guest.ask("session_close", session=number)
+    assert {"session": 1} == wire.peer(user=4711).ask("session_open")
+
+
+def test_a_connection_has_so_many_and_no_more(wire: Wire, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(leases, "SESSIONS", 1)
+    peer = wire.peer()
+    number = peer.open()
+    assert "of this connection" in peer.ask("session_open")["message"]
+    peer.ask("session_close", session=number)
+    assert {"session": number + 1} == peer.ask("session_open")
 
 
 def test_quotas_hold_for_sessions(wire: Wire):
