@@ -17,17 +17,20 @@ import sys
 import tempfile
 import time
 from _socket import socket as Socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from socket import SO_PEERCRED, SOL_SOCKET
+from typing import Any
 
 from leeward.client.blocking import Client
 from leeward.client.conversation import Conversation
 from leeward.client.link import connect, receive
-from leeward.client.options import execute_fields
+from leeward.client.options import execute_fields, turn_fields
 from leeward.client.results import result_of
+from leeward.client.session import Session, session_number
 from leeward.errors import LeewardError
 from leeward.outcome import Result
+from leeward.wire.replies import Reply
 from leeward_cli.background import START_S, STOP_S
 from leeward_cli.bench.floors import CODE, check
 
@@ -128,6 +131,20 @@ class Leeward:
         check(self.name, good(self._client.execute(CODE)).stdout)
 
 
+class InSession:
+    """
+    The same in a session: one process for all calls, which keeps its state.
+    """
+
+    name = "leeward, in a session"
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def call(self) -> None:
+        check(self.name, good(self._session.execute(CODE)).stdout)
+
+
 def good(result: Result) -> Result:
     """
     Raises:
@@ -161,37 +178,79 @@ def legs(client: Client) -> Legs:
     return Legs((began - start) / 1e9, (end - began) / 1e9, result.duration)
 
 
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """
+    A connection of one of many callers, and what it asks for.
+    """
+
+    socket: Socket
+    conversation: Conversation
+    fields: Mapping[str, Any]
+
+    def ask(self) -> None:
+        self.socket.send(self.conversation.request("execute", self.fields)[1])
+
+    def answers(self) -> list[tuple[Reply, list[int]]]:
+        data, descriptors = receive(self.socket)
+        if not data:
+            raise LeewardError("bench: the daemon closed a connection")
+        return self.conversation.received(data, descriptors)
+
+
 def rate(path: str, callers: int, jobs: int) -> None:
     """
     *jobs* jobs by *callers* connections, each with one on its way at any time.
+    """
+    with contextlib.ExitStack() as stack:
+        burst([_talk(stack, path, execute_fields(CODE)) for _ in range(min(callers, jobs))], jobs)
+
+
+@contextlib.contextmanager
+def sessions(path: str, callers: int) -> Iterator[list[Talk]]:
+    """
+    *callers* connections, each with a session of its own.
+    """
+    with contextlib.ExitStack() as stack:
+        talks = []
+        for _ in range(callers):
+            talk = _talk(stack, path, {})
+            talk.socket.send(talk.conversation.request("session_open", {})[1])
+            answers = talk.answers()
+            while not answers:
+                answers = talk.answers()
+            talks.append(Talk(talk.socket, talk.conversation, turn_fields(session_number(answers[0][0]), CODE)))
+        yield talks
+
+
+def burst(talks: Sequence[Talk], jobs: int) -> None:
+    """
+    *jobs* jobs, one of each caller on its way at any time.
 
     One thread and no blocking client: on two processors eight threads would be measured instead.
     """
-    fields = execute_fields(CODE)
-    talks: dict[int, tuple[Conversation, Socket]] = {}
     poll = select.poll()
-    with contextlib.ExitStack() as stack:
-        sent = done = 0
-        for _ in range(min(callers, jobs)):
-            sock = connect(path)
-            assert sock is not None
-            stack.callback(sock.close)
-            talks[sock.fileno()] = Conversation(), sock
-            poll.register(sock.fileno(), select.POLLIN)
-            sock.send(talks[sock.fileno()][0].request("execute", fields)[1])
-            sent += 1
-        while done < jobs:
-            for fd, _ in poll.poll():
-                talk, sock = talks[fd]
-                data, descriptors = receive(sock)
-                if not data:
-                    raise LeewardError("bench: the daemon closed a connection")
-                for reply, owned in talk.received(data, descriptors):
-                    check("leeward", good(result_of(reply, owned)).stdout)
-                    done += 1
-                    if sent < jobs:
-                        sock.send(talk.request("execute", fields)[1])
-                        sent += 1
+    by_fd = {talk.socket.fileno(): talk for talk in talks}
+    for fd, talk in by_fd.items():
+        poll.register(fd, select.POLLIN)
+        talk.ask()
+    sent, done = len(talks), 0
+    while done < jobs:
+        for fd, _ in poll.poll():
+            talk = by_fd[fd]
+            for reply, owned in talk.answers():
+                check("leeward", good(result_of(reply, owned)).stdout)
+                done += 1
+                if sent < jobs:
+                    talk.ask()
+                    sent += 1
+
+
+def _talk(stack: contextlib.ExitStack, path: str, fields: Mapping[str, Any]) -> Talk:
+    sock = connect(path)
+    assert sock is not None
+    stack.callback(sock.close)
+    return Talk(sock, Conversation(), fields)
 
 
 def daemon_pid(path: str) -> int:
