@@ -249,6 +249,8 @@ static void prepare(struct daemon *daemon)
 {
 	static const struct lw_terms terms = {
 		.request_id = { (const uint8_t *)"I", 1 }, .request_code = { (const uint8_t *)"C", 1 },
+		.turn_id = { (const uint8_t *)"T", 1 }, .turn_session = { (const uint8_t *)"S", 1 },
+		.turn_code = { (const uint8_t *)"U", 1 }, .job_turn = { (const uint8_t *)"K", 1 },
 		.job_code = { (const uint8_t *)"J", 1 }, .reply = { (const uint8_t *)"OK", 2 },
 		.answer_id = { (const uint8_t *)"A", 1 }, .answer_duration = { (const uint8_t *)"d", 1 },
 		.answer_cpu = { (const uint8_t *)"c", 1 }, .answer_peak = { (const uint8_t *)"p", 1 },
