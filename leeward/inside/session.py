@@ -43,6 +43,7 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int) -> NoR
     """
     interrupts = program.Interrupts()
     raised: deque[str] = deque()
+    signal.signal(signal.SIGRTMAX, _nudged)
     signal.signal(signal.SIGINT, interrupts)
     me = os.getpid()
     number = 0
@@ -61,6 +62,12 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int) -> NoR
             if len(raised) > _REMEMBERED:
                 linecache.cache.pop(raised.popleft(), None)
     os._exit(0)
+
+
+def _nudged(number: int, frame: types.FrameType | None) -> None:
+    """
+    The daemon makes sure that an interrupt is seen by a call that was about to sleep when it came.
+    """
 
 
 def _run(body: bytes, name: str, main: types.ModuleType,

@@ -40,6 +40,10 @@ from leeward.worker.stream import Begun
 #: An interrupt waits so long for its job's frame to be read, and then looks again.
 _UNREAD_S = 0.001
 
+#: CPython sees a signal that came right before a call that sleeps only when that call ends: another signal, which
+#: does nothing, ends it.
+_NUDGE_S = 0.02
+
 #: Why a session is over, by the outcome of its last job.
 ENDS = {
     Outcome.TIMED_OUT: "a job was ended at its time limit",
@@ -256,10 +260,15 @@ class Lease:
         if turn is not self._turn:
             return  # over meanwhile
         if turn.taken:
-            with contextlib.suppress(ProcessLookupError):  # dead: that will be seen
-                signal.pidfd_send_signal(self._job_pidfd, signal.SIGINT)
+            self._signal(turn, signal.SIGINT)
+            self._reactor.after(_NUDGE_S, partial(self._signal, turn, signal.SIGRTMAX))
         else:
             self._reactor.after(_UNREAD_S, partial(self._interrupt, turn))
+
+    def _signal(self, turn: Turn, number: int) -> None:
+        if turn is self._turn:
+            with contextlib.suppress(ProcessLookupError):  # dead: that will be seen
+                signal.pidfd_send_signal(self._job_pidfd, number)
 
     def end(self, why: str) -> None:
         """
