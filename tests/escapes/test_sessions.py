@@ -8,12 +8,13 @@ other client's session can be named or reached, nothing is left when it ends, an
 from __future__ import annotations
 
 import secrets
+import select
 from collections.abc import Iterator
 
 import pytest
 
 from attack import serves
-from box import Box, run_outside
+from box import PATIENCE_S, Box, run_outside
 from sessions import Peer, Wire
 
 BY_THE_DAEMON = pytest.mark.no_single_lock("the daemon's books say whose a session is, and no lock of a job could")
@@ -204,7 +205,11 @@ def test_c093_a_flood_between_jobs_waits_in_its_pipe(wire: Wire):
     flood = "import os, sys, threading, time\ndef flood():\n    while True: os.write(1, b'x' * 4096)\n"
     assert "x" * 65536 in run_outside(flood.replace("while True", "for _ in range(100)") + "flood()")  # control
     peer.run(number, flood + BETWEEN)
-    wire.box.reactor.turn(0.1)
+    runner = next(worker._running for worker in wire.box.engine.pool.workers if worker.busy)
+    assert runner is not None
+    begun = select.poll()
+    begun.register(runner.out, select.POLLIN)
+    assert begun.poll(PATIENCE_S * 1000)
 
     got = peer.run(number, "print('own')")
 

@@ -261,7 +261,8 @@ def test_signal_handlers_of_a_job_between_jobs(wire: Wire):
     number = peer.open()
     peer.run(number, "import signal\ndef ring(*_): raise RuntimeError('rang')\n"
                      "signal.signal(signal.SIGALRM, ring); signal.setitimer(signal.ITIMER_REAL, 0.02)")
-    [runner] = [worker._running for worker in wire.box.engine.pool.workers if worker._running is not None]
+    runner = next(worker._running for worker in wire.box.engine.pool.workers if worker.busy)
+    assert runner is not None
     rang = select.poll()
     rang.register(runner.err, select.POLLIN)
     assert rang.poll(PATIENCE * 1000)
