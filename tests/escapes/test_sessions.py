@@ -159,10 +159,13 @@ print(hasattr(builtins, 'shared'), os.listdir('/workspace'), os.listdir('/dev/sh
 
 CHATTER = """
 import os, threading, time
+said = 0
 def chatter():
-    for number in iter(range(1, 1000).__iter__().__next__, None):
+    global said
+    while True:
         time.sleep(0.001)
         os.write(1, b"late\\n")
+        said += 1
 threading.Thread(target=chatter, daemon=True).start()
 """
 
@@ -175,7 +178,8 @@ def test_c093_late_output_is_the_next_jobs_of_the_same_session_alone(wire: Wire)
     peer, other = wire.peer(), wire.peer()
     chatty, quiet = peer.open(), other.open()
     peer.run(chatty, CHATTER)
-    later = [peer.run(chatty, "import time; time.sleep(0.02); print('own')")["stdout"] for _ in range(3)]
+    listen = "was = said\nwhile said < was + 2: time.sleep(0.001)\nprint('own')"
+    later = [peer.run(chatty, listen)["stdout"] for _ in range(3)]
     assert all(b"late\n" in said and b"own\n" in said for said in later)  # control: it does write
 
     for number in range(10):
