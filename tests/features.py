@@ -218,6 +218,12 @@ def _status(name: str) -> str:
     return next(line.split()[1] for line in text.splitlines() if line.startswith(f"{name}:"))
 
 
+def _unreduced() -> Version:
+    ptrace, admin = 19, 21
+    has = int(_status("CapEff"), 16)
+    return present(os.geteuid() or (has >> ptrace & 1 and has >> admin & 1))
+
+
 def _whole_root() -> Version:
     mounts = (line.split(" ") for line in Path("/proc/self/mountinfo").read_text().splitlines())
     return present(any(("/", "/") == (shown, at) for _, _, _, shown, at, *_ in mounts))
@@ -262,6 +268,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "system-python": lambda: present(system_python()),
     "unfiltered": lambda: present("0" == _status("Seccomp")),  # what is denied here is denied by leeward's own filter
     "systemd": lambda: present(Path("/run/systemd/system").exists()),  # as the machine's first process
+    "unreduced": _unreduced,                          # who is root has root's capabilities
     "uring-transport": _uring_transport,              # io_uring as the daemon needs it: Linux 5.19, liburing-dev
     "user-namespaces": _user_namespaces,
     "valgrind": lambda: present(shutil.which("valgrind")),

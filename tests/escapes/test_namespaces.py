@@ -279,7 +279,7 @@ def named() -> Iterator[str]:
         assert 0 == libc.setns(before.fileno(), NAMESPACES["CLONE_NEWUTS"]), ctypes.get_errno()
 
 
-@pytest.mark.needs("root")
+@pytest.mark.needs("root", "unreduced")
 @pytest.mark.lock("namespaces")
 def test_c011_cannot_read_the_hosts_names(named: str) -> None:
     """

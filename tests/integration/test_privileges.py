@@ -80,7 +80,7 @@ def test_keeper_init_and_job_are_not_dumpable(family: Running) -> None:
                 os.listdir(f"/proc/{pid}/fd")
 
 
-@pytest.mark.needs("root")
+@pytest.mark.needs("root", "unreduced")
 def test_init_and_job_hold_only_their_own_descriptors(family: Running) -> None:
     """
     The init has none; the job its three streams, and the pipe for its reply.

@@ -10,6 +10,8 @@ Runs in:   the host.
     ./dev vm --table                                    docs/kernel.md from what is recorded
     ./dev vm --fetch 6.1 6.12                           the kernels into .venv-vm, and nothing else
 
+Anybody may: root of the guest has what who calls this can read (share.py).
+
 The exit status is pytest's; 124 where the guest was turned off for taking too long, 125 where it died, 77
 where this machine can't run it.
 """
