@@ -433,8 +433,8 @@ def test_processes_end_at_the_limit(worker):
     A fork bomb in small: EAGAIN, and the job goes on.
     """
     def job() -> tuple[int, int]:
-        made = fork_and(lambda: time.sleep(0.5), 60)
-        time.sleep(0.2)  # a few looks
+        made = fork_and(lambda: time.sleep(0.5 * features.SLOWER), 60)
+        time.sleep(0.2 * features.SLOWER)  # a few looks
         return made
 
     got = worker.run(job, ROOMY)
