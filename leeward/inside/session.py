@@ -43,7 +43,7 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int) -> NoR
     """
     interrupts = program.Interrupts()
     raised: deque[str] = deque()
-    signal.signal(signal.SIGRTMAX, _nudged)
+    signal.signal(signal.SIGURG, _nudged)
     signal.signal(signal.SIGINT, interrupts)
     me = os.getpid()
     number = 0

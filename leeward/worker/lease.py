@@ -41,7 +41,7 @@ from leeward.worker.stream import Begun
 _UNREAD_S = 0.001
 
 #: CPython sees a signal that came right before a call that sleeps only when that call ends: another signal, which
-#: does nothing, ends it.
+#: does nothing, ends it. SIGURG: a job that puts its default back ignores it.
 _NUDGE_S = 0.02
 
 #: Why a session is over, by the outcome of its last job.
@@ -261,7 +261,7 @@ class Lease:
             return  # over meanwhile
         if turn.taken:
             self._signal(turn, signal.SIGINT)
-            self._reactor.after(_NUDGE_S, partial(self._signal, turn, signal.SIGRTMAX))
+            self._reactor.after(_NUDGE_S, partial(self._signal, turn, signal.SIGURG))
         else:
             self._reactor.after(_UNREAD_S, partial(self._interrupt, turn))
 
