@@ -14,6 +14,7 @@ pytest_plugins = ["skip_policy", "lock_policy", "ordinary_user", "c_client", "be
 
 # Ignored, as in the background of a script, it would stay so in every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup(1)
 
 #: Seconds for a test of the long run: ten thousand jobs on a machine that does something else as well.
 LONG_S = 3600
