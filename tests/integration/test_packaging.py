@@ -38,6 +38,10 @@ SDK = {f"leeward/_native/sdk/{path}" for path in (
     "include/leeward.h", "lib/libleeward.so", "lib/libleeward.so.0", "lib/libleeward.a", "lib/pkgconfig/leeward.pc")}
 
 
+#: Compiled by `leeward bench`, where there is a compiler: what it measures against.
+FLOORS = {str(path.relative_to(ROOT / "cli")) for path in (ROOT / "cli").rglob("*.c")}
+
+
 def test_the_wheel_holds_both_packages_the_shim_libleeward_and_no_sources(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
@@ -47,7 +51,8 @@ def test_the_wheel_holds_both_packages_the_shim_libleeward_and_no_sources(wheel)
     assert {"leeward", "leeward_cli"} == {top for top in tops if not top.endswith((".dist-info", ".data"))}
     assert {SHIM, "leeward/py.typed", "leeward_cli/main.py"} <= set(names)
     assert SDK == {name for name in names if "/sdk/" in name}
-    assert not [name for name in names if name.endswith((".c", ".h", ".o")) and name not in SDK]
+    assert not [name for name in names if name.endswith((".c", ".h", ".o")) and name not in SDK | FLOORS]
+    assert FLOORS <= set(names)
     assert ["leeward"] == [name.split(".data/scripts/")[1] for name in names if ".data/" in name]
 
 
