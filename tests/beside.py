@@ -30,14 +30,15 @@ LAST = "test_the_same_holds_for_an_ordinary_user"
 #: Of a run with fewer tests it isn't worth the trouble.
 MANY = 500
 
-#: About the checkout, root's own set-up or this very test: they say nothing about a user.
+#: About the checkout, root's own set-up, native code that asks for no user, or this very test: they say nothing
+#: about one.
 NOT_HIS = ("test_packaging.py", "test_releases.py", "test_flake.py", "test_readme.py", "test_sanitizers.py",
-           "test_as_ordinary_user.py")
+           "test_races.py", "test_bench.py", "test_as_ordinary_user.py")
 
-#: Modules of CPython's tests that compute and nothing else, the same for every user; root's run has them.
-ONLY_COMPUTING = () if os.environ.get("LEEWARD_LONG") else (
-    "zipfile", "pickle", "decimal", "datetime", "json", "re", "math", "collections", "itertools", "functools", "csv",
-    "unicodedata", "statistics")
+#: Modules of CPython's tests that are the same for every user; root's run has them.
+FOR_ALL_USERS = () if os.environ.get("LEEWARD_LONG") else (
+    "asyncio", "sqlite3", "hashlib", "zipfile", "pickle", "decimal", "datetime", "json", "re", "math", "collections",
+    "itertools", "functools", "csv", "unicodedata", "statistics")
 
 #: A quarter of an hour: the machine may be slow, and this is many tests in one. Hours for their long forms.
 DEADLINE_S = 4 * 3600 if os.environ.get("LEEWARD_LONG") else 900
@@ -148,7 +149,7 @@ def run_beside(user_beside: OrdinaryUser, user_install: Installation, open_check
          "tests/escapes",
          *(f"--ignore=tests/integration/{name}" for name in NOT_HIS),
          *("--deselect=tests/integration/test_cpython_suite.py::test_passes_inside_what_passes_outside"
-           f"[test_{name}]" for name in ONLY_COMPUTING),
+           f"[test_{name}]" for name in FOR_ALL_USERS),
          # The same bytes for everybody.
          "--deselect=tests/integration/test_c_client.py::test_c113_no_bytes_do_harm"],
         open_folder / "said", cwd=open_checkout,
