@@ -31,7 +31,7 @@ from leeward._native.privileges import Prctl
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Cell, Step, Table, returns
 from leeward.crossing import birth, keeper, runner, settle, zygote
-from leeward.inside import files, fresh
+from leeward.inside import files, fresh, hooks
 from leeward.inside import main as inside
 from leeward.isolation import landlock, mounts, rlimits
 from leeward.isolation.channel import Channel
@@ -87,6 +87,7 @@ def strip(keep: frozenset[str]) -> None:
         settle.interpreter = _keep_environment
     if "randomness" not in keep:
         fresh.SOURCES = ()
+        hooks.run = _run_none
     if "job-pipe" not in keep:
         inside.os = _without(os, close=_close_all_but_the_job_pipe)  # type: ignore[attr-defined]
     if "late-limit" not in keep:
@@ -100,6 +101,10 @@ def _nothing(plan: WorkerPlan) -> list[Step]:
 
 def _no_limits(rows: object, *, late: bool = False) -> list[Step]:
     return []
+
+
+def _run_none() -> None:
+    return
 
 
 def _none_left() -> int:

@@ -335,6 +335,30 @@ print(json.dumps([random.random(), random.SystemRandom().random(), str(uuid.uuid
 
 
 @pytest.mark.lock("randomness")
+def test_c095_what_a_library_wants_done_after_a_fork_is_done_in_each_job(folder: Path):
+    """
+    A generator of its own that it renews by os.register_at_fork, say.
+    """
+    packages = make_environment(folder)
+    (packages / "hooking.py").write_text("""
+import os
+renewed = []
+os.register_at_fork(after_in_child=lambda: renewed.append(os.urandom(8).hex()))
+""")
+
+    def renewed(locks: Iterable[str] | None) -> list[list[str]]:
+        with Box(locks=locks, python_env=str(folder), preload=("hooking",)) as box:
+            return [json.loads(box.run("import hooking, json; print(json.dumps(hooking.renewed))").stdout)
+                    for _ in range(3)]
+
+    before = renewed(ALL - {"randomness"})
+    assert 1 == len(set(map(tuple, before)))  # control: else it is everybody's
+
+    for locks in (None, {"randomness"}):
+        assert 3 == len({each[-1] for each in renewed(locks)})
+
+
+@pytest.mark.lock("randomness")
 def test_c095_c164_no_two_jobs_draw_the_same():
     """
     Though all are copies of one interpreter, in which OpenSSL had a state and multiprocessing a key.

@@ -85,7 +85,11 @@ def memory() -> int:
     return int(fields["RssAnon"].split()[0])
 
 
-def run(box: Box, count: int) -> None:
+def run(box: Box, count: int) -> int:
+    """
+    How many workers were killed meanwhile.
+    """
+    killed = 0
     for number in range(count):
         code, options = KINDS[number % len(KINDS)]
         box.run(code, **options)
@@ -97,7 +101,9 @@ def run(box: Box, count: int) -> None:
             if number % 100 == 99:
                 with contextlib.suppress(ProcessLookupError):  # it is just being recycled
                     os.kill(worker.pid, 9)
+                    killed += 1
             ticket.cancel()
+    return killed
 
 
 def run_sessions(box: Box) -> None:
@@ -131,7 +137,7 @@ def test_jobs_and_faults_leave_nothing():
         run(box, 100)
         run_sessions(box)
         before, before_memory = state(box), memory()
-        run(box, JOBS)
+        assert run(box, JOBS) > 0
         run_sessions(box)
         after, after_memory = state(box), memory()
 

@@ -99,3 +99,15 @@ def test_not_one_whole_frame(pieces: int) -> None:
     data = encode_result(7, Result(b"x", b"", 0, Outcome.FINISHED))
 
     assert read(data * 2 if 2 == pieces else data[:-1]) is None
+
+
+def test_every_cut_and_what_is_behind_it() -> None:
+    """
+    The frame's length is right each time, so that only its content tells.
+    """
+    whole = encode_result(7, Result(b"out", b"error", 0, Outcome.FINISHED))[HEADER:]
+
+    assert read(frame(whole)) is not None  # control
+    for cut in range(len(whole)):
+        assert read(frame(whole[:cut])) is None
+    assert read(frame(whole + b"x")) is None
