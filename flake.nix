@@ -23,7 +23,7 @@
         build-system = with pkgs.python3Packages; [ hatchling cffi setuptools ];
         buildInputs = [ pkgs.liburing ];
         # seccomp is libseccomp's own module, and serves as pyseccomp does, which looks for the library where NixOS has none.
-        dependencies = with pkgs.python3Packages; [ cffi click msgpack seccomp structlog ];
+        dependencies = with pkgs.python3Packages; [ cffi click msgpack seccomp ];
         pythonRemoveDeps = [ "pyseccomp" ];
         optional-dependencies.net = [ pkgs.python3Packages.pyroute2 ];
         # The tests need namespaces and cgroups, which a build doesn't have.

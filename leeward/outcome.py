@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from leeward.dataclass import dataclass, field
 
 
 class Outcome(enum.StrEnum):

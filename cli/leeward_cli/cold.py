@@ -34,7 +34,7 @@ class Quiet:
     The engine's log, dropped: what matters comes back as an error or in the result.
     """
 
-    def info(self, event: str, **fields: object) -> None:
+    def info(self, event: str, /, **fields: object) -> None:
         pass
 
     debug = warning = info

@@ -8,11 +8,11 @@ Needs:     one thread. Linux 5.9 (close_range).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from leeward._native._shim import ffi, lib
 from leeward._native.spawn import Clone
 from leeward._native.steps import Cell, Table
+from leeward.dataclass import dataclass
 from leeward.errors import KernelRefusal
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from leeward._native._shim import ffi, lib
+from leeward.dataclass import dataclass
 from leeward.errors import KernelRefusal
 
 EPOLL: int = lib.LW_IO_EPOLL

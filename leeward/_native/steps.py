@@ -11,10 +11,10 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from leeward._native._shim import ffi, lib
+from leeward.dataclass import dataclass, field
 from leeward.errors import KernelRefusal
 
 _INT32 = 4

@@ -8,10 +8,10 @@ Source:    seccomp_unotify(2)
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 from typing import Any
 
 from leeward._native._shim import ffi, lib
+from leeward.dataclass import dataclass
 from leeward.errors import Bug, KernelRefusal
 
 #: The number under which a job's refusals are counted when it has tried too many different calls.

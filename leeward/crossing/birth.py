@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from leeward._native.steps import Call, Cell, Step, Table, fails, gives, returns
+from leeward.dataclass import dataclass
 from leeward.isolation import descriptors, landlock, mounts, namespaces, privileges, rlimits, seccomp
 from leeward.isolation.channel import send_step
 from leeward.isolation.plan import WorkerPlan

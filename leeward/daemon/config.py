@@ -19,9 +19,9 @@ import os
 import pwd
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from leeward.dataclass import dataclass, field, replace
 from leeward.errors import BadRequest
 from leeward.pool.quotas import Quota, Quotas
 from leeward.spec.limits import ADJUSTABLE, CEILINGS, FLOORS, Limits
@@ -339,11 +339,11 @@ def live(old: Config, new: Config) -> tuple[Config, list[str]]:
             else:
                 left.append(name)
     for table, keys in TABLES.items():
-        before, after = asdict(getattr(old, table)), asdict(getattr(new, table))
-        changed = [name for name in keys if before[name] != after[name]]
+        before, after = getattr(old, table), getattr(new, table)
+        changed = [name for name in keys if getattr(before, name) != getattr(after, name)]
         left += [f"{table}.{name}" for name in changed if not keys[name].live]
-        taken = replace(taken, **{table: replace(getattr(old, table), **{
-            name: after[name] for name in changed if keys[name].live})})
+        taken = replace(taken, **{table: replace(before, **{
+            name: getattr(after, name) for name in changed if keys[name].live})})
     return replace(taken, users=new.users), left
 
 

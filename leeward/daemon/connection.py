@@ -30,8 +30,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import structlog
-
 from leeward import __version__
 from leeward.daemon import arena
 from leeward.daemon.arena import RequestArena
@@ -39,6 +37,7 @@ from leeward.daemon.config import Config
 from leeward.daemon.home import Home, Share, Ticket
 from leeward.daemon.intake import NAME, job_of
 from leeward.daemon.leases import Leases
+from leeward.daemon.log import log
 from leeward.daemon.outbox import Outbox
 from leeward.daemon.parcel import Parcel, pack
 from leeward.daemon.peers import credentials
@@ -88,7 +87,6 @@ _CHUNK = 1 << 16
 #: Requests of one connection served in a row.
 _TURN_FRAMES = 32
 
-log = structlog.get_logger("leeward.server")
 
 
 class Connection:

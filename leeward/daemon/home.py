@@ -7,12 +7,12 @@ Runs in:   the daemon.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from leeward.daemon.config import Config
 from leeward.daemon.metrics import Metrics
 from leeward.daemon.peers import Watcher
+from leeward.dataclass import dataclass
 from leeward.errors import Refused
 from leeward.pool.report import Report
 from leeward.pool.sessions import Session

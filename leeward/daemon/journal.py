@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 SOCKET = "/run/systemd/journal/socket"
-PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
+PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3}
 
 
 def is_ours(stream: str, fd: int) -> bool:
@@ -79,6 +79,3 @@ class Writer:
 
     def close(self) -> None:
         self._socket.close()
-
-    # The names by which structlog calls, one for each level.
-    debug = info = warning = error = critical = msg = line

@@ -9,12 +9,12 @@ Trust:     none in a client. A session is looked up among those of the connectio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
 from leeward.daemon.config import Config
 from leeward.daemon.intake import NAME, job_of
+from leeward.dataclass import dataclass, replace
 from leeward.errors import BadRequest, Busy, Refused, SessionOver
 from leeward.pool.sessions import Session, State
 from leeward.spec.job import Job

@@ -1,23 +1,26 @@
 """
-The daemon's log: structlog, as text or JSON, one line an event.
+The daemon's log: as text or JSON, one line an event.
 
 Runs in:   the daemon.
 Trust:     values may come from jobs and clients. Control characters are escaped, so that
            no value can forge a line or drive a terminal, and every length is bounded.
 Waits:     never. A reader that stopped reading, or a full disk, costs lines, not jobs:
            what couldn't be written is counted, and told when writing works again.
+Why ours:  structlog took longer to import than the rest of the daemon. docs/decisions/0018
 """
 
 from __future__ import annotations
 
 import os
 import select
-from collections.abc import Mapping, MutableMapping
-from typing import Any
-
-import structlog
+import time
+from collections.abc import Mapping
 
 from leeward.daemon import journal
+
+TYPE_CHECKING = False  # see leeward/wire/frames.py
+if TYPE_CHECKING:
+    from typing import Any
 
 #: Characters of one value, and of an event's name.
 MAX_VALUE = 500
@@ -50,19 +53,34 @@ def _bounded(value: Any) -> Any:
     return escape(str(value))
 
 
-def clean(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def clean(event: Mapping[str, Any]) -> dict[str, Any]:
     """
-    A structlog processor: every value escaped and bounded.
+    *event* with every value escaped and bounded.
     """
     return {escape(str(key), 80): _bounded(value) for key, value in list(event.items())[:MAX_VALUES]}
 
 
-def as_text(_: Any, __: str, event: MutableMapping[str, Any]) -> str:
+def stamp() -> str:
     """
-    A structlog processor: time, level, event, then key=value.
+    The time of day, in UTC. Nothing else in the daemon goes by it.
     """
-    head = f"{event.pop('timestamp', '')} {event.pop('level', ''):7} {event.pop('event', '')}"
-    return " ".join([head, *(f"{key}={_quoted(value)}" for key, value in event.items())])
+    seconds, rest = divmod(time.time_ns(), 1_000_000_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1000:06}Z"
+
+
+def as_text(event: Mapping[str, Any]) -> str:
+    """
+    Time, level, event, then key=value.
+    """
+    head = f"{event.get('timestamp', '')} {event.get('level', ''):7} {event.get('event', '')}"
+    return " ".join([head, *(f"{key}={_quoted(value)}" for key, value in event.items()
+                             if key not in ("timestamp", "level", "event"))])
+
+
+def as_json(event: Mapping[str, Any]) -> str:
+    import json  # who wants text doesn't pay for it
+
+    return json.dumps(event)
 
 
 def _quoted(value: Any) -> str:
@@ -94,79 +112,71 @@ class Writer:
         except OSError:
             return False
 
-    # The names by which structlog calls, one for each level.
-    debug = info = warning = error = critical = msg = line
-
-
-class _Choice:
-    """
-    What a reload may change. Loggers that were used once have their processors for good.
-    """
-
-    least = 20
-    as_json = False
-
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-_as_json = structlog.processors.JSONRenderer()
 
 
-_Every: Any = structlog.make_filtering_bound_logger(0)
-
-
-class _Logger(_Every):  # type: ignore[misc]  # made at run time
+class Log:
     """
-    Structlog's own, with a level that may change; an event below it costs a comparison.
+    Where events go: one for the whole daemon. An event below the level costs a comparison.
     """
 
-    def debug(self, event: str, *args: Any, **fields: Any) -> Any:
-        return super().debug(event, *args, **fields) if _Choice.least <= 10 else None
+    def __init__(self) -> None:
+        self._lines = Writer(2)
+        self._journal: journal.Writer | None = None
+        self.adjust("info", as_json=False)
 
-    def info(self, event: str, *args: Any, **fields: Any) -> Any:
-        return super().info(event, *args, **fields) if _Choice.least <= 20 else None
+    def set_up(self, level: str = "info", as_json: bool = False, fd: int = 2, journal_stream: str = "") -> None:
+        """
+        Write to *fd*, from *level* on.
 
-    def warning(self, event: str, *args: Any, **fields: Any) -> Any:
-        return super().warning(event, *args, **fields) if _Choice.least <= 30 else None
+        Args:
+            journal_stream: JOURNAL_STREAM of the environment; if *fd* is that stream, lines go to the
+                journal with their fields.
+        """
+        self.adjust(level, as_json)
+        if self._journal is not None:
+            self._journal.close()
+        self._journal = journal.Writer() if journal_stream and journal.is_ours(journal_stream, fd) else None
+        self._lines = Writer(fd)
+
+    def adjust(self, level: str, as_json: bool) -> None:
+        """
+        Write from *level* on from now on, and as text or JSON.
+        """
+        self._least, self._as_json = _LEVELS[level], as_json
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        if self._least <= _LEVELS["debug"]:
+            self._tell("debug", event, fields)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        if self._least <= _LEVELS["info"]:
+            self._tell("info", event, fields)
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        if self._least <= _LEVELS["warning"]:
+            self._tell("warning", event, fields)
+
+    def error(self, event: str, /, **fields: object) -> None:
+        self._tell("error", event, fields)
+
+    def exception(self, event: str, /, **fields: object) -> None:
+        """
+        An error, with the traceback of the exception that is being handled.
+        """
+        import traceback
+
+        self._tell("error", event, {**fields, "exception": traceback.format_exc()})
+
+    def _tell(self, level: str, event: str, fields: Mapping[str, object]) -> None:
+        ours = {"timestamp": stamp(), "level": level, "event": event}
+        row = clean({**ours, **fields, **ours})  # first, so that they stay when much is cut, and ours
+        if self._journal is None:
+            self._lines.line(as_json(row) if self._as_json else as_text(row))
+        else:  # which knows time and level by itself
+            text = as_text({name: value for name, value in row.items() if name not in ("timestamp", "level")})
+            self._journal.line(journal.packed(text.strip(), row))
 
 
-def _render(logger: Any, method: str, event: MutableMapping[str, Any]) -> Any:
-    return _as_json(logger, method, event) if _Choice.as_json else as_text(logger, method, event)
-
-
-def _for_journal(logger: Any, method: str, event: MutableMapping[str, Any]) -> bytes:
-    fields = dict(event)
-    # The journal knows time and level by itself.
-    text = as_text(logger, method, {name: value for name, value in event.items() if name not in ("timestamp", "level")})
-    return journal.packed(text.strip(), fields)
-
-
-def adjust(level: str, as_json: bool) -> None:
-    """
-    Write from *level* on from now on, and as text or JSON.
-    """
-    _Choice.least, _Choice.as_json = _LEVELS[level], as_json
-
-
-def set_up(level: str = "info", as_json: bool = False, fd: int = 2, journal_stream: str = "") -> None:
-    """
-    Make structlog's loggers write to *fd*, from *level* on.
-
-    Args:
-        journal_stream: JOURNAL_STREAM of the environment; if *fd* is that stream, lines go to the
-            journal with their fields.
-    """
-    adjust(level, as_json)
-    to_journal = bool(journal_stream) and journal.is_ours(journal_stream, fd)
-    writer: Any = journal.Writer() if to_journal else Writer(fd)
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            clean,
-            _for_journal if to_journal else _render,
-        ],
-        wrapper_class=_Logger,
-        logger_factory=lambda *_: writer,
-        cache_logger_on_first_use=True,
-    )
+log = Log()

@@ -25,13 +25,11 @@ import socket
 import time
 from collections.abc import Callable
 
-import structlog
-
 from leeward import __version__
-from leeward.daemon import log as logs
 from leeward.daemon.config import Config, group_id, live, quotas
 from leeward.daemon.exporter import Exporter, bind
 from leeward.daemon.listener import Inherited, Listener
+from leeward.daemon.log import log
 from leeward.daemon.metrics import Metrics, Now
 from leeward.daemon.observer import Observer
 from leeward.daemon.server import Server
@@ -55,7 +53,6 @@ DESCRIPTORS = 65536
 #: Workers whose memory is looked up before requests have their turn again: some 20 us each.
 _TURN_WORKERS = 16
 
-log = structlog.get_logger("leeward.daemon")
 
 
 def settings(config: Config) -> Settings:
@@ -254,7 +251,7 @@ class Daemon:
             log.error("configuration not reloaded: what was in force stays", error=str(error))
         else:
             self._config = self._server.config = config
-            logs.adjust(config.log_level, config.log_json)
+            log.adjust(config.log_level, config.log_json)
             self._server.govern(quotas(config, os.geteuid()))
             self._engine.pool.govern(self._server.quotas, config.queue_size, config.max_sessions)
             log.info("configuration reloaded")
@@ -308,7 +305,7 @@ def run(config: Config, ready: Callable[[], None] = lambda: None, load: Callable
         LeewardError: it can't start; nothing is left behind.
     """
     manager = Manager(os.environ, os.getpid())
-    logs.set_up(config.log_level, config.log_json, journal_stream=os.environ.get("JOURNAL_STREAM", ""))
+    log.set_up(config.log_level, config.log_json, journal_stream=os.environ.get("JOURNAL_STREAM", ""))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -12,8 +12,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
+from leeward.dataclass import dataclass, field
 from leeward.outcome import Outcome, Result
 
 #: Seconds. A warm job takes a third of a millisecond; the longest may have 600 s by default.

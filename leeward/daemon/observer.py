@@ -11,9 +11,7 @@ import os
 import stat
 import time
 
-import structlog
-
-from leeward.daemon import log as logs
+from leeward.daemon.log import Writer, clean, log, stamp
 from leeward.daemon.metrics import Metrics
 from leeward.daemon.security import SUMMARY_S, Digest, Offender
 from leeward.errors import BadRequest
@@ -25,7 +23,6 @@ from leeward.worker.reactor import Reactor
 #: Jobs that have ended and whose denied calls may still come: what they did between reply and end.
 ENDED = 256
 
-log = structlog.get_logger("leeward.security")
 
 
 class Observer:
@@ -151,9 +148,6 @@ def to_log(event: str, fields: dict[str, object]) -> None:
     log.warning(event, security=True, **fields)
 
 
-_stamp = structlog.processors.TimeStamper(fmt="iso", utc=True, key="time")
-
-
 class _File:
     """
     A file of records, one JSON object a line.
@@ -177,10 +171,10 @@ class _File:
         except BaseException:
             os.close(self._fd)
             raise
-        self._writer = logs.Writer(self._fd)
+        self._writer = Writer(self._fd)
 
     def record(self, event: str, fields: dict[str, object]) -> None:
-        row = logs.clean(None, "", {**_stamp(None, "", {}), "event": event, **fields})
+        row = clean({"time": stamp(), "event": event, **fields})
         self._writer.line(json.dumps(row))
 
     def close(self) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from leeward._native.memfd import memory_file
+from leeward.dataclass import dataclass, field
 from leeward.outcome import Result
 from leeward.pool.report import Arena, Report
 from leeward.wire.frames import MAX_REPLY

@@ -12,14 +12,12 @@ import struct
 from collections.abc import Callable
 from typing import Protocol
 
-import structlog
+from leeward.daemon.log import log
 
 #: getsockopt(2) for a peer's supplementary groups, Linux 4.13; the socket module doesn't have its name.
 _SO_PEERGROUPS = 59
 #: Bytes of an answer that the socket module takes: 256 groups.
 _MOST_GROUPS = 1024
-
-log = structlog.get_logger("leeward.server")
 
 
 def credentials(sock: socket.socket) -> tuple[int, int, int]:

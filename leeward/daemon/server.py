@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import structlog
-
 from leeward.daemon.config import Config
 from leeward.daemon.connection import Connection
 from leeward.daemon.home import Jobs, Share
+from leeward.daemon.log import log
 from leeward.daemon.metrics import Metrics
 from leeward.daemon.peers import Unwatched, Watcher, admitted, credentials, groups_of
 from leeward.pool.quotas import NONE, Quotas
@@ -30,7 +29,6 @@ SWEEP_S = 1.0
 #: Seconds without accept(2) after it ran out of descriptors.
 _PAUSE_S = 0.1
 
-log = structlog.get_logger("leeward.server")
 
 
 class Server:

@@ -16,9 +16,9 @@ import sys
 import threading
 import traceback
 import types
-from dataclasses import dataclass
 from typing import Any
 
+from leeward.dataclass import dataclass
 from leeward.inside import files
 
 #: What tracebacks call code that came without a name.

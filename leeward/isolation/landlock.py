@@ -14,11 +14,11 @@ import errno
 import os
 import posixpath
 import stat
-from dataclasses import dataclass
 
 from leeward._native import landlock as native
 from leeward._native.landlock import FsAccess, NetAccess, RestrictSelf, Scope
 from leeward._native.steps import Call, Cell, Step, fails, returns
+from leeward.dataclass import dataclass
 from leeward.errors import Bug, KernelRefusal, Unsupported
 from leeward.spec.sandbox import View
 

@@ -7,8 +7,7 @@ Holds:     no secret. A job can read the memory in which this lies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from leeward.dataclass import dataclass
 from leeward.isolation.landlock import LandlockPlan
 from leeward.spec.sandbox import View
 

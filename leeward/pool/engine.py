@@ -12,11 +12,11 @@ import platform
 import resource
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from leeward._native import privileges
+from leeward.dataclass import dataclass, field
 from leeward.errors import LeewardError, Unsupported
 from leeward.isolation import interpreter, landlock, rlimits
 from leeward.isolation.cgroup.choose import choose
@@ -72,12 +72,12 @@ class Settings:
 
 class Log(Protocol):
     """
-    Where an engine tells what happens; structlog's bound loggers fit.
+    Where an engine tells what happens.
     """
 
-    def debug(self, event: str, **fields: object) -> object: ...
-    def info(self, event: str, **fields: object) -> object: ...
-    def warning(self, event: str, **fields: object) -> object: ...
+    def debug(self, event: str, /, **fields: object) -> object: ...
+    def info(self, event: str, /, **fields: object) -> object: ...
+    def warning(self, event: str, /, **fields: object) -> object: ...
 
 
 class Watcher(Protocol):

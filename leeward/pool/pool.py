@@ -12,9 +12,9 @@ import itertools
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
 
+from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest, Busy, LeewardError, QueueTimeout, Refused, ShuttingDown
 from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
 from leeward.pool.line import Line

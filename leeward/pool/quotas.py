@@ -10,8 +10,8 @@ run, are refused. The daemon's own user and root have no quota unless one is set
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest, Busy
 from leeward.spec.sizes import size_text
 

@@ -7,8 +7,8 @@ Runs in:   client and daemon; pure data, validated by `wire.messages`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from leeward.dataclass import dataclass, field
 from leeward.spec.limits import Limits
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from leeward.dataclass import dataclass, names, replace
 from leeward.errors import BadRequest
 
 KIB = 1 << 10
@@ -76,4 +76,4 @@ def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Lim
     return replace(default, **values)
 
 
-NAMES = tuple(item.name for item in fields(Limits))
+NAMES = names(Limits)

@@ -7,8 +7,8 @@ Runs in:   the daemon; pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from leeward.dataclass import dataclass
 from leeward.spec.limits import Limits
 from leeward.spec.sandbox import Bind, Link, SandboxSpec, Scratch, Text, View
 

@@ -6,8 +6,7 @@ Runs in:   anywhere; pure. `profiles.py` builds these, `isolation` plans from th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from leeward.dataclass import dataclass, field
 from leeward.spec.limits import Limits
 
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter, deque
-from dataclasses import dataclass
 
 from leeward._native.supervisor import OTHER_NR, Tally, Thread
+from leeward.dataclass import dataclass
 from leeward.errors import Bug
 from leeward.isolation.seccomp.plan import AUDIT_ARCH
 from leeward.isolation.seccomp.syscalls import name_of

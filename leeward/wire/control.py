@@ -22,10 +22,10 @@ Trust:     daemon to zygote and keeper is trusted both ways: neither has run a j
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 import msgpack
 
+from leeward.dataclass import dataclass
 from leeward.errors import KernelRefusal, PeerError
 from leeward.wire.records import build, learn, plain
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgpack
 
+from leeward.dataclass import dataclass, field, replace
 from leeward.errors import PeerError
 from leeward.outcome import JobError, Limit
 from leeward.spec.job import Job

@@ -10,9 +10,9 @@ Trust:     a request is hostile. It is checked field by field into a frozen data
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest, PeerError, Refused, VersionMismatch
 from leeward.outcome import Result
 from leeward.wire.frames import MAX_REPLY, VERSION, encode

@@ -7,22 +7,27 @@ Not for:   bytes from a client or a job; `wire.messages` and `wire.job` check th
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
+import sys
 import types
-import typing
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
 
 import msgpack
 
+from leeward.dataclass import names
 from leeward.errors import PeerError
 
-T = TypeVar("T")
+TYPE_CHECKING = False  # see wire/frames.py
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 #: What stays as it is, and makes up most of a message.
 _PLAIN = frozenset({bool, bytes, float, int, str})
+#: Their hints as they are written, which need no look at a module.
+_PLAIN_HINTS: dict[str, Any] = {kind.__name__: kind for kind in _PLAIN}
 
 
 def pack(record: Any) -> bytes:
@@ -63,8 +68,8 @@ def plain(value: Any) -> Any:
     if value is None or type(value) in _PLAIN:
         return value
     kind: Any = type(value)
-    if dataclasses.is_dataclass(value):
-        return [plain(getattr(value, name)) for name in _names(kind)]
+    if hasattr(kind, "__leeward_fields__"):
+        return [plain(getattr(value, name)) for name in names(kind)]
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, (tuple, list)):
@@ -75,14 +80,13 @@ def plain(value: Any) -> Any:
 
 
 @functools.cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind))
-
-
-@functools.cache
 def _fields(kind: Any) -> tuple[Any, ...]:
-    hints = typing.get_type_hints(kind)
-    return tuple(hints[field.name] for field in dataclasses.fields(kind))
+    """
+    The type hints of a record. They were put off as text; `typing`, which evaluates such, is dear to import.
+    """
+    known = vars(sys.modules[kind.__module__])
+    return tuple(_PLAIN_HINTS.get(hint) or eval(hint, known)
+                 for hint in (kind.__annotations__[name] for name in names(kind)))
 
 
 def build(kind: Any, value: Any) -> Any:
@@ -98,8 +102,9 @@ def _builder(kind: Any) -> Callable[[Any], Any]:
     What `build` does for *kind*, looked up once: a message has a dozen hints, and taking
     one apart costs more than the value.
     """
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
+    origin: Any = getattr(kind, "__origin__", None)
+    args: Any = getattr(kind, "__args__", ())
+    if isinstance(kind, types.UnionType):
         some = _builder(next(arg for arg in args if arg is not type(None)))
         return lambda value: None if value is None else some(value)
     if origin is tuple:
@@ -111,7 +116,7 @@ def _builder(kind: Any) -> Callable[[Any], Any]:
     if origin is not None and issubclass(origin, Mapping):
         to_key, to_item = _builder(args[0]), _builder(args[1])
         return lambda value: {to_key(key): to_item(item) for key, item in _is(dict, value).items()}
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+    if hasattr(kind, "__leeward_fields__"):
         fields = [_builder(hint) for hint in _fields(kind)]
         return lambda value: kind(*[field(item) for field, item in zip(fields, _is(list, value), strict=True)])
     return functools.partial(_plain_value, kind)
@@ -128,7 +133,7 @@ def _is(kind: type[T], value: Any) -> T:
 
 
 def _plain_value(kind: Any, value: Any) -> Any:
-    if kind is Any or isinstance(value, kind):
+    if isinstance(value, kind):
         return value
     if issubclass(kind, enum.Enum) or (kind is float and isinstance(value, int)):
         return kind(value)

@@ -21,9 +21,9 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from leeward._native.loop import Offer
+from leeward.dataclass import replace
 from leeward.errors import LeewardError, PeerError
 from leeward.isolation.cgroup.entry import Usage
 from leeward.outcome import (

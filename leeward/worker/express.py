@@ -11,12 +11,12 @@ messages, the runners on offer, and who is told when one of them has a job and w
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgpack
 
 from leeward._native import loop as native
+from leeward.dataclass import dataclass
 from leeward.outcome import Outcome, Result
 from leeward.spec.job import Job
 from leeward.wire import job as wire

@@ -20,9 +20,9 @@ import os
 import select
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
+from leeward.dataclass import replace
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.entry import Usage
 from leeward.outcome import EXIT_INTERNAL, JobError, Limit, Outcome, Result

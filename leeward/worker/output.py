@@ -17,9 +17,9 @@ import contextlib
 import fcntl
 import os
 import termios
-from dataclasses import dataclass, field
 
 from leeward._native.memfd import memory_file
+from leeward.dataclass import dataclass, field
 
 #: How results may travel: docs/decisions/0013-shared-memory.md.
 RESULTS = ("auto", "inline", "memfd")

@@ -7,8 +7,8 @@ Runs in:   the daemon, and `leeward run`; pure but for `Arena.close`.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from leeward.dataclass import dataclass
 from leeward.errors import Refused
 from leeward.outcome import Result
 

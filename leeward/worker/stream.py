@@ -15,8 +15,9 @@ import select
 import socket
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from leeward.dataclass import dataclass
 
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT

@@ -20,9 +20,9 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from leeward.dataclass import dataclass
 from leeward.errors import KernelRefusal, LeewardError, PeerError
 from leeward.isolation.cgroup.entry import WorkerGroup
 from leeward.isolation.channel import Channel

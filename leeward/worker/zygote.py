@@ -11,13 +11,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import _cffi_backend
 import msgpack
 
 import leeward
+from leeward.dataclass import replace
 from leeward.errors import LeewardError, PeerError
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan

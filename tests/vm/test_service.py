@@ -28,7 +28,7 @@ pytestmark = pytest.mark.needs("guest", "systemd")
 ROOT = 0 == os.geteuid()
 
 #: What leeward imports beside the standard library; those with a shim of their own have a file for that.
-NEEDED = ("_cffi_backend*", "cffi", "click", "msgpack", "pyseccomp*", "structlog")
+NEEDED = ("_cffi_backend*", "cffi", "click", "msgpack", "pyseccomp*")
 
 #: Where a service, its user or its socket leaves something, if it does.
 KEPT = [Path("/etc"), Path("/run/systemd"), Path("/run/leeward"), Path("/var/lib"), Path("/var/log"), Path("/var/cache")

@@ -12,10 +12,10 @@ keeper clones the init without an entry, and the init clones the job with the le
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from leeward._native.loop import Gauge
+from leeward.dataclass import dataclass
 from leeward.outcome import Limit
 from leeward.spec.limits import Limits
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from leeward.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ import enum
 import errno
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from leeward.dataclass import dataclass, field
 
 #: The name that doctor shows for each namespace, and the switch that bounds their number.
 NAMESPACES = {

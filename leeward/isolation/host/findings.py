@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import enum
 import errno
-from dataclasses import dataclass
 
+from leeward.dataclass import dataclass
 from leeward.isolation.host import cures
 from leeward.isolation.host.facts import NAMESPACES, Facts, Kernel, error_name
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from leeward._native.arguments import value
 from leeward._native.memfd import memory_file
+from leeward.dataclass import dataclass
 from leeward.errors import Bug, Unsupported
 from leeward.isolation.seccomp import bpf, shorten
 from leeward.isolation.seccomp.bpf import Instruction

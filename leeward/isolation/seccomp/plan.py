@@ -11,11 +11,11 @@ kernel gave out is answered ENOSYS; then the call's rows; then NOTIFY.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from errno import ENOSYS
 from types import MappingProxyType
 
 from leeward._native.arguments import value
+from leeward.dataclass import dataclass
 from leeward.errors import Bug, Unsupported
 from leeward.isolation.seccomp.rules import KILL, NOTIFY, Action, Match, Needs, Rule, errno
 from leeward.isolation.seccomp.syscalls import NUMBERS

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import enum
 import errno as _errno
-from dataclasses import dataclass
 
 from leeward._native.arguments import value
+from leeward.dataclass import dataclass
 
 #: The kernel looks at 32 bits of every argument that the table tests, whatever stands
 #: above them in the register. A filter that compared all 64 would be passed by setting one.

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from leeward.dataclass import dataclass
 from leeward.errors import Bug
 from leeward.isolation.seccomp import bpf
 from leeward.isolation.seccomp.bpf import Instruction

@@ -10,11 +10,10 @@ import struct
 from pathlib import Path
 
 import pytest
-import structlog
 
 from leeward.daemon import journal
 from leeward.daemon.journal import Writer, is_ours, packed
-from leeward.daemon.log import set_up
+from leeward.daemon.log import log
 
 
 def fields(entry: bytes) -> dict[str, str]:
@@ -88,13 +87,12 @@ def test_the_log_goes_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         heard.bind(path)
         heard.settimeout(5)
         try:
-            set_up("info", fd=written, journal_stream=f"{about.st_dev}:{about.st_ino}")
-            structlog.get_logger().debug("unheard")
-            structlog.get_logger().warning("limit", reason="time", user=1000)
+            log.set_up("info", fd=written, journal_stream=f"{about.st_dev}:{about.st_ino}")
+            log.debug("unheard")
+            log.warning("limit", reason="time", user=1000)
             found = fields(heard.recv(1 << 16))
         finally:
-            structlog.get_config()["logger_factory"]().close()
-            structlog.reset_defaults()
+            log.set_up()
         with pytest.raises(BlockingIOError):
             os.read(read, 1)
     os.close(read)

@@ -7,12 +7,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator
 
 import pytest
-import structlog
 
-from leeward.daemon.log import MAX_LINE, Writer, escape, set_up
+from leeward.daemon.log import MAX_LINE, Writer, escape, log, stamp
 
 HOSTILE = "name\nlevel=error event=forged \x1b]52;c;AAAA\x07 \x9b31m \u202e \u2028 \udc80 \x00 end"
 
@@ -23,7 +23,7 @@ def pipe() -> Iterator[tuple[int, int]]:
     yield read, written
     os.close(read)
     os.close(written)
-    structlog.reset_defaults()
+    log.set_up()
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -32,9 +32,9 @@ def test_c112_values_are_escaped(as_json: bool, pipe: tuple[int, int]) -> None:
     One printable line an event, as text and as JSON, and in what JSON holds.
     """
     read, written = pipe
-    set_up(as_json=as_json, fd=written)
+    log.set_up(as_json=as_json, fd=written)
     inner = {HOSTILE: [HOSTILE, HOSTILE.encode("utf-8", "replace")]}
-    structlog.get_logger().warning("event", who=HOSTILE, **{HOSTILE: 1}, inner=inner)
+    log.warning("event", who=HOSTILE, **{HOSTILE: 1}, inner=inner)
     text = os.read(read, 1 << 16).decode()
 
     assert 1 == text.count("\n")
@@ -48,9 +48,9 @@ def test_c112_lines_are_bounded(pipe: tuple[int, int]) -> None:
     A name of 1 MB is cut, and so are a thousand values.
     """
     read, written = pipe
-    set_up(fd=written)
-    structlog.get_logger().info("event", name="x" * 1_000_000)
-    structlog.get_logger().info("event", **{f"key{number}": "y" * 1000 for number in range(1000)})
+    log.set_up(fd=written)
+    log.info("event", name="x" * 1_000_000)
+    log.info("event", **{f"key{number}": "y" * 1000 for number in range(1000)})
     lines = os.read(read, 1 << 16).splitlines()
 
     assert 2 == len(lines)
@@ -58,14 +58,61 @@ def test_c112_lines_are_bounded(pipe: tuple[int, int]) -> None:
     assert b"(1000000 characters)" in lines[0]
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_event_says_when_and_how_grave(as_json: bool, pipe: tuple[int, int]) -> None:
+    """
+    Time, level and event come first, whatever else there is, and nothing can take their names.
+    """
+    read, written = pipe
+    log.set_up(as_json=as_json, fd=written)
+    log.error("event", level="info", timestamp="never", **{f"key{number}": number for number in range(50)})
+    text = os.read(read, 1 << 16).decode()
+
+    if as_json:
+        said = json.loads(text)
+        assert ["timestamp", "level", "event", "key0"] == list(said)[:4]
+        time, level, event = said["timestamp"], said["level"], said["event"]
+    else:
+        time, level, event, first = text.split()[:4]
+        assert "key0=0" == first
+    assert ("error", "event") == (level, event)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", time)
+
+
+def test_the_time_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    To the microsecond, with zeros where they belong.
+    """
+    monkeypatch.setattr("time.time_ns", lambda: 1_000_000_000_000_007_999)
+
+    assert "2001-09-09T01:46:40.000007Z" == stamp()
+
+
+def test_an_exception_comes_with_its_traceback(pipe: tuple[int, int]) -> None:
+    """
+    In the same one line.
+    """
+    read, written = pipe
+    log.set_up(fd=written)
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        log.exception("a request failed")
+    text = os.read(read, 1 << 16).decode()
+
+    assert 1 == text.count("\n")
+    assert "error   a request failed" in text
+    assert "Traceback" in text
+
+
 def test_levels(pipe: tuple[int, int]) -> None:
     """
     What is below the level isn't written.
     """
     read, written = pipe
-    set_up("warning", fd=written)
-    structlog.get_logger().info("quiet")
-    structlog.get_logger().error("loud")
+    log.set_up("warning", fd=written)
+    log.info("quiet")
+    log.error("loud")
 
     assert os.read(read, 1 << 16).count(b"\n") == 1
 

@@ -1,0 +1,178 @@
+"""
+Our `dataclass` does what the one of `dataclasses` does, as far as anybody here uses it.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from leeward import dataclass as ours
+
+KINDS = {"leeward's": (ours.dataclass, ours.field), "the library's": (dataclasses.dataclass, dataclasses.field)}
+
+
+class Place:
+    """
+    Two fields that must be given, two that needn't, and one of the class.
+    """
+
+    op: ClassVar[str] = "place"
+    name: str
+    size: int
+    note: str | None = None
+    more: Mapping[str, int]
+
+    @property
+    def twice(self) -> int:
+        """
+        What the class has besides is kept.
+        """
+        return 2 * self.size
+
+
+def made(kind: str, **options: bool) -> Any:
+    """
+    A class of its own for each test, as the decorator changes it.
+    """
+    dataclass, field = KINDS[kind]
+    body = {name: value for name, value in vars(Place).items() if name not in ("__dict__", "__weakref__")}
+    decorate: Callable[[type], type] = dataclass(**options)
+    return decorate(type("Place", (), {**body, "more": field(default_factory=dict)}))
+
+
+@ours.dataclass(frozen=True, slots=True)
+class Known:
+    """
+    One that `pickle` finds by its name.
+    """
+
+    first: int
+    second: tuple[str, ...] = ()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.mark.parametrize("options", [{}, {"slots": True}, {"frozen": True}, {"frozen": True, "slots": True}], ids=str)
+def test_instances(kind: str, options: dict[str, bool]) -> None:
+    """
+    They are made by position and by name, compare by value and within their class alone, and show their fields.
+    """
+    place = made(kind, **options)
+    one = place("a", size=2)
+
+    assert ("a", 2, None, {}, 4, "place") == (one.name, one.size, one.note, one.more, one.twice, one.op)
+    assert one.more is not place("a", 2).more
+    assert place("a", 2, None, {}) == one != place("a", 3)
+    assert one != ("a", 2, None, {})
+    assert one != made(kind, **options)("a", 2)
+    assert "Place(name='a', size=2, note=None, more={})" == repr(one)
+    assert ("name", "size", "note", "more") == place.__match_args__
+
+
+@pytest.mark.parametrize("arguments", [((), {}), (("a",), {}), (("a", 1, None, {}, 5), {}), (("a", 1), {"wrong": 1}),
+                                       (("a", 1), {"name": "b"})], ids=str)
+def test_wrong_arguments_are_refused(kind: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+    """
+    The first time as any other.
+    """
+    place = made(kind, frozen=True, slots=True)
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            place(*arguments[0], **arguments[1])
+
+
+def test_frozen_ones_stay_as_they_are(kind: str) -> None:
+    """
+    No field can be set or deleted, and no other attribute.
+    """
+    for slots in (False, True):
+        one = made(kind, frozen=True, slots=slots)("a", 2)
+        for name in ("name", "more", "another"):
+            with pytest.raises((dataclasses.FrozenInstanceError, TypeError)):
+                setattr(one, name, 1)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            del one.name
+        assert "a" == one.name
+
+
+def test_slots_are_slots(kind: str) -> None:
+    """
+    And nothing else can be put there.
+    """
+    one = made(kind, slots=True)("a", 2)
+
+    assert not hasattr(one, "__dict__")
+    with pytest.raises(AttributeError):
+        one.another = 1
+    one.size = 3
+    assert 6 == one.twice
+
+
+def test_hashes(kind: str) -> None:
+    """
+    Of frozen ones by value; none of others; of those that don't compare, by identity.
+    """
+    frozen, loose = made(kind, frozen=True, slots=True), made(kind, frozen=True, slots=True, eq=False)
+
+    assert hash(frozen("a", 2, None, ())) == hash(frozen("a", 2, None, ()))
+    assert loose("a", 2) != loose("a", 2)
+    assert 2 == len({loose("a", 2), loose("a", 2)})
+    with pytest.raises(TypeError):
+        hash(made(kind, slots=True)("a", 2))
+
+
+def test_the_library_takes_ours_for_its_own() -> None:
+    """
+    `fields`, `replace`, `asdict` and `is_dataclass`, of a class and of an instance.
+    """
+    place = made("leeward's", frozen=True, slots=True)
+    one = place("a", 2, more={"b": 1})
+
+    known: list[bool] = [dataclasses.is_dataclass(each) for each in (place, one, int, 1)]
+
+    assert [True, True, False, False] == known
+    assert [(field.name, field.type) for field in dataclasses.fields(place)] == [
+        (field.name, field.type) for field in dataclasses.fields(made("the library's"))]
+    assert place("a", 3, more={"b": 1}) == dataclasses.replace(one, size=3) == ours.replace(one, size=3)
+    assert {"name": "a", "size": 2, "note": None, "more": {"b": 1}} == dataclasses.asdict(one)
+    assert ("name", "size", "note", "more") == ours.names(place)
+    assert () == ours.names(int)
+    with pytest.raises(TypeError):
+        ours.replace(one, wrong=1)
+
+
+def test_they_can_be_copied_and_pickled() -> None:
+    """
+    Frozen or not, with slots or without.
+    """
+    one = Known(1, ("a",))
+
+    assert one == pickle.loads(pickle.dumps(one)) == copy.copy(one) == copy.deepcopy(one)
+
+
+def test_nothing_dear_is_imported_for_it() -> None:
+    """
+    That is what it is for.
+    """
+    program = ("import sys; from leeward.outcome import JobError; JobError('a', 'b', 'c');"
+               "print([name for name in ('dataclasses', 'inspect', 'typing', 're') if name in sys.modules])")
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {ROOT!r}); {program}"],
+                          capture_output=True, text=True, check=True, timeout=60)
+
+    assert "[]\n" == done.stdout
+
+
+ROOT = str(Path(ours.__file__).resolve().parent.parent)
