@@ -1,7 +1,7 @@
 """
 `leeward daemon start` and `stop`.
 
-Runs in:   the CLI; `settle` in the daemon that it started.
+Runs in:   the CLI.
 
 Theory of operation. `start` runs `daemon run` in a session of its own, with its own
 standard error and the end of a pipe. What goes wrong on the way up is thus seen on the
@@ -25,6 +25,7 @@ from _socket import SO_PEERCRED, SOL_SOCKET
 from leeward.client.link import Link, connect
 from leeward.errors import DaemonAway, NoAnswer
 from leeward_cli.job import complain, write
+from leeward_cli.settle import log_file
 
 #: Seconds until a daemon must be ready; its own deadline for the first worker is shorter.
 START_S = 60.0
@@ -34,13 +35,6 @@ STOP_S = 15.0
 SCOPE_S = 10.0
 #: Is there if systemd is the service manager; sd_booted(3).
 _SYSTEMD = "/run/systemd/system"
-
-
-def log_file(socket: str) -> str:
-    """
-    Where the background daemon of *socket* logs: beside it, in the same private folder.
-    """
-    return f"{socket.removesuffix('.sock')}.log"
 
 
 def start(arguments: list[str], socket: str) -> int:
@@ -96,19 +90,6 @@ def scope() -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [] if tried.returncode else words
-
-
-def settle(ready_fd: int, socket: str) -> None:
-    """
-    In the daemon: leave the terminal, and say that all is well.
-    """
-    log = os.open(log_file(socket), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    os.ftruncate(log, 0)
-    for fd in (1, 2):
-        os.dup2(log, fd)
-    os.close(log)
-    os.write(ready_fd, b"+")
-    os.close(ready_fd)
 
 
 def stop(socket: str) -> int:

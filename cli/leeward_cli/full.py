@@ -15,15 +15,14 @@ import click
 
 from leeward import __version__
 from leeward.errors import LeewardError
+from leeward_cli.daemon import OPTIONS as DAEMON_OPTIONS
+from leeward_cli.daemon import Option as DaemonOption
+from leeward_cli.daemon import configuration, serve
 from leeward_cli.job import complain
 from leeward_cli.options import OPTIONS, USAGE
 from leeward_cli.options import Option as OwnOption
 
 PROFILES = ("apparmor", "seccomp")
-DEGRADABLE = ("landlock", "cgroup")
-LOG_LEVELS = ("debug", "info", "warning", "error")
-TRANSPORTS = ("auto", "uring", "socket")
-RESULTS = ("auto", "inline", "memfd")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -77,40 +76,20 @@ def daemon() -> None:
     """
 
 
+def _daemon_option(option: DaemonOption) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    names = (option.name, option.parameter)
+    if bool is option.kind:
+        if option.off:
+            names = (f"{option.name}/--no-{option.name[2:]}", option.parameter)
+        return click.option(*names, is_flag=True, default=None, help=option.help)
+    kind = click.Choice(option.kind) if isinstance(option.kind, tuple) else option.kind
+    return click.option(*names, type=kind, multiple=option.many, metavar=option.value or None, help=option.help)
+
+
 def _daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--pool-size", type=int, metavar="N", help="Workers.  [default: 4]"),
-        click.option("--socket", metavar="PATH", help="Listen here; else LEEWARD_SOCKET, else the default."),
-        click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well."),
-        click.option("--group", metavar="NAME", help="Let this group's members in as well, within their quotas."),
-        click.option("--allow-degraded", type=click.Choice(DEGRADABLE), multiple=True, metavar="LAYER",
-                     help="Go without landlock or cgroup, if it can't be set; may be repeated."),
-        click.option("--log-level", type=click.Choice(LOG_LEVELS), help="[default: info]"),
-        click.option("--log-json", is_flag=True, default=None, help="Log JSON objects."),
-        click.option("--io", type=click.Choice(TRANSPORTS), help="How to talk to the kernel.  [default: auto]"),
-        click.option("--spares", type=int, metavar="N",
-                     help="Processes that a worker holds armed beside the next.  [default: 1]"),
-        click.option("--express/--no-express", default=None, help="Let short jobs go the short way.  [default: do]"),
-        click.option("--results", type=click.Choice(RESULTS), help="How output reaches a client.  [default: auto]"),
-        click.option("--rehearse/--no-rehearse", default=None,
-                     help="Let processes rehearse before they have a job.  [default: do]"),
-    ):
-        command = option(command)
+    for option in DAEMON_OPTIONS:
+        command = _daemon_option(option)(command)
     return command
-
-
-def _config(pool_size: int | None, socket: str | None, config_file: str | None, group: str | None,
-            allow_degraded: tuple[str, ...], **others: Any) -> Any:
-    from leeward.daemon.config import load
-
-    overrides = {
-        "pool_size": pool_size,
-        "group": group,
-        "socket": os.path.abspath(socket) if socket else None,
-        "allow_degraded": tuple(dict.fromkeys(allow_degraded)) or None,
-        **others,
-    }
-    return load(config_file, {key: value for key, value in overrides.items() if value is not None})
 
 
 @daemon.command("run")
@@ -121,23 +100,12 @@ def daemon_run(print_config: bool, ready_fd: int | None, **options: Any) -> int:
     """
     Be the daemon, in the foreground, until SIGTERM or Ctrl-C.
     """
-    config = _config(**options)
     if print_config:
         from leeward.daemon.config import print_config as as_toml
 
-        click.echo(as_toml(config), nl=False)
+        click.echo(as_toml(configuration(**options)), nl=False)
         return 0
-    from leeward.daemon.main import run
-    from leeward_cli.background import settle
-    from leeward_cli.doctor import complain_of_host
-
-    try:
-        run(config, (lambda: None) if ready_fd is None else lambda: settle(ready_fd, config.socket),
-            load=lambda: _config(**options))
-    except LeewardError as error:
-        complain_of_host(error, config.allow_degraded)
-        return 1
-    return 0
+    return serve(ready_fd, options)
 
 
 @daemon.command("start")
@@ -148,7 +116,7 @@ def daemon_start(**options: Any) -> int:
     """
     from leeward_cli.background import start
 
-    config = _config(**options)
+    config = configuration(**options)
     arguments: list[str] = []
     for name, value in options.items():
         option = "--config" if name == "config_file" else f"--{name.replace('_', '-')}"

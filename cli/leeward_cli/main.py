@@ -16,8 +16,9 @@ import sys
 TYPE_CHECKING = False  # see leeward/wire/frames.py
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
-#: Commands that go without click; `run` has their options.
+#: Commands that go without click, as `daemon run` does; `run` has their options.
 _OWN = ("exec", "ping", "run", "status")
 
 
@@ -29,6 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _keep_standard_descriptors()
     command = argv[0] if argv else ""
     options = argv[1:argv.index("--")] if "--" in argv else argv[1:]
+    if argv[:2] == ["daemon", "run"]:
+        from leeward_cli.daemon import plain
+
+        given = plain(argv[2:])
+        if given is not None:
+            return _serve(given)
     if command not in _OWN or "--help" in options or "-h" in options:
         from leeward_cli.full import app
 
@@ -73,6 +80,21 @@ def _own(command: str, argv: list[str]) -> int:
     except OSError as error:
         complain(str(error))
         return 1
+
+
+def _serve(options: dict[str, Any]) -> int:
+    from leeward.errors import LeewardError
+    from leeward_cli.daemon import serve
+
+    try:
+        return serve(options.pop("ready_fd"), options)
+    except LeewardError as error:
+        from leeward_cli.job import complain
+
+        complain(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return die_by("SIGINT")
 
 
 def die_by(name: str) -> int:
