@@ -35,7 +35,7 @@ from leeward.inside import files, fresh, hooks
 from leeward.inside import main as inside
 from leeward.isolation import landlock, mounts, rlimits
 from leeward.isolation.channel import Channel
-from leeward.isolation.plan import WorkerPlan
+from leeward.isolation.plan import WorkerPlan, ZygotePlan
 from leeward.wire import control
 from locks import LOCKS
 
@@ -174,7 +174,7 @@ def _close_all_but_the_job_pipe(fd: int) -> None:
 _settle_interpreter = settle.interpreter
 
 
-def _keep_environment(plan: WorkerPlan) -> None:
+def _keep_environment(plan: ZygotePlan) -> None:
     """
     What the daemon has and a job's doesn't is left as it is; the zygote was given it by box.py.
     """

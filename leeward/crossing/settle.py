@@ -12,7 +12,7 @@ import resource
 import signal
 import sys
 
-from leeward.isolation.plan import WorkerPlan
+from leeward.isolation.plan import ZygotePlan
 
 #: Top-level names that are ours, not the job's: it would find our versions in place of its own.
 _OURS = ("leeward", "msgpack", "_cffi_backend", "cffi")
@@ -29,7 +29,7 @@ _MOVED_PAGES = 32
 _kept: dict[str, object] = {}
 
 
-def interpreter(plan: WorkerPlan) -> None:
+def interpreter(plan: ZygotePlan) -> None:
     """
     sys.path, sys.executable and the names that `site` adds, as a job expects them.
     """

@@ -24,7 +24,7 @@ from leeward.crossing import keeper, scout, settle
 from leeward.errors import LeewardError
 from leeward.inside import hooks
 from leeward.isolation.channel import Channel
-from leeward.isolation.plan import WorkerPlan
+from leeward.isolation.plan import WorkerPlan, ZygotePlan
 from leeward.wire import control, records
 
 _NAMESPACES = Clone.NEWUSER | Clone.NEWNET | Clone.NEWNS
@@ -32,11 +32,12 @@ _NAMESPACES = Clone.NEWUSER | Clone.NEWNET | Clone.NEWNS
 
 def main(control_fd: int) -> None:
     """
-    Read the plan, warm up, serve until the daemon is gone.
+    Warm up, read the workers' plan, serve until the daemon is gone.
     """
     channel = Channel.adopt(control_fd)
     channel.socket.set_inheritable(False)
-    plan = records.unpack(WorkerPlan, channel.socket.recv(control.MAX_MESSAGE))
+    plan = records.unpack(ZygotePlan, channel.socket.recv(control.MAX_MESSAGE))
+    records.learn(WorkerPlan)  # before the warm-up takes its module out of sight
     try:
         if plan.unprivileged:
             os.setgroups([])
@@ -48,11 +49,14 @@ def main(control_fd: int) -> None:
         channel.send(control.Failed(-1, "", f"zygote: {error}"))
         return
     pages = scout.written() if plan.rehearse else ()
+    decided = channel.socket.recv(control.MAX_MESSAGE)
+    if not decided:
+        return
     channel.send(control.Ready({"modules": str(len(sys.modules))}))
-    Zygote(channel, plan, pages).serve()
+    Zygote(channel, records.unpack(WorkerPlan, decided), pages).serve()
 
 
-def warm_up(plan: WorkerPlan) -> None:
+def warm_up(plan: ZygotePlan) -> None:
     """
     Import what jobs will want, so that they find it in memory.
 

@@ -1,8 +1,11 @@
 """
 The plan of a worker: everything that zygote, keeper and runner have to do, decided beforehand.
 
-Runs in:   made in the daemon; sent once to the zygote; read by keeper and runner.
+Runs in:   made in the daemon; sent once to the zygote, in two parts; read by keeper and runner.
 Holds:     no secret. A job can read the memory in which this lies.
+
+The first part is known as soon as the interpreter is. The zygote warms up by it while the daemon decides the
+second: filter, view, rules. No keeper is made without that one.
 """
 
 from __future__ import annotations
@@ -13,12 +16,30 @@ from leeward.spec.sandbox import View
 
 
 @dataclass(frozen=True, slots=True)
+class ZygotePlan:
+    """
+    What a zygote needs to begin.
+
+    Attributes:
+        import_path: where leeward and what it imports lie; only until they are imported.
+        unprivileged: give up root's groups and capabilities first; the daemon runs as root.
+        bare: no site-packages at all, since no python_env was given.
+        rehearse: find out what every job writes.
+    """
+
+    import_path: tuple[str, ...]
+    unprivileged: bool
+    preload: tuple[str, ...]
+    bare: bool
+    executable: str
+    environment: tuple[tuple[str, str], ...]
+    rehearse: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerPlan:
     """
     Attributes:
-        import_path: where leeward and what it imports lie; only until they are imported.
-        control: the number of the zygote's end of its control channel.
-        unprivileged: give up root's groups and capabilities first; the daemon runs as root.
         uid: user and group id inside.
         scratch_bytes: size of the tmpfs behind the writable folders.
         rlimits: number as in `resource`, soft, hard.
@@ -27,12 +48,8 @@ class WorkerPlan:
         init_seccomp: the init's.
         watched: no cgroup counts memory, the daemon does: huge pages are off, since it counts page
             faults, and it is given a descriptor to ask the job's tmpfs how full it is.
-        bare: no site-packages at all, since no python_env was given.
     """
 
-    import_path: tuple[str, ...]
-    control: int
-    unprivileged: bool
     uid: int
     hostname: str
     view: View
@@ -41,9 +58,5 @@ class WorkerPlan:
     landlock: LandlockPlan
     seccomp: bytes
     init_seccomp: bytes
-    preload: tuple[str, ...]
-    bare: bool
-    executable: str
-    environment: tuple[tuple[str, str], ...]
     watched: bool = False
     rehearse: bool = True

@@ -21,7 +21,7 @@ from leeward.errors import LeewardError, Unsupported
 from leeward.isolation import interpreter, landlock, rlimits
 from leeward.isolation.cgroup.choose import choose
 from leeward.isolation.cgroup.entry import Driver
-from leeward.isolation.plan import WorkerPlan
+from leeward.isolation.plan import WorkerPlan, ZygotePlan
 from leeward.isolation.seccomp import compile as seccomp_compile
 from leeward.isolation.seccomp import plan as seccomp_plan
 from leeward.outcome import Outcome
@@ -150,8 +150,14 @@ class Engine:
         self.driver = choose(self._settings.cgroup)
         try:
             self.driver.sweep()
+            self._describe()
+            self._start_zygote()  # it warms up while the rest is decided
             self._decide()
         except BaseException:
+            if self._zygote is not None:
+                self._zygote.process.kill()
+                self._zygote.end()
+                self._zygote = None
             self.driver.close()  # nothing else was made yet
             raise
         self.supervisor = Supervisor()
@@ -160,7 +166,7 @@ class Engine:
                          quotas=self._settings.quotas, max_sessions=self._settings.max_sessions)
         if self._reactor.express is not None:
             self._reactor.express.agree(self.degraded)
-        self._start_zygote()
+        self._brief_zygote()
         self.pool.open()
         deadline = time.monotonic() + _START_DEADLINE_S
         while not self.pool.any_free and self._problem is None and time.monotonic() < deadline:
@@ -171,31 +177,36 @@ class Engine:
             raise LeewardError(f"{layer}: {message}" if layer else message)
         self._note_layers()
 
-    def _decide(self) -> None:
+    def _describe(self) -> None:
         """
-        Everything that can be decided without a process.
+        What jobs see: all that a zygote has to know to begin.
         """
         settings = self._settings
         if 0 == os.geteuid():
             maps = [Path(f"/proc/self/{name}").read_text() for name in ("uid_map", "gid_map")]
             self._first_id = first_worker_id(maps, settings.pool_size)
         host = interpreter.find(settings.python_env)
-        abi = landlock.probe()
         self.spec = spec = profiles.python(host, interpreter.root_links(), limits=settings.limits,
                                            localtime=interpreter.localtime(), preload=settings.preload,
-                                           memory_counted=self.driver.memory_counted, landlocked=abi > 0)
-        allowed = "landlock" in settings.allow_degraded
-        rules = landlock.plan(spec.view, abi, allow_missing=allowed)
+                                           memory_counted=self.driver.memory_counted, landlocked=landlock.probe() > 0)
+        self._zygote_plan = ZygotePlan(
+            import_path=import_path(), unprivileged=0 == os.geteuid(), preload=spec.preload, bare=not host.env,
+            executable=spec.executable, environment=spec.environment, rehearse=settings.rehearse)
+
+    def _decide(self) -> None:
+        """
+        What confines them: the rest that can be decided without a process.
+        """
+        settings, spec = self._settings, self.spec
+        rules = landlock.plan(spec.view, landlock.probe(), allow_missing="landlock" in settings.allow_degraded)
         filter_plan = seccomp_plan.plan(memory_counted=self.driver.memory_counted,
                                         affinity_fixed=self.driver.affinity_fixed, arch=platform.machine())
         program = seccomp_compile.compile(filter_plan)
         self.degraded = (*(("landlock",) if not rules.abi else ()), *(("cgroup",) if self.driver.degraded else ()))
         self.plan = WorkerPlan(
-            import_path=import_path(), control=-1, unprivileged=0 == os.geteuid(), uid=spec.uid,
-            hostname=spec.hostname, view=spec.view, scratch_bytes=settings.limits.files,
+            uid=spec.uid, hostname=spec.hostname, view=spec.view, scratch_bytes=settings.limits.files,
             rlimits=rlimits.plan(settings.limits), landlock=rules, seccomp=program.insns,
-            init_seccomp=seccomp_compile.init_program(), preload=spec.preload, bare=not host.env,
-            executable=spec.executable, environment=spec.environment, watched=not self.driver.memory_counted,
+            init_seccomp=seccomp_compile.init_program(), watched=not self.driver.memory_counted,
             rehearse=settings.rehearse,
         )
         self.layers = {
@@ -215,9 +226,14 @@ class Engine:
 
     def _start_zygote(self) -> None:
         self._zygote_ready = False
-        self._zygote = Zygote(self._reactor, self.plan, ready=self._on_zygote_ready, made=self._on_made,
+        self._zygote = Zygote(self._reactor, self._zygote_plan, ready=self._on_zygote_ready, made=self._on_made,
                               failed=self._on_zygote_failed, said=self._on_zygote_words, gone=self._on_zygote_gone)
         self._expect_word(_START_DEADLINE_S)
+
+    def _brief_zygote(self) -> None:
+        assert self._zygote is not None
+        with contextlib.suppress(OSError):  # gone: its last words are on their way, or the end of its channel
+            self._zygote.give(self.plan)
 
     # --- the zygote -----------------------------------------------------------
 
@@ -351,6 +367,7 @@ class Engine:
             return
         try:
             self._start_zygote()
+            self._brief_zygote()
         except OSError as error:  # no descriptors left, say
             self._zygotes_lost += 1
             self._problem = self._problem or ("", f"zygote: {error}")

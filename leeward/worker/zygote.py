@@ -17,10 +17,9 @@ import _cffi_backend
 import msgpack
 
 import leeward
-from leeward.dataclass import replace
 from leeward.errors import LeewardError, PeerError
 from leeward.isolation.channel import Channel
-from leeward.isolation.plan import WorkerPlan
+from leeward.isolation.plan import WorkerPlan, ZygotePlan
 from leeward.wire import control, records
 from leeward.worker.reactor import READ, Reactor
 
@@ -48,7 +47,7 @@ def import_path() -> tuple[str, ...]:
 
 class Zygote:
     """
-    One zygote process.
+    One zygote process, which warms up. It is ready some time after it was given the workers' plan.
 
     Args:
         ready: called once it serves.
@@ -58,7 +57,7 @@ class Zygote:
         gone: called once when it is no more.
     """
 
-    def __init__(self, reactor: Reactor, plan: WorkerPlan, *,
+    def __init__(self, reactor: Reactor, plan: ZygotePlan, *,
                  ready: Callable[[], None],
                  made: Callable[[control.Made, int], None],
                  failed: Callable[[control.Failed], None],
@@ -68,7 +67,6 @@ class Zygote:
         self._ready, self._made, self._failed, self._said, self._gone = ready, made, failed, said, gone
         here, there = Channel.pair()
         try:
-            plan = replace(plan, control=there.fileno())
             self.process = _exec(plan, there.fileno())
         finally:
             there.close()
@@ -80,6 +78,15 @@ class Zygote:
         self._words = self.process.stdout.fileno()
         os.set_blocking(self._words, False)
         reactor.watch(self._words, READ, self._on_words)
+
+    def give(self, plan: WorkerPlan) -> None:
+        """
+        Say what keepers and runners have to do. It takes orders then.
+
+        Raises:
+            OSError: it is gone.
+        """
+        self._channel.send_raw(records.pack(plan))
 
     @property
     def pid(self) -> int:
@@ -154,7 +161,7 @@ class Zygote:
             self.process.wait()
 
 
-def _exec(plan: WorkerPlan, control_fd: int) -> subprocess.Popen[bytes]:
+def _exec(plan: ZygotePlan, control_fd: int) -> subprocess.Popen[bytes]:
     flags = ["-S"] if plan.bare else []
     source = (
         "import sys\n"

@@ -22,9 +22,9 @@ VIEW = View(binds=(Bind("/usr", "/usr"),), texts=(), links=(), scratch=Scratch((
 @pytest.fixture
 def plan() -> WorkerPlan:
     return WorkerPlan(
-        import_path=(), control=-1, unprivileged=False, uid=1000, hostname="box", view=VIEW, scratch_bytes=1 << 20,
+        uid=1000, hostname="box", view=VIEW, scratch_bytes=1 << 20,
         rlimits=((resource.RLIMIT_NOFILE, 64, 64), (resource.RLIMIT_CORE, 0, 0)), landlock=landlock.plan(VIEW, 1),
-        seccomp=bytes(8), init_seccomp=bytes(8), preload=(), bare=True, executable="", environment=())
+        seccomp=bytes(8), init_seccomp=bytes(8))
 
 
 def report(made: birth.Birth) -> dict[str, str]:
