@@ -33,13 +33,15 @@ import loosened
 from drivers import UnlimitedDriver
 from leeward.isolation.cgroup.entry import Driver
 from leeward.outcome import Result
+from leeward.pool import begin
 from leeward.pool import engine as engine_module
-from leeward.pool.engine import Engine, Settings
+from leeward.pool.begin import Settings
+from leeward.pool.engine import Engine
 from leeward.pool.pool import Pool
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
+from leeward.worker import hatch
 from leeward.worker import worker as worker_module
-from leeward.worker import zygote
 from leeward.worker.reactor import Reactor
 from leeward.worker.report import Report
 from leeward.worker.states import RunnerState
@@ -136,13 +138,13 @@ class Box:
                     "import halfway\n"
                     "sys.path.pop()\n"
                     f"halfway.strip(frozenset({sorted(locks)!r}))\n"
-                ) + zygote.ENTRY
-                stack.enter_context(mock.patch.object(zygote, "ENTRY", entry))
-                stack.enter_context(mock.patch.object(zygote, "subprocess", _careless(locks)))
+                ) + hatch.ENTRY
+                stack.enter_context(mock.patch.object(hatch, "ENTRY", entry))
+                stack.enter_context(mock.patch.object(hatch, "subprocess", _careless(locks)))
                 if "namespaces" not in locks:
                     self._overlook_sockets()
             if self._driver is not None:
-                stack.enter_context(mock.patch.object(engine_module, "choose", return_value=self._driver))
+                stack.enter_context(mock.patch.object(begin, "choose", return_value=self._driver))
             self.engine.start()
         return self
 

@@ -114,7 +114,7 @@ def serve(ready_fd: int | None, options: Mapping[str, Any]) -> int:
     """
     Be the daemon, until told to end; return the exit status.
     """
-    from leeward.daemon.main import run
+    from leeward.daemon import early
     from leeward.errors import LeewardError
 
     config = configuration(**options)
@@ -126,7 +126,10 @@ def serve(ready_fd: int | None, options: Mapping[str, Any]) -> int:
             settle(ready_fd, config.socket)
 
     try:
-        run(config, ready, load=lambda: configuration(**options))
+        begun = early.start(early.settings(config))
+        from leeward.daemon.main import run  # while a zygote warms up
+
+        run(config, ready, load=lambda: configuration(**options), begun=begun)
     except LeewardError as error:
         from leeward_cli.doctor import complain_of_host
 

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import socket
 import time
 from collections.abc import Callable
 
 from leeward import __version__
+from leeward.daemon import early
 from leeward.daemon.config import Config, group_id, live, quotas
 from leeward.daemon.exporter import Exporter, bind
 from leeward.daemon.listener import Inherited, Listener
@@ -37,7 +37,8 @@ from leeward.daemon.signals import Signals
 from leeward.daemon.status import status
 from leeward.daemon.systemd import Manager
 from leeward.errors import BadRequest, LeewardError
-from leeward.pool.engine import Engine, Settings
+from leeward.pool.begin import Begun
+from leeward.pool.engine import Engine
 from leeward.pool.memory import memory_of
 from leeward.spec.paths import default_socket
 from leeward.worker.native import reactor_for
@@ -47,24 +48,9 @@ DRAIN_S = 4.0
 #: Seconds that clients have to take their last replies, and at least until so long after we were told to end: who
 #: has just connected, on a host that has no time to spare, sends his request later than one may think.
 FLUSH_S, SETTLE_S = 0.3, 2.0
-#: Descriptors that the daemon may open, where the host's hard limit allows. Each worker
-#: has about ten, each connection one.
-DESCRIPTORS = 65536
 #: Workers whose memory is looked up before requests have their turn again: some 20 us each.
 _TURN_WORKERS = 16
 
-
-
-def settings(config: Config) -> Settings:
-    """
-    What the engine needs of *config*.
-    """
-    return Settings(
-        pool_size=config.pool_size, spares=config.spares, recycle_after=config.recycle_after,
-        queue_size=config.queue_size, limits=config.limits, python_env=config.python_env,
-        preload=config.preload, allow_degraded=config.allow_degraded, quotas=quotas(config, os.geteuid()),
-        rehearse=config.rehearse, results=config.results, max_sessions=config.max_sessions,
-    )
 
 
 class Interrupted(Exception):
@@ -80,9 +66,11 @@ class Daemon:
     Args:
         load: reads the configuration again.
         manager: who started us.
+        begun: what was done before, if anything was.
     """
 
-    def __init__(self, config: Config, load: Callable[[], Config], manager: Manager) -> None:
+    def __init__(self, config: Config, load: Callable[[], Config], manager: Manager, begun: Begun | None) -> None:
+        self._begun = begun
         self._config = config
         self._load = load
         self._manager = manager
@@ -128,7 +116,7 @@ class Daemon:
     def _serve(self, listener: Listener | Inherited, ready: Callable[[], None]) -> None:
         observer = self._observer = Observer(self._reactor, self._metrics, self._config.security_log)
         try:
-            engine = self._engine = Engine(self._reactor, settings(self._config), log, observer)
+            engine = self._engine = Engine(self._reactor, early.settings(self._config), log, observer, self._begun)
             try:
                 engine.start()
             except Interrupted:
@@ -294,22 +282,24 @@ def has_terminal() -> bool:
     return True
 
 
-def run(config: Config, ready: Callable[[], None] = lambda: None, load: Callable[[], Config] | None = None) -> None:
+def run(config: Config, ready: Callable[[], None] = lambda: None, load: Callable[[], Config] | None = None,
+        begun: Begun | None = None) -> None:
     """
     Be the daemon that *config* describes, until told to end.
 
     Args:
         load: reads the configuration again, on SIGHUP.
+        begun: what `early.start` gave, if it was called.
 
     Raises:
         LeewardError: it can't start; nothing is left behind.
     """
     manager = Manager(os.environ, os.getpid())
     log.set_up(config.log_level, config.log_json, journal_stream=os.environ.get("JOURNAL_STREAM", ""))
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    early.room_for_descriptors()
     try:
-        Daemon(config, load or (lambda: config), manager).run(ready)
+        Daemon(config, load or (lambda: config), manager, begun).run(ready)
     finally:
+        if begun is not None:
+            begun.close()
         manager.close()

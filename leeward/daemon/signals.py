@@ -15,10 +15,8 @@ import socket
 from collections.abc import Callable
 from types import FrameType
 
+from leeward.daemon.early import ENDING
 from leeward.worker.reactor import READ, Reactor
-
-#: Those that ask for the end.
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Signals:
@@ -34,6 +32,7 @@ class Signals:
         self._old_fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
         self._old = {number: signal.signal(number, _nothing) for number in ENDING}
         reactor.watch(self._read.fileno(), READ, self._ready)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # `early.start` may have had them wait
 
     def _ready(self, _: int) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -8,37 +8,30 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
-import resource
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Protocol
 
-from leeward._native import privileges
-from leeward.dataclass import dataclass, field
 from leeward.errors import LeewardError, Unsupported
-from leeward.isolation import interpreter, landlock, rlimits
-from leeward.isolation.cgroup.choose import choose
+from leeward.isolation import landlock, rlimits
 from leeward.isolation.cgroup.entry import Driver
-from leeward.isolation.plan import WorkerPlan, ZygotePlan
+from leeward.isolation.plan import WorkerPlan
 from leeward.isolation.seccomp import compile as seccomp_compile
 from leeward.isolation.seccomp import plan as seccomp_plan
 from leeward.outcome import Outcome
+from leeward.pool.begin import Begun, Settings, begin
 from leeward.pool.pool import Pool, Ticket
-from leeward.pool.quotas import Quotas
-from leeward.spec import profiles
-from leeward.spec.limits import Limits
 from leeward.spec.sandbox import SandboxSpec
 from leeward.supervisor import Denied, Supervisor
 from leeward.wire import control
+from leeward.worker.hatch import Hatched
 from leeward.worker.idmaps import first_worker_id
 from leeward.worker.orphans import reap_inits
 from leeward.worker.reactor import READ, Reactor, Timer
 from leeward.worker.report import Report
 from leeward.worker.states import WorkerState
 from leeward.worker.worker import Terms, Worker
-from leeward.worker.zygote import Zygote, import_path
+from leeward.worker.zygote import Zygote
 
 _START_DEADLINE_S = 30.0
 #: A zygote that has a keeper on order says something within this, or is replaced. It takes milliseconds.
@@ -47,27 +40,6 @@ _ZYGOTE_BACKOFF_S = 0.2
 
 #: How most jobs end. At hundreds a second a line for each would cost more than it tells.
 _ORDINARY = frozenset({Outcome.FINISHED, Outcome.RAISED})
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """
-    What an engine is told. `daemon.config` documents each; its defaults are there, too.
-    """
-
-    pool_size: int = 4
-    spares: int = 1
-    recycle_after: int = 100
-    queue_size: int = 64
-    limits: Limits = field(default_factory=Limits)
-    python_env: str = ""
-    preload: tuple[str, ...] = ()
-    allow_degraded: tuple[str, ...] = ()
-    cgroup: str | None = None
-    quotas: Quotas = field(default_factory=Quotas)
-    rehearse: bool = True
-    results: str = "auto"
-    max_sessions: int = -1
 
 
 class Log(Protocol):
@@ -90,36 +62,22 @@ class Watcher(Protocol):
     def worker_failed(self, worker: int) -> None: ...
 
 
-def _limits_to_inherit() -> None:
-    """
-    What zygote, keepers and jobs start from; a job can only go below it.
-    """
-    # As many descriptors as we may have. Not for their number alone: who has more descriptors in
-    # flight than this limit, over all processes of one user, can't send any. The jobs of an ordinary
-    # user's daemon have its user id, and each may have as many in flight as it has descriptors.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # No core of ours, which would hold what clients sent, and none of a job's: isolation/rlimits.py says
-    # why 1. An ordinary user whose hard limit is 0 already can't have it.
-    try:
-        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
-    except (ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
 class Engine:
     """
     Everything between a submitted job and its report.
 
     Args:
         watcher: is told of every job's end and of every denied call, after the client.
+        begun: what `begin` has made of these *settings*; if `start` fails before it takes over, it is closed.
     """
 
-    def __init__(self, reactor: Reactor, settings: Settings, log: Log, watcher: Watcher | None = None) -> None:
+    def __init__(self, reactor: Reactor, settings: Settings, log: Log, watcher: Watcher | None = None,
+                 begun: Begun | None = None) -> None:
         self._reactor = reactor
         self._settings = settings
         self._log = log
         self._watcher = watcher
+        self._begun = begun
         self._closing = False
         self._zygote: Zygote | None = None
         self._zygote_ready = False
@@ -145,20 +103,12 @@ class Engine:
             Unsupported: a layer can't be set, with the feature that is missing and its cure.
             LeewardError: anything else that keeps the first worker from being ready.
         """
-        privileges.be_subreaper()  # orphans of a dead zygote or keeper come to us, and are reaped
-        _limits_to_inherit()
-        self.driver = choose(self._settings.cgroup)
+        begun = self._begun or begin(self._settings)
+        self.driver, self.spec, self._zygote_plan = begun.driver, begun.spec, begun.zygote_plan
         try:
-            self.driver.sweep()
-            self._describe()
-            self._start_zygote()  # it warms up while the rest is decided
-            self._decide()
+            self._decide()  # while it warms up
         except BaseException:
-            if self._zygote is not None:
-                self._zygote.process.kill()
-                self._zygote.end()
-                self._zygote = None
-            self.driver.close()  # nothing else was made yet
+            begun.close()  # nothing else was made yet
             raise
         self.supervisor = Supervisor()
         self._reactor.watch(self.supervisor.fileno(), READ, self._on_denials)
@@ -166,7 +116,7 @@ class Engine:
                          quotas=self._settings.quotas, max_sessions=self._settings.max_sessions)
         if self._reactor.express is not None:
             self._reactor.express.agree(self.degraded)
-        self._brief_zygote()
+        self._adopt_zygote(begun.take())
         self.pool.open()
         deadline = time.monotonic() + _START_DEADLINE_S
         while not self.pool.any_free and self._problem is None and time.monotonic() < deadline:
@@ -177,30 +127,17 @@ class Engine:
             raise LeewardError(f"{layer}: {message}" if layer else message)
         self._note_layers()
 
-    def _describe(self) -> None:
-        """
-        What jobs see: all that a zygote has to know to begin.
-        """
-        settings = self._settings
-        if 0 == os.geteuid():
-            maps = [Path(f"/proc/self/{name}").read_text() for name in ("uid_map", "gid_map")]
-            self._first_id = first_worker_id(maps, settings.pool_size)
-        host = interpreter.find(settings.python_env)
-        self.spec = spec = profiles.python(host, interpreter.root_links(), limits=settings.limits,
-                                           localtime=interpreter.localtime(), preload=settings.preload,
-                                           memory_counted=self.driver.memory_counted, landlocked=landlock.probe() > 0)
-        self._zygote_plan = ZygotePlan(
-            import_path=import_path(), unprivileged=0 == os.geteuid(), preload=spec.preload, bare=not host.env,
-            executable=spec.executable, environment=spec.environment, rehearse=settings.rehearse)
-
     def _decide(self) -> None:
         """
         What confines them: the rest that can be decided without a process.
         """
         settings, spec = self._settings, self.spec
+        if 0 == os.geteuid():
+            with open("/proc/self/uid_map") as users, open("/proc/self/gid_map") as groups:
+                self._first_id = first_worker_id([users.read(), groups.read()], settings.pool_size)
         rules = landlock.plan(spec.view, landlock.probe(), allow_missing="landlock" in settings.allow_degraded)
         filter_plan = seccomp_plan.plan(memory_counted=self.driver.memory_counted,
-                                        affinity_fixed=self.driver.affinity_fixed, arch=platform.machine())
+                                        affinity_fixed=self.driver.affinity_fixed, arch=os.uname().machine)
         program = seccomp_compile.compile(filter_plan)
         self.degraded = (*(("landlock",) if not rules.abi else ()), *(("cgroup",) if self.driver.degraded else ()))
         self.plan = WorkerPlan(
@@ -224,16 +161,13 @@ class Engine:
             if layer in self.layers:
                 self.layers[layer]["self_check"] = text
 
-    def _start_zygote(self) -> None:
+    def _adopt_zygote(self, hatched: Hatched) -> None:
         self._zygote_ready = False
-        self._zygote = Zygote(self._reactor, self._zygote_plan, ready=self._on_zygote_ready, made=self._on_made,
+        self._zygote = Zygote(self._reactor, hatched, ready=self._on_zygote_ready, made=self._on_made,
                               failed=self._on_zygote_failed, said=self._on_zygote_words, gone=self._on_zygote_gone)
-        self._expect_word(_START_DEADLINE_S)
-
-    def _brief_zygote(self) -> None:
-        assert self._zygote is not None
         with contextlib.suppress(OSError):  # gone: its last words are on their way, or the end of its channel
             self._zygote.give(self.plan)
+        self._expect_word(_START_DEADLINE_S)
 
     # --- the zygote -----------------------------------------------------------
 
@@ -260,9 +194,11 @@ class Engine:
 
     def _order(self) -> None:
         """
-        One keeper at a time is on order, so that the zygote's answers need no search.
+        Order what the zygote takes. At the start the first worker has the processors to itself until it can take a job.
         """
         while self._waiting and self._zygote is not None and self._zygote_ready:
+            if not self.pool.runners_made and len(self._waiting) < len(self.pool.workers):
+                return
             worker = self._waiting[0]
             message, fds = worker.order()
             if self._zygote_due is None:
@@ -366,8 +302,7 @@ class Engine:
         if self._closing or self._zygote is not None:
             return
         try:
-            self._start_zygote()
-            self._brief_zygote()
+            self._adopt_zygote(Hatched(self._zygote_plan))
         except OSError as error:  # no descriptors left, say
             self._zygotes_lost += 1
             self._problem = self._problem or ("", f"zygote: {error}")
@@ -397,6 +332,8 @@ class Engine:
         For the pool: a runner is armed.
         """
         self._problem = None
+        if self._waiting:
+            self._order()
         self._on_denials(0)  # what its self-check was refused is no job's yet
 
     def job_ended(self, ticket: Ticket, report: Report) -> None:

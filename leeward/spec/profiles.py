@@ -47,7 +47,7 @@ class HostPython:
 
 def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, uid: int = 1000,
            localtime: str = "", preload: tuple[str, ...] = (), memory_counted: bool = True,
-           landlocked: bool = True) -> SandboxSpec:
+           landlocked: bool = True, warm: bool = True) -> SandboxSpec:
     """
     Python code in a warm interpreter; /usr read-only, private /workspace and /tmp, no network.
 
@@ -57,6 +57,7 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
         localtime: what /etc/localtime points to, below /usr.
         memory_counted: a cgroup counts all memory. If not, there is no shared mapping of /dev/zero:
             memory that no resident set shows once it is let go of.
+        warm: have what most programs import, WARM, in memory.
         landlocked: Landlock holds; without it such a mapping can be refused only by leaving the device out.
     """
     below_usr = [folder for folder in (host.prefix, host.env, *host.shown) if folder and not _within(folder, "/usr")]
@@ -101,7 +102,7 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
         profile="python",
         view=View(binds, texts, links, Scratch(("/workspace", "/tmp", "/dev/shm"))),
         executable=host.executable,
-        preload=tuple(dict.fromkeys((*WARM, *preload))),
+        preload=tuple(dict.fromkeys((*(WARM if warm else ()), *preload))),
         limits=limits,
         uid=uid,
         environment=(

@@ -1,5 +1,5 @@
 """
-The zygote, seen from the daemon: start it, ask it for keepers, notice its death.
+The zygote, seen from the daemon: ask it for keepers, notice its death. `hatch` starts it.
 
 Runs in:   the daemon.
 """
@@ -9,40 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-import _cffi_backend
-import msgpack
-
-import leeward
 from leeward.errors import LeewardError, PeerError
-from leeward.isolation.channel import Channel
-from leeward.isolation.plan import WorkerPlan, ZygotePlan
+from leeward.isolation.plan import WorkerPlan
 from leeward.wire import control, records
+from leeward.worker.hatch import Hatched
 from leeward.worker.reactor import READ, Reactor
 
 #: Bytes that are read of a last word at a time.
 _MOST_WORDS = 4096
-
-#: What the zygote's interpreter is told to run. Its source comes by standard input, so
-#: that no path of the host stands in the command line that every job can read.
-_BOOTSTRAP = "import os;exec(os.read(0,65536))"
-
-#: What the bootstrap's source ends with. The tests of single locks put another entry here;
-#: the product has no way to leave one out.
-ENTRY = "from leeward.crossing import zygote\nzygote.main({control})\n"
-
-
-def import_path() -> tuple[str, ...]:
-    """
-    The folders from which the zygote imports leeward and what it needs.
-    """
-    needed = (leeward, msgpack)
-    folders = [str(Path(module.__file__).resolve().parent.parent) for module in needed if module.__file__]
-    folders.append(str(Path(_cffi_backend.__file__).resolve().parent))
-    return tuple(dict.fromkeys(folders))
 
 
 class Zygote:
@@ -50,6 +26,7 @@ class Zygote:
     One zygote process, which warms up. It is ready some time after it was given the workers' plan.
 
     Args:
+        hatched: the process; this owns it from now on.
         ready: called once it serves.
         said: called with what it, or a keeper, had to say on stderr.
         made: called with (message, keeper's pidfd) for each keeper; owns the pidfd.
@@ -57,7 +34,7 @@ class Zygote:
         gone: called once when it is no more.
     """
 
-    def __init__(self, reactor: Reactor, plan: ZygotePlan, *,
+    def __init__(self, reactor: Reactor, hatched: Hatched, *,
                  ready: Callable[[], None],
                  made: Callable[[control.Made, int], None],
                  failed: Callable[[control.Failed], None],
@@ -65,15 +42,9 @@ class Zygote:
                  gone: Callable[[], None]) -> None:
         self._reactor = reactor
         self._ready, self._made, self._failed, self._said, self._gone = ready, made, failed, said, gone
-        here, there = Channel.pair()
-        try:
-            self.process = _exec(plan, there.fileno())
-        finally:
-            there.close()
-        self._channel = here
-        here.send_raw(records.pack(plan))
-        here.socket.setblocking(False)
-        reactor.watch(here.fileno(), READ, self._on_message)
+        self.process, self._channel = hatched.process, hatched.channel
+        self._channel.socket.setblocking(False)
+        reactor.watch(self._channel.fileno(), READ, self._on_message)
         assert self.process.stdout is not None
         self._words = self.process.stdout.fileno()
         os.set_blocking(self._words, False)
@@ -159,27 +130,3 @@ class Zygote:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-
-def _exec(plan: ZygotePlan, control_fd: int) -> subprocess.Popen[bytes]:
-    flags = ["-S"] if plan.bare else []
-    source = (
-        "import sys\n"
-        f"sys.path[:0] = {list(plan.import_path)!r}\n"
-        "os.dup2(os.open('/dev/null', os.O_RDONLY), 0)\n"
-    ) + ENTRY.format(control=control_fd)
-    process = subprocess.Popen(
-        [plan.executable, *flags, "-c", _BOOTSTRAP],
-        # Pipes, all three: sys.stdin, stdout and stderr of every job are made here, at the start
-        # of the interpreter, and one made on /dev/null would take a job's pipes for seekable.
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/",
-        env=dict(plan.environment), pass_fds=[control_fd], close_fds=True,
-        start_new_session=True,  # a Ctrl-C at the daemon's terminal is the daemon's to decide on
-    )
-    assert process.stdin is not None
-    process.stdin.write(source.encode(sys.getfilesystemencoding()))
-    process.stdin.close()
-    process.stdin = None
-    return process
-
-

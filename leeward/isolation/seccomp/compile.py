@@ -12,7 +12,7 @@ library. `shorten` then writes it in fewer instructions. None of the three is tr
 
 from __future__ import annotations
 
-import platform
+import os
 from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
@@ -80,7 +80,7 @@ def init_program() -> bytes:
 
     Raises: as `compile`.
     """
-    return compile(init_plan(platform.machine())).insns
+    return compile(init_plan(os.uname().machine)).insns
 
 
 def _library() -> ModuleType:

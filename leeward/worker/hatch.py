@@ -1,0 +1,92 @@
+"""
+The start of a zygote: a process and its channel, before anybody waits for it.
+
+Runs in:   the daemon, and imports little: while the zygote warms up the daemon imports the rest of itself.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import _cffi_backend
+import msgpack
+
+import leeward
+from leeward.isolation.channel import Channel
+from leeward.isolation.plan import ZygotePlan
+from leeward.wire import records
+
+#: What the zygote's interpreter is told to run. Its source comes by standard input, so
+#: that no path of the host stands in the command line that every job can read.
+_BOOTSTRAP = "import os;exec(os.read(0,65536))"
+
+#: What the bootstrap's source ends with. The tests of single locks put another entry here;
+#: the product has no way to leave one out.
+ENTRY = "from leeward.crossing import zygote\nzygote.main({control})\n"
+
+
+def import_path() -> tuple[str, ...]:
+    """
+    The folders from which the zygote imports leeward and what it needs.
+    """
+    needed = (leeward, msgpack)
+    folders = [os.path.dirname(os.path.dirname(os.path.realpath(module.__file__)))
+               for module in needed if module.__file__]
+    folders.append(os.path.dirname(os.path.realpath(_cffi_backend.__file__)))
+    return tuple(dict.fromkeys(folders))
+
+
+class Hatched:
+    """
+    A zygote that warms up by its plan, and the daemon's end of its channel.
+
+    Raises:
+        OSError: it can't be started.
+    """
+
+    __slots__ = ("channel", "process")
+
+    def __init__(self, plan: ZygotePlan) -> None:
+        self.channel, there = Channel.pair()
+        try:
+            self.process = _exec(plan, there.fileno())
+            self.channel.send_raw(records.pack(plan))
+        except BaseException:
+            self.channel.close()
+            raise
+        finally:
+            there.close()
+
+    def end(self) -> None:
+        """
+        Kill it: nobody has use for it.
+        """
+        self.channel.close()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.process.kill()
+        self.process.wait()
+
+
+def _exec(plan: ZygotePlan, control_fd: int) -> subprocess.Popen[bytes]:
+    flags = ["-S"] if plan.bare else []
+    source = (
+        "import sys\n"
+        f"sys.path[:0] = {list(plan.import_path)!r}\n"
+        "os.dup2(os.open('/dev/null', os.O_RDONLY), 0)\n"
+    ) + ENTRY.format(control=control_fd)
+    process = subprocess.Popen(
+        [plan.executable, *flags, "-c", _BOOTSTRAP],
+        # Pipes, all three: sys.stdin, stdout and stderr of every job are made here, at the start
+        # of the interpreter, and one made on /dev/null would take a job's pipes for seekable.
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/",
+        env=dict(plan.environment), pass_fds=[control_fd], close_fds=True,
+        start_new_session=True,  # a Ctrl-C at the daemon's terminal is the daemon's to decide on
+    )
+    assert process.stdin is not None
+    process.stdin.write(source.encode(sys.getfilesystemencoding()))
+    process.stdin.close()
+    process.stdin = None
+    return process
