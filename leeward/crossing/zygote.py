@@ -72,8 +72,9 @@ def warm_up(plan: ZygotePlan) -> None:
         if len(os.listdir("/proc/self/task")) > 1:
             raise ImportError(f"preload: module {name} starts a thread; jobs have to import it themselves")
     settle.keep_ours_apart()
-    gc.collect()
-    settle.room_for_names()
+    if plan.warm:
+        gc.collect()
+        settle.room_for_names()
     # What is here stays: no collection in a job touches, and so copies, its pages.
     gc.freeze()
 

@@ -6,6 +6,7 @@ Runs in:   the daemon, and `leeward run`, first of all.
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -23,11 +24,12 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def start(settings: Settings) -> Begun:
     """
     Begin what *settings* describe. Whatever asks for the end waits from now on until `signals.Signals` hears it:
-    it would leave groups behind.
+    it would leave groups behind. The garbage collector waits, too, until somebody enables it.
 
     Raises: as `begin`.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    gc.disable()  # what is imported stays, so looking through it again and again finds nothing
     try:
         room_for_descriptors()
         return begin(settings)

@@ -18,7 +18,6 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
-from ipaddress import ip_address
 
 from leeward.daemon.metrics import CONTENT_TYPE
 from leeward.worker.reactor import READ, WRITE, Reactor, Timer
@@ -199,6 +198,8 @@ def is_here(host: str) -> bool:
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     if "localhost" == name.lower():
         return True
+    from ipaddress import ip_address  # few daemons have metrics, and ever get here
+
     try:
         return ip_address(name).is_loopback
     except ValueError:
@@ -237,6 +238,8 @@ def check_place(place: str) -> str:
         return place
     host, colon, port = place.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
+    from ipaddress import ip_address  # as above
+
     try:
         address = ip_address(host[1:-1] if bracketed else host)
     except ValueError:

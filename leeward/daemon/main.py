@@ -118,7 +118,7 @@ class Daemon:
         try:
             engine = self._engine = Engine(self._reactor, early.settings(self._config), log, observer, self._begun)
             try:
-                engine.start()
+                engine.start(gc.collect)
             except Interrupted:
                 engine.close()
                 log.info("ended while it started")
@@ -137,8 +137,8 @@ class Daemon:
             try:
                 server.listen(listener.socket)
                 # What is here stays: the collector, which stops everything, leaves it alone from now on.
-                gc.collect()
                 gc.freeze()
+                gc.enable()  # `early.start` may have put it off
                 ready()
                 if self._reactor.refused:
                     log.info("no io_uring: clients are served by epoll", why=self._reactor.refused)

@@ -6,12 +6,11 @@ Runs in:   the daemon; told by engine and server, in each case after the client.
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import time
 
-from leeward.daemon.log import Writer, clean, log, stamp
+from leeward.daemon.log import Writer, as_json, clean, log, stamp
 from leeward.daemon.metrics import Metrics
 from leeward.daemon.security import SUMMARY_S, Digest, Offender
 from leeward.errors import BadRequest
@@ -175,7 +174,7 @@ class _File:
 
     def record(self, event: str, fields: dict[str, object]) -> None:
         row = clean({"time": stamp(), "event": event, **fields})
-        self._writer.line(json.dumps(row))
+        self._writer.line(as_json(row))
 
     def close(self) -> None:
         os.close(self._fd)

@@ -6,11 +6,9 @@ Runs in:   the daemon. Starts the interpreter of `python_env` once, to ask what 
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from leeward.errors import BadRequest, Unsupported
 from leeward.isolation import ownership
@@ -49,6 +47,8 @@ def find(python_env: str = "") -> HostPython:
         raise BadRequest(f"python_env {python_env!r} is no virtual environment: it has no pyvenv.cfg or no bin/python")
     _check_place(env)
     _check_owners(python_env, env, executable, own)
+    import json
+
     try:
         said = subprocess.run([executable, "-I", "-c", _ASK], capture_output=True, timeout=_ASK_DEADLINE_S,
                               check=True, stdin=subprocess.DEVNULL).stdout
@@ -107,5 +107,5 @@ def localtime() -> str:
     """
     Where /etc/localtime leads, if that lies below /usr.
     """
-    target = str(Path("/etc/localtime").resolve())
+    target = os.path.realpath("/etc/localtime")
     return target if target.startswith("/usr/") and os.path.exists(target) else ""

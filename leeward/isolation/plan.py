@@ -25,6 +25,7 @@ class ZygotePlan:
         unprivileged: give up root's groups and capabilities first; the daemon runs as root.
         bare: no site-packages at all, since no python_env was given.
         rehearse: find out what every job writes.
+        warm: many jobs will come of it; for one, what makes each cheaper isn't worth it.
     """
 
     import_path: tuple[str, ...]
@@ -34,6 +35,7 @@ class ZygotePlan:
     executable: str
     environment: tuple[tuple[str, str], ...]
     rehearse: bool = True
+    warm: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def begin(settings: Settings) -> Begun:
                                memory_counted=driver.memory_counted, landlocked=landlock.probe() > 0)
         return Begun(driver, spec, ZygotePlan(
             import_path=import_path(), unprivileged=0 == os.geteuid(), preload=spec.preload, bare=not host.env,
-            executable=spec.executable, environment=spec.environment, rehearse=settings.rehearse))
+            executable=spec.executable, environment=spec.environment, rehearse=settings.rehearse, warm=settings.warm))
     except BaseException:
         driver.close()
         raise

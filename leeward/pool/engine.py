@@ -95,9 +95,12 @@ class Engine:
 
     # --- start ----------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         """
         Bring up the first worker; the others follow while the reactor runs.
+
+        Args:
+            meanwhile: is called while there is nothing to do but to wait for the zygote.
 
         Raises:
             Unsupported: a layer can't be set, with the feature that is missing and its cure.
@@ -118,6 +121,7 @@ class Engine:
             self._reactor.express.agree(self.degraded)
         self._adopt_zygote(begun.take())
         self.pool.open()
+        meanwhile()
         deadline = time.monotonic() + _START_DEADLINE_S
         while not self.pool.any_free and self._problem is None and time.monotonic() < deadline:
             self._reactor.turn(1.0)

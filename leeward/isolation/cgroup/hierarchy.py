@@ -10,7 +10,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 from leeward.dataclass import dataclass
 
@@ -89,4 +88,5 @@ def here() -> tuple[Hierarchy, ...]:
     """
     The hierarchies of this process.
     """
-    return parse(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+    with open("/proc/self/cgroup") as groups, open("/proc/self/mountinfo") as mounts:
+        return parse(groups.read(), mounts.read())

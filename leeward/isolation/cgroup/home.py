@@ -20,7 +20,6 @@ import re
 import select
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from leeward.errors import KernelRefusal
 from leeward.isolation.cgroup.group import Group, pidfd_of
@@ -48,7 +47,8 @@ def _starttime(pid: int) -> int:
     Clock ticks from boot to the start of *pid*; 0 if there is no such process.
     """
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        with open(f"/proc/{pid}/stat") as file:
+            text = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return int(text.rpartition(")")[2].split()[19])  # field 22; the name before may hold anything

@@ -5,7 +5,8 @@ Runs in:   the daemon, and the tests. Pure.
 Source:    <linux/filter.h>, the kernel's seccomp_check_filter(): only 32-bit loads from
            struct seccomp_data, and no backward jump.
 Why:       a filter is what the kernel makes of its bytes, not what a library meant.
-           `compile` runs every program through this before a job meets it.
+           `compile` runs every program, by the same interpreter in C, before a job meets it. This one says what is
+           wrong with one that doesn't run, and tests hold the two against each other.
 """
 
 from __future__ import annotations
@@ -78,11 +79,18 @@ def argument(number: int) -> int:
     return _ARGS_OFFSET + 8 * number
 
 
+def data(arch: int, number: int, args: Sequence[int] = (0, 0, 0, 0, 0, 0)) -> bytes:
+    """
+    struct seccomp_data.
+    """
+    return _DATA.pack(number & 0xFFFF_FFFF, arch, *args)
+
+
 def words(arch: int, number: int, args: Sequence[int] = (0, 0, 0, 0, 0, 0)) -> tuple[int, ...]:
     """
     struct seccomp_data as the sixteen 32-bit words that a filter can load.
     """
-    return struct.unpack("=16I", _DATA.pack(number & 0xFFFF_FFFF, arch, *args))
+    return struct.unpack("=16I", data(arch, number, args))
 
 
 def run(program: Sequence[Instruction], data: Sequence[int]) -> int:

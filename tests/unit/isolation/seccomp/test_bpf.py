@@ -5,10 +5,14 @@ The interpreter of BPF, on programs whose answers are known.
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from leeward._native import seccomp as native
 from leeward.errors import Bug
 from leeward.isolation.seccomp import bpf
 from leeward.isolation.seccomp.bpf import Instruction
+from leeward.isolation.seccomp.plan import Args
 
 ARCH = 0xC000_003E
 LOAD_NR = Instruction(bpf.LD_ABS, 0, 0, bpf.NR_OFFSET)
@@ -94,3 +98,31 @@ def test_refuses_what_isnt_a_program(size: int) -> None:
     """
     with pytest.raises(Bug):
         bpf.disassemble(bytes(size))
+
+
+WORDS = st.one_of(st.integers(0, 12), st.sampled_from((ARCH, 0x8000_0000, 0xFFFF_FFFF)))
+INSTRUCTIONS = st.one_of(
+    st.builds(bpf.Instruction, st.sampled_from((bpf.JEQ_K, bpf.JGT_K, bpf.JGE_K, bpf.JSET_K)), st.integers(0, 4),
+              st.integers(0, 4), WORDS),
+    st.builds(bpf.Instruction, st.just(bpf.LD_ABS), st.just(0), st.just(0), st.sampled_from((*range(0, 64, 4), 64, 2))),
+    st.builds(bpf.Instruction, st.sampled_from((bpf.AND_K, bpf.RET_K)), st.just(0), st.just(0), WORDS),
+    st.builds(bpf.Instruction, st.just(bpf.JA), st.just(0), st.just(0), st.sampled_from((0, 1, 2, 0xFFFF_FFFF))),
+    st.builds(bpf.Instruction, st.sampled_from((0, 0x15 | 0x08, 0x60)), st.just(0), st.just(0), WORDS),
+)
+CALLS = st.tuples(st.sampled_from((ARCH, 0)), st.integers(-2, 12), st.tuples(*[st.integers(0, (1 << 64) - 1)] * 6))
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(INSTRUCTIONS, min_size=1, max_size=12), st.lists(CALLS, max_size=5))
+def test_the_interpreter_in_c_is_this_one(program: list[bpf.Instruction], calls: list[tuple[int, int, Args]]) -> None:
+    """
+    It gives the same answers, and none where this one says that the program is wrong.
+    """
+    wanted = []
+    for call in calls:
+        try:
+            wanted.append(bpf.run(program, bpf.words(*call)))
+        except Bug:
+            break
+
+    assert wanted == native.answers(bpf.assemble(program), b"".join(bpf.data(*call) for call in calls))
