@@ -52,8 +52,9 @@ def main(control_fd: int) -> None:
     decided = channel.socket.recv(control.MAX_MESSAGE)
     if not decided:
         return
+    zygote = Zygote(channel, records.unpack(WorkerPlan, decided), pages)
     channel.send(control.Ready({"modules": str(len(sys.modules))}))
-    Zygote(channel, records.unpack(WorkerPlan, decided), pages).serve()
+    zygote.serve()
 
 
 def warm_up(plan: ZygotePlan) -> None:
