@@ -67,6 +67,14 @@ def names(kind: Any) -> tuple[str, ...]:
     return found
 
 
+def prepare(*kinds: Any) -> None:
+    """
+    Compile what these need now, since each clone of this process would do it for itself.
+    """
+    for kind in kinds:
+        kind.__leeward_compiled__()
+
+
 def _field(*, default_factory: Callable[[], Any]) -> Any:
     return _Factory(default_factory)
 
@@ -91,13 +99,17 @@ def _made(cls: type, frozen: bool, slots: bool, eq: bool, show: bool) -> type:
                 if not kind.startswith("ClassVar")}
     fields = tuple(defaults)
 
-    def __init__(self: Any, /, *args: Any, **fields: Any) -> None:
+    def compiled() -> Any:
         made.__init__ = init = _initialiser(made, defaults, frozen)  # type: ignore[misc]  # for the next ones
-        init(self, *args, **fields)
+        return init
+
+    def __init__(self: Any, /, *args: Any, **fields: Any) -> None:
+        compiled()(self, *args, **fields)
 
     methods: dict[str, Any] = {
         "__leeward_fields__": fields, "__match_args__": fields, "__dataclass_fields__": _Asked(defaults, annotations),
-        "__init__": __init__, **(_frozen(fields) if frozen else {}), **(_comparable(fields, frozen) if eq else {}),
+        "__leeward_compiled__": staticmethod(compiled), "__init__": __init__,
+        **(_frozen(fields) if frozen else {}), **(_comparable(fields, frozen) if eq else {}),
     }
     if show:
         methods["__repr__"] = _shown

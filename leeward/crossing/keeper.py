@@ -18,8 +18,9 @@ import os
 from collections.abc import Sequence
 
 from leeward._native import privileges
-from leeward._native.keeper import keep
+from leeward._native.keeper import Born, keep
 from leeward._native.spawn import Clone
+from leeward._native.steps import Step
 from leeward.crossing import birth, runner, scout
 from leeward.errors import LeewardError
 from leeward.inside import main as inside
@@ -27,6 +28,9 @@ from leeward.isolation import landlock, mounts
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan
 from leeward.wire import control
+
+#: What every keeper makes instances of, and its zygote doesn't.
+MAKES = (control.Mapped, mounts.Source, Step, birth.Birth, Born)
 
 _RUNNER_NAMESPACES = Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS
 

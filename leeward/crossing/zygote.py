@@ -18,6 +18,7 @@ import select
 import sys
 from collections.abc import Sequence
 
+from leeward import dataclass
 from leeward._native import privileges
 from leeward._native.spawn import Clone, clone
 from leeward.crossing import keeper, scout, settle
@@ -44,6 +45,7 @@ def main(control_fd: int) -> None:
             privileges.drop_bounding()
             privileges.drop_capabilities()
         privileges.no_new_privs()
+        dataclass.prepare(*keeper.MAKES)
         warm_up(plan)
     except (LeewardError, OSError, ImportError) as error:
         channel.send(control.Failed(-1, "", f"zygote: {error}"))

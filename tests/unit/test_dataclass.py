@@ -154,6 +154,19 @@ def test_the_library_takes_ours_for_its_own() -> None:
         ours.replace(one, wrong=1)
 
 
+def test_what_is_prepared_needs_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The first instance finds all there.
+    """
+    late, early = made("leeward's", slots=True), made("leeward's", slots=True)
+    ours.prepare(early)
+    monkeypatch.setattr(ours, "_initialiser", None)
+
+    assert "a" == early("a", 2).name
+    with pytest.raises(TypeError, match="not callable"):  # control
+        late("a", 2)
+
+
 def test_they_can_be_copied_and_pickled() -> None:
     """
     Frozen or not, with slots or without.
