@@ -67,12 +67,17 @@ def names(kind: Any) -> tuple[str, ...]:
     return found
 
 
+#: What compiles `__init__` of each class that has no instance yet.
+_late: set[Callable[[], Any]] = set()
+
+
 def prepare(*kinds: Any) -> None:
     """
-    Compile what these need now, since each clone of this process would do it for itself.
+    Compile now what these classes will need, or all there are: a clone of this process would do it for itself, and a
+    client would wait for it.
     """
-    for kind in kinds:
-        kind.__leeward_compiled__()
+    for compiled in [kind.__leeward_compiled__ for kind in kinds] or list(_late):
+        compiled()
 
 
 def _field(*, default_factory: Callable[[], Any]) -> Any:
@@ -100,12 +105,14 @@ def _made(cls: type, frozen: bool, slots: bool, eq: bool, show: bool) -> type:
     fields = tuple(defaults)
 
     def compiled() -> Any:
+        _late.discard(compiled)
         made.__init__ = init = _initialiser(made, defaults, frozen)  # type: ignore[misc]  # for the next ones
         return init
 
     def __init__(self: Any, /, *args: Any, **fields: Any) -> None:
         compiled()(self, *args, **fields)
 
+    _late.add(compiled)
     methods: dict[str, Any] = {
         "__leeward_fields__": fields, "__match_args__": fields, "__dataclass_fields__": _Asked(defaults, annotations),
         "__leeward_compiled__": staticmethod(compiled), "__init__": __init__,

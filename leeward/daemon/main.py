@@ -24,7 +24,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from leeward import __version__
+from leeward import __version__, dataclass
 from leeward.daemon import early
 from leeward.daemon.config import Config, group_id, live, quotas
 from leeward.daemon.exporter import Exporter, bind
@@ -118,7 +118,7 @@ class Daemon:
         try:
             engine = self._engine = Engine(self._reactor, early.settings(self._config), log, observer, self._begun)
             try:
-                engine.start(gc.collect)
+                engine.start(_tidy)
             except Interrupted:
                 engine.close()
                 log.info("ended while it started")
@@ -269,6 +269,14 @@ class Daemon:
         if self._listener.kept:
             self._server.part()
         self._engine.drain(DRAIN_S, self._reactor.stop)
+
+
+def _tidy() -> None:
+    """
+    Do what the first clients would have to wait for.
+    """
+    dataclass.prepare()
+    gc.collect()
 
 
 def has_terminal() -> bool:

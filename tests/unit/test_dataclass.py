@@ -158,11 +158,14 @@ def test_what_is_prepared_needs_no_compiler(monkeypatch: pytest.MonkeyPatch) -> 
     """
     The first instance finds all there.
     """
-    late, early = made("leeward's", slots=True), made("leeward's", slots=True)
+    early, other = made("leeward's", slots=True), made("leeward's", slots=True)
     ours.prepare(early)
+    assert other.__leeward_compiled__ in ours._late
+    ours.prepare()
+    late = made("leeward's", slots=True)
     monkeypatch.setattr(ours, "_initialiser", None)
 
-    assert "a" == early("a", 2).name
+    assert ("a", "a") == (early("a", 2).name, other("a", 2).name)
     with pytest.raises(TypeError, match="not callable"):  # control
         late("a", 2)
 
