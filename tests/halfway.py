@@ -26,14 +26,14 @@ from inits import Init
 from leeward._native import mounts as native_mounts
 from leeward._native import privileges
 from leeward._native import seccomp as native_seccomp
-from leeward._native.keeper import Born
+from leeward._native.keeper import Born, Kept
 from leeward._native.privileges import Prctl
 from leeward._native.spawn import Clone
-from leeward._native.steps import Call, Cell, Step, Table, returns
+from leeward._native.steps import Call, Cell, Step, Table, gives, returns
 from leeward.crossing import birth, keeper, runner, settle, zygote
 from leeward.inside import files, fresh, hooks
 from leeward.inside import main as inside
-from leeward.isolation import landlock, mounts, rlimits
+from leeward.isolation import landlock, rlimits
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
 from leeward.wire import control
@@ -57,12 +57,11 @@ def strip(keep: frozenset[str]) -> None:
         keeper._RUNNER_NAMESPACES = Clone(0) if "mounts" not in keep else Clone.NEWNS | Clone.NEWPID
         zygote._NAMESPACES = Clone.NEWUSER | Clone.NEWNS
         order["namespaces"] = _nothing
-        keeper.privileges.loopback_up = _no_loopback
+        keeper.namespaces.loopback_steps = _no_loopback
     if "namespaces" not in keep and "mounts" not in keep:
         keeper.keep = _keep_and_adopt
     if "mounts" not in keep:
-        mounts.sources = _no_sources
-        mounts.build = _no_build
+        keeper.Template = _HostTemplate  # type: ignore[assignment,misc]  # the same methods
         order["mounts"] = _host_folder
         order["landlock"] = _landlock_on_the_host
         files.collect = _collect_nothing
@@ -72,11 +71,11 @@ def strip(keep: frozenset[str]) -> None:
         birth.rlimits.steps = _no_limits  # they are asked for once more, for those that come after the last lock
     if "privileges" not in keep:
         order["privileges"] = _end_with_the_init
-        privileges.set_dumpable = _stay_dumpable  # the keeper's and its inits', too
+        keeper.privileges.keeper_steps = _stay_dumpable  # the keeper's and its inits', too
         runner.privileges.capabilities_left = _none_left
     if "landlock" not in keep:
         order["landlock"] = _nothing
-        landlock.deny_all = _no_ruleset
+        landlock.deny_all_steps = _no_ruleset
     if "seccomp" not in keep:
         birth.seccomp.steps = _listen_to_nothing
     if "descriptors" not in keep:
@@ -111,11 +110,12 @@ def _none_left() -> int:
     return 0  # the product asks, and must not be told
 
 
-_set_dumpable = privileges.set_dumpable
+_keeper_steps = keeper.privileges.keeper_steps
 
 
-def _stay_dumpable(dumpable: bool) -> None:
-    _set_dumpable(True)  # who changed its uid isn't any more
+def _stay_dumpable() -> list[Step]:
+    dumpable = returns(Call.PRCTL, Prctl.SET_DUMPABLE, 1, 0, 0, 0)  # who changed its uid isn't any more
+    return [dumpable if step.arguments[0] == Prctl.SET_DUMPABLE else step for step in _keeper_steps()]
 
 
 def _hold_twice(keep: Callable[..., Born | None]) -> Callable[..., Born | None]:
@@ -183,14 +183,13 @@ def _keep_environment(plan: ZygotePlan) -> None:
     os.environ.update(before | dict(plan.environment))
 
 
-def _keep_and_adopt(channel: int, flags: Clone, *, ruleset: int, filter: bytes, way: Table,
-                    ends: Sequence[Cell], pages: Sequence[tuple[int, int]]) -> Born | None:
+def _keep_and_adopt(channel: int, ruleset: int, kept: Kept) -> Born | None:
     """
     `keep` where no pid namespace ends what a job leaves: the keeper adopts and reaps it.
     """
     privileges.be_subreaper()
     try:
-        return _Adopting(channel, flags, ruleset, filter, way, ends).serve()
+        return _Adopting(channel, ruleset, kept).serve()
     finally:
         while os.getpid() != _job and _end(_children()):
             continue  # what an init leaves comes to us when it ends
@@ -201,11 +200,10 @@ _job = -1
 
 
 class _Adopting:
-    def __init__(self, channel: int, flags: Clone, ruleset: int, filter: bytes, way: Table,
-                 ends: Sequence[Cell]) -> None:
+    def __init__(self, channel: int, ruleset: int, kept: Kept) -> None:
         self._channel = Channel.adopt(os.dup(channel))
-        self._how = flags, ruleset, filter
-        self._way, self._ends = way, ends
+        self._how = kept.flags, ruleset, kept.filter
+        self._way, self._ends = kept.way, kept.ends
         self._inits: dict[int, tuple[int, Init]] = {}  # pidfd -> runner number, init
 
     def serve(self) -> Born | None:
@@ -289,29 +287,32 @@ def _end_with_the_init(plan: WorkerPlan) -> list[Step]:
     return [returns(Call.PRCTL, Prctl.SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)]
 
 
-def _no_loopback() -> None:
-    return
+def _no_loopback() -> list[Step]:
+    return []
 
 
-def _no_sources(view: object) -> list[mounts.Source]:
+class _HostTemplate:
     """
-    Nothing is bound but, where the interpreter lies in somebody's private home, its prefix.
+    The host's own tree, all of it; with the interpreter in reach of an unprivileged uid: where it lies in
+    somebody's private home, its prefix is bound.
     """
-    if _PRIVATE_HOME is None:
-        return []
-    return [mounts.Source(native_mounts.copy_tree(sys.base_prefix), sys.base_prefix, True)]
 
+    def __init__(self, view: object, first: Sequence[Step], before: Sequence[Step], after: Sequence[Step]) -> None:
+        prefix, cover = Cell("prefix"), Cell("cover")
+        opened = [] if _PRIVATE_HOME is None else [native_mounts.copy_step(prefix, sys.base_prefix)]
+        covered = [] if _PRIVATE_HOME is None else [
+            *native_mounts.filesystem_steps(cover, "tmpfs", {"mode": "0755"}, 0),
+            native_mounts.move_step(cover, str(_PRIVATE_HOME)),
+            *(returns(Call.MKDIRAT, native_mounts.AT_FDCWD, str(folder), 0o755)
+              for folder in reversed([Path(sys.base_prefix), *Path(sys.base_prefix).parents])
+              if folder.is_relative_to(_PRIVATE_HOME) and folder != _PRIVATE_HOME),
+            native_mounts.move_step(prefix, sys.base_prefix),
+        ]
+        self.table = Table([*first, *opened, *before, native_mounts.private_step(), *covered, *after])
+        self.build = self.table.run
 
-def _no_build(view: object, opened: list[mounts.Source]) -> None:
-    """
-    The host's own tree, all of it; with the interpreter in reach of an unprivileged uid.
-    """
-    native_mounts.make_private()
-    for source in opened:
-        cover = native_mounts.filesystem("tmpfs", {"mode": "0755"}, 0)
-        native_mounts.move_mount(cover, str(_PRIVATE_HOME))
-        os.makedirs(source.target)
-        native_mounts.move_mount(source.fd, source.target)
+    def open(self) -> None:
+        return
 
 
 def _private_home(prefix: str) -> Path | None:
@@ -347,8 +348,8 @@ def _lay_nothing(contents: object) -> None:
     return
 
 
-def _no_ruleset(abi: int) -> int:
-    return -1
+def _no_ruleset(ruleset: Cell, abi: int) -> list[Step]:
+    return [gives(ruleset, Call.CLOSE, -1, optional=True)]  # negative: none
 
 
 def _listen_to_nothing(program: bytes, listener: Cell) -> list[Step]:

@@ -36,8 +36,38 @@ class Born:
     hurried: bool = False
 
 
-def keep(channel: int, flags: Clone | int, *, ruleset: int, filter: bytes, way: Table,
-         ends: Sequence[Cell], pages: Sequence[tuple[int, int]] = ()) -> Born | None:
+class Kept:
+    """
+    What a keeper makes its runners of, laid out for C beforehand: what is made in the keeper itself costs it pages.
+
+    Args:
+        flags: namespaces of init and job.
+        filter: BPF of the inits.
+        way: the steps that each job takes before anything else.
+        ends: the cells of *way* for its own ends of job, reply, stdout, stderr and birth.
+    """
+
+    def __init__(self, flags: Clone | int, *, filter: bytes, way: Table, ends: Sequence[Cell]) -> None:
+        self.flags, self.filter, self.way, self.ends = flags, filter, way, ends
+        self._program = ffi.from_buffer(filter)
+        self.how = ffi.new("struct lw_runner *")
+        self.how.flags = flags
+        self.how.filter, self.how.filter_count = self._program, len(filter) // 8  # struct sock_filter
+        self.path = ffi.new("struct lw_way *")
+        self.path.steps, self.path.count = way.rows
+        self.path.ends = [way.address(end) for end in ends]
+        self.born = ffi.new("struct lw_born *")
+        self.sound = [Born(0, 0, self.path.count, 0, hurried) for hurried in (False, True)]
+
+    def copy_at_once(self, pages: Sequence[tuple[int, int]]) -> None:
+        """
+        Address and bytes of memory that each job will write: it is copied for it in one go (Linux 5.14).
+        """
+        self._pages = ffi.new("struct lw_range[]", list(pages))
+        self.path.pages, self.path.page_count = self._pages, len(pages)
+
+
+def keep(channel: int, ruleset: int, kept: Kept) -> Born | None:
     """
     Serve until the daemon is gone.
 
@@ -47,12 +77,7 @@ def keep(channel: int, flags: Clone | int, *, ruleset: int, filter: bytes, way: 
 
     Args:
         channel: the keeper's end of its control channel.
-        flags: namespaces of init and job.
         ruleset: Landlock ruleset that the inits enter, or -1.
-        filter: BPF of the inits.
-        way: the steps that each job takes before anything else.
-        ends: the cells of *way* for its own ends of job, reply, stdout, stderr and birth.
-        pages: address and bytes of memory that each job will write; it is copied for it in one go (Linux 5.14).
 
     Returns:
         In a job, how far it came. In the keeper None, when there is nobody to serve any more.
@@ -60,21 +85,12 @@ def keep(channel: int, flags: Clone | int, *, ruleset: int, filter: bytes, way: 
     Raises:
         KernelRefusal: the channel broke, or brought what no daemon of ours says (EPROTO).
     """
-    program = ffi.from_buffer(filter)
-    how = ffi.new("struct lw_runner *")
-    how.flags, how.ruleset = flags, ruleset
-    how.filter, how.filter_count = program, len(filter) // 8  # struct sock_filter
-    path = ffi.new("struct lw_way *")
-    path.steps, path.count = way.rows
-    hot = ffi.new("struct lw_range[]", list(pages))
-    path.pages, path.page_count = hot, len(pages)
-    path.ends = [way.address(end) for end in ends]
-    born = ffi.new("struct lw_born *")
-    sound = [Born(0, 0, path.count, 0, hurried) for hurried in (False, True)]  # made here: a clone pays twice for it
-    ret = lib.lw_keep(channel, how, path, born)
+    kept.how.ruleset = ruleset
+    ret = lib.lw_keep(channel, kept.how, kept.path, kept.born)
     if 1 == ret:
+        born = kept.born
         if born.sound:
-            return sound[int(born.hurried)]
+            return kept.sound[int(born.hurried)]
         return Born(-born.join_error, -born.affinity_error, born.done, born.result, bool(born.hurried))
     if ret < 0:
         raise KernelRefusal("recvmsg", "the keeper's control channel", -ret)

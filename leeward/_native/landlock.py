@@ -98,42 +98,30 @@ def absence() -> int:
     return max(error, 0)
 
 
-def create_ruleset(fs: int, net: int, scoped: int) -> int:
-    """
-    Make a ruleset that denies *fs*, *net* and *scoped* until rules allow parts of them.
-
-    Linux 5.13; *net* from 6.7, *scoped* from 6.12.
-
-    Returns:
-        A close-on-exec descriptor. The caller owns it.
-
-    Raises:
-        KernelRefusal: E2BIG or EINVAL where the kernel doesn't know a right.
-    """
-    ret_fd = ffi.new("int *")
-    error = -lib.lw_landlock_create_ruleset(fs, net, scoped, ret_fd)
-    if error:
-        raise KernelRefusal("landlock_create_ruleset", f"fs={fs:#x}, net={net:#x}, scoped={scoped:#x}", error)
-    return int(ret_fd[0])
-
-
 def ruleset_step(ruleset: Cell, fs: int, net: int, scoped: int) -> Step:
     """
-    As `create_ruleset`, to be taken later; *ruleset* gets the descriptor.
+    *ruleset* gets one that denies *fs*, *net* and *scoped* until rules allow parts of them.
+
+    Linux 5.13; *net* from 6.7, *scoped* from 6.12; E2BIG or EINVAL where the kernel doesn't know a right.
     """
     return gives(ruleset, Call.LANDLOCK_CREATE_RULESET, Block(struct.pack("QQQ", fs, net, scoped)), 24, 0)
 
 
-def path_steps(ruleset: Cell, path: str, access: int) -> list[Step]:
+def path_steps(ruleset: Cell, path: str, access: int, *, optional: bool = False) -> list[Step]:
     """
     Allow *access* on *path* and, if it is a folder, beneath it. Links are followed.
+
+    Args:
+        optional: nothing is allowed, and nothing stops, if *path* isn't there, or is a file while *access* is
+            about a folder's entries (EINVAL).
     """
     beneath = Cell(path)
     rule = Block(struct.pack("=Qi", access, -1), cells={8: beneath})  # struct landlock_path_beneath_attr
+    no_rule, no_descriptor = ((errno.EBADF, errno.EINVAL), (errno.EBADF,)) if optional else ((), ())
     return [
-        gives(beneath, Call.OPENAT, AT_FDCWD, path, os.O_PATH | os.O_CLOEXEC, 0),
-        returns(Call.LANDLOCK_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0),
-        returns(Call.CLOSE, beneath),
+        gives(beneath, Call.OPENAT, AT_FDCWD, path, os.O_PATH | os.O_CLOEXEC, 0, optional=optional),
+        returns(Call.LANDLOCK_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0, unless=no_rule),
+        returns(Call.CLOSE, beneath, unless=no_descriptor),
     ]
 
 

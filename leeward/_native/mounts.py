@@ -9,15 +9,20 @@ Source:    open_tree(2), move_mount(2), fsopen(2), pivot_root(2), Linux 5.2; mou
 from __future__ import annotations
 
 import enum
+import errno
 import os
+import struct
 from collections.abc import Mapping
 
 from leeward._native._shim import ffi, lib
-from leeward._native.steps import Call, Cell, Step, gives, returns
+from leeward._native.steps import Block, Call, Cell, Step, Table, gives, returns
 from leeward.errors import KernelRefusal
 
 AT_FDCWD = -100
 MNT_DETACH = 2
+
+#: What a step says that has no mount, where there may be none.
+_NO_MOUNT = {False: (), True: (errno.EBADF,)}
 
 
 class MountAttr(enum.IntFlag):
@@ -38,16 +43,6 @@ def _checked(result: int, call: str, arguments: str) -> int:
     return result
 
 
-def copy_tree(path: str, dir: int = AT_FDCWD) -> int:
-    """
-    A detached copy of the mount tree at *path*; a close-on-exec descriptor of the caller's.
-
-    A symbolic link as last component is refused: what it points to may not be ours to show.
-    """
-    flags = lib.OPEN_TREE_CLONE | lib.AT_RECURSIVE | lib.AT_SYMLINK_NOFOLLOW
-    return _checked(lib.lw_open_tree(dir, os.fsencode(path), flags), "open_tree", f"{path!r}, OPEN_TREE_CLONE")
-
-
 def move_mount(mount: int, to: str, dir: int = AT_FDCWD) -> None:
     """
     Attach the detached *mount* at *to*.
@@ -55,11 +50,11 @@ def move_mount(mount: int, to: str, dir: int = AT_FDCWD) -> None:
     _checked(lib.lw_move_mount(mount, dir, os.fsencode(to)), "move_mount", f"{mount}, {to!r}")
 
 
-def set_attributes(mount: int, set: MountAttr | int, clear: int = 0) -> None:
+def sets_attributes() -> bool:
     """
-    Set MOUNT_ATTR_* on *mount* and on all below it, and let no mount travel there from where it was copied.
+    Does the kernel have mount_setattr(2)?
     """
-    _checked(lib.lw_mount_setattr(mount, lib.AT_RECURSIVE, set, clear), "mount_setattr", f"{mount}, {set!r}")
+    return Table([Step(Call.MOUNT_SETATTR, (-1, "", 0, 0, 0), (-errno.ENOSYS,))]).take()[0] == 0
 
 
 def remount(path: str, attributes: MountAttr | int) -> None:
@@ -78,13 +73,6 @@ def mount_id(fd: int) -> int:
     found = ffi.new("uint64_t *")
     _checked(lib.lw_mount_id(fd, found), "statx", f"{fd}, STATX_MNT_ID")
     return int(found[0])
-
-
-def make_private() -> None:
-    """
-    Cut all propagation of this mount namespace.
-    """
-    _checked(lib.lw_mount_private(), "mount", "'/', MS_PRIVATE")
 
 
 def filesystem(type: str, options: Mapping[str, str], attributes: MountAttr | int) -> int:
@@ -115,30 +103,55 @@ def filesystem_steps(mount: Cell, type: str, options: Mapping[str, str], attribu
     ]
 
 
-def copy_step(mount: Cell, path: str) -> Step:
+def copy_step(mount: Cell, path: str, *, optional: bool = False) -> Step:
     """
-    As `copy_tree`, to be taken later; *mount* gets the descriptor.
+    *mount* gets a detached copy of the mount tree at *path*.
+
+    A symbolic link as last component isn't followed: what it points to may not be ours to show.
+
+    Args:
+        optional: the kernel may refuse, and *mount* holds why.
     """
     flags = lib.OPEN_TREE_CLONE | lib.OPEN_TREE_CLOEXEC | lib.AT_RECURSIVE | lib.AT_SYMLINK_NOFOLLOW
-    return gives(mount, Call.OPEN_TREE, AT_FDCWD, path, flags)
+    return gives(mount, Call.OPEN_TREE, AT_FDCWD, path, flags, optional=optional)
 
 
-def move_step(mount: Cell, to: str) -> Step:
+def move_step(mount: Cell, to: str, dir: Cell | int = AT_FDCWD, *, optional: bool = False) -> Step:
     """
-    As `move_mount`, to be taken later.
+    Attach the detached *mount* at *to* below *dir*; on *dir* itself where *to* is empty.
+
+    Args:
+        optional: there may be no mount.
     """
-    return returns(Call.MOVE_MOUNT, mount, "", AT_FDCWD, to, lib.MOVE_MOUNT_F_EMPTY_PATH)
+    flags = lib.MOVE_MOUNT_F_EMPTY_PATH | (0 if to else lib.MOVE_MOUNT_T_EMPTY_PATH)
+    return returns(Call.MOVE_MOUNT, mount, "", dir, to, flags, unless=_NO_MOUNT[optional])
 
 
-def pivot_root(new_root: str, put_old: str) -> None:
+def attributes_step(mount: Cell, set: MountAttr, *, optional: bool = False) -> Step:
     """
-    Make *new_root* the root; the old one shows at *put_old*.
+    Set *set* on *mount* and on all below it, and let no mount travel there from where it was copied. Linux 5.12.
     """
-    _checked(lib.lw_pivot_root(new_root.encode(), put_old.encode()), "pivot_root", f"{new_root!r}, {put_old!r}")
+    how = Block(struct.pack("QQQQ", set, 0, lib.MS_PRIVATE, 0))  # struct mount_attr
+    return returns(Call.MOUNT_SETATTR, mount, "", lib.AT_RECURSIVE | lib.AT_EMPTY_PATH, how, len(how.data),
+                   unless=_NO_MOUNT[optional])
 
 
-def unmount(path: str, flags: int = MNT_DETACH) -> None:
+def private_step() -> Step:
     """
-    Detach the mount at *path*.
+    Cut all propagation of this mount namespace.
     """
-    _checked(lib.lw_umount(os.fsencode(path), flags), "umount2", f"{path!r}, {flags}")
+    return returns(Call.MOUNT, 0, "/", 0, lib.MS_REC | lib.MS_PRIVATE, 0)
+
+
+def remount_step(path: str, attributes: MountAttr) -> Step:
+    """
+    As `remount`, to be taken later.
+    """
+    return returns(Call.MOUNT, 0, path, 0, lib.MS_REMOUNT | lib.MS_BIND | int(attributes), 0)
+
+
+def unmount_step(path: str) -> Step:
+    """
+    Detach the mount at *path*, and all below it.
+    """
+    return returns(Call.UMOUNT2, path, MNT_DETACH)

@@ -8,6 +8,7 @@ Source:    capabilities(7), prctl(2), unshare(2), netdevice(7), close_range(2)
 from __future__ import annotations
 
 import enum
+import itertools
 
 from leeward._native._shim import lib
 from leeward.errors import KernelRefusal
@@ -18,6 +19,7 @@ class Prctl(enum.IntEnum):
     PR_*: options of prctl(2).
     """
 
+    CAPBSET_DROP = lib.PR_CAPBSET_DROP
     CAP_AMBIENT = lib.PR_CAP_AMBIENT
     CAP_AMBIENT_CLEAR_ALL = lib.PR_CAP_AMBIENT_CLEAR_ALL
     SET_DUMPABLE = lib.PR_SET_DUMPABLE
@@ -26,6 +28,7 @@ class Prctl(enum.IntEnum):
     GET_NO_NEW_PRIVS = lib.PR_GET_NO_NEW_PRIVS
     SET_PDEATHSIG = lib.PR_SET_PDEATHSIG
     GET_SECCOMP = lib.PR_GET_SECCOMP
+    SET_THP_DISABLE = lib.PR_SET_THP_DISABLE
 
 
 def _checked(result: int, call: str, arguments: str = "") -> int:
@@ -46,6 +49,13 @@ def drop_bounding() -> None:
     Empty the bounding set. Needs CAP_SETPCAP. Irreversible, inherited.
     """
     _checked(lib.lw_drop_bounding(), "prctl", "PR_CAPBSET_DROP")
+
+
+def capabilities_known() -> int:
+    """
+    How many capabilities the kernel has: 0 to one less are their numbers.
+    """
+    return next(number for number in itertools.count() if lib.lw_prctl(lib.PR_CAPBSET_READ, number, 0) < 0)
 
 
 def capabilities_left() -> int:
@@ -69,13 +79,6 @@ def seccomp_mode() -> int:
     return _checked(lib.lw_prctl(lib.PR_GET_SECCOMP, 0, 0), "prctl", "PR_GET_SECCOMP")
 
 
-def set_dumpable(dumpable: bool) -> None:
-    """
-    PR_SET_DUMPABLE: no core files, no ptrace and no /proc writes by others of this uid.
-    """
-    _checked(lib.lw_prctl(lib.PR_SET_DUMPABLE, int(dumpable), 0), "prctl", f"PR_SET_DUMPABLE, {int(dumpable)}")
-
-
 def be_subreaper() -> None:
     """
     PR_SET_CHILD_SUBREAPER: orphaned descendants become children of this process.
@@ -83,22 +86,8 @@ def be_subreaper() -> None:
     _checked(lib.lw_prctl(lib.PR_SET_CHILD_SUBREAPER, 1, 0), "prctl", "PR_SET_CHILD_SUBREAPER, 1")
 
 
-def no_huge_pages() -> None:
-    """
-    PR_SET_THP_DISABLE: a page fault makes 4 KiB, not 2 MiB. Inherited.
-    """
-    _checked(lib.lw_prctl(lib.PR_SET_THP_DISABLE, 1, 0), "prctl", "PR_SET_THP_DISABLE, 1")
-
-
 def set_hostname(name: str) -> None:
     """
     sethostname(2). Needs CAP_SYS_ADMIN over the uts namespace.
     """
     _checked(lib.lw_sethostname(name.encode(), len(name.encode())), "sethostname", repr(name))
-
-
-def loopback_up() -> None:
-    """
-    Set `lo` up in this network namespace: one ioctl, 20 us; a netlink library costs 8 ms.
-    """
-    _checked(lib.lw_loopback_up(), "ioctl", "SIOCSIFFLAGS, lo")

@@ -11,7 +11,7 @@ import errno
 import struct
 
 from leeward._native._shim import ffi, lib
-from leeward._native.steps import Block, Call, Cell, Step
+from leeward._native.steps import Block, Call, Cell, Gives, Step
 from leeward.errors import KernelRefusal
 
 #: One BPF instruction, in bytes.
@@ -36,7 +36,7 @@ def listen_step(listener: Cell, program: bytes, *, killable: bool) -> Step:
     """
     filter = Block(struct.pack("H6xQ", len(program) // INSTRUCTION, 0), blocks={8: Block(program)})  # struct sock_fprog
     flags = lib.SECCOMP_FILTER_FLAG_NEW_LISTENER | (killable and lib.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
-    return Step(Call.SECCOMP, (lib.SECCOMP_SET_MODE_FILTER, flags, filter), (), listener,
+    return Step(Call.SECCOMP, (lib.SECCOMP_SET_MODE_FILTER, flags, filter), (), Gives.SOMETHING, listener,
                 {errno.EBUSY: "another listener is installed already"})
 
 

@@ -52,15 +52,16 @@ def clone(flags: Clone | int, cgroup: int = -1) -> tuple[int, int]:
     return pid, pidfd[0]
 
 
-def twin() -> tuple[int, int]:
+def twin(flags: Clone | int = 0, cgroup: int = -1) -> tuple[int, int]:
     """
-    A clone as `_native.keeper` makes them: CPython's after-fork duties aren't done.
+    As `clone`, for a caller with one thread: CPython's duties around a fork aren't done, nor are
+    the hooks of os.register_at_fork run. docs/decisions/0015
 
     Returns, raises:
         As `clone`.
     """
     pidfd = ffi.new("int *", -1)
-    pid = lib.lw_clone(0, -1, pidfd)
+    pid = lib.lw_clone(flags, cgroup, pidfd)
     if pid < 0:
-        raise KernelRefusal("clone3", "", -pid)
+        raise KernelRefusal("clone3", f"flags={Clone(flags)!r}, cgroup={cgroup}", -pid)
     return pid, pidfd[0]

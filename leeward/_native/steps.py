@@ -1,7 +1,7 @@
 """
 System calls as a table: made by one process, gone through by its clone.
 
-Runs in:   made in the keeper; gone through by the newborn runner, in `lw_keep`.
+Runs in:   made in the zygote; gone through by the newborn runner, in `lw_keep`.
 Why:       a clone copies each page that it writes; bytecode writes one with nearly every object
            that it looks at. C that reads a table writes hardly any. docs/decisions/ has figures.
 """
@@ -18,6 +18,7 @@ from leeward.dataclass import dataclass, field
 from leeward.errors import KernelRefusal
 
 _INT32 = 4
+_ANSWERS = 3
 _POINTER = 8
 
 
@@ -39,21 +40,45 @@ class Call(enum.IntEnum):
     FSOPEN = lib.SYS_fsopen
     GETPID = lib.SYS_getpid
     GETUID = lib.SYS_getuid
+    IOCTL = lib.SYS_ioctl
     LANDLOCK_ADD_RULE = lib.SYS_landlock_add_rule
     LANDLOCK_CREATE_RULESET = lib.SYS_landlock_create_ruleset
     LANDLOCK_RESTRICT_SELF = lib.SYS_landlock_restrict_self
     MKDIRAT = lib.SYS_mkdirat
+    MOUNT = lib.SYS_mount
+    MOUNT_SETATTR = lib.SYS_mount_setattr
     MOVE_MOUNT = lib.SYS_move_mount
     OPEN_TREE = lib.SYS_open_tree
     OPENAT = lib.SYS_openat
+    PIVOT_ROOT = lib.SYS_pivot_root
     PRCTL = lib.SYS_prctl
     PRLIMIT64 = lib.SYS_prlimit64
+    READ = lib.SYS_read
+    READLINKAT = lib.SYS_readlinkat
     SECCOMP = lib.SYS_seccomp
     SENDMSG = lib.SYS_sendmsg
     SETDOMAINNAME = lib.SYS_setdomainname
     SETHOSTNAME = lib.SYS_sethostname
+    SETRESGID = lib.SYS_setresgid
+    SETRESUID = lib.SYS_setresuid
     SETSID = lib.SYS_setsid
+    SOCKET = lib.SYS_socket
+    SYMLINKAT = lib.SYS_symlinkat
+    UMASK = lib.SYS_umask
+    UMOUNT2 = lib.SYS_umount2
     UNSHARE = lib.SYS_unshare
+    WRITE = lib.SYS_write
+
+
+class Gives(enum.IntEnum):
+    """
+    What a step may return beside its answers.
+    """
+
+    NOTHING = 0
+    #: Whatever isn't negative: a descriptor, say.
+    SOMETHING = 1
+    ANYTHING = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,8 +116,8 @@ class Step:
 
     Attributes:
         arguments: a str is the address of its bytes with a NUL; a Cell is what it holds by then.
-        answers: it has to return one of these, two at most, an errno negative; whatever isn't
-            negative where there is none.
+        answers: it has to return one of these, three at most, an errno negative.
+        gives: or more than these.
         into: keeps the result.
         hints: by errno: what it means for this call, where errno(3) doesn't say.
     """
@@ -100,6 +125,7 @@ class Step:
     call: Call
     arguments: tuple[Argument, ...]
     answers: tuple[int, ...] = (0,)
+    gives: Gives = Gives.NOTHING
     into: Cell | None = None
     hints: Mapping[int, str] = field(default_factory=dict)
 
@@ -107,18 +133,19 @@ class Step:
         return f"{self.call.name.lower()}({', '.join(map(_shown, self.arguments))})"
 
 
-def gives(cell: Cell, call: Call, *arguments: Argument) -> Step:
+def gives(cell: Cell, call: Call, *arguments: Argument, optional: bool = False) -> Step:
     """
-    A step that opens something: the descriptor goes into *cell*.
+    A step that opens something: the descriptor goes into *cell*; or, if it is *optional*, the errno with which it is
+    refused, negative.
     """
-    return Step(call, arguments, (), cell)
+    return Step(call, arguments, (), Gives.ANYTHING if optional else Gives.SOMETHING, cell)
 
 
-def returns(call: Call, *arguments: Argument, value: int = 0) -> Step:
+def returns(call: Call, *arguments: Argument, value: int = 0, unless: Sequence[int] = ()) -> Step:
     """
-    A step that has to return *value*.
+    A step that has to return *value*, or to be refused with one of the errnos in *unless*.
     """
-    return Step(call, arguments, (value,))
+    return Step(call, arguments, (value, *(-number for number in unless)))
 
 
 def fails(call: Call, *arguments: Argument, errnos: Sequence[int]) -> Step:
@@ -149,9 +176,9 @@ class Table:
         ffi.memmove(self._memory, layout.content(base), layout.size)
         self._steps = ffi.new("struct lw_step[]", len(self.steps))
         for row, step in zip(self._steps, self.steps, strict=True):
-            row.call, row.gives = step.call, not step.answers
+            row.call, row.gives = step.call, step.gives
             if step.answers:
-                row.answers = step.answers[0], step.answers[-1]
+                row.answers = [step.answers[min(at, len(step.answers) - 1)] for at in range(_ANSWERS)]
             for number, argument in enumerate(step.arguments):
                 if isinstance(argument, int):
                     row.arguments[number] = argument & 0xFFFF_FFFF_FFFF_FFFF
@@ -175,26 +202,43 @@ class Table:
         """
         return ffi.cast("int32_t *", self._base + self._places[cell])
 
-    def take(self) -> tuple[int, int]:
+    def take(self, first: int = 0, end: int | None = None) -> tuple[int, int]:
         """
-        Make every call, in order, up to the first that returns what it may not.
+        Make every call from *first* to before *end*, in order, up to the first that returns what it may not.
 
         Returns:
-            How many returned what they may, and what the next one returned, if there is one.
+            The number of the one that did, *end* if there is none; and what it returned.
         """
+        end = len(self.steps) if end is None else end
         result = ffi.new("int64_t *")
-        return int(lib.lw_run_steps(self._steps, len(self.steps), result)), int(result[0])
+        return first + int(lib.lw_run_steps(self._steps + first, end - first, result)), int(result[0])
 
-    def run(self) -> None:
+    def run(self, first: int = 0, end: int | None = None) -> None:
         """
-        Make every call, in order.
+        Make every call from *first* to before *end*, in order.
 
         Raises:
             KernelRefusal: one returned what it may not; none after it was made.
         """
-        done, result = self.take()
-        if done < len(self.steps):
+        done, result = self.take(first, end)
+        if done < (len(self.steps) if end is None else end):
             raise refusal(self.steps[done], result)
+
+    def run_in_pid_namespace(self, first: int, end: int) -> None:
+        """
+        As `run`, by pid 1 of a new pid namespace, which is dead afterwards. Its descriptors go with it.
+
+        Linux 5.3; the caller has one thread.
+
+        Raises:
+            KernelRefusal: one returned what it may not; or there is no such namespace.
+        """
+        result = ffi.new("int64_t *")
+        done = int(lib.lw_run_steps_in_pid_namespace(self._steps + first, end - first, result))
+        if done < 0:
+            raise KernelRefusal("clone3", "CLONE_NEWPID", -int(result[0]))
+        if done < end - first:
+            raise refusal(self.steps[first + done], int(result[0]))
 
     def value(self, cell: Cell) -> int:
         """

@@ -1,7 +1,7 @@
 """
 The steps of a newborn runner: every lock, in the order in which they go on, and the proof that each holds.
 
-Runs in:   made in the keeper, once; taken by each of its runners, in C, before any bytecode.
+Runs in:   made in the zygote, once; taken by each of its runners, in C, before any bytecode.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Birth:
 
 def of(plan: WorkerPlan) -> Birth:
     """
-    Lay out the steps for *plan*. Called where the runners come from: it looks at files and limits.
+    Lay out the steps for *plan*. Called where runners come from: it looks at the limits that they inherit.
     """
     steps = [(layer, step) for layer, made in ORDER for step in made(plan)]
     report = {"namespaces": "pid 2", "mounts": "/ is read-only", "seccomp": "chroot: EACCES",

@@ -13,67 +13,93 @@ are both pid 1 would draw the same random bytes.
 
 from __future__ import annotations
 
-import gc
-import os
-from collections.abc import Sequence
+import contextlib
 
-from leeward._native import privileges
-from leeward._native.keeper import Born, keep
+from leeward._native.keeper import Kept, keep
 from leeward._native.spawn import Clone
-from leeward._native.steps import Step
-from leeward.crossing import birth, runner, scout
+from leeward._native.steps import Block, Call, Cell, Gives, Step, returns
+from leeward.crossing import birth, runner
+from leeward.dataclass import dataclass
 from leeward.errors import LeewardError
-from leeward.inside import main as inside
-from leeward.isolation import landlock, mounts
+from leeward.isolation import landlock, namespaces, privileges
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan
+from leeward.isolation.template import Template
 from leeward.wire import control
 
-#: What every keeper makes instances of, and its zygote doesn't.
-MAKES = (control.Mapped, mounts.Source, Step, birth.Birth, Born)
+#: The keeper's end of its control channel, and the ruleset of its inits.
+CHANNEL, RULESET = Cell("control channel"), Cell("ruleset")
 
 _RUNNER_NAMESPACES = Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS
 
 
-def main(channel: Channel, plan: WorkerPlan, pages: Sequence[scout.Range]) -> None:
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """
+    What the zygote lays out: in a keeper each object of it would be a page more.
+
+    Attributes:
+        settling: the keeper's own.
+        birth: of each of its runners.
+        kept: what those are made of.
+        landlocked: whether the settling leaves a ruleset for their inits.
+        rehearse: whether a runner rehearses.
+    """
+
+    settling: Template
+    birth: birth.Birth
+    kept: Kept
+    landlocked: bool
+    rehearse: bool
+
+
+def ways(plan: WorkerPlan) -> Ways:
+    """
+    Lay out all that can be.
+
+    Raises:
+        Unsupported: the host doesn't have what *plan* binds.
+    """
+    made = birth.of(plan)
+    kept = Kept(_RUNNER_NAMESPACES, filter=plan.init_seccomp, way=made.table, ends=birth.ENDS)
+    return Ways(settling(plan), made, kept, plan.landlock.abi > 0, plan.rehearse)
+
+
+def main(channel: int, ways: Ways) -> None:
     """
     Build the template, then serve until the daemon is gone.
     """
-    received = channel.receive()
-    if received is None:
-        return
-    assert isinstance(received[0], control.Mapped)
+    template = ways.settling
+    template.table.address(CHANNEL)[0] = channel
     try:
-        ruleset = settle(plan)
-        made = birth.of(plan)
+        template.open()
+        template.build()
     except (LeewardError, OSError) as error:
-        channel.send(control.Failed(-1, "mounts", str(error)))
+        with contextlib.suppress(BrokenPipeError):  # that was why
+            Channel.adopt(channel).send(control.Failed(-1, "mounts", str(error)))
         return
-    channel.send(control.Ready({}))
-    gc.freeze()  # as the zygote did; what comes next is the job's
-    inside.prepare()
-    born = keep(channel.fileno(), _RUNNER_NAMESPACES, ruleset=ruleset, filter=plan.init_seccomp,
-                way=made.table, ends=birth.ENDS, pages=pages)
+    born = keep(channel, template.table.value(RULESET) if ways.landlocked else -1, ways.kept)
     if born is not None:
-        runner.main(made, born, rehearse=plan.rehearse and not born.hurried)
+        runner.main(ways.birth, born, rehearse=ways.rehearse and not born.hurried)
 
 
-def settle(plan: WorkerPlan) -> int:
+def settling(plan: WorkerPlan) -> Template:
     """
-    Become the keeper: template, loopback, ids, no way back.
+    Lay out a keeper's way: ids, template, loopback, no way back. It begins when the daemon has mapped the ids,
+    and ends by telling the daemon.
 
-    Returns:
-        The ruleset of the inits, or -1.
+    Raises:
+        Unsupported: the host doesn't have what *plan* binds.
     """
-    opened = mounts.sources(plan.view)  # before the host uid changes: they may lie in its home
-    os.setresgid(plan.uid, plan.uid, plan.uid)
-    os.setresuid(plan.uid, plan.uid, plan.uid)
-    mounts.build(plan.view, opened)
-    privileges.loopback_up()
-    if plan.watched:
-        privileges.no_huge_pages()
-    os.umask(0o022)
-    privileges.drop_bounding()  # inherited by every runner; the keeper's own permitted set stays
-    privileges.no_new_privs()
-    privileges.set_dumpable(False)
-    return landlock.deny_all(plan.landlock.abi)
+    mapped, ready = control.encode(control.Mapped()), control.encode(control.Ready({}))
+    return Template(
+        plan.view,
+        first=[returns(Call.READ, CHANNEL, Block(bytes(len(mapped) + 1)), len(mapped) + 1, value=len(mapped))],
+        before=[returns(Call.SETRESGID, plan.uid, plan.uid, plan.uid),
+                returns(Call.SETRESUID, plan.uid, plan.uid, plan.uid)],
+        after=[*namespaces.loopback_steps(),
+               *(privileges.no_huge_pages_steps() if plan.watched else []),
+               Step(Call.UMASK, (0o022,), gives=Gives.SOMETHING),
+               *privileges.keeper_steps(),
+               *landlock.deny_all_steps(RULESET, plan.landlock.abi),
+               returns(Call.WRITE, CHANNEL, Block(ready), len(ready), value=len(ready))])

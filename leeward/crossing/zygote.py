@@ -16,14 +16,14 @@ import importlib
 import os
 import select
 import sys
-from collections.abc import Sequence
 
 from leeward import dataclass
 from leeward._native import privileges
-from leeward._native.spawn import Clone, clone
+from leeward._native.spawn import Clone, twin
 from leeward.crossing import keeper, scout, settle
 from leeward.errors import LeewardError
 from leeward.inside import hooks
+from leeward.inside import main as inside
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
 from leeward.wire import control, records
@@ -45,18 +45,26 @@ def main(control_fd: int) -> None:
             privileges.drop_bounding()
             privileges.drop_capabilities()
         privileges.no_new_privs()
-        dataclass.prepare(*keeper.MAKES)
         warm_up(plan)
     except (LeewardError, OSError, ImportError) as error:
         channel.send(control.Failed(-1, "", f"zygote: {error}"))
         return
-    pages = scout.written() if plan.rehearse else ()
     decided = channel.socket.recv(control.MAX_MESSAGE)
     if not decided:
         return
-    zygote = Zygote(channel, records.unpack(WorkerPlan, decided), pages)
+    workers = records.unpack(WorkerPlan, decided)
+    try:
+        ways = keeper.ways(workers)
+    except (LeewardError, OSError) as error:
+        channel.send(control.Failed(-1, "mounts", str(error)))
+        return
+    dataclass.prepare(control.MakeKeeper, control.Made)  # what is compiled later moves pages that keepers share
+    gc.freeze()
+    inside.prepare()  # after that: it is the job's
+    if plan.rehearse:
+        ways.kept.copy_at_once(scout.written())  # the last of all: what is made after it moves what jobs write
     channel.send(control.Ready({"modules": str(len(sys.modules))}))
-    zygote.serve()
+    Zygote(channel, ways).serve()
 
 
 def warm_up(plan: ZygotePlan) -> None:
@@ -87,10 +95,9 @@ class Zygote:
     Makes keepers on demand and reaps them.
     """
 
-    def __init__(self, channel: Channel, plan: WorkerPlan, pages: Sequence[scout.Range]) -> None:
+    def __init__(self, channel: Channel, ways: keeper.Ways) -> None:
         self._channel = channel
-        self._pages = pages
-        self._plan = plan
+        self._ways = ways
         self._keepers: dict[int, int] = {}  # pidfd -> pid
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
@@ -129,7 +136,7 @@ class Zygote:
     def _make(self, message: control.MakeKeeper, fds: list[int]) -> None:
         end, *entry = fds
         into = entry.pop(0) if message.into else -1
-        pid, pidfd = clone(_NAMESPACES, into)
+        pid, pidfd = twin(_NAMESPACES, into)
         if 0 == pid:
             self._become_keeper(message, end, entry)
         self._keepers[pidfd] = pid
@@ -147,7 +154,7 @@ class Zygote:
             self._channel.close()
             for fd in (*self._keepers, end, *attach):
                 os.close(fd)
-            keeper.main(Channel.adopt(keep), self._plan, self._pages)
+            keeper.main(keep, self._ways)
         except BaseException as error:  # the last frame of this process: say it and leave
             os.write(2, f"leeward keeper {message.slot}: {type(error).__name__}: {error}\n".encode(errors="replace"))
         finally:

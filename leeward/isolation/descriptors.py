@@ -1,7 +1,7 @@
 """
 Which descriptors a job is born with; every other one is closed.
 
-Runs in:   laid out in the keeper, taken by the newborn job.
+Runs in:   laid out in the zygote, taken by the newborn job.
 Source:    dup3(2), close_range(2), Linux 5.9
 """
 

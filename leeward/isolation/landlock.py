@@ -1,7 +1,7 @@
 """
 Landlock: which files, ports, sockets and processes a job may touch.
 
-Runs in:   probe() in the daemon; plan() anywhere; steps() and deny_all() in the keeper; the runner
+Runs in:   probe() in the daemon; plan() anywhere; steps are made in the zygote; the runner
            takes the steps.
 Stands if: the mount layer is wrong. This is the second lock on the same door.
 Leaves:    stat, chdir, chmod and the like, and descriptors that were open before.
@@ -13,13 +13,12 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-import stat
 
 from leeward._native import landlock as native
 from leeward._native.landlock import FsAccess, NetAccess, RestrictSelf, Scope
 from leeward._native.steps import Call, Cell, Step, fails, returns
 from leeward.dataclass import dataclass
-from leeward.errors import Bug, KernelRefusal, Unsupported
+from leeward.errors import Bug, Unsupported
 from leeward.spec.sandbox import View
 
 #: In the root of every sandbox, readable by all, and covered by no rule: that opening it
@@ -141,12 +140,16 @@ def plan(view: View, abi: int, *, allow_missing: bool = False) -> LandlockPlan:
 
     for bind in view.binds:
         device = DEVICE if bind.written else DEVICE & ~FsAccess.WRITE_FILE
-        allow(bind.target, device if bind.device else READ_ONLY, bind.optional)
+        allow(bind.target, device if bind.device else READ_ONLY & FILE_ACCESS if bind.file else READ_ONLY,
+              bind.optional)
     for text in view.texts:
         # One rule for the folder instead of one for each text: everything in it is of our
         # own making, or a bind that may be read anyway. It costs three calls per rule to enter.
         folder = posixpath.dirname(text.target)
-        allow(folder if folder != "/" else text.target, DATA)
+        if folder == "/":
+            allow(text.target, DATA & FILE_ACCESS)
+        else:
+            allow(folder, DATA)
     for target in view.scratch.targets:
         allow(target, SCRATCH)
     allow("/proc", DATA)
@@ -167,21 +170,14 @@ def steps(plan: LandlockPlan) -> list[Step]:
     """
     Enforce *plan* on the thread that takes these, and on all that it starts from then on. Irreversible.
 
-    Needs no_new_privs. Looks now at what each path of the plan is, so it is for who has the
-    sandbox's root as his own; leaves no descriptor open.
+    Needs no_new_privs, and the sandbox's root; leaves no descriptor open.
     """
     if not plan.abi:
         return []
     ruleset = Cell("ruleset")
     made = [native.ruleset_step(ruleset, plan.fs, plan.net, plan.scoped)]
     for rule in plan.rules:
-        try:
-            is_folder = stat.S_ISDIR(os.stat(rule.path).st_mode)
-        except OSError as error:
-            if rule.optional and error.errno in (errno.ENOENT, errno.ENOTDIR):
-                continue
-            raise KernelRefusal("stat", repr(rule.path), error.errno or 0) from error
-        made += native.path_steps(ruleset, rule.path, rule.access if is_folder else rule.access & FILE_ACCESS)
+        made += native.path_steps(ruleset, rule.path, rule.access, optional=rule.optional)
     return [*made, native.restrict_step(ruleset, plan.flags), returns(Call.CLOSE, ruleset)]
 
 
@@ -192,17 +188,14 @@ def proof() -> list[Step]:
     return [fails(Call.OPENAT, native.AT_FDCWD, SEALED, os.O_RDONLY | os.O_CLOEXEC, 0, errnos=(errno.EACCES,))]
 
 
-def deny_all(abi: int) -> int:
+def deny_all_steps(ruleset: Cell, abi: int) -> list[Step]:
     """
-    A ruleset that denies all that *abi* can, without a rule; for the sandbox's init.
+    *ruleset* gets one that denies all that *abi* can, without a rule; for the sandbox's init. None where *abi* is 0.
 
     Whoever is restricted by it opens no file and signals nobody outside; what it starts
     later inherits that, so the init restricts itself after it has started the job.
-
-    Returns:
-        A close-on-exec descriptor that the caller owns, or -1 where *abi* is 0.
     """
     if abi < 1:
-        return -1
+        return []
     abi = min(abi, NEWEST)
-    return native.create_ruleset(_upto(FS_SINCE, abi), _upto(NET_SINCE, abi), _upto(SCOPE_SINCE, abi))
+    return [native.ruleset_step(ruleset, _upto(FS_SINCE, abi), _upto(NET_SINCE, abi), _upto(SCOPE_SINCE, abi))]

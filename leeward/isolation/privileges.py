@@ -1,7 +1,7 @@
 """
 Privileges: no capability, no way to get one, nobody else's to look into.
 
-Runs in:   the steps are made in the keeper and taken in the runner.
+Runs in:   the steps are made in the zygote; taken in the runner, some in the keeper.
 Source:    capabilities(7), prctl(2)
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import struct
 
+from leeward._native import privileges
 from leeward._native.privileges import Prctl
 from leeward._native.steps import Block, Call, Step, returns
 
@@ -17,6 +18,26 @@ from leeward._native.steps import Block, Call, Step, returns
 _HEADER = Block(struct.pack("Ii", 0x20080522, 0))
 #: Two struct __user_cap_data_struct.
 _NONE = Block(bytes(24))
+
+
+def keeper_steps() -> list[Step]:
+    """
+    Empty the bounding set; no_new_privs; not dumpable. The keeper's own permitted set stays.
+
+    Needs CAP_SETPCAP. Whatever it is, the runners inherit it.
+    """
+    return [
+        *(_prctl(Prctl.CAPBSET_DROP, capability) for capability in range(privileges.capabilities_known())),
+        _prctl(Prctl.SET_NO_NEW_PRIVS, 1),
+        _prctl(Prctl.SET_DUMPABLE, 0),
+    ]
+
+
+def no_huge_pages_steps() -> list[Step]:
+    """
+    A page fault makes 4 KiB, not 2 MiB. Inherited.
+    """
+    return [_prctl(Prctl.SET_THP_DISABLE, 1)]
 
 
 def steps() -> list[Step]:

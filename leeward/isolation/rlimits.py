@@ -1,7 +1,7 @@
 """
 Resource limits that the kernel keeps per process or per user.
 
-Runs in:   plan() in the daemon; the steps are made in the keeper and taken in the runner.
+Runs in:   plan() in the daemon; the steps are made in the zygote and taken in the runner.
 Leaves:    memory, tasks and CPU of the whole job: cgroups hold those, or a watch and limits
            that the daemon sets from outside when the job's own are known (cgroup/none.py).
            Bytes of files: the size of the tmpfs holds those; RLIMIT_FSIZE would turn a

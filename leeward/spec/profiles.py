@@ -67,13 +67,13 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
         *(Bind(root, root, optional=True) for root in roots if root not in root_links),
         *(Bind(folder, folder) for folder in _outermost(below_usr)),
         Bind("/etc/alternatives", "/etc/alternatives", optional=True),  # /usr/bin/awk and others lead through it
-        Bind("/etc/ld.so.cache", "/etc/ld.so.cache", optional=True),
+        Bind("/etc/ld.so.cache", "/etc/ld.so.cache", optional=True, file=True),
         Bind("/etc/ssl/certs", "/etc/ssl/certs", optional=True),        # the roots of trust, no private key
-        Bind("/etc/ssl/openssl.cnf", "/etc/ssl/openssl.cnf", optional=True),
+        Bind("/etc/ssl/openssl.cnf", "/etc/ssl/openssl.cnf", optional=True, file=True),
         Bind("/etc/pki/tls/certs", "/etc/pki/tls/certs", optional=True),
         Bind("/etc/fonts", "/etc/fonts", optional=True),
-        Bind("/etc/services", "/etc/services", optional=True),      # socket.getservbyname
-        Bind("/etc/mime.types", "/etc/mime.types", optional=True),  # mimetypes
+        Bind("/etc/services", "/etc/services", optional=True, file=True),      # socket.getservbyname
+        Bind("/etc/mime.types", "/etc/mime.types", optional=True, file=True),  # mimetypes
         *(Bind(f"/dev/{name}", f"/dev/{name}", device=True) for name in ("null", "full", "random", "urandom")),
         *((Bind("/dev/zero", "/dev/zero", device=True, written=memory_counted),)
           if memory_counted or landlocked else ()),

@@ -19,6 +19,7 @@ class Bind:
         optional: a host without *source* is no error.
         device: a device node such as /dev/null: writable, and nodev is not set.
         written: a device that may be opened for writing.
+        file: it isn't a folder. A device never is.
     """
 
     source: str
@@ -26,6 +27,7 @@ class Bind:
     optional: bool = False
     device: bool = False
     written: bool = True
+    file: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ What is on the way while a sandbox's mounts are made. Catalogue cases 19 and 20.
 
 Case 20 can't come from a job: nothing that a job writes is on the way to a mount, since
 its writable folders are made anew, by descriptor, for each. What can move is the host's own; so
-the tests are against isolation/mounts.py. And nobody else may move a python_env: the start refuses
+the tests are against isolation/template.py. And nobody else may move a python_env: the start refuses
 one where somebody could.
 """
 
@@ -26,7 +26,8 @@ from box import Box
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Table, returns
 from leeward.errors import BadRequest, KernelRefusal, LeewardError, Unsupported
-from leeward.isolation import interpreter, mounts
+from leeward.isolation import interpreter
+from leeward.isolation.template import Template
 from leeward.spec.sandbox import Bind, Scratch, View
 
 #: Why most of these are about no lock of a job's.
@@ -85,7 +86,9 @@ def built(*binds: Bind) -> Callable[[], dict[str, Any]]:
     """
     def work() -> dict[str, Any]:
         view = View((Bind("/proc", "/host-proc"), *binds), (), (), Scratch(("/workspace",)))
-        mounts.build(view, mounts.sources(view))
+        template = Template(view)
+        template.open()
+        template.build()
         table = Path("/host-proc/self/mountinfo").read_text().splitlines()
         return {"mounts": [line.split()[4] for line in table],
                 "links": {bind.target: to for bind in binds if (to := link_of(bind.target))},

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.needs("user-namespaces")
 #: have the numbers from 2 on, in the order of ENDS.
 PRELUDE = """
 import os, select, signal, socket, struct, sys
-from leeward._native.keeper import keep
+from leeward._native.keeper import Kept, keep
 from leeward._native.spawn import Clone, clone
 from leeward._native.steps import Call, Table, returns
 from leeward.crossing.birth import ENDS
@@ -42,7 +42,9 @@ def start(job, filter=ALLOW_ALL, way=WAY, pages=()):
         try:
             os.read(go, 1)
             here.close()
-            born = keep(there.fileno(), NAMESPACES, ruleset=-1, filter=filter, way=Table(way), ends=ENDS, pages=pages)
+            kept = Kept(NAMESPACES, filter=filter, way=Table(way), ends=ENDS)
+            kept.copy_at_once(pages)
+            born = keep(there.fileno(), -1, kept)
             code = 0 if born is None else job(born) or 0
         except Exception as error:
             print(error, flush=True)

@@ -21,7 +21,7 @@ import pytest
 from landlocked import ATTACKS, PR_SET_NO_NEW_PRIVS, in_child, locked, make_host, needed_for, plan_for
 from leeward._native import landlock as native
 from leeward._native.landlock import FsAccess, NetAccess
-from leeward._native.steps import Block, Call, Table, returns
+from leeward._native.steps import Block, Call, Cell, Table, returns
 from leeward.isolation import landlock
 from leeward.isolation.landlock import Rule
 from skip_policy import require
@@ -101,10 +101,11 @@ def test_a_rule_opens_one_port():
 
         def enter() -> None:
             ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-            ruleset = native.create_ruleset(0, NetAccess.CONNECT_TCP, 0)
+            ruleset = Cell("ruleset")
             rule = Block(struct.pack("QQ", NetAccess.CONNECT_TCP, port))
             add = returns(Call.LANDLOCK_ADD_RULE, ruleset, 2, rule, 0)  # LANDLOCK_RULE_NET_PORT
-            Table([add, native.restrict_step(ruleset, 0)]).run()
+            Table([native.ruleset_step(ruleset, 0, NetAccess.CONNECT_TCP, 0), add,
+                   native.restrict_step(ruleset, 0)]).run()
 
         assert "" == in_child(lambda: socket.socket().connect(("127.0.0.1", port)), enter)
         assert in_child(lambda: socket.socket().connect(("127.0.0.1", port ^ 1)), enter) == "EACCES"
@@ -162,13 +163,17 @@ def test_deny_all_leaves_nothing(host):
     """
     def enter() -> None:
         ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        ruleset = landlock.deny_all(landlock.probe())
-        Table([native.restrict_step(ruleset, 0)]).run()
-        os.close(ruleset)
+        ruleset = Cell("ruleset")
+        Table([*landlock.deny_all_steps(ruleset, landlock.probe()), native.restrict_step(ruleset, 0),
+               returns(Call.CLOSE, ruleset)]).run()
 
     assert in_child(lambda: os.open("/proc/self/stat", os.O_RDONLY), enter) == "EACCES"
     assert in_child(lambda: os.mkdir(host / "inside" / "new"), enter) == "EACCES"
-    assert not os.get_inheritable(landlock.deny_all(landlock.probe()))
+    ruleset = Cell("ruleset")
+    made = Table(landlock.deny_all_steps(ruleset, landlock.probe()))
+    made.run()
+    assert not os.get_inheritable(made.value(ruleset))
+    os.close(made.value(ruleset))
 
 
 class TestWitness:

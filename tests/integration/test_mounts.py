@@ -5,7 +5,6 @@ The mount table of a job is the intended list, line by line.
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import traceback
 from collections.abc import Callable
@@ -21,8 +20,9 @@ from box import Box
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone, clone
-from leeward.errors import KernelRefusal
-from leeward.isolation import interpreter, mounts
+from leeward._native.steps import Table
+from leeward.isolation import interpreter
+from leeward.isolation.template import Template
 from leeward.spec.sandbox import Bind, Scratch, View
 from running import running
 
@@ -182,7 +182,7 @@ def in_namespaces(function: Callable[[], object]) -> tuple[str, list[Mount]]:
             Path("/proc/self/setgroups").write_text("deny")
             Path("/proc/self/uid_map").write_text(f"1000 {uid} 1")
             Path("/proc/self/gid_map").write_text(f"1000 {gid} 1")
-            native.make_private()
+            Table([native.private_step()]).run()
             function()
             said = ""
         except BaseException:
@@ -207,10 +207,6 @@ def on(folder: Path, attributes: MountAttr) -> None:
     native.move_mount(native.filesystem("tmpfs", {}, attributes), str(folder))
 
 
-def refuse(*arguments: object) -> None:
-    raise KernelRefusal("mount_setattr", "", errno.ENOSYS)
-
-
 def test_without_mount_setattr_every_mount_gets_the_same(tmp_path: Path) -> None:
     """
     A bind, one below it and one below that: read-only all of them, and what one had besides it keeps.
@@ -224,9 +220,11 @@ def test_without_mount_setattr_every_mount_gets_the_same(tmp_path: Path) -> None
     def build() -> None:
         on(shown / "a folder" / "b", MountAttr.NOEXEC)
         on(shown / "a folder" / "b" / "c\td", MountAttr.NOSUID)
-        mounts.build(view, mounts.sources(view))
+        template = Template(view)
+        template.open()
+        template.build()
 
-    with mock.patch.object(native, "set_attributes", refuse):
+    with mock.patch.object(native, "sets_attributes", return_value=False):
         said, seen = in_namespaces(build)
 
     assert "" == said
@@ -247,12 +245,14 @@ def test_without_mount_setattr_what_cant_be_reached_ends_the_start(tmp_path: Pat
     def build() -> None:
         on(shown / "twice", MountAttr(0))
         native.move_mount(native.filesystem("tmpfs", {}, 0), str(shown / "twice"))
-        mounts.build(view, mounts.sources(view))
+        template = Template(view)
+        template.open()
+        template.build()
 
     if features.is_met("kernel>=5.12"):
         assert "" == in_namespaces(build)[0]  # control: with mount_setattr it is nothing special
         (shown / "twice").rmdir()
-    with mock.patch.object(native, "set_attributes", refuse):
+    with mock.patch.object(native, "sets_attributes", return_value=False):
         assert "another mount covers it" in in_namespaces(build)[0]
 
 
@@ -269,12 +269,13 @@ def test_what_the_host_mounts_later_stays_outside(tmp_path: Path, mount_setattr:
     def build() -> None:
         on(shown / "before", MountAttr(0))
         assert 0 == libc.mount(None, b"/", None, MS_REC | MS_SHARED, None)
-        opened = mounts.sources(view)
+        template = Template(view)
+        template.open()
         assert 0 == libc.unshare(Clone.NEWNS)
         assert all(mount.shared for mount in table(Path("/proc/self/mountinfo").read_text()))  # control
-        mounts.build(view, opened)
+        template.build()
 
-    with mock.patch.object(native, "set_attributes", native.set_attributes if mount_setattr else refuse):
+    with mock.patch.object(native, "sets_attributes", return_value=mount_setattr):
         said, seen = in_namespaces(build)
 
     assert "" == said

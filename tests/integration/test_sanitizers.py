@@ -285,15 +285,14 @@ def test_no_fault_shows(some: tuple[subprocess.CompletedProcess[str], str, set[s
 REST = """
 import os, sys
 from leeward._native import mounts, privileges
+from leeward._native.steps import Call, Table, returns
 sys.path.append("tests")
 from inits import Init
-privileges.loopback_up()
 privileges.set_hostname("here")
 assert (os.uname().nodename, Init().join_error()) == ("here", 0)
 mounts.move_mount(mounts.filesystem("tmpfs", {}, 0), "/tmp")
 os.chdir("/tmp")
-mounts.pivot_root(".", ".")
-mounts.unmount(".")
+Table([returns(Call.PIVOT_ROOT, ".", "."), mounts.unmount_step(".")]).run()
 assert os.listdir("/") == []
 assert privileges.capabilities_left() > 0
 privileges.drop_bounding()

@@ -1,4 +1,4 @@
-/* The descriptor-based mount calls, Linux 5.2 and (mount_setattr) 5.12; mount(2) for what needs none.
+/* The descriptor-based mount calls, Linux 5.2; mount(2) for what needs none.
  *
  * Runs in: keeper and runner. Each needs CAP_SYS_ADMIN over the mount
  * namespace. Nothing here follows a path that a job could have laid: the
@@ -19,30 +19,11 @@
 #define SYS_fsconfig 431
 #define SYS_fsmount 432
 #endif
-#ifndef SYS_mount_setattr
-#define SYS_mount_setattr 442
-#endif
-
-/* From <sys/mount.h>, which clashes with <linux/mount.h> before glibc 2.37. */
-extern int umount2(const char *path, int flags);
-
-/* The same layout as struct mount_attr; headers before 5.12 lack it. */
-struct attributes {
-	uint64_t attr_set, attr_clr, propagation, userns_fd;
-};
 
 enum { STATX_MNT_ID_BIT = 0x1000, MNT_ID_WORD = 0x90 / 8 };
 
-/* MS_REMOUNT, MS_BIND, MS_REC and MS_PRIVATE, of the same header. */
-enum { REMOUNT = 1 << 5, BIND = 1 << 12, RECURSIVE = 1 << 14, PRIVATE = 1 << 18 };
-
-/* open_tree(2): a detached copy of the mount at *path*, or a plain O_PATH
- * descriptor without OPEN_TREE_CLONE. Close-on-exec, the caller's. */
-int lw_open_tree(int dir, const char *path, unsigned flags)
-{
-	long fd = syscall(SYS_open_tree, dir, path, flags | O_CLOEXEC);
-	return fd < 0 ? -errno : (int)fd;
-}
+/* MS_REMOUNT and MS_BIND of <sys/mount.h>, which clashes with <linux/mount.h> before glibc 2.37. */
+enum { REMOUNT = 1 << 5, BIND = 1 << 12 };
 
 /* move_mount(2): put the mount that *from* refers to on *to* below *to_dir*;
  * on *to_dir* itself where *to* is empty. */
@@ -50,13 +31,6 @@ int lw_move_mount(int from, int to_dir, const char *to)
 {
 	unsigned flags = MOVE_MOUNT_F_EMPTY_PATH | (*to ? 0U : MOVE_MOUNT_T_EMPTY_PATH);
 	return syscall(SYS_move_mount, from, "", to_dir, to, flags) < 0 ? -errno : 0;
-}
-
-/* mount_setattr(2) on the mount that *mount* refers to: attributes, and no propagation. Linux 5.12. */
-int lw_mount_setattr(int mount, unsigned flags, uint64_t set, uint64_t clear)
-{
-	struct attributes how = { .attr_set = set, .attr_clr = clear, .propagation = PRIVATE };
-	return syscall(SYS_mount_setattr, mount, "", flags | AT_EMPTY_PATH, &how, sizeof(how)) < 0 ? -errno : 0;
 }
 
 /* mount(2): set the attributes of the attached mount at *path*, and clear all others of
@@ -80,12 +54,6 @@ int lw_mount_id(int fd, uint64_t *ret_id)
 	return 0;
 }
 
-/* mount(2): no mount or unmount travels between this namespace and any other. */
-int lw_mount_private(void)
-{
-	return syscall(SYS_mount, NULL, "/", NULL, RECURSIVE | PRIVATE, NULL) < 0 ? -errno : 0;
-}
-
 /* fsopen(2): a new, unconfigured filesystem. */
 int lw_fsopen(const char *type)
 {
@@ -107,14 +75,3 @@ int lw_fsmount(int fs, unsigned attributes)
 	return fd < 0 ? -errno : (int)fd;
 }
 
-/* pivot_root(2). */
-int lw_pivot_root(const char *new_root, const char *put_old)
-{
-	return syscall(SYS_pivot_root, new_root, put_old) < 0 ? -errno : 0;
-}
-
-/* umount2(2). */
-int lw_umount(const char *path, int flags)
-{
-	return umount2(path, flags) < 0 ? -errno : 0;
-}

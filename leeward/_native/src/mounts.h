@@ -13,16 +13,11 @@
 #define AT_RECURSIVE 0x8000
 #endif
 
-int lw_open_tree(int dir, const char *path, unsigned flags);
 int lw_move_mount(int from, int to_dir, const char *to);
-int lw_mount_setattr(int mount, unsigned flags, uint64_t set, uint64_t clear);
 int lw_mount_remount(const char *path, unsigned flags);
 int lw_mount_id(int fd, uint64_t *ret_id);
-int lw_mount_private(void);
 int lw_fsopen(const char *type);
 int lw_fsconfig_string(int fs, const char *key, const char *value);
 int lw_fsmount(int fs, unsigned attributes);
-int lw_pivot_root(const char *new_root, const char *put_old);
-int lw_umount(const char *path, int flags);
 
 #endif

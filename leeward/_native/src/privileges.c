@@ -58,18 +58,3 @@ int lw_sethostname(const char *name, unsigned length)
 {
 	return sethostname(name, length) < 0 ? -errno : 0;
 }
-
-/* netdevice(7): set IFF_UP on lo of this network namespace. */
-int lw_loopback_up(void)
-{
-	struct ifreq request = { 0 };
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-	if (fd < 0)
-		return -errno;
-	memcpy(request.ifr_name, "lo", 3);
-	request.ifr_flags = IFF_UP | IFF_RUNNING;
-	int ret = ioctl(fd, SIOCSIFFLAGS, &request) < 0 ? -errno : 0;
-	close(fd);
-	return ret;
-}

@@ -9,6 +9,5 @@ int lw_drop_capabilities(void);
 int lw_drop_bounding(void);
 int lw_capabilities_left(void);
 int lw_sethostname(const char *name, unsigned length);
-int lw_loopback_up(void);
 
 #endif

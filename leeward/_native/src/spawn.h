@@ -5,6 +5,8 @@
 #include <linux/sched.h>
 #include <stdint.h>
 
+struct lw_step;
+
 struct lw_init;
 
 struct lw_runner {
@@ -18,6 +20,7 @@ struct lw_runner {
 };
 
 int lw_clone(uint64_t flags, int cgroup, int *ret_pidfd);
+int64_t lw_run_steps_in_pid_namespace(const struct lw_step *steps, uint32_t count, int64_t *ret_result);
 struct lw_init *lw_init_new(void);
 void lw_init_free(struct lw_init *init);
 int lw_init_join_error(const struct lw_init *init);

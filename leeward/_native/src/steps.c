@@ -2,7 +2,7 @@
  *
  * Runs in:  the job's process, before any code of a job.
  *
- * The table is made beforehand, in the keeper. Going through it touches next to
+ * The table is made beforehand, in the zygote. Going through it touches next to
  * no memory, which counts twice in a fresh clone, where each page that is
  * written is copied first: the same steps in bytecode cost 300 such pages. */
 
@@ -25,7 +25,8 @@ uint32_t lw_run_steps(const struct lw_step *steps, uint32_t count, int64_t *ret_
 				? *(const int32_t *)(uintptr_t)step->arguments[k]
 				: (long)step->arguments[k];
 		long result = raw((long)step->call, values[0], values[1], values[2], values[3], values[4]);
-		if (step->gives ? result < 0 : result != step->answers[0] && result != step->answers[1]) {
+		if (step->gives < LW_GIVES_ANYTHING && !(step->gives && result >= 0) && result != step->answers[0] && result != step->answers[1]
+		    && result != step->answers[2]) {
 			*ret_result = result;
 			return i;
 		}

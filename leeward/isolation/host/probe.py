@@ -24,6 +24,7 @@ from leeward._native import landlock, mounts, privileges, seccomp
 from leeward._native.memfd import memory_file
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone, clone
+from leeward._native.steps import Table
 from leeward.errors import KernelRefusal, LeewardError, Unsupported
 from leeward.isolation.cgroup.choose import choose
 from leeward.isolation.host.facts import FILES, MOUNTS, Record, error_name
@@ -43,7 +44,7 @@ def look() -> Record:
         privileges.set_hostname("leeward")  # needs CAP_SYS_ADMIN there, and no recent kernel
 
     def with_proc() -> None:
-        mounts.make_private()
+        Table([mounts.private_step()]).run()
         mounts.filesystem("proc", {}, MountAttr.NOSUID | MountAttr.NODEV | MountAttr.NOEXEC)
 
     driver, detail, passed_over = _cgroup()

@@ -1,7 +1,7 @@
 """
 seccomp: which system calls a job may make, and with which arguments.
 
-Runs in:   the steps are made in the keeper and taken in the runner; table, plan, compile, bpf
+Runs in:   the steps are made in the zygote and taken in the runner; table, plan, compile, bpf
            in the daemon only.
 Stands if: every other lock is wrong in the kernel calls that this one keeps away.
 Leaves:    what the allowed calls do; the mount view, Landlock and rlimits decide that.

@@ -73,6 +73,34 @@ def test_the_first_wrong_answer_stops_it(tmp_path):
     assert not os.path.exists(folder)
 
 
+def test_what_is_optional_may_be_refused(tmp_path):
+    """
+    Then later steps that are given its result are refused as well, and have to say so themselves.
+    """
+    fd, missing = Cell("fd"), str(tmp_path / "missing")
+    ask = [gives(fd, Call.OPENAT, AT_FDCWD, missing, os.O_RDONLY | os.O_CLOEXEC, 0, optional=True)]
+
+    table = Table([*ask, returns(Call.CLOSE, fd, unless=(errno.EBADF,))])
+    table.run()
+    assert -errno.ENOENT == table.value(fd)
+    assert 1 == Table([*ask, returns(Call.CLOSE, fd)]).take()[0]
+    assert 0 == Table([opened(missing, fd)]).take()[0]  # control: where it isn't
+    for unless in ((errno.ENOENT,), (errno.EINVAL, errno.ENOENT)):
+        Table([returns(Call.CHDIR, missing, unless=unless)]).run()
+    assert 0 == Table([returns(Call.CHDIR, missing, unless=(errno.EINVAL, errno.EACCES))]).take()[0]
+
+
+def test_a_part_is_taken_alone(tmp_path):
+    names = [str(tmp_path / name) for name in "abc"]
+    table = Table([returns(Call.MKDIRAT, AT_FDCWD, name, 0o700) for name in names])
+
+    table.run(1, 2)
+    assert ["b"] == os.listdir(tmp_path)
+    with pytest.raises(KernelRefusal, match=r"b'.*EEXIST"):
+        table.run()
+    assert (3, 0) == table.take(2)
+
+
 def test_either_of_two_errnos_will_do():
     for errnos in ((errno.ENOENT, errno.EACCES), (errno.EACCES, errno.ENOENT)):
         Table([fails(Call.CHDIR, "/missing", errnos=errnos)]).run()

@@ -1,0 +1,149 @@
+"""
+What of a view is found on the host, and the order of the steps that show it.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from leeward._native import mounts as native
+from leeward._native.steps import Call, Gives, Step, returns
+from leeward.errors import Bug, Unsupported
+from leeward.isolation.template import Template, sources
+from leeward.spec.sandbox import Bind, Link, Scratch, Text, View
+
+MARK = returns(Call.GETPID)
+
+
+def view(*binds: Bind, texts: tuple[Text, ...] = (), links: tuple[Link, ...] = ()) -> View:
+    return View(binds, texts, links, Scratch(("/workspace", "/dev/shm")))
+
+
+def steps(*binds: Bind, setattr: bool = True) -> list[Step]:
+    with mock.patch.object(native, "sets_attributes", return_value=setattr):
+        return list(Template(view(*binds), [], [MARK], [MARK]).table.steps)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("folder")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("name", "file", "have"), [
+    ("missing", False, "ENOENT"),
+    ("file/below", False, "ENOTDIR"),
+    ("file", False, "a file"),
+    ("folder", True, "a folder"),
+    ("link", False, "a link to folder"),
+    ("link", True, "a link to folder"),
+])
+def test_what_must_be_there_must_be_what_it_has_to_be(host: Path, name: str, file: bool, have: str) -> None:
+    with pytest.raises(Unsupported, match=have):
+        list(sources(view(Bind(str(host / name), "/shown", file=file))))
+
+
+@pytest.mark.parametrize(("name", "file"), [
+    ("missing", False), ("file/below", True), ("file", False), ("folder", True)])
+def test_what_may_be_missing_is_left_out(host: Path, name: str, file: bool) -> None:
+    assert [] == list(sources(view(Bind(str(host / name), "/shown", optional=True, file=file))))
+
+
+def test_a_link_that_may_be_missing_is_shown_and_never_opened(host: Path) -> None:
+    bind = Bind(str(host / "link"), "/etc/shown", optional=True)
+
+    assert ["folder"] == [source.link for source in sources(view(bind))]
+    made = steps(bind)
+    assert not [step for step in made if step.call is Call.OPEN_TREE]
+    assert ["folder"] == [step.arguments[0] for step in made if step.call is Call.SYMLINKAT]
+
+
+def test_a_device_is_a_file(host: Path) -> None:
+    assert 1 == len(list(sources(view(Bind(str(host / "file"), "/dev/null", device=True)))))
+    with pytest.raises(Unsupported, match="need a file"):
+        list(sources(view(Bind(str(host / "folder"), "/dev/null", device=True))))
+
+
+@pytest.mark.parametrize("optional", [False, True])
+def test_nothing_is_shown_whose_attributes_were_not_set(host: Path, optional: bool) -> None:
+    """
+    The kernel may refuse to open what may be missing. What it opened must get its attributes; where it did not,
+    there is no descriptor, and no other refusal will do.
+    """
+    made = steps(Bind(str(host / "folder"), "/shown", optional=optional),
+                 Bind(str(host / "file"), "/file", optional=optional, file=True))
+    by_call = {call: [step for step in made if step.call is call] for call in Call}
+    opened = by_call[Call.OPEN_TREE]
+    cells = [step.into for step in opened]
+
+    assert [Gives.ANYTHING if optional else Gives.SOMETHING] * 2 == [step.gives for step in opened]
+    assert cells == [step.arguments[0] for step in by_call[Call.MOUNT_SETATTR]]
+    allowed = (0, -errno.EBADF) if optional else (0,)
+    for step in by_call[Call.MOUNT_SETATTR] + [step for step in by_call[Call.MOVE_MOUNT] if step.arguments[0] in cells]:
+        assert (allowed, Gives.NOTHING) == (step.answers, step.gives)
+    mark = made.index(MARK)
+    assert all(made.index(step) < mark for step in by_call[Call.MOUNT_SETATTR])
+    assert all(made.index(step) > mark for step in by_call[Call.MOVE_MOUNT])
+
+
+def test_a_file_is_asked_whether_it_has_become_a_link(host: Path) -> None:
+    """
+    The kernel mounts a folder on nothing but a folder; a link it mounts on a file.
+    """
+    made = steps(Bind(str(host / "file"), "/file", file=True), Bind(str(host / "folder"), "/shown"))
+    asked = [step for step in made if step.call is Call.READLINKAT]
+    assert [((-errno.EINVAL, -errno.ENOENT), Gives.NOTHING)] == [(step.answers, step.gives) for step in asked]
+
+
+def test_without_mount_setattr_no_step_sets_them(host: Path) -> None:
+    """
+    They are set one by one, between two parts of the table.
+    """
+    made = steps(Bind(str(host / "folder"), "/shown"), setattr=False)
+    assert not [step for step in made if step.call is Call.MOUNT_SETATTR]
+
+
+def test_no_link_is_followed_on_the_way_to_a_place(host: Path) -> None:
+    """
+    Every folder by its name in the one above it; what is opened there must be a folder.
+    """
+    with mock.patch.object(native, "sets_attributes", return_value=True):
+        made = Template(view(Bind(str(host / "folder"), "/a/b/c"), texts=(Text("/a/text", b"x"),),
+                             links=(Link("/a/link", "/b"),))).table.steps
+    walked = [step for step in made if step.call is Call.OPENAT]
+    assert len(walked) > 6
+    for step in walked:
+        name, flags = step.arguments[1], step.arguments[2]
+        assert isinstance(name, str)
+        assert "/" not in name
+        assert isinstance(flags, int)
+        assert flags & 0o400000  # O_NOFOLLOW
+
+
+@pytest.mark.parametrize("target", ["/", "", "/a/../b", "/a/./b", "/a//b", "/a/.", "/a/..", "/a/"])
+@pytest.mark.parametrize("kind", ["folder", "file", "text", "link"])
+def test_a_place_is_a_path_from_the_root(host: Path, target: str, kind: str) -> None:
+    asked = {
+        "folder": view(Bind(str(host / "folder"), target)),
+        "file": view(Bind(str(host / "file"), target, file=True)),
+        "text": view(texts=(Text(target, b""),)),
+        "link": view(links=(Link(target, "/b"),)),
+    }[kind]
+    with pytest.raises(Bug, match="a mount on"):
+        Template(asked)
+
+
+def test_the_root_comes_last_and_is_read_only(host: Path) -> None:
+    made = steps(Bind(str(host / "folder"), "/shown"))
+    calls = [step.call for step in made]
+    end = len(calls) - 1
+    assert calls[end - 5:] == [Call.PIVOT_ROOT, Call.UMOUNT2, Call.MOUNT, Call.CHDIR, Call.MOUNT, Call.GETPID]
+    flags = made[end - 1].arguments[3]
+    assert isinstance(flags, int)
+    assert flags & native.MountAttr.RDONLY
