@@ -1,9 +1,9 @@
 """
-A container made from nothing but this machine's /usr, by runc.
+A container made from nothing but this machine's /usr, by runc or crun.
 
 Runs in:   the tests, as root.
 
-What it starts from is what `runc spec` writes, with the capabilities that Docker and Podman give: /proc is
+What it starts from is what `runc spec` or `crun spec` writes, with the capabilities that Docker and Podman give: /proc is
 masked, cgroups are read-only, and in the root filesystem is what every Debian has before it is configured.
 `DOCKER_LIKE` is a filter that does with leeward's calls what Docker's default profile does.
 """
@@ -42,13 +42,23 @@ DOCKER_LIKE: dict[str, Any] = {
     ]}
 
 
+#: crun serves neither kind of cgroups where version 2 has controllers beside version 1's: then it sees the latter alone,
+#: in a view of the mounts that only it has.
+HYBRID = Path("/sys/fs/cgroup/unified")
+ENGINES = {
+    "runc": ("runc",),
+    "crun": ("crun",) if not HYBRID.is_mount() else (
+        "unshare", "--mount", "--propagation", "private", "sh", "-c", f'umount {HYBRID} && exec crun "$@"', "crun"),
+}
+
+
 @dataclass
 class Container:
     """
     A bundle, and what is run from it.
 
     Args:
-        folder: empty; the bundle and runc's state go there.
+        folder: empty; the bundle and the engine's state go there.
         installation: the environment with leeward in it, which is seen under its own path.
         seccomp: linux.seccomp of the configuration; None is no filter.
         masked: parts of /proc are covered.
@@ -57,6 +67,7 @@ class Container:
         capabilities: root's.
         mapped: in a user namespace of its own, as Podman does for users and Docker with userns-remap.
         shown: further folders that are seen under their own paths, read-only.
+        engine: of ENGINES.
     """
 
     folder: Path
@@ -68,12 +79,13 @@ class Container:
     capabilities: tuple[str, ...] = CAPABILITIES
     mapped: bool = False
     shown: tuple[Path, ...] = ()
+    engine: str = "runc"
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.name = f"leeward-test-{os.getpid()}"
         self._root()
-        subprocess.run(["runc", "spec"], cwd=self.folder, check=True, capture_output=True)
+        subprocess.run([self.engine, "spec"], cwd=self.folder, check=True, capture_output=True)
         path = self.folder / "config.json"
         config = json.loads(path.read_text())
         self._change(config)
@@ -130,7 +142,7 @@ class Container:
         config = json.loads(path.read_text())
         config["process"]["args"] = ["/bin/sh", "-c", script]
         path.write_text(json.dumps(config))
-        state = ["runc", "--root", str(self.folder / "state")]
+        state = [*ENGINES[self.engine], "--root", str(self.folder / "state")]
         try:
             return subprocess.run([*state, "run", self.name], cwd=self.folder, check=False, capture_output=True,
                                   text=True, stdin=subprocess.DEVNULL, timeout=seconds)

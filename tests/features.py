@@ -239,6 +239,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "clang": lambda: present(clang()),
     "compiler": lambda: present(shutil.which("gcc") and Path(sysconfig.get_path("include"), "Python.h").exists()),
     "cpython-tests": lambda: present(importlib.util.find_spec("test.test_json")),
+    "crun": lambda: present(shutil.which("crun")),     # makes containers; Debian: crun
     "debian": lambda: present(shutil.which("apt-get") and shutil.which("dpkg-deb")),
     "go": lambda: present(shutil.which("go")),         # Debian: golang-go
     "guest": lambda: present(IN_GUEST),
