@@ -300,7 +300,7 @@ def test_c167_a_sessions_jobs_have_the_locks_of_any_other(wire: Wire):
     peer = wire.peer()
     number = peer.open()
     plain = peer.ask("execute", code=LOCKS.encode())["stdout"]
-    assert b"'Seccomp:', '2'" in plain  # control: it tells of them
-    assert "'Seccomp:', '2'" not in run_outside(LOCKS)
+    assert b"'NoNewPrivs:', '1'" in plain  # control: it tells of them
+    assert "'NoNewPrivs:', '1'" not in run_outside(LOCKS)
 
     assert plain == locks_of(peer, number) == locks_of(peer, number)
