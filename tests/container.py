@@ -3,8 +3,8 @@ A container made from nothing but this machine's /usr, by runc or crun.
 
 Runs in:   the tests, as root.
 
-What it starts from is what `runc spec` or `crun spec` writes, with the capabilities that Docker and Podman give: /proc is
-masked, cgroups are read-only, and in the root filesystem is what every Debian has before it is configured.
+What it starts from is what `runc spec` or `crun spec` writes, with the capabilities that Docker and Podman give: /proc
+is masked, cgroups are read-only, and in the root filesystem is what every Debian has before it is configured.
 `DOCKER_LIKE` is a filter that does with leeward's calls what Docker's default profile does.
 """
 
@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import features
+
 #: For a whole conversation inside; at rest it takes two.
-PATIENCE_S = 60
+PATIENCE_S = 60 * features.SLOWER
 
 CAPABILITIES = tuple(f"CAP_{name}" for name in (
     "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW",
@@ -42,8 +44,8 @@ DOCKER_LIKE: dict[str, Any] = {
     ]}
 
 
-#: crun serves neither kind of cgroups where version 2 has controllers beside version 1's: then it sees the latter alone,
-#: in a view of the mounts that only it has.
+#: crun refuses to run where version 2 of cgroups has a controller beside version 1's. Then it sees the latter alone, in
+#: a view of the mounts that only it has.
 HYBRID = Path("/sys/fs/cgroup/unified")
 ENGINES = {
     "runc": ("runc",),

@@ -10,11 +10,13 @@ administrator would install it. A run that isn't root's uses what it runs on.
 
 from __future__ import annotations
 
+import importlib
 import os
 import pwd
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -161,6 +163,36 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+#: What leeward imports beside the standard library, and what runs its tests.
+NEEDED = ("_cffi_backend*", "cffi", "click", "msgpack", "pyseccomp*", "structlog")
+TESTERS = ("_pytest", "pytest*", "pluggy*", "iniconfig", "packaging", "pygments", "hypothesis*", "_hypothesis*",
+           "sortedcontainers", "landlock")
+
+
+def copied(folder: Path, modules: Sequence[str] = NEEDED) -> Installation:
+    """
+    An environment with what is imported here: in a guest there is nobody to fetch anything from.
+
+    Args:
+        folder: where it shall be.
+        modules: patterns of what to copy beside leeward.
+    """
+    installation = Installation(folder)
+    subprocess.run([features.system_python() or sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    for name in ("leeward", "leeward_cli"):
+        (place,) = (Path(path) for path in importlib.import_module(name).__path__)
+        shutil.copytree(place, packages / name, ignore=shutil.ignore_patterns("__pycache__", "src"))
+    for path in (path for pattern in modules for path in Path(sysconfig.get_path("platlib")).glob(pattern)):
+        (shutil.copytree if path.is_dir() else shutil.copy)(path, packages / path.name)
+    shutil.copy(Path(sysconfig.get_path("scripts"), "leeward"), installation.leeward)  # hands over to what is beside it
+    for program, imported in (("leeward-python", "leeward_cli.main"), ("pytest", "pytest")):
+        script = folder / "bin" / program
+        script.write_text(f"#!{installation.python}\nimport sys\nfrom {imported} import main\nsys.exit(main())\n")
+        script.chmod(0o755)
+    return installation
+
+
 @pytest.fixture(scope="session")
 def user_install(request: pytest.FixtureRequest, open_folder: Path) -> Installation:
     """
@@ -168,6 +200,8 @@ def user_install(request: pytest.FixtureRequest, open_folder: Path) -> Installat
     """
     if 0 != os.geteuid():
         return Installation(Path(sys.prefix))
+    if features.IN_GUEST:
+        return copied(open_folder / "installation", NEEDED + TESTERS)
     require("system-python", "compiler")
     installation = Installation(open_folder / "installation")
     subprocess.run([str(features.system_python()), "-m", "venv", "--without-pip", installation.folder],

@@ -11,24 +11,18 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import features
-import leeward
-import leeward_cli
 from leeward_cli.install import SYSTEM_FOLDER
 from leeward_cli.units import SERVICE, SOCKET, SYSTEM_SOCKET
+from ordinary_user import copied
 
 pytestmark = pytest.mark.needs("guest", "systemd")
 
 ROOT = 0 == os.geteuid()
-
-#: What leeward imports beside the standard library; those with a shim of their own have a file for that.
-NEEDED = ("_cffi_backend*", "cffi", "click", "msgpack", "pyseccomp*")
 
 #: Where a service, its user or its socket leaves something, if it does.
 KEPT = [Path("/etc"), Path("/run/systemd"), Path("/run/leeward"), Path("/var/lib"), Path("/var/log"), Path("/var/cache")
@@ -50,18 +44,7 @@ def python() -> Iterator[str]:
         yield sys.executable
         return
     folder = Path("/opt/leeward")
-    subprocess.run([features.system_python() or sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    for package in (leeward, leeward_cli):
-        shutil.copytree(package.__path__[0], packages / package.__name__,
-                        ignore=shutil.ignore_patterns("__pycache__", "src", "sdk"))
-    for name in NEEDED:
-        for path in Path(sysconfig.get_path("platlib")).glob(name):
-            if path.is_dir():
-                shutil.copytree(path, packages / path.name)
-            else:
-                shutil.copy(path, packages)
-    yield str(folder / "bin" / "python")
+    yield str(copied(folder).python)
     shutil.rmtree(folder)
 
 
