@@ -10,10 +10,12 @@ is masked, cgroups are read-only, and in the root filesystem is what every Debia
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,8 @@ class Container:
                 (root / name).symlink_to(Path("/", name).readlink())
         (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nworker:x:1000:1000::/tmp:/bin/sh\n")
         (root / "etc/group").write_text("root:x:0:\nworker:x:1000:\n")
+        (root / "etc/shadow").write_text("root:*:20000:0:99999:7:::\nworker:*:20000:0:99999:7:::\n")
+        (root / "etc/shadow").chmod(0o640)
         for name in ("ld.so.cache", "os-release"):
             (root / "etc" / name).write_bytes(Path("/etc", name).read_bytes())
         shutil.copytree("/etc/alternatives", root / "etc/alternatives", symlinks=True)
@@ -136,17 +140,56 @@ class Container:
             linux["namespaces"].append({"type": "user"})
             linux["uidMappings"] = linux["gidMappings"] = [{"containerID": 0, "hostID": 100000, "size": 65536}]
 
+    @property
+    def _command(self) -> list[str]:
+        return [*ENGINES[self.engine], "--root", str(self.folder / "state")]
+
+    def _give(self, argv: Sequence[str]) -> None:
+        path = self.folder / "config.json"
+        config = json.loads(path.read_text())
+        config["process"]["args"] = list(argv)
+        path.write_text(json.dumps(config))
+
+    def _delete(self) -> None:
+        subprocess.run([*self._command, "delete", "--force", self.name], check=False, capture_output=True)
+
     def run(self, script: str, seconds: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """
         *script* by the shell, as the container's first process.
         """
-        path = self.folder / "config.json"
-        config = json.loads(path.read_text())
-        config["process"]["args"] = ["/bin/sh", "-c", script]
-        path.write_text(json.dumps(config))
-        state = [*ENGINES[self.engine], "--root", str(self.folder / "state")]
+        self._give(["/bin/sh", "-c", script])
         try:
-            return subprocess.run([*state, "run", self.name], cwd=self.folder, check=False, capture_output=True,
+            return subprocess.run([*self._command, "run", self.name], cwd=self.folder, check=False, capture_output=True,
                                   text=True, stdin=subprocess.DEVNULL, timeout=seconds)
         finally:
-            subprocess.run([*state, "delete", "--force", self.name], check=False, capture_output=True)
+            self._delete()
+
+    @contextlib.contextmanager
+    def running(self, argv: Sequence[str], ready: str) -> Iterator[subprocess.Popen[str]]:
+        """
+        *argv* as the container's first process, from a line with *ready* in it until SIGTERM ends it.
+        """
+        self._give(argv)
+        with subprocess.Popen([*self._command, "run", self.name], cwd=self.folder, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as first:
+            try:
+                assert first.stderr is not None
+                said = []
+                for line in first.stderr:
+                    said.append(line)
+                    if ready in line:
+                        break
+                else:
+                    raise AssertionError("".join(said))
+                yield first
+                subprocess.run([*self._command, "kill", self.name, "TERM"], check=True, capture_output=True)
+                first.communicate(timeout=PATIENCE_S)
+            finally:
+                self._delete()
+
+    def exec(self, script: str) -> subprocess.CompletedProcess[str]:
+        """
+        *script* by the shell, beside the first process.
+        """
+        return subprocess.run([*self._command, "exec", self.name, "/bin/sh", "-c", script], check=False,
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S)

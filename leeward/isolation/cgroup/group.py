@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import signal
 import stat
 from collections.abc import Callable
@@ -19,6 +20,20 @@ from leeward.errors import KernelRefusal
 _WRITE = os.O_WRONLY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+CAP_CHOWN = 0
+STATUS = "/proc/self/status"
+
+
+def may_give() -> bool:
+    """
+    Can this process give its workers what is theirs of their groups? Only root has to, and a container's may not.
+    """
+    if os.geteuid():
+        return True
+    with open(STATUS, encoding="utf-8") as status:
+        found = re.search(r"^CapEff:\t([0-9a-f]+)$", status.read(), re.MULTILINE)
+    return found is not None and bool(int(found[1], 16) >> CAP_CHOWN & 1)
 
 
 class Group:

@@ -25,7 +25,7 @@ from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import home
 from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
-from leeward.isolation.cgroup.group import Group, field, pread
+from leeward.isolation.cgroup.group import Group, field, may_give, pread
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.outcome import Limit
 from leeward.spec.limits import Limits
@@ -420,7 +420,7 @@ def _used(hierarchies: tuple[Hierarchy, ...]) -> dict[str, Hierarchy]:
     The hierarchies to make groups in, by the controller that they are used for.
     """
     by_name = {name: each for each in hierarchies if each.version == 1 for name in each.controllers}
-    unified = next((each for each in hierarchies if each.version == 2 and each.writable), None)
+    unified = next((each for each in hierarchies if each.version == 2 and each.writable and may_give()), None)
     missing = [name for name in NEEDED if name not in by_name or not by_name[name].writable]
     if unified is None and "cpuacct" not in by_name:
         missing.append("cpuacct")

@@ -27,7 +27,7 @@ from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import home
 from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
-from leeward.isolation.cgroup.group import Group, field, pread
+from leeward.isolation.cgroup.group import Group, field, may_give, pread
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.outcome import Limit
 from leeward.spec.limits import Limits
@@ -284,6 +284,8 @@ def _delegated(hierarchies: tuple[Hierarchy, ...]) -> str:
         raise Unsupported("cgroup v2", have="no mount of it", need="memory and pids on version 2")
     if not unified.writable:
         raise Unsupported("cgroup v2", have=f"{unified.mount} is read-only", need="a writable mount")
+    if not may_give():
+        raise Unsupported("cgroup v2", have="root without CAP_CHOWN", need="to give each worker its own groups")
     try:
         with Group.at(unified.own) as group:
             have = frozenset(group.read("cgroup.controllers").split())

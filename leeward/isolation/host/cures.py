@@ -70,6 +70,19 @@ _OPTIONS: dict[str, dict[Engine, str]] = {
         Engine.KUBERNETES: "leeward status  # is what it says; Kubernetes hands no cgroups to its containers",
         Engine.OCI: _jq('(.mounts[] | select(.destination=="/sys/fs/cgroup") | .options) -= ["ro"]'),
     },
+    # Version 2 lets nobody share a group that is divided: whoever starts a daemon from a shell is in it too.
+    "alone": {
+        Engine.DOCKER: "docker run ... IMAGE leeward daemon run  # as the container's first process",
+        Engine.PODMAN: "podman run ... IMAGE leeward daemon run  # as the container's first process",
+        Engine.KUBERNETES: "kubectl explain pod.spec.containers.command  # and have it be leeward daemon run",
+        Engine.OCI: _jq('.process.args=["leeward","daemon","run"]'),
+    },
+    "chown": {
+        Engine.DOCKER: "docker run --cap-add CHOWN ...",
+        Engine.PODMAN: "podman run --cap-add CHOWN ...",
+        Engine.KUBERNETES: "kubectl explain pod.spec.containers.securityContext.capabilities  # and add CHOWN",
+        Engine.OCI: _jq('.process.capabilities |= map_values(. + ["CAP_CHOWN"] | unique)'),
+    },
 }
 
 
@@ -166,6 +179,9 @@ def delegation(facts: Facts) -> str:
     A cgroup subtree of one's own.
     """
     if facts.engine:
+        for reason, subject in (("EBUSY", "alone"), ("CAP_CHOWN", "chown")):
+            if reason in dict(facts.passed_over).get("v2", ""):
+                return option(facts, subject)
         refused = any("EACCES" in why for _, why in facts.passed_over)
         if refused and facts.root:
             return boot_parameter(facts, "systemd.unified_cgroup_hierarchy=1")  # root in it has no say on version 1

@@ -11,7 +11,7 @@ import pytest
 
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import choose, home
-from leeward.isolation.cgroup.group import Group, field, kill, pidfd_of
+from leeward.isolation.cgroup.group import Group, field, kill, may_give, pidfd_of
 
 GONE = 2**22 + 1  # no kernel gives a pid that large
 
@@ -23,6 +23,21 @@ def test_field_finds_a_number_by_its_whole_name():
     events = "low 0\noom 3\noom_kill 2\noom_group_kill 1\n"
 
     assert (field(events, "oom"), field(events, "oom_kill"), field(events, "high")) == (3, 2, 0)
+
+
+@pytest.mark.parametrize(("uid", "capabilities", "may"), [
+    (0, "000001ffffffffff", True), (0, "00000000000001c1", True), (0, "00000000000001c0", False),
+    (1000, "0000000000000000", True)])
+def test_who_may_give_groups_away(tmp_path, monkeypatch, uid, capabilities, may):
+    """
+    Root with CAP_CHOWN; others needn't.
+    """
+    status = tmp_path / "status"
+    status.write_text(f"Name:\tleeward\nCapPrm:\t000001ffffffffff\nCapEff:\t{capabilities}\nSeccomp:\t0\n")
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr("leeward.isolation.cgroup.group.STATUS", str(status))
+
+    assert may is may_give()
 
 
 def test_errors_name_the_file_and_what_was_written(tmp_path):

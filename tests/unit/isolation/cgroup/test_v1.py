@@ -113,6 +113,18 @@ def test_a_runner_that_nobody_waits_for_takes_what_is_left(fake_cgroups, monkeyp
     assert text().startswith(later)
 
 
+def test_the_unified_hierarchy_is_left_alone_by_who_may_not_give_its_groups_away(fake, monkeypatch):
+    """
+    Root of a container that was left but a few capabilities.
+    """
+    monkeypatch.setattr("leeward.isolation.cgroup.v1.may_give", lambda: False)
+
+    driver = V1Driver(mounted(fake, *HYBRID, "cpuacct"))
+    driver.worker(0, 2_000_000_000, Limits()).leaf(1, Limits())
+
+    assert ("no", []) == (driver.detail["unified"], fake.owners)
+
+
 def test_without_the_unified_hierarchy(fake):
     """
     cpuacct tells the time, and is joined as well; there is nothing to clone into.

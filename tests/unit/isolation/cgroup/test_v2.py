@@ -130,6 +130,17 @@ def test_neither_does_it_read_only_or_unmounted(fake):
         V2Driver((Hierarchy(1, frozenset({"memory"}), "/x", "/x"),))
 
 
+def test_neither_does_it_where_it_may_not_give_a_worker_its_groups(fake, monkeypatch):
+    """
+    Root of a container that was left but a few capabilities.
+    """
+    monkeypatch.setattr("leeward.isolation.cgroup.v2.may_give", lambda: False)
+
+    with pytest.raises(Unsupported, match="root without CAP_CHOWN"):
+        V2Driver(v2(fake))
+    assert [] == fake.groups() == fake.written
+
+
 def test_without_cpu_a_processor_is_fixed(fake_cgroups):
     """
     As a systemd user gets it by default on some hosts.
