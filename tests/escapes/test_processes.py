@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import features
 from attack import PRELUDE, serves, within, without
 from box import PATIENCE_S, RUNS, Box, Run
 from halfway import LOCKS
@@ -324,10 +326,10 @@ def test_c063_cannot_change_the_group_it_is_in(held: Box, only: Only) -> None:
     (worker,) = only().engine.pool.workers
     armed = worker._armed[0]
     assert isinstance(armed, Runner)
-    rows = [line.split(":", 2) for line in Path(f"/proc/{job_of(armed.pid)}/cgroup").read_text().splitlines()]
-    homes = sorted({f"/sys/fs/cgroup/{names or 'unified'}{path.rpartition('/leeward-')[0]}/leeward-"
-                    + path.rpartition("/leeward-")[2].partition("/")[0]
-                    for _, names, path in rows if "/leeward-" in path})
+    folders = features.own_cgroups(Path("/proc/self/mountinfo").read_text(),
+                                   Path(f"/proc/{job_of(armed.pid)}/cgroup").read_text())
+    homes = sorted({str(folder)[:at.end()] for folder in folders.values()
+                    if (at := re.search(r"/leeward-\d[^/]*", str(folder)))})
     assert homes
     _, by_root = without(WRITE, homes=homes)
     assert any(path.endswith("memory.limit_in_bytes") for path in by_root)  # control: root may, as the daemon does
