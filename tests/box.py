@@ -190,10 +190,15 @@ class Box:
 
     def settle(self) -> None:
         """
-        Wait until no process of a job is left, and every runner that is armed in advance is there.
+        Wait until no process of a job is left, and every runner that is armed in advance is there; of a worker that
+        is just being replaced as well.
         """
-        self.reactor.run(lambda: all(worker.free and not worker.arming and len(worker._runners) == worker.armed
-                                     for worker in self.engine.pool.workers))
+        def settled() -> bool:
+            workers = self.engine.pool.workers
+            return bool(workers) and all(worker.free and not worker.arming and len(worker._runners) == worker.armed
+                                         for worker in workers)
+
+        self.reactor.run(settled)
 
     def run(self, code: str | bytes | None, **fields: Any) -> Result:
         """

@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ class Container:
         uid: of the process inside; another than root's has no capabilities.
         capabilities: root's.
         mapped: in a user namespace of its own, as Podman does for users and Docker with userns-remap.
-        shown: further folders that are seen under their own paths, read-only.
+        shown: further folders, by where they are seen, read-only.
         engine: of ENGINES.
     """
 
@@ -82,7 +82,7 @@ class Container:
     uid: int = 0
     capabilities: tuple[str, ...] = CAPABILITIES
     mapped: bool = False
-    shown: tuple[Path, ...] = ()
+    shown: Mapping[Path, Path] = field(default_factory=dict)
     engine: str = "runc"
     name: str = field(init=False)
 
@@ -127,8 +127,9 @@ class Container:
         process["env"] = [f"PATH={self.installation}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "LANG=C.UTF-8",
                           "XDG_RUNTIME_DIR=/run"]
         config["root"]["readonly"] = False
-        config["mounts"] += [{"destination": path, "source": path, "type": "bind", "options": ["rbind", "ro"]}
-                             for path in ("/usr", str(self.installation), *map(str, self.shown))]
+        seen = {Path("/usr"): Path("/usr"), self.installation: self.installation, **self.shown}
+        config["mounts"] += [{"destination": str(at), "source": str(path), "type": "bind", "options": ["rbind", "ro"]}
+                             for at, path in seen.items()]
         if self.seccomp is not None:
             linux["seccomp"] = self.seccomp
         if not self.masked:

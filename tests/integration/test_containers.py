@@ -81,17 +81,30 @@ WHOLE = tuple(str(path.relative_to(features.ROOT)) for path in (
 LONG = bool(os.environ.get("LEEWARD_LONG"))
 
 
+def shown(checkout: Path, installation: Path) -> dict[Path, Path]:
+    """
+    The checkout, and in it the real packages, which nobody wants to copy, if they are for the Python in *installation*.
+    """
+    name = ".venv-realpackages"
+    (version,) = (path.name for path in installation.glob("lib/python*"))
+    ready = (features.ROOT / name / "lib" / version).exists()
+    if ready:
+        (checkout / name).mkdir(exist_ok=True)
+    return {checkout: checkout} | ({checkout / name: features.ROOT / name} if ready else {})
+
+
 @pytest.mark.timeout(SUITE_S)
 @pytest.mark.parametrize("tests", WHOLE if LONG else SHORT, ids=WHOLE if LONG else ["short"])
 @pytest.mark.parametrize("who", [{"uid": 0}, USER], ids=["root", "user"])
 def test_the_suite_passes_with_the_documented_flags(make: Make, profile: dict[str, Any], open_checkout: Path,
-                                                    who: dict[str, Any], tests: str,
+                                                    user_install: Installation, who: dict[str, Any], tests: str,
                                                     capfd: pytest.CaptureFixture[str]) -> None:
     """
     Integration and escape tests, but for those that say what they'd need: no filter around leeward's own, a file
     system of its own as root, capabilities of a host's root, or a tool that the container doesn't have.
     """
-    container = make(seccomp=profile, masked=False, cgroups=True, shown=(open_checkout,), **who)
+    container = make(seccomp=profile, masked=False, cgroups=True, **who,
+                     shown=shown(open_checkout, user_install.folder))
 
     # Not as the first process, nor as one with a number that a job's own may have.
     done = container.run(f"cd {open_checkout}; for n in 1 2 3 4 5 6 7 8; do /bin/true; done; "

@@ -103,6 +103,10 @@ def test_looking_leaves_no_trace():
     ("max_user_namespaces", "namespace.user"),
     ("max_net_namespaces", "namespace.network"),
     ("max_pid_namespaces", "namespace.pid"),
+    ("max_mnt_namespaces", "namespace.mount"),
+    ("max_ipc_namespaces", "namespace.ipc"),
+    ("max_uts_namespaces", "namespace.uts"),
+    ("max_cgroup_namespaces", "namespace.cgroup"),
 ])
 def test_a_host_that_allows_no_more_namespaces(switch, name):
     """
@@ -173,6 +177,32 @@ def test_switches_of_the_whole_kernel(switch: str, off: str, name: str):
 
     assert State.MISSING is wanting.state
     assert f"(kernel.{switch} is {off})" in wanting.have
+    assert State.OK is cured.state
+
+
+@pytest.mark.needs("guest", "root", "cgroup-v2-controllers")
+def test_a_group_that_is_delegated_without_the_cpu_controller() -> None:
+    """
+    As older systemd delegates to a user. Enabled above it, which is what the line that is given asks systemd for.
+    """
+    above = Path(os.environ["LEEWARD_TEST_GROUPS"], "above")
+    inner = above / "inner"
+    inner.mkdir(parents=True)
+
+    def job() -> Feature:
+        (inner / "cgroup.procs").write_text("0")
+        return found()["cgroup"]
+
+    (above / "cgroup.subtree_control").write_text("+memory +pids")
+    wanting = in_child(job)
+    (above / "cgroup.subtree_control").write_text("+cpu")
+    cured = in_child(job)
+    inner.rmdir()
+    above.rmdir()
+
+    assert State.LIMITED is wanting.state
+    assert "version 2 without the cpu controller" in wanting.have
+    assert "Delegate=cpu memory pids" in wanting.cure
     assert State.OK is cured.state
 
 
