@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -71,25 +71,18 @@ class LiveDaemon:
     """
     `leeward daemon run`, from ready to its end.
 
-    Args:
-        folder: for the socket.
-        options: of the command line.
-        env: on top of this environment.
-        within: a command that runs the command after it, which is the daemon's.
-
     Attributes:
         log: its events so far, as JSON objects.
     """
 
-    def __init__(self, folder: Path, *options: str, env: Mapping[str, str] | None = None,
-                 within: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, *options: str, env: Mapping[str, str] | None = None) -> None:
         self.socket = folder / "leeward.sock"
         self.log: list[dict[str, Any]] = []
         self._ready = threading.Event()
         self._group = _group_of_its_own()
         enter = ["sh", "-c", 'echo 0 >"$0/cgroup.procs" && exec "$@"', self._group] if self._group else []
         self.process = subprocess.Popen(
-            [*enter, *within, *command("daemon", "run", "--log-json", "--socket", str(self.socket), *options)],
+            enter + command("daemon", "run", "--log-json", "--socket", str(self.socket), *options),
             env=environment(**(env or {})), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()

@@ -7,17 +7,11 @@ What then still holds: docs/kernel.md, row by row in test_memory.py and test_pro
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 import re
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import features
 from box import Box
 from features import ROOT
 from leeward.errors import Unsupported
@@ -26,8 +20,6 @@ from leeward.isolation.cgroup import hierarchy
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.isolation.host.findings import Feature, State
 from leeward.outcome import Outcome
-from leeward.spec.limits import Limits
-from live_daemon import LiveDaemon, descendants
 from promises import table
 
 Hosts = tuple[Hierarchy, ...]
@@ -95,69 +87,6 @@ def test_c064_what_a_host_lacks_is_named_everywhere(unlimited: Box, lacks: str, 
     assert (("cgroup",), b"1\n") == (got.degraded, got.stdout)
     assert (Outcome.OUT_OF_MEMORY, Outcome.FINISHED) == (bomb.outcome, control.outcome)
     assert ("cgroup",) == bomb.degraded
-
-
-#: A view of the mounts in which there are no cgroups, for root; for somebody who gets to be root for a moment only; and
-#: for a container's root, who may not take mounts away, and whom under another name the kernel counts no tasks of.
-NO_CGROUPS = ["unshare", "--mount", "--propagation", "private", "sh", "-ec",
-              'umount -R /sys/fs/cgroup; exec "$@"', "sh"]
-COVERED = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec",
-           'mount -t tmpfs none /sys/fs/cgroup; exec unshare --user --map-user=1000 --map-group=1000 "$@"', "sh"]
-UNSEEN = [sys.executable, "-P", "-c", """
-import sys
-from leeward.isolation.cgroup import hierarchy
-from leeward_cli.main import main
-hierarchy.here = lambda: ()
-sys.argv[1:] = sys.argv[5:]
-sys.exit(main())
-"""]
-
-FORKS = """
-import os, time
-while True:
-    try:
-        if not os.fork(): os.write(1, b'.')
-    except BlockingIOError: time.sleep(0.01)
-"""
-#: Twice what a job may have, and no more.
-FORKS_64 = """
-import os, signal
-for _ in range(64):
-    if not os.fork(): signal.pause()
-print("all")
-"""
-LARGE = "print(len(bytearray(b'x') * (600 << 20)))"
-
-
-@pytest.mark.no_single_lock("it is about a daemon without all that the host could hold limits with")
-def test_c064_a_daemon_that_nothing_is_delegated_to_stops_what_goes_too_far(unlimited: Box, tmp_path: Path) -> None:
-    """
-    A fork bomb, beside which somebody else gets an answer, 600 MB, an endless loop: each by the command line.
-    """
-    hidden = COVERED if os.geteuid() else NO_CGROUPS if features.have("unreduced") else UNSEEN
-    with LiveDaemon(tmp_path, "--pool-size", "2", within=hidden) as daemon, ThreadPoolExecutor(1) as threads:
-        def ended(*argv: str) -> dict[str, Any]:
-            told: dict[str, Any] = json.loads(daemon.run("exec", "--json", *argv).stdout)
-            return told
-
-        layer = json.loads(daemon.run("status", "--json").stdout)["layers"]["cgroup"]
-        daemon.idle()
-        before = len(descendants(daemon.process.pid))
-        running = threads.submit(ended, "--timeout", "1", FORKS)
-        daemon.until(lambda status: 1 == status["workers"]["busy"])
-        neighbour = daemon.run("exec", "print(6 * 7)").stdout
-        bomb, large, loop = running.result(), ended(LARGE), ended("--timeout", "0.5", "while True: pass")
-        daemon.idle()
-        after = len(descendants(daemon.process.pid))
-    control = [unlimited.run(code).stdout for code in (FORKS_64, LARGE)]
-
-    assert ("degraded", "none") == (layer["state"], layer["driver"])
-    assert ("timed_out", "time", b"42\n") == (bomb["outcome"], bomb["limit"], neighbour)
-    assert 1 < len(bomb["stdout"]) < Limits().processes + 3  # what RLIMIT_NPROC counts besides may be gone
-    assert ("raised", "memory", "MemoryError") == (large["outcome"], large["limit"], large["error"]["type"])
-    assert ("timed_out", "time") == (loop["outcome"], loop["limit"])
-    assert before == after
-    assert [b"all\n", b"629145600\n"] == control
 
 
 @pytest.mark.no_attack("what is told of a host as it is")
