@@ -108,8 +108,8 @@ class Container:
         for name in ("bin", "lib", "lib32", "lib64", "sbin"):
             if Path("/", name).is_symlink():
                 (root / name).symlink_to(Path("/", name).readlink())
-        (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nworker:x:1000:1000::/tmp:/bin/sh\n")
-        (root / "etc/group").write_text("root:x:0:\nworker:x:1000:\n")
+        for name, worker in (("passwd", "worker:x:1000:1000::/tmp:/bin/sh\n"), ("group", "worker:x:1000:\n")):
+            (root / "etc" / name).write_text(Path(f"/usr/share/base-passwd/{name}.master").read_text() + worker)
         (root / "etc/shadow").write_text("root:*:20000:0:99999:7:::\nworker:*:20000:0:99999:7:::\n")
         (root / "etc/shadow").chmod(0o640)
         for name in ("ld.so.cache", "os-release"):

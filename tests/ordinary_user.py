@@ -26,6 +26,7 @@ from typing import Any
 import pytest
 
 import features
+import leeward
 from skip_policy import require
 
 #: Made when it is missing, and kept: another run on the same machine may be using it.
@@ -198,7 +199,7 @@ def user_install(request: pytest.FixtureRequest, open_folder: Path) -> Installat
     """
     leeward where an ordinary user can run it, on an interpreter that he can reach.
     """
-    if 0 != os.geteuid():
+    if 0 != os.geteuid() or Path(leeward.__file__).is_relative_to(sys.prefix):  # it is such an installation
         return Installation(Path(sys.prefix))
     if features.IN_GUEST:
         return copied(open_folder / "installation", NEEDED + TESTERS)
