@@ -5,6 +5,8 @@ Runs in:   the daemon.
 Leaves:    what a job takes between two looks. One that touches memory as fast as it can goes past
            its limit by what it can touch meanwhile: looks come closer together as it comes nearer to the
            limit, so that this is an eighth of the limit and what the daemon is late by.
+           Tasks, where the host's root runs the daemon in a user namespace under another user's id: workers are
+           the host's root then, too, and of him the kernel counts none. Time ends a fork bomb there.
 
 Tasks are counted by the kernel (RLIMIT_NPROC, per user namespace and uid from Linux 5.14 on).
 Time is bounded by fixing the job to one processor: more than 100 % can't be had, less than
