@@ -27,8 +27,8 @@ pytestmark = pytest.mark.needs("root", "runc", "user-namespaces", "landlock")
 
 Make = Callable[..., Container]
 
-#: For a container with tests in it: the short form takes some 15 s; on a busy machine CPython's tests seven minutes, and
-#: no other file of the long form more than three.
+#: For a container with tests in it: the short form takes some 15 s; of the long one, on a busy machine, CPython's tests
+#: seven minutes and no other file more than three.
 SUITE_S = 1200
 
 #: The README's way through, with a word before each answer.
