@@ -166,8 +166,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 #: What leeward imports beside the standard library, and what runs its tests.
 NEEDED = ("_cffi_backend*", "cffi", "click", "msgpack", "pyseccomp*", "structlog")
-TESTERS = ("_pytest", "pytest*", "pluggy*", "iniconfig", "packaging", "pygments", "hypothesis*", "_hypothesis*",
-           "sortedcontainers", "landlock")
+TESTERS = ("_pytest", "pytest*", "py.py", "pluggy*", "iniconfig", "packaging", "pygments", "hypothesis*",
+           "_hypothesis*", "sortedcontainers", "landlock")
 
 
 def copied(folder: Path, modules: Sequence[str] = NEEDED) -> Installation:
