@@ -165,7 +165,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 #: What leeward imports beside the standard library, and what runs its tests.
-NEEDED = ("_cffi_backend*", "cffi", "click", "msgpack", "pyseccomp*", "structlog")
+NEEDED = ("_cffi_backend*", "cffi", "click", "msgpack", "pyseccomp*")
 TESTERS = ("_pytest", "pytest*", "py.py", "pluggy*", "iniconfig", "packaging", "pygments", "hypothesis*",
            "_hypothesis*", "sortedcontainers", "landlock")
 

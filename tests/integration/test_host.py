@@ -286,7 +286,7 @@ def test_something_on_top_of_a_part_of_proc():
     """
     def job() -> tuple[set[str], Feature, set[str]]:
         become_root_of(Clone.NEWUSER | Clone.NEWNS)
-        mounts.make_private()
+        Table([mounts.private_step()]).run()
         subprocess.run(["mount", "--bind", "/dev/null", "/proc/timer_list"], check=True)
         subprocess.run(["mount", "--bind", "/dev/null", "/proc/keys"], check=True)
         stopped, feature = stops() - {"root"}, found()["mount.proc"]
