@@ -260,6 +260,7 @@ def test_c049_cannot_signal_a_process_outside(box: Box, only: Only) -> None:
     Not its keeper, which has the same uid, with the pid namespace switched off; its own children it can.
     """
     def said(sandbox: Box) -> object:
+        sandbox.settle()  # one whose time ran out while nobody turned its reactor is made anew
         (worker,) = sandbox.engine.pool.workers
         return within(sandbox, SIGNAL, pid=worker.pid)
 
