@@ -31,7 +31,7 @@ import pytest
 import features
 from leeward._native import spawn
 from leeward._native.spawn import Clone
-from leeward.errors import KernelRefusal
+from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import hierarchy, home
 from leeward.isolation.cgroup.choose import choose
 from leeward.isolation.cgroup.entry import Driver, Entry, Leaf, Usage, WorkerGroup
@@ -921,3 +921,38 @@ def test_a_sweep_leaves_what_is_not_ours():
         assert [misnamed] == [path for path in (theirs, misnamed, held) if os.path.isdir(path)]
     finally:
         os.rmdir(misnamed)
+
+
+@pytest.mark.needs("root", "user-namespaces", "unreduced")
+@pytest.mark.parametrize("host_id", [0, 2_000_000_000])
+def test_the_watch_doesnt_serve_whom_no_task_is_refused(host_id):
+    """
+    The host's root, who is an ordinary user in a user namespace: of his tasks the kernel counts as many as there
+    are and refuses none, so a fork bomb would have no end.
+    """
+    go, went = os.pipe()
+    reading, writing = os.pipe()
+    pid, pidfd = spawn.clone(Clone.NEWUSER)
+    if 0 == pid:
+        try:
+            os.read(go, 1)
+            os.setresgid(1000, 1000, 1000)
+            os.setresuid(1000, 1000, 1000)
+            said = choose("none").name
+        except Unsupported as missing:
+            said = str(missing)
+        except BaseException as bug:
+            said = repr(bug)
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"1000 {host_id} 1"), ("gid_map", f"1000 {host_id} 1")):
+        Path(f"/proc/{pid}/{name}").write_text(text)
+    os.write(went, b"+")
+    with open(reading, "rb") as pipe:
+        said = pipe.read().decode()
+    os.waitpid(pid, 0)
+    for fd in (pidfd, go, went):
+        os.close(fd)
+
+    assert said == "none" if host_id else "RLIMIT_NPROC refuses nothing" in said

@@ -5,10 +5,9 @@ Runs in:   the daemon.
 Leaves:    what a job takes between two looks. One that touches memory as fast as it can goes past
            its limit by what it can touch meanwhile: looks come closer together as it comes nearer to the
            limit, so that this is an eighth of the limit and what the daemon is late by.
-           Tasks, where the host's root runs the daemon in a user namespace under another user's id: workers are
-           the host's root then, too, and of him the kernel counts none. Time ends a fork bomb there.
 
-Tasks are counted by the kernel (RLIMIT_NPROC, per user namespace and uid from Linux 5.14 on).
+Tasks are counted by the kernel (RLIMIT_NPROC, per user namespace and uid from Linux 5.14 on). Those of the host's
+root it doesn't refuse, whatever he is called in a user namespace: where workers would be his, this driver can't serve.
 Time is bounded by fixing the job to one processor: more than 100 % can't be had, less than
 100 % can't be enforced. Memory is what `watch` finds; RLIMIT_DATA refuses a single process what
 would be past the limit anyway, as a MemoryError in the job.
@@ -23,6 +22,7 @@ import resource
 import time
 from collections.abc import Mapping
 
+from leeward._native import privileges
 from leeward.errors import Unsupported
 from leeward.isolation.cgroup import watch
 from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
@@ -184,6 +184,27 @@ class NoneWorker:
         return True
 
 
+def _tasks_are_refused() -> bool:
+    """
+    Is a fork past RLIMIT_NPROC refused to who has this user's id and no capability? setrlimit(2)
+    """
+    pid = os.fork()
+    if 0 == pid:
+        refused = False
+        try:
+            privileges.drop_capabilities()  # each of two would do to be let
+            resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))  # this process is one, and its parent another
+            child = os.fork()
+            if 0 == child:
+                os._exit(0)
+            os.waitpid(child, 0)
+        except BlockingIOError:
+            refused = True
+        finally:
+            os._exit(not refused)
+    return 0 == os.waitpid(pid, 0)[1]
+
+
 class NoneDriver:
     """
     Limits without controllers.
@@ -198,13 +219,18 @@ class NoneDriver:
     def __init__(self, passed_over: tuple[tuple[str, str], ...] = ()) -> None:
         """
         Raises:
-            Unsupported: the kernel doesn't list children, so a job can't be watched.
+            Unsupported: the kernel doesn't list children, so a job can't be watched; or refuses this user no task.
         """
         pid = os.getpid()
         if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
             raise Unsupported("cgroup", have="no controllers, and no /proc/PID/task/TID/children",
                               need="controllers, or a kernel with CONFIG_PROC_CHILDREN",
                               cure="systemd-run --user --scope -p Delegate=yes leeward daemon run")
+        # Root's workers have ids of their own.
+        if os.geteuid() and not _tasks_are_refused():
+            raise Unsupported("cgroup", have="no controllers, and the host's root under another name, whom "
+                              "RLIMIT_NPROC refuses nothing", need="controllers, or another user",
+                              cure="start the daemon as a user who isn't the host's root")
         self.passed_over = passed_over
         self._cpus = sorted(os.sched_getaffinity(0))
 
