@@ -29,5 +29,3 @@
 #define LANDLOCK_RESTRICT_SELF_LOG_SUBDOMAINS_OFF ...
 
 int lw_landlock_abi(int *ret_abi);
-int lw_landlock_create_ruleset(uint64_t handled_access_fs, uint64_t handled_access_net,
-			       uint64_t scoped, int *ret_fd);

@@ -39,7 +39,5 @@
 #define LANDLOCK_RESTRICT_SELF_LOG_SUBDOMAINS_OFF (1U << 2)
 
 int lw_landlock_abi(int *ret_abi);
-int lw_landlock_create_ruleset(uint64_t handled_access_fs, uint64_t handled_access_net,
-			       uint64_t scoped, int *ret_fd);
 
 #endif
