@@ -23,7 +23,8 @@ import time
 from collections.abc import Mapping
 
 from leeward._native import privileges
-from leeward.errors import Unsupported
+from leeward._native.spawn import Clone, clone
+from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import watch
 from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import kill
@@ -188,20 +189,21 @@ def _tasks_are_refused() -> bool:
     """
     Is a fork past RLIMIT_NPROC refused to who has this user's id and no capability? setrlimit(2)
     """
-    pid = os.fork()
+    pid, pidfd = clone(Clone(0))
     if 0 == pid:
         refused = False
         try:
             privileges.drop_capabilities()  # each of two would do to be let
             resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))  # this process is one, and its parent another
-            child = os.fork()
+            child, _ = clone(Clone(0))
             if 0 == child:
                 os._exit(0)
             os.waitpid(child, 0)
-        except BlockingIOError:
-            refused = True
+        except KernelRefusal as refusal:
+            refused = errno.EAGAIN == refusal.errno
         finally:
             os._exit(not refused)
+    os.close(pidfd)
     return 0 == os.waitpid(pid, 0)[1]
 
 
