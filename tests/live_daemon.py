@@ -156,6 +156,18 @@ class LiveDaemon:
                           and not status["runners_arming"], seconds)
 
 
+def held(pid: int | str) -> int:
+    """
+    How many descriptors a process has, but for those of cgroups: of these a worker keeps more or fewer, for its next
+    runners, by how soon the kernel takes a job's memory from its group's account.
+    """
+    count = 0
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them, say
+            count += "/cgroup/" not in os.readlink(f"/proc/{pid}/fd/{fd}")
+    return count
+
+
 def descendants(pid: int) -> list[int]:
     """
     Every process below *pid* that lives, as the host numbers them. Dead ones that wait to be reaped come and go.

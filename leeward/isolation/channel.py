@@ -80,7 +80,7 @@ class Channel:
         """
         space = socket.CMSG_SPACE(control.MAX_FDS * _FD_SIZE)
         try:
-            data, ancillary, flags, _ = self.socket.recvmsg(_ROOM, space, socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, flags, _ = self._received(space)
         except ConnectionResetError:
             return None
         fds: list[int] = []
@@ -99,6 +99,13 @@ class Channel:
         except PeerError:
             _close_all(fds)
             raise
+
+    def _received(self, space: int) -> tuple[bytes, list[tuple[int, int, bytes]], int, object]:
+        try:
+            return self.socket.recvmsg(_ROOM, space, socket.MSG_CMSG_CLOEXEC)
+        except ConnectionResetError:
+            # The peer ended before it had read all of ours: told once, and first. What it said before is still there.
+            return self.socket.recvmsg(_ROOM, space, socket.MSG_CMSG_CLOEXEC)
 
     def close(self) -> None:
         self.socket.close()

@@ -33,6 +33,7 @@ from leeward.outcome import Outcome, Result
 from leeward.spec.job import Job
 from leeward.worker.idmaps import WORKER_UID_BASE
 from leeward.worker.report import Report
+from live_daemon import held
 from locks import LOCKS as ALL
 
 #: Why some of these are about no lock of a job's.
@@ -722,7 +723,9 @@ for fd in (0, 1, 2, 4):
 print(json.dumps(tried))
 """
     box.run("pass")
-    before = len(os.listdir("/proc/self/fd"))
+    only().settle()
+    box.settle()
+    before = held("self")
     pair = socket.socketpair()
     passed = f"import socket; print(socket.send_fds(socket.socket(fileno={pair[0].fileno()}), [b'x'], [0]))"
     assert "1\n" == run_outside(passed, pass_fds=[pair[0].fileno()])  # control: on a socket it goes
@@ -731,9 +734,10 @@ print(json.dumps(tried))
 
     assert {"ENOTSOCK"} == set(errors(box.run(attack)).values())
     assert {"ENOTSOCK"} == set(errors(only().run(attack)).values())
-    box.reactor.run(lambda: box.engine.pool.any_free)
     box.run("pass")
-    assert len(os.listdir("/proc/self/fd")) <= before + 6  # a runner more or less that is being armed
+    only().settle()
+    box.settle()
+    assert held("self") <= before + 6  # a runner more or less that is being armed
 
 
 SEAL_FIRST = f"""

@@ -17,7 +17,7 @@ import pytest
 import features
 import leeward
 from leeward.wire.frames import MAX_REQUEST, FrameReader, decode, encode, frame
-from live_daemon import PATIENCE, LiveDaemon
+from live_daemon import PATIENCE, LiveDaemon, held
 from ordinary_user import OrdinaryUser
 
 
@@ -155,7 +155,7 @@ def test_c103_clients_that_vanish_anywhere(daemon: LiveDaemon) -> None:
     """
     def descriptors() -> int:
         daemon.idle()
-        return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+        return held(daemon.process.pid)
 
     serves(daemon)
     request = encode({"v": 1, "id": 1, "op": "execute", "code": b"print('x' * (1 << 20))"})

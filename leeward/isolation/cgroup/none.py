@@ -189,7 +189,10 @@ def _tasks_are_refused() -> bool:
     """
     Is a fork past RLIMIT_NPROC refused to who has this user's id and no capability? setrlimit(2)
     """
-    pid, pidfd = clone(Clone(0))
+    try:
+        pid, pidfd = clone(Clone(0))
+    except KernelRefusal:
+        return True  # without clone3 there are no workers: the start says so
     if 0 == pid:
         refused = False
         try:
