@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from leeward._native.landlock import FsAccess, NetAccess, RestrictSelf, Scope
-from leeward._native.steps import Cell
+from leeward._native.steps import Cell, Gives
 from leeward.errors import Bug, Unsupported
 from leeward.isolation import landlock
 from leeward.spec.sandbox import Bind, Link, Scratch, Text, View
@@ -170,3 +170,17 @@ def test_names_are_the_kernel_s():
     assert 1 << 3 == NetAccess.CONNECT_SEND_UDP
     assert 1 << 1 == Scope.SIGNAL
     assert RestrictSelf.LOG_SAME_EXEC_OFF | RestrictSelf.LOG_SUBDOMAINS_OFF == 5
+
+
+@pytest.mark.parametrize("optional", [False, True])
+def test_only_what_may_be_missing_may_be_refused(optional):
+    """
+    A path that must be there and isn't stops the steps. So does a ruleset that isn't enforced, in any case.
+    """
+    rule = landlock.Rule("/srv", int(FsAccess.READ_FILE), optional)
+    plan = landlock.LandlockPlan(1, int(FsAccess.READ_FILE), 0, 0, 0, (rule,))
+    opened, added, closed, *last = landlock.steps(plan)[1:]
+
+    assert [optional] * 3 == [Gives.ANYTHING == opened.gives, len(added.answers) > 1, len(closed.answers) > 1]
+    assert [(0,), (0,)] == [step.answers for step in last]
+    assert {Gives.NOTHING} == {step.gives for step in (added, closed, *last)}
