@@ -54,8 +54,21 @@ def run(*command: str, **options: str) -> subprocess.CompletedProcess[str]:
                           text=True, check=False)
 
 
+def systemctl(*words: str) -> subprocess.CompletedProcess[str]:
+    return run("systemctl", *([] if ROOT else ["--user"]), "--no-pager", *words)
+
+
 def manager(*words: str) -> str:
-    return run("systemctl", *([] if ROOT else ["--user"]), "--no-pager", *words).stdout
+    """
+    What systemctl says, which did as it was told; else what the journal has of it.
+    """
+    done = systemctl(*words)
+    assert 0 == done.returncode, done.stderr + journal()
+    return done.stdout
+
+
+def journal() -> str:
+    return run("journalctl", "--no-pager", "-o", "short-monotonic", "-n", "50").stdout
 
 
 def left() -> set[str]:
@@ -64,8 +77,8 @@ def left() -> set[str]:
     """
     files = {str(path) for folder in KEPT if folder.exists() for path in (folder, *folder.rglob("*"))
              if not str(path).startswith(tuple(filter(None, MOVING)))}
-    units = {*manager("list-units", "--all", "--plain", "--no-legend", "leeward*").splitlines(),
-             *manager("list-unit-files", "--no-legend", "leeward*").splitlines()}
+    units = {*systemctl("list-units", "--all", "--plain", "--no-legend", "leeward*").stdout.splitlines(),
+             *systemctl("list-unit-files", "--no-legend", "leeward*").stdout.splitlines()}
     return files | units | set(run("getent", "passwd", "leeward").stdout.splitlines())
 
 
@@ -81,18 +94,19 @@ def test_install_serves_and_uninstall_leaves_nothing(python: str) -> None:
 
     done = run(*program, "daemon", "install")
 
-    assert 0 == done.returncode, done.stderr + run("journalctl", "--no-pager", "-n", "50").stdout
+    assert 0 == done.returncode, done.stderr + journal()
     assert {folder / SERVICE, folder / SOCKET} <= set(folder.iterdir())
     try:
         answer = run(*program, "exec", "print(6 * 7)")
-        assert ("42\n", "") == (answer.stdout, answer.stderr)
+        assert ("42\n", "") == (answer.stdout, answer.stderr), journal()
         status = json.loads(run(*program, "status", "--json").stdout)
         assert "v2" == status["layers"]["cgroup"]["driver"]
         first = manager("show", "--property=MainPID", "--value", SERVICE)
         manager("reload", SERVICE)
         assert first == manager("show", "--property=MainPID", "--value", SERVICE)
         manager("restart", SERVICE)
-        assert "42\n" == run(*program, "exec", "print(6 * 7)").stdout
+        answer = run(*program, "exec", "print(6 * 7)")
+        assert ("42\n", "") == (answer.stdout, answer.stderr), journal()
         assert first != manager("show", "--property=MainPID", "--value", SERVICE)
         assert os.path.exists(socket)
     finally:
