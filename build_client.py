@@ -31,7 +31,7 @@ CLIENT = HERE / "leeward" / "_native" / "client"
 SDK = Path("leeward/_native/sdk")
 
 #: The sources of the library, and of the program beside it.
-LIBRARY = ("client", "fault", "link", "reply", "request", "text", "wire")
+LIBRARY = ("await", "calls", "client", "fault", "link", "receive", "reply", "request", "send", "text", "wire")
 PROGRAM = ("exec", "exec_job", "exec_status")
 
 SONAME = "libleeward.so.0"

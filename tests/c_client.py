@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import runpy
 import shlex
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from features import ROOT
 from skip_policy import require
 
 CLIENT = ROOT / "leeward" / "_native" / "client"
+#: The library's C files.
+SOURCES = tuple(CLIENT / f"{stem}.c" for stem in runpy.run_path(str(ROOT / "build_client.py"))["LIBRARY"])
 PYTHON_PROGRAM = (sys.executable, "-P", "-m", "leeward_cli")
 SANITIZERS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g"
 
@@ -51,9 +54,8 @@ def c_inside(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """
     require("compiler")
     made = tmp_path_factory.mktemp("c-inside") / "inside.so"
-    stems = ("client", "fault", "link", "reply", "request", "text", "wire")
     subprocess.run(["gcc", "-shared", "-fPIC", "-std=c11", "-D_GNU_SOURCE", '-DLEEWARD_LIBRARY_VERSION="test"', "-O1",
-                    "-o", made, *(CLIENT / f"{stem}.c" for stem in stems)], check=True)
+                    "-o", made, *SOURCES], check=True)
     return ctypes.CDLL(str(made))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,7 @@ FLAGS = ("-std=c11", "-D_GNU_SOURCE", '-DLEEWARD_LIBRARY_VERSION="fuzz"', "-O1",
 TARGETS = {
     "replies": (("-Dmunmap=lw_fuzz_unmap",), ("reply", "text", "wire")),
     "session": (("-include", str(HERE / "host.h")),
-                ("client", "fault", "link", "reply", "request", "text", "wire")),
+                runpy.run_path(str(HERE.parent.parent / "build_client.py"))["LIBRARY"]),
 }
 
 #: Bytes of an input: every length in it is a claim and not the thing, so that longer ones are only slower.

@@ -22,7 +22,7 @@ import pytest
 
 import c_client
 import reactors
-from c_client import CLIENT
+from c_client import CLIENT, SOURCES
 from fake_daemon import FakeDaemon, Rogue, finished
 from features import ROOT, clang
 from leeward import Client
@@ -78,9 +78,8 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     c_client.require("sanitizers")
     made = tmp_path_factory.mktemp("sanitized") / "checks"
-    stems = ("client", "fault", "link", "reply", "request", "text", "wire")
     subprocess.run(["gcc", *LANGUAGE, *c_client.SANITIZERS.split(), '-DLEEWARD_LIBRARY_VERSION="0"', f"-I{CLIENT}",
-                    "-o", made, CHECKS, *(CLIENT / f"{stem}.c" for stem in stems), "-pthread"], check=True)
+                    "-o", made, CHECKS, *SOURCES, "-pthread"], check=True)
     return made
 
 

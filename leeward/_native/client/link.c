@@ -30,6 +30,12 @@ double lw_now(void)
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+/* fmin(3) would be the only thing that needs libm. */
+double lw_earlier(double one, double other)
+{
+	return one < other ? one : other;
+}
+
 /* Where the daemon of this process's user listens, as leeward/spec/paths.py has it. malloc'ed. */
 static char *default_socket(void)
 {
@@ -67,6 +73,15 @@ int lw_link_away(const struct lw_link *link, const char *reason)
 	return lw_fail(LEEWARD_AWAY,
 		       "no daemon answers on %s (%s); start one with `leeward daemon start`, or use `leeward run`,"
 		       " which needs none", shown, reason);
+}
+
+/* Somebody is there, and says nothing. The path stands between *before* and *after*. */
+int lw_link_silent(const struct lw_link *link, const char *before, const char *after)
+{
+	char shown[1024];
+
+	lw_ascii(shown, sizeof shown, link->path);
+	return lw_fail(LEEWARD_NO_ANSWER, "%s %s %s", before, shown, after);
 }
 
 static int away_errno(const struct lw_link *link, int error)

@@ -45,11 +45,13 @@ struct lw_link {
 };
 
 double lw_now(void);
+double lw_earlier(double one, double other);
 int lw_link_open(struct lw_link *link, const char *path);
 void lw_link_close(struct lw_link *link);
 void lw_link_free(struct lw_link *link);
 int lw_link_connect(struct lw_link *link);
 int lw_link_away(const struct lw_link *link, const char *reason);
+int lw_link_silent(const struct lw_link *link, const char *before, const char *after);
 ssize_t lw_link_send(struct lw_link *link, const uint8_t *data, size_t length);
 ssize_t lw_link_receive(struct lw_link *link, bool wait);
 int lw_link_wait(struct lw_link *link, short events, double seconds);

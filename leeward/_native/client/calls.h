@@ -1,0 +1,59 @@
+/* A handle, and the list of its calls: what was sent and who has its answer.
+ *
+ * Runs in:   libleeward and the command line.
+ * Waits:     never, and sends nothing.
+ *
+ * Theory of operation: a handle has one connection and a list of calls. A call is sent
+ * whole before the next one begins (send.h), and is answered by its id, in any order
+ * (receive.h); answers that nobody waits for yet (await.h) are kept in the list. While a
+ * request is being sent answers are read: a daemon whose replies nobody takes stops reading
+ * requests. The first large request asks for an arena before it is sent; its slot is free
+ * again with its answer. A connection that breaks answers every call with its error, and
+ * the next call makes a new one. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "leeward.h"
+#include "link.h"
+#include "wire.h"
+
+enum lw_op { LW_JOB, LW_PING, LW_STATUS, LW_CANCEL, LW_ARENA };
+
+struct lw_call {
+	int64_t id;
+	enum lw_op op;
+	bool done;
+	bool abandoned; /* its answer is dropped when it comes */
+	uint64_t rank;	/* the how manieth answer of this handle it was */
+	int slot;	/* of the arena, where its request lies; -1 */
+	int code;	/* when done: LEEWARD_OK or what went wrong */
+	char *text;	/* an error's message */
+	uint8_t *block; /* a status: the frame, and the map in it */
+	struct lw_value map;
+	leeward_result *result;
+};
+
+struct leeward_handle {
+	struct lw_link link;
+	struct lw_buffer out;
+	struct lw_call *calls;
+	size_t count, capacity;
+	int64_t last_id;
+	uint64_t answered;
+	uint8_t *block; /* what the last status lies in */
+	char *status;	/* the same as JSON */
+};
+
+struct lw_call *lw_calls_find(leeward_handle *handle, int64_t id);
+struct lw_call *lw_calls_first_done(leeward_handle *handle);
+size_t lw_calls_waiting_jobs(const leeward_handle *handle);
+int lw_calls_reserve(leeward_handle *handle);
+void lw_calls_add(leeward_handle *handle, enum lw_op op, int slot, bool abandoned);
+void lw_calls_settle(leeward_handle *handle, struct lw_call *call, int code);
+void lw_calls_forget(leeward_handle *handle, struct lw_call *call);
+leeward_result *lw_calls_take(leeward_handle *handle, struct lw_call *call);
+int lw_calls_lose(leeward_handle *handle, int code);
+void lw_calls_part(leeward_handle *handle);
