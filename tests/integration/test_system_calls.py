@@ -37,10 +37,19 @@ class Traced:
         said = self._strace.stderr.readline()
         assert "attached" in said, said
 
+    def so_far(self) -> list[str]:
+        """
+        Whole lines: it writes out each as the call returns.
+        """
+        return self._file.read_text(errors="replace").rpartition("\n")[0].splitlines()
+
     def calls(self) -> list[str]:
+        """
+        All of them; nothing is traced any more.
+        """
         self._strace.send_signal(signal.SIGINT)
         self._strace.communicate(timeout=PATIENCE)
-        return self._file.read_text(errors="replace").splitlines()
+        return self.so_far()
 
 
 def names(calls: list[str]) -> Counter[str]:
@@ -101,7 +110,8 @@ def test_calls_for_a_batch_of_questions(way: str, tmp_path_factory: pytest.TempP
 
 def ways(calls: Sequence[str]) -> list[list[str]]:
     """
-    What was called for each job that went the short way, from the wait in which its request came to its answer.
+    What was called for each job that went the short way, from the wait in which its request came to its answer; without
+    the looks at its pipes, of which there are the more the longer it takes.
     """
     found = []
     for at, call in enumerate(calls):
@@ -112,8 +122,19 @@ def ways(calls: Sequence[str]) -> list[list[str]]:
             last = next((after for after in range(replied, len(calls))
                          if calls[after].startswith(("sendto(", "io_uring_enter("))), None)
             if last is not None:
-                found.append(list(calls[first:last + 1]))
+                found.append([*calls[first:at + 1], *until_reply(calls[at + 1:replied]), *calls[replied:last + 1]])
     return found
+
+
+def until_reply(calls: Sequence[str]) -> list[str]:
+    """
+    Between a job and its reply: a wait that ended in a look at its pipes, and the next, are one.
+    """
+    kept: list[str] = []
+    for call in calls:
+        if "FIONREAD" not in call and not (call.startswith(WAITS) and kept and kept[-1].startswith(WAITS)):
+            kept.append(call)
+    return kept
 
 
 @pytest.fixture
@@ -137,25 +158,30 @@ WHOLE = 90
 @pytest.mark.parametrize("way", reactors.WAYS)
 def test_calls_for_a_request(way: str, tmp_path: Path) -> None:
     """
-    One request at a time, a runner on offer for each: the calls before its answer, for which the client waits, and all.
+    One request at a time, when all that those before have left to do is done, and a runner on offer for each: the calls
+    before its answer, for which the client waits, and all.
     """
     count = 8
     with (LiveDaemon(tmp_path, "--pool-size", str(count), "--spares=0", *reactors.OPTIONS[way]) as daemon,
           daemon.client() as client):
         daemon.idle()
         traced = Traced(daemon, tmp_path / "calls")
-        for _ in range(count):
+        asked = 0
+        # One that takes longer than 5 ms is taken back, as happens on a host with other work: others are asked then.
+        while asked < count or (len(ways(traced.so_far())) <= count // 2 and asked < 10 * count):
             assert b"1\n" == client.execute("print(1)").stdout
-        daemon.idle()
+            asked += 1
+            daemon.idle()
         calls = traced.calls()
 
     short = [len(each) for each in ways(calls)]
-    assert len(short) > count // 2, names(calls)  # one that took longer than 5 ms was taken back
-    # The least of them: between the others' request and reply there may be work for the jobs before.
+    assert len(short) > count // 2, names(calls)
+    # The least of them: the end of a connection that asked whether it is idle may come between.
     assert min(short) <= SHORT_WAY[way], ways(calls)
-    # Asking whether it is idle isn't counted.
-    own = [call for call in calls if not call.startswith((*WAITS, "accept4(")) and "<UNIX-STREAM" not in call]
-    assert len(own) / count <= WHOLE, names(own)
+    # Asking whether it is idle isn't counted; the answer has the daemon's number.
+    asking = (*WAITS, "accept4(", "getpid(")
+    own = [call for call in calls if not call.startswith(asking) and "<UNIX-STREAM" not in call]
+    assert len(own) / asked <= WHOLE, names(own)
 
 
 @pytest.mark.usefixtures("short_way")
