@@ -78,7 +78,8 @@ class LiveDaemon:
     def __init__(self, folder: Path, *options: str, env: Mapping[str, str] | None = None) -> None:
         self.socket = folder / "leeward.sock"
         self.log: list[dict[str, Any]] = []
-        self._ready = threading.Event()
+        self._told = threading.Condition()
+        self._over = False
         self._group = _group_of_its_own()
         enter = ["sh", "-c", 'echo 0 >"$0/cgroup.procs" && exec "$@"', self._group] if self._group else []
         self.process = subprocess.Popen(
@@ -91,18 +92,31 @@ class LiveDaemon:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             try:
-                self.log.append(json.loads(line))
+                row = json.loads(line)
             except ValueError:
-                self.log.append({"event": line.decode(errors="replace")})
-            if self.log[-1].get("event") == "ready":
-                self._ready.set()
-        self._ready.set()
+                row = {"event": line.decode(errors="replace")}
+            with self._told:
+                self.log.append(row)
+                self._told.notify_all()
+        with self._told:
+            self._over = True
+            self._told.notify_all()
+
+    def logged(self, condition: Callable[[list[dict[str, Any]]], object], since: int = 0) -> None:
+        """
+        Wait until *condition* holds of the events from number *since* on.
+        """
+        with self._told:
+            self._told.wait_for(lambda: self._over or condition(self.log[since:]), PATIENCE)
+            assert condition(self.log[since:]), self.log[since:]
 
     def __enter__(self) -> LiveDaemon:
-        ready = self._ready.wait(PATIENCE)
-        if not ready or self.process.poll() is not None:
+        try:
+            self.logged(lambda rows: any("ready" == row.get("event") for row in rows))
+            assert self.process.poll() is None
+        except AssertionError as wrong:
             self.end()
-            raise AssertionError(f"the daemon is not ready: {self.log}")
+            raise AssertionError(f"the daemon is not ready: {self.log}") from wrong
         return self
 
     def end(self) -> int:

@@ -38,6 +38,7 @@ from leeward.isolation.cgroup.entry import Driver, Entry, Leaf, Usage, WorkerGro
 from leeward.isolation.cgroup.none import OTHERS
 from leeward.outcome import Limit
 from leeward.spec.limits import MIB, Limits
+from waiting import poll_until
 
 CLONE_NEWUSER = 0x10000000
 PR_SET_CHILD_SUBREAPER = 36
@@ -166,13 +167,7 @@ class Worker:
 
 
 def await_true(condition: Callable[[], bool]) -> None:
-    """
-    A group is busy for a moment after its last process has gone; nothing tells when.
-    """
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        os.sched_yield()
+    poll_until(condition, "a group is busy for a moment after its last process has gone")
 
 
 def own_data() -> int:

@@ -21,6 +21,7 @@ import leeward
 from leeward import Outcome
 from leeward.client.link import Link
 from live_daemon import PATIENCE, LiveDaemon, environment
+from waiting import poll_until
 
 
 @pytest.fixture(scope="module")
@@ -311,9 +312,4 @@ def test_nothing_grows(daemon: LiveDaemon, client: leeward.Client) -> None:
     for _ in range(20):
         for code in codes:
             client.execute(code)
-    # A worker is idle a moment before its last job is cleared away.
-    until = time.monotonic() + PATIENCE
-    while (after := descriptors()) > before and time.monotonic() < until:
-        pass
-
-    assert after <= before
+    poll_until(lambda: descriptors() <= before, "a worker is idle a moment before its last job is cleared away")

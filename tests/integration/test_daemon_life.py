@@ -16,6 +16,7 @@ import pytest
 
 import leeward
 from live_daemon import PATIENCE, LiveDaemon, command, descendants, environment, run, watched
+from waiting import poll_until, until_written
 
 #: Seconds within which a SIGTERM is over, whatever runs.
 DRAIN = 5.0
@@ -131,8 +132,7 @@ def in_flight(daemon: LiveDaemon, code: str, then: signal.Signals) -> tuple[obje
             while (await client.status())["workers"]["busy"] == 0:
                 pass
             daemon.process.send_signal(then)
-            while not any(row.get("event") == "draining" for row in daemon.log):
-                await client.ping()
+            await asyncio.to_thread(daemon.logged, lambda rows: any(row.get("event") == "draining" for row in rows))
             late = await asyncio.gather(client.execute("1"), return_exceptions=True)
             return (await asyncio.gather(job, return_exceptions=True))[0], late[0]
 
@@ -226,10 +226,10 @@ def test_told_to_end_while_it_starts(tmp_path: Path) -> None:
     socket = tmp_path / "leeward.sock"
     process = subprocess.Popen(command("daemon", "run", "--socket", str(socket)), env=environment(),
                                stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not socket.exists():
-        assert process.poll() is None
-    while not descendants(process.pid):  # the zygote; the signals are looked at since before
-        assert process.poll() is None
+    until_written(tmp_path, socket.exists)
+    # The zygote; the signals are looked at since before.
+    poll_until(lambda: descendants(process.pid), "a process of the daemon's is begun")
+    assert process.poll() is None
     with watched(descendants(process.pid)) as wait:
         process.terminate()
         assert 0 == process.wait(PATIENCE)

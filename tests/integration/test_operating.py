@@ -13,9 +13,8 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from box import MISSING
 from leeward.wire.frames import encode
 from live_daemon import PATIENCE, LiveDaemon, command, environment
 from ordinary_user import Installation, OrdinaryUser
+from waiting import poll_until, until_written
 
 DENIED = "import os\nfor _ in range({}):\n    try: os.chroot('/')\n    except OSError: pass"
 
@@ -56,13 +56,6 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < give_up, "it never came"
-        os.sched_yield()
-
-
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveDaemon, Path]]:
     """
@@ -87,8 +80,9 @@ def test_metrics_after_some_jobs(watched: tuple[LiveDaemon, Path]) -> None:
         client.execute("while True: pass", timeout=0.05)
         with pytest.raises(leeward.RequestRejected):
             client.execute("1", memory=1 << 50)
-        daemon.idle()  # by another connection, whose end the daemon sees a little later
-        until(lambda: 1 == scraped(folder / "m")["leeward_connections_active"].value())
+        daemon.idle()  # by another connection
+        poll_until(lambda: 1 == scraped(folder / "m")["leeward_connections_active"].value(),
+                   "the daemon sees its end a little later")
         after = scraped(folder / "m")
 
     def grown(name: str, **labels: str) -> float:
@@ -143,7 +137,7 @@ def test_the_security_log_has_every_denied_call_and_every_end_by_a_limit(watched
         client.execute("print('x' * 1000)", output=10)
         client.execute("raise SystemExit(3)")
     assert {"chroot": 1200} == first.denied
-    until(lambda: sum("limit" == row["event"] for row in rows(log)[seen:]) >= 3)
+    until_written(folder, lambda: sum("limit" == row["event"] for row in rows(log)[seen:]) >= 3)
     new = rows(log)[seen:]
     counts: Counter[int] = Counter()
     records: Counter[int] = Counter()
@@ -174,7 +168,7 @@ def test_hangup_reloads_what_can_be(tmp_path: Path) -> None:
         seen = len(daemon.log)
         daemon.process.send_signal(signal.SIGHUP)
         ends = ("configuration reloaded", "configuration not reloaded: what was in force stays")
-        until(lambda: any(row["event"] in ends for row in daemon.log[seen:]))
+        daemon.logged(lambda rows: any(row["event"] in ends for row in rows), seen)
         return next(row for row in daemon.log[seen:] if row["event"] in ends)
 
     with LiveDaemon(tmp_path, "--pool-size", "1", "--config", str(config)) as daemon, daemon.client() as client:
@@ -184,7 +178,7 @@ def test_hangup_reloads_what_can_be(tmp_path: Path) -> None:
         result = client.execute("while True: pass")
         with pytest.raises(leeward.Busy, match="jobs a second"):
             client.execute("1")
-        until(lambda: len(rows(log)) == 2)
+        until_written(tmp_path, lambda: len(rows(log)) == 2)
         wrong = reload(daemon, "queue_size = many\n")
         again = reload(daemon, "queue_size = 5\n")
         for _ in range(3):
@@ -237,7 +231,7 @@ def test_a_group_is_let_in(open_folder: Path, ordinary_user: OrdinaryUser) -> No
                                   user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[], capture_output=True,
                                   text=True, check=False, timeout=60)
         assert daemon.process.poll() is None
-        until(lambda: (folder / "s.log").stat().st_size > 0)
+        until_written(folder, lambda: (folder / "s.log").stat().st_size > 0)
 
     assert "42\\n" in said[0]
     assert "forbidden" in said[1]
@@ -404,7 +398,18 @@ def test_a_restart_refuses_nobody(manager: Manager) -> None:
     manager.hears()
     over = threading.Event()
     done: list[str] = []
+    more = threading.Condition()
     faults: list[BaseException] = []
+
+    def tell(what: str) -> None:
+        with more:
+            done.append(what)
+            more.notify()
+
+    def both_again() -> None:
+        with more:
+            seen = len(done)
+            assert more.wait_for(lambda: {"new", "same"} <= set(done[seen:]), PATIENCE), faults
 
     def connecting() -> None:
         """
@@ -414,7 +419,7 @@ def test_a_restart_refuses_nobody(manager: Manager) -> None:
             try:
                 with leeward.Client(str(manager.path)) as client:
                     client.ping()
-                done.append("new")
+                tell("new")
             except leeward.DaemonError as fault:
                 faults.append(fault)
 
@@ -426,7 +431,7 @@ def test_a_restart_refuses_nobody(manager: Manager) -> None:
             while not over.is_set():
                 try:
                     client.ping()
-                    done.append("same")
+                    tell("same")
                 except leeward.DaemonError as fault:
                     faults.append(fault)
 
@@ -435,15 +440,13 @@ def test_a_restart_refuses_nobody(manager: Manager) -> None:
         one.start()
     try:
         for _ in range(2):
-            seen = len(done)
-            until(lambda seen=seen: {"new", "same"} <= set(done[seen:]))  # type: ignore[misc]  # a bound default
+            both_again()
             process.terminate()
             assert 0 == process.wait(PATIENCE)
             process = manager.start()
             while "READY" not in manager.hears():
                 pass
-        seen = len(done)
-        until(lambda: {"new", "same"} <= set(done[seen:]))
+        both_again()
     finally:
         over.set()
         for one in clients:

@@ -15,6 +15,7 @@ import leeward
 from leeward.client.slots import LARGE
 from leeward.daemon import arena
 from live_daemon import LiveDaemon, open_files
+from waiting import poll_until
 
 READ = "import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())"
 
@@ -51,9 +52,7 @@ def test_a_large_request_arrives_whole(daemon: LiveDaemon):
                              files={"a": data, "b": data * 2})
         assert f"{LARGE} {2 * LARGE}\n" == got.stdout_text
         assert 1 == arenas(pid)
-    with daemon.client() as other:
-        while arenas(pid):  # until the daemon has seen that the client is gone
-            other.ping()
+    poll_until(lambda: not arenas(pid), "the daemon sees the end of a connection a little later")
 
 
 def test_many_at_once_over_one_connection(daemon: LiveDaemon):

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import leeward
 from leeward.wire.frames import MAX_REQUEST, FrameReader, decode, encode, frame
 from live_daemon import PATIENCE, LiveDaemon, held
 from ordinary_user import OrdinaryUser
+from waiting import poll_until
 
 
 @pytest.fixture(scope="module")
@@ -168,11 +168,8 @@ def test_c103_clients_that_vanish_anywhere(daemon: LiveDaemon) -> None:
             sock.recv(100)  # the head of a reply, and its descriptor is thrown away
         sock.close()
     serves(daemon)
-    until = time.monotonic() + PATIENCE
-    while descriptors() > before + 1 and time.monotonic() < until:  # + 1: the connection that asks for status
-        pass
-
-    assert descriptors() <= before + 1
+    poll_until(lambda: descriptors() <= before + 1,  # + 1: the connection that asks for status
+               "the daemon sees the ends of connections one after the other")
 
 
 @pytest.mark.needs("root", "ordinary-user")
@@ -228,12 +225,11 @@ def test_c108_without_descriptors(tmp_path: Path) -> None:
             client.ping()
         for sock in socks:
             sock.close()
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
+
+        def recovered() -> bool:
             try:
                 serves(daemon)
-                break
             except leeward.Busy:
-                continue
-        else:
-            pytest.fail("it didn't recover")
+                return False
+            return True
+        poll_until(recovered, "the daemon sees the ends of connections one after the other")

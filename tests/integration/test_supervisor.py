@@ -23,6 +23,7 @@ from confined import NUMBER
 from leeward.errors import KernelRefusal
 from leeward.isolation.seccomp.rules import NOTIFY
 from leeward.supervisor import Denied, Supervisor
+from waiting import poll_until
 
 pytestmark = pytest.mark.needs("seccomp-notify")
 
@@ -242,8 +243,8 @@ tell([refused, got])"""
     for _ in range(5):
         with confined.confined(code, supervisor) as child:
             child.told()
-            while supervisor.counts(child.job).get("mount", 0) < 50:
-                pass
+            poll_until(lambda: supervisor.counts(child.job).get("mount", 0) >= 50,
+                       "the thread counts, and says so of a few calls alone")
             counts = supervisor.remove(child.job)
 
             assert [counts["mount"], -errno.ENOSYS] == child.told()
