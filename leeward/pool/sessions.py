@@ -18,12 +18,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
-from leeward.errors import Bug, Busy, LeewardError, Refused, SessionOver
+from leeward.errors import Busy, LeewardError, Refused, SessionOver
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.worker.express import Client
 from leeward.worker.lease import Lease
 from leeward.worker.report import Report
+from leeward.worker.states import after
 from leeward.worker.stream import Begun
 from leeward.worker.worker import Worker
 
@@ -89,19 +90,6 @@ TABLE: Mapping[tuple[State, Event], State] = {
 }
 
 
-def after(state: State, event: Event) -> State:
-    """
-    The next state.
-
-    Raises:
-        Bug: the table has no such pair.
-    """
-    try:
-        return TABLE[state, event]
-    except KeyError:
-        raise Bug(f"session: {event.value} in state {state.value}") from None
-
-
 def sessions_of(asked: int, workers: int) -> int:
     """
     How many sessions a pool may have: *asked*, or below 0 as many as leave half of its *workers* to others.
@@ -130,7 +118,7 @@ class Session:
         self._why = ""
 
     def _happen(self, event: Event) -> None:
-        self.state = after(self.state, event)
+        self.state = after("session", TABLE, self.state, event)
         self.since = time.monotonic()
 
     # --- a worker -------------------------------------------------------------

@@ -22,7 +22,7 @@ from leeward.isolation.cgroup.entry import Leaf
 from leeward.isolation.channel import Channel
 from leeward.outcome import Limit
 from leeward.spec.limits import Limits
-from leeward.worker.states import RunnerEvent, RunnerState, after_runner
+from leeward.worker.states import RUNNER, RunnerEvent, RunnerState, after
 
 
 class Denials(Protocol):
@@ -77,7 +77,7 @@ class Runner:
         """
         Move to the next state of the table.
         """
-        self.state = after_runner(self.state, event)
+        self.state = after("runner", RUNNER, self.state, event)
 
     def take(self, pid: int, fds: list[int]) -> None:
         """

@@ -1,5 +1,5 @@
 """
-The states of a runner and of a worker, as tables.
+The states of a runner and of a worker, as tables; and the step that every such table takes.
 
 Runs in:   the daemon; pure.
 A pair that is missing is a bug, in us or in the peer, and the exception names it.
@@ -11,6 +11,13 @@ import enum
 from collections.abc import Mapping
 
 from leeward.errors import Bug
+
+TYPE_CHECKING = False  # see wire/frames.py
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    State = TypeVar("State", bound=enum.Enum)
+    Event = TypeVar("Event", bound=enum.Enum)
 
 
 class RunnerState(enum.Enum):
@@ -72,7 +79,7 @@ WORKER: Mapping[tuple[WorkerState, WorkerEvent], WorkerState] = {
 }
 
 
-def after_runner(state: RunnerState, event: RunnerEvent) -> RunnerState:
+def after(whose: str, table: Mapping[tuple[State, Event], State], state: State, event: Event) -> State:
     """
     The next state.
 
@@ -80,19 +87,6 @@ def after_runner(state: RunnerState, event: RunnerEvent) -> RunnerState:
         Bug: the table has no such pair.
     """
     try:
-        return RUNNER[state, event]
+        return table[state, event]
     except KeyError:
-        raise Bug(f"runner: {event.value} in state {state.value}") from None
-
-
-def after_worker(state: WorkerState, event: WorkerEvent) -> WorkerState:
-    """
-    The next state.
-
-    Raises:
-        Bug: the table has no such pair.
-    """
-    try:
-        return WORKER[state, event]
-    except KeyError:
-        raise Bug(f"worker: {event.value} in state {state.value}") from None
+        raise Bug(f"{whose}: {event.value} in state {state.value}") from None

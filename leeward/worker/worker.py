@@ -37,7 +37,7 @@ from leeward.worker.orphans import reap, reap_inits
 from leeward.worker.reactor import READ, Reactor
 from leeward.worker.report import Report
 from leeward.worker.runner import Denials, Runner
-from leeward.worker.states import RunnerEvent, RunnerState, WorkerEvent, WorkerState, after_worker
+from leeward.worker.states import WORKER, RunnerEvent, RunnerState, WorkerEvent, WorkerState, after
 from leeward.worker.stream import Begun
 
 _numbers = itertools.count(1)
@@ -646,4 +646,4 @@ class Worker:
             self._owner.worker_gone(self)
 
     def _happen(self, event: WorkerEvent) -> None:
-        self.state = after_worker(self.state, event)
+        self.state = after("worker", WORKER, self.state, event)

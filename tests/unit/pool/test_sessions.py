@@ -11,10 +11,11 @@ import pytest
 
 from leeward.errors import Bug, Busy, LeewardError, QueueTimeout, Refused, SessionOver
 from leeward.outcome import Outcome, Result
-from leeward.pool.sessions import TABLE, Event, Session, State, after, sessions_of
+from leeward.pool.sessions import TABLE, Event, Session, State, sessions_of
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.worker.report import Report
+from leeward.worker.states import after
 
 DONE = Report(result=Result(b"", b"", 0, Outcome.FINISHED))
 
@@ -23,10 +24,10 @@ DONE = Report(result=Result(b"", b"", 0, Outcome.FINISHED))
 @pytest.mark.parametrize("event", Event)
 def test_what_the_table_lacks_is_a_bug(state: State, event: Event) -> None:
     if (state, event) in TABLE:
-        assert after(state, event) is TABLE[state, event]
+        assert after("session", TABLE, state, event) is TABLE[state, event]
     else:
-        with pytest.raises(Bug, match=f"{event.value} in state {state.value}"):
-            after(state, event)
+        with pytest.raises(Bug, match=f"session: {event.value} in state {state.value}"):
+            after("session", TABLE, state, event)
 
 
 def test_every_state_can_be_left_and_closed_is_the_end() -> None:

@@ -16,15 +16,14 @@ from leeward.worker.states import (
     RunnerState,
     WorkerEvent,
     WorkerState,
-    after_runner,
-    after_worker,
+    after,
 )
 
 
 def test_a_runner_has_one_job_in_its_life():
     state = RunnerState.ARMING
     for event in (RunnerEvent.READY, RunnerEvent.LEASED, RunnerEvent.ENDED, RunnerEvent.EMPTY):
-        state = after_runner(state, event)
+        state = after("runner", RUNNER, state, event)
 
     assert RunnerState.GONE is state
     assert not any(start is RunnerState.GONE for start, _ in RUNNER)
@@ -34,12 +33,12 @@ def test_a_runner_has_one_job_in_its_life():
 @pytest.mark.parametrize("pair", [pair for pair in itertools.product(RunnerState, RunnerEvent) if pair not in RUNNER],
                          ids=str)
 def test_any_other_pair_of_a_runner_is_a_bug(pair: tuple[RunnerState, RunnerEvent]):
-    with pytest.raises(Bug, match=pair[0].value):
-        after_runner(*pair)
+    with pytest.raises(Bug, match=f"runner: {pair[1].value} in state {pair[0].value}"):
+        after("runner", RUNNER, *pair)
 
 
 @pytest.mark.parametrize("pair", [pair for pair in itertools.product(WorkerState, WorkerEvent) if pair not in WORKER],
                          ids=str)
 def test_any_other_pair_of_a_worker_is_a_bug(pair: tuple[WorkerState, WorkerEvent]):
-    with pytest.raises(Bug, match=pair[0].value):
-        after_worker(*pair)
+    with pytest.raises(Bug, match=f"worker: {pair[1].value} in state {pair[0].value}"):
+        after("worker", WORKER, *pair)
