@@ -78,6 +78,7 @@ def test_instances(kind: str, options: dict[str, bool]) -> None:
     assert place("a", 2, None, {}) == one != place("a", 3)
     assert one != ("a", 2, None, {})
     assert one != made(kind, **options)("a", 2)
+    assert one != type("Deeper", (place,), {})("a", 2)
     assert "Place(name='a', size=2, note=None, more={})" == repr(one)
     assert ("name", "size", "note", "more") == place.__match_args__
 
@@ -130,8 +131,23 @@ def test_hashes(kind: str) -> None:
     assert hash(frozen("a", 2, None, ())) == hash(frozen("a", 2, None, ()))
     assert loose("a", 2) != loose("a", 2)
     assert 2 == len({loose("a", 2), loose("a", 2)})
-    with pytest.raises(TypeError):
-        hash(made(kind, slots=True)("a", 2))
+    with pytest.raises(TypeError, match="'Place'"):  # of values that all have one
+        hash(made(kind, slots=True)("a", 2, None, ()))
+
+
+@pytest.mark.parametrize("slots", [False, True])
+def test_what_a_class_says_of_itself_holds(kind: str, slots: bool) -> None:
+    """
+    Its own methods are kept, and what it doesn't want isn't made.
+    """
+    dataclass, _ = KINDS[kind]
+    body = {"__annotations__": {"name": "str"}, "__repr__": lambda self: "its own", "__eq__": lambda self, other: True}
+    own = dataclass(slots=slots)(type("Own", (), dict(body)))
+    bare = made(kind, slots=slots, repr=False)
+
+    assert "its own" == repr(own("a"))
+    assert own("a") == own("b")
+    assert object.__repr__(one := bare("a", 2)) == repr(one)
 
 
 def test_the_library_takes_ours_for_its_own() -> None:
@@ -161,6 +177,7 @@ def test_what_is_prepared_needs_no_compiler(monkeypatch: pytest.MonkeyPatch) -> 
     early, other = made("leeward's", slots=True), made("leeward's", slots=True)
     ours.prepare(early)
     assert other.__leeward_compiled__ in ours._late
+    assert early.__leeward_compiled__ not in ours._late
     ours.prepare()
     late = made("leeward's", slots=True)
     monkeypatch.setattr(ours, "_initialiser", None)

@@ -14,6 +14,7 @@ import pytest
 
 from leeward.daemon.log import MAX_LINE, Writer, escape, log, stamp
 
+LEVELS = ("debug", "info", "warning", "error")
 HOSTILE = "name\nlevel=error event=forged \x1b]52;c;AAAA\x07 \x9b31m \u202e \u2028 \udc80 \x00 end"
 
 
@@ -105,16 +106,20 @@ def test_an_exception_comes_with_its_traceback(pipe: tuple[int, int]) -> None:
     assert "Traceback" in text
 
 
-def test_levels(pipe: tuple[int, int]) -> None:
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("later", [False, True])
+def test_levels(level: str, later: bool, pipe: tuple[int, int]) -> None:
     """
-    What is below the level isn't written.
+    What is below the level isn't written, what is of it is; also where it was another before.
     """
     read, written = pipe
-    log.set_up("warning", fd=written)
-    log.info("quiet")
-    log.error("loud")
+    log.set_up("error" if later and "error" != level else level, fd=written)
+    log.adjust(level, as_json=False)
+    for each in LEVELS:
+        getattr(log, each)("an event")
+    said = os.read(read, 1 << 16).decode().splitlines()
 
-    assert os.read(read, 1 << 16).count(b"\n") == 1
+    assert LEVELS[LEVELS.index(level):] == tuple(line.split()[1] for line in said)
 
 
 def test_c108_a_reader_that_stopped_reading_costs_lines_not_time(pipe: tuple[int, int]) -> None:
