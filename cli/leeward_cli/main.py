@@ -88,7 +88,7 @@ def _serve(options: dict[str, Any]) -> int:
 
     try:
         return serve(options.pop("ready_fd"), options)
-    except LeewardError as error:
+    except (LeewardError, OSError) as error:
         from leeward_cli.job import complain
 
         complain(str(error))

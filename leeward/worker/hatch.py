@@ -52,9 +52,15 @@ class Hatched:
         self.channel, there = Channel.pair()
         try:
             self.process = _exec(plan, there.fileno())
-            self.channel.send_raw(records.pack(plan))
         except BaseException:
             self.channel.close()
+            there.close()
+            raise
+        try:
+            _feed(self.process, plan, there.fileno())
+            self.channel.send_raw(records.pack(plan))
+        except BaseException:
+            self.end()
             raise
         finally:
             there.close()
@@ -72,12 +78,7 @@ class Hatched:
 
 def _exec(plan: ZygotePlan, control_fd: int) -> subprocess.Popen[bytes]:
     flags = ["-S"] if plan.bare else []
-    source = (
-        "import sys\n"
-        f"sys.path[:0] = {list(plan.import_path)!r}\n"
-        "os.dup2(os.open('/dev/null', os.O_RDONLY), 0)\n"
-    ) + ENTRY.format(control=control_fd)
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [plan.executable, *flags, "-c", _BOOTSTRAP],
         # Pipes, all three: sys.stdin, stdout and stderr of every job are made here, at the start
         # of the interpreter, and one made on /dev/null would take a job's pipes for seekable.
@@ -85,8 +86,18 @@ def _exec(plan: ZygotePlan, control_fd: int) -> subprocess.Popen[bytes]:
         env=dict(plan.environment), pass_fds=[control_fd], close_fds=True,
         start_new_session=True,  # a Ctrl-C at the daemon's terminal is the daemon's to decide on
     )
+
+
+def _feed(process: subprocess.Popen[bytes], plan: ZygotePlan, control_fd: int) -> None:
+    source = (
+        "import sys\n"
+        f"sys.path[:0] = {list(plan.import_path)!r}\n"
+        "os.dup2(os.open('/dev/null', os.O_RDONLY), 0)\n"
+    ) + ENTRY.format(control=control_fd)
     assert process.stdin is not None
-    process.stdin.write(source.encode(sys.getfilesystemencoding()))
-    process.stdin.close()
+    try:
+        with process.stdin as stdin:
+            stdin.write(source.encode(sys.getfilesystemencoding()))
+    except BrokenPipeError:
+        pass  # it has ended already: whoever waits for it reads its last words
     process.stdin = None
-    return process

@@ -4,14 +4,20 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from leeward_cli import full
-from leeward_cli.daemon import OPTIONS, Option, plain
+from leeward.daemon import early
+from leeward.daemon import main as daemon
+from leeward.daemon.config import Config
+from leeward.errors import BadRequest
+from leeward_cli import full, main, settle
+from leeward_cli.daemon import OPTIONS, Option, configuration, plain
 
 RUN: Any = full.daemon.commands["run"]
 
@@ -55,6 +61,78 @@ def test_the_rest_is_clicks(argv: list[str]) -> None:
     Help, and whatever is to be complained of.
     """
     assert plain(argv) is None
+
+
+def test_the_command_line_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Over a file that it names; a socket is where it was when the command was given.
+    """
+    file = tmp_path / "c.toml"
+    file.write_text("pool_size = 5\nqueue_size = 6\nlog_level = 'debug'\n")
+    file.chmod(0o600)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = told(f"--config={file}", "--pool-size=7", "--socket=here", "--allow-degraded=cgroup",
+                 "--allow-degraded=landlock", "--allow-degraded=cgroup", "--no-express", "--io=socket", "--spares=0")
+
+    assert (7, 6, "debug", str(tmp_path / "here"), ("cgroup", "landlock"), False, "socket", 0) == (
+        found.pool_size, found.queue_size, found.log_level, found.socket, found.allow_degraded, found.express, found.io,
+        found.spares)
+
+
+def told(*argv: str) -> Config:
+    options = plain(argv)
+    assert options is not None
+    options.pop("ready_fd")
+    return configuration(**options)
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """
+    What a daemon was made of, in place of one.
+    """
+    made: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(early, "start", lambda settings: ("begun", settings))
+    monkeypatch.setattr(daemon, "run", lambda config, ready, load, begun: made.append((config, ready, load, begun)))
+    return made
+
+
+def test_a_daemon_is_what_was_asked_for(served: list[tuple[Any, ...]], tmp_path: Path,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Also when it reads its configuration again; and it says that it is ready, if somebody waits for that.
+    """
+    settled: list[tuple[int, str]] = []
+    monkeypatch.setattr(settle, "settle", lambda fd, path: settled.append((fd, path)))
+    words = [f"--socket={tmp_path}/s", "--pool-size=7", "--log-level=debug", "--no-rehearse"]
+    assert 0 == main.main(["daemon", "run", *words])
+    assert 0 == main.main(["daemon", "run", *words, "--ready-fd=9"])
+
+    for config, ready, load, begun in served:
+        assert told(*words) == config == load()
+        assert ("begun", early.settings(config)) == begun
+        ready()
+    assert [(9, f"{tmp_path}/s")] == settled
+
+
+@pytest.mark.parametrize(("error", "said"), [
+    (BadRequest("no such interpreter"), "leeward: no such interpreter\n"),
+    (OSError(errno.EMFILE, "Too many open files"), "leeward: [Errno 24] Too many open files\n")], ids=["ours", "host"])
+def test_a_daemon_that_cant_begin_says_why(error: Exception, said: str, tmp_path: Path,
+                                           served: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch,
+                                           capfd: pytest.CaptureFixture[str]) -> None:
+    """
+    In a line, and its exit status says that it didn't serve.
+    """
+    def fail(_settings: object) -> None:
+        raise error
+
+    monkeypatch.setattr(early, "start", fail)
+
+    assert 1 == main.main(["daemon", "run", f"--socket={tmp_path}/s"])
+    assert said == capfd.readouterr().err
+    assert not served
 
 
 def test_a_daemon_imports_little(tmp_path: Any) -> None:

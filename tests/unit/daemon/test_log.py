@@ -134,10 +134,12 @@ def test_c108_a_reader_that_stopped_reading_costs_lines_not_time(pipe: tuple[int
     first = os.read(read, 1 << 16)
     writer.line("back")
     second = os.read(read, 1 << 16)
+    writer.line("and on")
 
     kept = first.count(b"\n")
     assert 0 < kept < 50
     assert f"{50 - kept} lines of the log were lost before this one\nback\n".encode() == second
+    assert b"and on\n" == os.read(read, 1 << 16)
 
 
 def test_c108_a_full_disk_is_survived() -> None:

@@ -1,8 +1,11 @@
 """
-The interpreter of BPF, on programs whose answers are known.
+The interpreters of BPF, ours in Python and the one in C, on programs whose answers are known.
 """
 
 from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +21,24 @@ ARCH = 0xC000_003E
 LOAD_NR = Instruction(bpf.LD_ABS, 0, 0, bpf.NR_OFFSET)
 YES, NO = Instruction(bpf.RET_K, 0, 0, 1), Instruction(bpf.RET_K, 0, 0, 0)
 
+Run = Callable[[Sequence[Instruction], Sequence[int]], int]
+
+
+def in_c(program: Sequence[Instruction], words: Sequence[int]) -> int:
+    """
+    As bpf.run.
+    """
+    found = native.answers(bpf.assemble(program), struct.pack("=16I", *words))
+    if not found:
+        raise Bug("none")
+    return found[0]
+
+
+@pytest.fixture(params=[bpf.run, in_c], ids=["python", "c"])
+def run(request: pytest.FixtureRequest) -> Run:
+    found: Run = request.param
+    return found
+
 
 @pytest.mark.parametrize(("jump", "k", "yes"), [
     (bpf.JEQ_K, 5, {5}),
@@ -25,33 +46,33 @@ YES, NO = Instruction(bpf.RET_K, 0, 0, 1), Instruction(bpf.RET_K, 0, 0, 0)
     (bpf.JGE_K, 5, {5, 6, 7}),
     (bpf.JSET_K, 4, {4, 5, 6, 7}),
 ])
-def test_jumps(jump: int, k: int, yes: set[int]) -> None:
+def test_jumps(jump: int, k: int, yes: set[int], run: Run) -> None:
     """
     Each condition, over eight numbers.
     """
     program = [LOAD_NR, Instruction(jump, 0, 1, k), YES, NO]
 
-    assert yes == {number for number in range(8) if bpf.run(program, bpf.words(ARCH, number))}
+    assert yes == {number for number in range(8) if run(program, bpf.words(ARCH, number))}
 
 
-def test_comparisons_are_unsigned() -> None:
+def test_comparisons_are_unsigned(run: Run) -> None:
     """
     -1 is the greatest number.
     """
     program = [LOAD_NR, Instruction(bpf.JGT_K, 0, 1, 0x7FFF_FFFF), YES, NO]
 
-    assert 1 == bpf.run(program, bpf.words(ARCH, -1))
-    assert 0 == bpf.run(program, bpf.words(ARCH, 5))
+    assert 1 == run(program, bpf.words(ARCH, -1))
+    assert 0 == run(program, bpf.words(ARCH, 5))
 
 
-def test_a_mask_and_a_long_jump() -> None:
+def test_a_mask_and_a_long_jump(run: Run) -> None:
     """
     AND works on what was loaded; JA takes any distance.
     """
     program = [LOAD_NR, Instruction(bpf.AND_K, 0, 0, 1), Instruction(bpf.JEQ_K, 0, 1, 1),
                Instruction(bpf.JA, 0, 0, 1), NO, YES]
 
-    assert [0, 1, 0, 1] == [bpf.run(program, bpf.words(ARCH, number)) for number in range(4)]
+    assert [0, 1, 0, 1] == [run(program, bpf.words(ARCH, number)) for number in range(4)]
 
 
 def test_words_are_struct_seccomp_data() -> None:
@@ -72,12 +93,12 @@ def test_words_are_struct_seccomp_data() -> None:
     [Instruction(bpf.LD_ABS, 0, 0, 2), YES],
     [Instruction(0x87, 0, 0, 0), YES],
 ])
-def test_refuses_what_the_kernel_would(program: list[Instruction]) -> None:
+def test_refuses_what_the_kernel_would(program: list[Instruction], run: Run) -> None:
     """
     Past the end, beside a word, or nothing that a filter has.
     """
     with pytest.raises(Bug):
-        bpf.run(program, bpf.words(ARCH, 0))
+        run(program, bpf.words(ARCH, 0))
 
 
 def test_assembles_and_disassembles() -> None:

@@ -1,0 +1,100 @@
+"""
+What a daemon does first: signals wait, and an engine is told what the configuration says.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from leeward.daemon import early
+from leeward.daemon.config import Config, quotas
+from leeward.dataclass import names
+from leeward.errors import BadRequest
+from leeward.pool.begin import Settings
+from leeward.spec.limits import Limits
+
+
+@pytest.fixture(autouse=True)
+def unchanged() -> Iterator[None]:
+    """
+    Of this process, what `start` changes.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    gc.enable()
+
+
+def blocked() -> set[int]:
+    return set(early.ENDING) & signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_an_engine_is_told_all_that_the_configuration_says() -> None:
+    """
+    Each value is another than it would be unsaid.
+    """
+    config = Config(pool_size=7, spares=3, recycle_after=5, queue_size=9, limits=Limits(time=1.5), python_env="/env",
+                    preload=("json",), allow_degraded=("landlock",), rehearse=False, results="inline", max_sessions=2,
+                    users={5: {"jobs": 3}})
+    told, unsaid = early.settings(config), Settings()
+
+    for name in set(names(Settings)) - {"cgroup", "warm", "quotas"}:
+        assert getattr(config, name) == getattr(told, name) != getattr(unsaid, name), name
+    assert quotas(config, os.geteuid()) == told.quotas != unsaid.quotas
+
+
+def test_what_asks_for_the_end_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    From before the first step on, and afterwards; the collector of garbage, too.
+    """
+    seen: list[object] = []
+
+    def begin(settings: Settings) -> Any:
+        seen.extend((settings, blocked(), gc.isenabled(), rooms))
+        return "begun"
+
+    rooms: list[int] = []
+    monkeypatch.setattr(early, "begin", begin)
+    monkeypatch.setattr(early, "room_for_descriptors", lambda: rooms.append(1))
+    settings = Settings()
+
+    assert "begun" == early.start(settings)
+    assert [settings, set(early.ENDING), False, [1]] == seen
+    assert set(early.ENDING) == blocked()
+
+
+def test_it_is_heard_after_a_start_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Nobody else would let it through.
+    """
+    def begin(_settings: Settings) -> Any:
+        raise BadRequest("no such interpreter")
+
+    monkeypatch.setattr(early, "begin", begin)
+    monkeypatch.setattr(early, "room_for_descriptors", lambda: None)
+    with pytest.raises(BadRequest):
+        early.start(Settings())
+
+    assert not blocked()
+
+
+@pytest.mark.parametrize(("hard", "most"), [(1024, 1024), (1 << 20, early.DESCRIPTORS),
+                                            (resource.RLIM_INFINITY, early.DESCRIPTORS)])
+def test_room_for_descriptors(hard: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    As many as we want, or as the host allows; what it allows stays.
+    """
+    limits: list[object] = []
+    monkeypatch.setattr(early, "resource", SimpleNamespace(**vars(resource) | {
+        "getrlimit": lambda _: (256, hard), "setrlimit": lambda *limit: limits.append(limit)}))
+    early.room_for_descriptors()
+
+    assert [(resource.RLIMIT_NOFILE, (most, hard))] == limits

@@ -1,0 +1,143 @@
+"""
+The first steps of an engine, without what they are taken with: their order, what a zygote is told, and the way back.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from leeward.errors import BadRequest
+from leeward.isolation.plan import ZygotePlan
+from leeward.pool import begin as module
+from leeward.pool.begin import Settings, begin
+from leeward.worker.hatch import Hatched
+
+
+class FakeDriver:
+    memory_counted = True
+
+    def __init__(self, steps: list[str]) -> None:
+        self._steps = steps
+
+    def sweep(self) -> None:
+        self._steps.append("sweep")
+
+    def close(self) -> None:
+        self._steps.append("close driver")
+
+
+class FakeHatched:
+    def __init__(self, plan: ZygotePlan, steps: list[str]) -> None:
+        self.plan, self._steps = plan, steps
+        steps.append("hatch")
+
+    def end(self) -> None:
+        self._steps.append("end zygote")
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """
+    What is done, in order.
+    """
+    done: list[str] = []
+
+    def choose(_name: str | None) -> Any:
+        done.append("choose")
+        return FakeDriver(done)
+
+    monkeypatch.setattr(module, "privileges", SimpleNamespace(be_subreaper=lambda: done.append("subreaper")))
+    monkeypatch.setattr(module, "_limits_to_inherit", lambda: done.append("limits"))
+    monkeypatch.setattr(module, "choose", choose)
+    monkeypatch.setattr(module, "landlock", SimpleNamespace(probe=lambda: 1))
+    monkeypatch.setattr(module, "Hatched", lambda plan: FakeHatched(plan, done))
+    return done
+
+
+def plan_of(hatched: Hatched) -> ZygotePlan:
+    assert isinstance(hatched, FakeHatched)
+    return hatched.plan
+
+
+def test_each_step_in_its_order_and_the_way_back(steps: list[str]) -> None:
+    """
+    Orphans come to us, limits are there to inherit and the driver has moved us before there is a zygote.
+    """
+    begun = begin(Settings())
+    assert ["subreaper", "limits", "choose", "sweep", "hatch"] == steps
+    begun.close()
+    begun.close()
+
+    assert ["end zygote", "close driver"] == steps[5:]
+
+
+def test_what_is_taken_is_the_takers(steps: list[str]) -> None:
+    """
+    Closing leaves zygote and driver alone.
+    """
+    begun = begin(Settings())
+    begun.take()
+    begun.close()
+
+    assert "hatch" == steps[-1]
+
+
+@pytest.mark.parametrize("wrong", ["interpreter", "zygote"])
+def test_a_step_that_fails_takes_back_those_before(steps: list[str], wrong: str,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The driver's groups don't stay.
+    """
+    def fail(*_: object) -> Any:
+        raise BadRequest("it can't be")
+
+    if "interpreter" == wrong:
+        monkeypatch.setattr(module, "interpreter", SimpleNamespace(**vars(module.interpreter) | {"find": fail}))
+    else:
+        monkeypatch.setattr(module, "Hatched", fail)
+    with pytest.raises(BadRequest, match="it can't be"):
+        begin(Settings())
+
+    assert ["choose", "sweep", "close driver"] == steps[2:]
+
+
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_what_the_zygote_is_told(steps: list[str], uid: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    To give up root's rights where we are root; and what of the settings concerns it.
+    """
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    some = plan_of(begin(Settings(preload=("json",))).take())
+    other = plan_of(begin(Settings(rehearse=False, warm=False)).take())
+
+    assert (0 == uid) is some.unprivileged is other.unprivileged
+    assert some.bare  # no environment was given
+    assert "json" in some.preload
+    assert "json" not in other.preload
+    assert (True, True) == (some.rehearse, some.warm)
+    assert (False, False) == (other.rehearse, other.warm)
+
+
+@pytest.mark.parametrize("refused", [None, ValueError, OSError])
+def test_limits_to_inherit(refused: type[Exception] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    As many descriptors as we may have, and no core: of 1 byte, which starts no program that takes cores, or of none.
+    """
+    limits: list[object] = []
+
+    def setrlimit(which: int, limit: tuple[int, int]) -> None:
+        if refused is not None and (resource.RLIMIT_CORE, (1, 1)) == (which, limit):
+            raise refused
+        limits.append((which, limit))
+
+    monkeypatch.setattr(module, "resource", SimpleNamespace(**vars(resource) | {
+        "getrlimit": lambda _: (256, 4096), "setrlimit": setrlimit}))
+    module._limits_to_inherit()
+
+    core = (1, 1) if refused is None else (0, 0)
+    assert [(resource.RLIMIT_NOFILE, (4096, 4096)), (resource.RLIMIT_CORE, core)] == limits

@@ -1,0 +1,129 @@
+"""
+The start of a zygote: what it begins with, and that nothing is left of one that can't or needn't be.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from leeward.isolation.channel import Channel
+from leeward.isolation.plan import ZygotePlan
+from leeward.worker import hatch
+from leeward.worker.hatch import Hatched
+
+PLAN = ZygotePlan(import_path=("/nowhere",), unprivileged=False, preload=(), bare=True, executable=sys.executable,
+                  environment=(("A", "b"),))
+
+#: In place of the zygote: says what it finds, and waits.
+ENTRY = """
+import os
+def ours(fd):
+    try: return os.get_inheritable(fd) or fd == {control}
+    except OSError: return False
+print(os.getcwd(), os.getsid(0) == os.getpid(), sys.path[0], sys.flags.no_site,
+      sorted(os.environ.keys() - set(["LC_CTYPE"])), [fd for fd in range(3, 1000) if ours(fd)] == [{control}],
+      len(os.read({control}, 65536)) > 0, os.read(0, 1), flush=True)
+os.read({control}, 1)
+"""
+
+
+def descriptors() -> list[str]:
+    # The folder's own is none of them.
+    return [fd for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """
+    Every process that is begun.
+    """
+    made: list[subprocess.Popen[bytes]] = []
+
+    def exec_(*args: Any) -> subprocess.Popen[bytes]:
+        made.append(begin(*args))
+        return made[-1]
+
+    begin = hatch._exec
+    monkeypatch.setattr(hatch, "_exec", exec_)
+    monkeypatch.setattr(hatch, "ENTRY", ENTRY)
+    return made
+
+
+def test_what_it_begins_with(begun: list[subprocess.Popen[bytes]]) -> None:
+    """
+    Its channel and the plan, and nothing else of the daemon: no folder, session, environment or descriptor.
+    """
+    before = descriptors()
+    hatched = Hatched(PLAN)
+    try:
+        assert hatched.process.stdout is not None
+        found = hatched.process.stdout.readline()
+        assert len(before) + 2 == len(descriptors())  # the channel, and what it says
+    finally:
+        hatched.end()
+
+    assert b"/ True /nowhere 1 ['A'] True True b''\n" == found
+
+
+def test_nothing_is_left_of_one_that_nobody_needs(begun: list[subprocess.Popen[bytes]]) -> None:
+    """
+    Neither process nor descriptor.
+    """
+    before = descriptors()
+    hatched = Hatched(PLAN)
+    hatched.end()
+
+    assert before == descriptors()
+    assert -signal.SIGKILL == hatched.process.returncode
+
+
+def test_nothing_is_left_of_one_that_cant_be_started() -> None:
+    """
+    There is no such interpreter.
+    """
+    before = descriptors()
+    with pytest.raises(FileNotFoundError):
+        Hatched(ZygotePlan(import_path=(), unprivileged=False, preload=(), bare=True, executable="/nowhere/python",
+                           environment=()))
+
+    assert before == descriptors()
+
+
+def test_nothing_is_left_of_one_that_cant_be_told(begun: list[subprocess.Popen[bytes]],
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The plan doesn't go through the channel.
+    """
+    def refuse(_channel: Channel, _data: bytes) -> None:
+        raise OSError(errno.ENOBUFS, "no room")
+
+    monkeypatch.setattr(Channel, "send_raw", refuse)
+    before = descriptors()
+    with pytest.raises(OSError, match="no room"):
+        Hatched(PLAN)
+
+    assert before == descriptors()
+    assert [-signal.SIGKILL] == [process.returncode for process in begun]
+
+
+def test_one_that_ends_at_once_can_still_be_heard(monkeypatch: pytest.MonkeyPatch,
+                                                  begun: list[subprocess.Popen[bytes]]) -> None:
+    """
+    Before it has read what it is to run; its last words are there for who waits for it.
+    """
+    monkeypatch.setattr(hatch, "_BOOTSTRAP", "print('no room'); raise SystemExit(3)")
+    monkeypatch.setattr(hatch, "ENTRY", "#" * (1 << 20))  # more than a pipe holds
+    hatched = Hatched(PLAN)
+    try:
+        assert hatched.process.stdout is not None
+        assert b"no room\n" == hatched.process.stdout.read()
+        assert 3 == hatched.process.wait()
+    finally:
+        hatched.end()
