@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 
 from leeward.wire.frames import HEADER
-from leeward.wire.replies import MAX_SECONDS, MAX_WHOLE, Reply
+from leeward.wire.replies import MAX_ID, MAX_SECONDS, MAX_WHOLE, Reply
 
 TYPE_CHECKING = False  # see frames.py
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def parse_plain(frame: bytes) -> Reply | None:
     except (IndexError, KeyError, struct.error):
         return None
     if (before, between, peak, at) != (_BEFORE, _BETWEEN, _PEAK, len(frame)) or not (
-            0 <= duration < MAX_SECONDS and 0 <= cpu_time < MAX_SECONDS and memory_peak <= MAX_WHOLE):
+            number <= MAX_ID and 0 <= duration < MAX_SECONDS and 0 <= cpu_time < MAX_SECONDS
+            and memory_peak <= MAX_WHOLE):
         return None
     fields: dict[str, Any] = {
         "stdout": stdout, "stderr": stderr, "exit_code": 0, "outcome": "finished", "limit": None, "duration": duration,

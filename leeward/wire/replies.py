@@ -22,6 +22,8 @@ MAX_ARENAS = 4
 #: Bytes of one memory file that a client maps.
 MAX_ARENA = 1 << 40
 
+#: The largest number of a request, as messages.py has it, which no client imports; a test compares.
+MAX_ID = 2**53 - 1
 #: The largest number of a result, and what its times are below.
 MAX_WHOLE, MAX_SECONDS = 2**63 - 1, 1e12
 
@@ -76,7 +78,7 @@ def parse_reply(message: Mapping[str, Any]) -> Reply:
     Raises:
         PeerError: it is none.
     """
-    number = _whole(message, "id", "a reply", 2**53 - 1)
+    number = _whole(message, "id", "a reply", MAX_ID)
     if "error" in message:
         error = _get(message, "error", dict, "a reply")
         return Reply(number, None, _get(error, "kind", str, "a refusal"), _get(error, "message", str, "a refusal"), [])

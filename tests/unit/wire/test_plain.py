@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from leeward.errors import PeerError
 from leeward.outcome import JobError, Limit, Outcome, Result
+from leeward.wire import messages, replies
 from leeward.wire.frames import HEADER, decode, frame
 from leeward.wire.messages import encode_result
 from leeward.wire.plain import parse_plain
@@ -83,6 +84,15 @@ def test_a_byte_that_was_changed_left_out_or_put_in(number: int, result: Result,
     changed = frame(bytes(whole))
 
     assert read(changed) in (None, read_at_length(changed))
+
+
+@pytest.mark.parametrize(("number", "found"), [(2**53 - 1, True), (2**53, False), (2**64 - 1, False)])
+def test_a_number_that_no_request_has(number: int, found: bool) -> None:
+    data = encode_result(number, Result(b"", b"", 0, Outcome.FINISHED))
+
+    assert messages.MAX_ID == replies.MAX_ID
+    assert read(data) == read_at_length(data)
+    assert found is (read(data) is not None)
 
 
 @given(st.binary(max_size=200))
