@@ -7,9 +7,10 @@
  *
  * Theory of operation. The owner offers armed runners, one of each worker that is free, with all that an answer
  * needs: pipes, open control files and what stood in them. A whole plain request takes one of them at
- * once: the code is written to its pipe, and LW_EVENT_STARTED tells the owner, who makes his records while the job runs.
- * When its reply is there and all is in order, the answer goes out, and LW_EVENT_DONE tells the owner, who
- * has the rest of the work then. Whatever isn't in order (a denied call, a limit hit, much output, an
+ * once: the code is written to its pipe. When its reply is there and all is in order, the answer goes out.
+ * The owner hears by LW_EVENT_STARTED and LW_EVENT_DONE, and has his records to make then. A job may run on the
+ * processor that he would make them on, and so may its client: therefore the turn goes on meanwhile, for STAY_NS
+ * and no longer than nothing else happens, and both events come together. Whatever isn't in order (a denied call, a limit hit, much output, an
  * exception) is handed over untouched by LW_EVENT_HANDED. A runner that the owner withdraws is his alone from then on.
  *
  * A session's runner is offered to one stream and one number, and takes a request that names it. After a DONE it
@@ -26,7 +27,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Bytes of code, and of stdout and stderr together, that go the short way. */
@@ -38,6 +38,12 @@
 #define MOST_REPLY 64
 #define MOST_FRAME 1024
 #define MOST_ID ((UINT64_C(1) << 53) - 1)
+/* For so long after a job's start, and after its answer, the owner isn't told if nothing else happens; by then most
+ * short jobs are over, and their clients awake. The owner's own looks at a job begin later. */
+#define STAY_NS 1000000
+#define COURTESY_NS 300000
+/* What waits to be told while a turn goes on: fewer than the buffers that it points into. */
+#define MOST_UNTOLD (LW_CHUNKS / 2)
 
 /* HELD: offered to a session. PARKED: its last job is done, of which the owner hasn't heard yet. */
 enum state { VACANT, OFFERED, RUNNING, HELD, PARKED };
@@ -66,15 +72,30 @@ struct lw_express {
 
 static double now(void)
 {
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+	return 1e-9 * (double)lw_now_ns();
 }
 
 static void tell(struct lw_loop *loop, const struct lw_event *event)
 {
 	loop->urgent[loop->urgent_count++] = *event;
+}
+
+/* How long this turn may wait for more before its owner hears of it, at most until `turn_ends_ns`; 0: not at all. */
+int64_t lw_express_patience(const struct lw_loop *loop, int64_t turn_ends_ns)
+{
+	double ends = (double)turn_ends_ns;
+	int64_t left;
+
+	if (loop->pressing || loop->other_count || !loop->urgent_count || loop->urgent_count > MOST_UNTOLD)
+		return 0;
+	for (uint32_t at = 0; at < loop->urgent_count; at++) {
+		const struct lw_event *event = &loop->urgent[at];
+		double stay = 1e9 * event->at + (LW_EVENT_STARTED == event->kind ? STAY_NS : COURTESY_NS);
+
+		ends = stay < ends ? stay : ends;
+	}
+	left = (int64_t)ends - lw_now_ns();
+	return left > 0 ? left : 0;
 }
 
 int lw_express_open(struct lw_loop *loop)
@@ -458,6 +479,7 @@ static bool start(struct lw_loop *loop, struct lw_stream *stream, const struct r
 		tell(loop, &(struct lw_event){ .kind = LW_EVENT_STARTED, .fd = stream->fd, .id = request->id,
 					       .number = entry->offer.number, .data = request->code,
 					       .size = request->size, .value = (int64_t)size - written, .at = started });
+		loop->pressing |= written < (ssize_t)size;
 		if (request->session)
 			express->held_count--;
 		else
@@ -611,6 +633,7 @@ static void hand_over(struct lw_loop *loop, struct entry *entry, const uint8_t *
 	}
 	vacate(loop, entry);
 	tell(loop, &event);
+	loop->pressing = true;
 }
 
 /* May an answer of ours come next? Not inside a frame of the owner's, nor before what he has waited to send; and
@@ -658,6 +681,7 @@ void lw_express_replied(struct lw_loop *loop, uint32_t at)
 		lw_loop_forget(loop, entry->offer.reply);
 		entry->offer.time_before += figures.cpu;
 		entry->state = PARKED;
+		loop->pressing = true; /* its client may send the next job at once */
 	} else {
 		vacate(loop, entry);
 	}

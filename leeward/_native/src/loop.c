@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static int grow(struct lw_loop *loop, int fd)
 {
@@ -281,14 +282,27 @@ int64_t lw_stream_backlog(struct lw_loop *loop, int fd)
 	return (int64_t)(stream->waiting.size + stream->sending.size - stream->sent);
 }
 
-/* Wait, at most `patience_ns` (negative: without end), and serve what is there. Returns how many events
- * there are, 0 after a signal too, or -errno. */
+int64_t lw_now_ns(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* Wait, at most `patience_ns` (negative: without end), and serve what is there; then go on for the moment that a
+ * short job takes, if one was started and nothing else is there. Returns how many events there are, 0 after a
+ * signal too, or -errno. */
 int lw_loop_turn(struct lw_loop *loop, int64_t patience_ns, struct lw_event *ret_events)
 {
+	int64_t ends = patience_ns < 0 ? INT64_MAX : lw_now_ns() + patience_ns;
 	int failed;
 
 	loop->urgent_count = loop->other_count = 0;
+	loop->pressing = false;
 	failed = loop->way->turn(loop, patience_ns);
+	while (!failed && (patience_ns = lw_express_patience(loop, ends)) > 0)
+		failed = loop->way->go_on(loop, patience_ns);
 	if (failed < 0 && -EINTR != failed)
 		return failed;
 	memcpy(ret_events, loop->urgent, loop->urgent_count * sizeof(*ret_events));

@@ -209,7 +209,7 @@ static void accept_some(struct lw_loop *loop, int fd, uint32_t *count)
 	}
 }
 
-static int turn(struct lw_loop *loop, int64_t patience_ns)
+static int go_on(struct lw_loop *loop, int64_t patience_ns)
 {
 	struct way *way = loop->kernel;
 	struct epoll_event ready[LW_TURN];
@@ -220,7 +220,6 @@ static int turn(struct lw_loop *loop, int64_t patience_ns)
 
 	if (count < 0)
 		return -errno;
-	way->chunks_used = 0;
 	for (int at = 0; at < count; at++) {
 		int fd = (int)(uint32_t)ready[at].data.u64;
 		struct lw_slot *slot = lw_slot_of(loop, fd, (uint32_t)(ready[at].data.u64 >> 32));
@@ -239,6 +238,14 @@ static int turn(struct lw_loop *loop, int64_t patience_ns)
 	return 0;
 }
 
+static int turn(struct lw_loop *loop, int64_t patience_ns)
+{
+	struct way *way = loop->kernel;
+
+	way->chunks_used = 0;
+	return go_on(loop, patience_ns);
+}
+
 const struct lw_way_to_kernel lw_epoll_way = {
 	.open = open_way,
 	.close = close_way,
@@ -249,4 +256,5 @@ const struct lw_way_to_kernel lw_epoll_way = {
 	.send = send_now,
 	.flush = flush,
 	.turn = turn,
+	.go_on = go_on,
 };

@@ -15,8 +15,8 @@
 #define LW_CHUNKS 16u
 /* Descriptors beside one frame. */
 #define LW_MOST_FDS 4
-/* Descriptors served in one turn, connections accepted, and jobs started: with two events at most of a
- * descriptor this is below LW_LOOP_EVENTS. */
+/* Descriptors served at once in a turn, connections accepted, and jobs started: with two events at most of a
+ * descriptor this is below LW_LOOP_EVENTS. A turn goes on only while it has next to nothing to tell. */
 #define LW_TURN 64
 #define LW_TURN_JOBS 128
 
@@ -70,6 +70,7 @@ struct lw_way_to_kernel {
 			const int *fds, uint32_t fd_count);
 	void (*flush)(struct lw_loop *loop, struct lw_stream *stream);
 	int (*turn)(struct lw_loop *loop, int64_t patience_ns);
+	int (*go_on)(struct lw_loop *loop, int64_t patience_ns); /* in the same turn: what was told stays as it is */
 };
 
 struct lw_express;
@@ -82,6 +83,7 @@ struct lw_loop {
 	uint32_t generation;
 	struct lw_event urgent[LW_TURN_JOBS + LW_TURN], others[LW_LOOP_EVENTS - LW_TURN_JOBS - LW_TURN];
 	uint32_t urgent_count, other_count;
+	bool pressing; /* of what this turn has to tell, the owner must hear at once */
 	struct lw_express *express;
 };
 
@@ -99,6 +101,8 @@ int lw_express_open(struct lw_loop *loop);
 void lw_express_close(struct lw_loop *loop);
 size_t lw_express_feed(struct lw_loop *loop, struct lw_stream *stream, const uint8_t *data, size_t size);
 void lw_express_replied(struct lw_loop *loop, uint32_t entry);
+int64_t lw_express_patience(const struct lw_loop *loop, int64_t turn_ends_ns);
+int64_t lw_now_ns(void);
 void lw_express_lost(struct lw_loop *loop, const struct lw_stream *stream);
 
 #endif

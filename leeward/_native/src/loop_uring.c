@@ -479,14 +479,11 @@ static void serve(struct lw_loop *loop, const struct io_uring_cqe *done)
 	}
 }
 
-/* What the last turn told has been served by now: wait for more of it. */
+/* What was told, or taken, has been served by now: wait for more of it. */
 static void ask_again(struct lw_loop *loop)
 {
 	struct way *way = loop->kernel;
 
-	for (uint32_t at = 0; at < way->told_count; at++)
-		give_back(way, way->told[at]);
-	way->told_count = 0;
 	for (uint32_t at = 0; at < way->again_count; at++) {
 		const struct again *each = &way->again[at];
 		struct lw_slot *slot = lw_slot_of(loop, each->fd, each->generation);
@@ -499,7 +496,7 @@ static void ask_again(struct lw_loop *loop)
 	way->again_count = 0;
 }
 
-static int turn(struct lw_loop *loop, int64_t patience_ns)
+static int go_on(struct lw_loop *loop, int64_t patience_ns)
 {
 	struct way *way = loop->kernel;
 	struct __kernel_timespec patience = { .tv_sec = patience_ns / 1000000000, .tv_nsec = patience_ns % 1000000000 };
@@ -522,6 +519,16 @@ static int turn(struct lw_loop *loop, int64_t patience_ns)
 	return 0;
 }
 
+static int turn(struct lw_loop *loop, int64_t patience_ns)
+{
+	struct way *way = loop->kernel;
+
+	for (uint32_t at = 0; at < way->told_count; at++)
+		give_back(way, way->told[at]);
+	way->told_count = 0;
+	return go_on(loop, patience_ns);
+}
+
 const struct lw_way_to_kernel lw_uring_way = {
 	.open = open_way,
 	.close = close_way,
@@ -532,6 +539,7 @@ const struct lw_way_to_kernel lw_uring_way = {
 	.send = send_later,
 	.flush = flush,
 	.turn = turn,
+	.go_on = go_on,
 };
 
 #else
