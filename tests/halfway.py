@@ -89,6 +89,7 @@ def strip(keep: frozenset[str]) -> None:
         hooks.run = _run_none
     if "job-pipe" not in keep:
         inside.os = _without(os, close=_close_all_but_the_job_pipe)  # type: ignore[attr-defined]
+        runner.Pipes = _leave_the_job_pipe_open  # type: ignore[misc]
     if "late-limit" not in keep:
         rlimits.LATE = ()
     birth.ORDER = tuple(order.items())
@@ -169,6 +170,16 @@ def _without(module: ModuleType, **replaced: object) -> SimpleNamespace:
 def _close_all_but_the_job_pipe(fd: int) -> None:
     if birth.JOB != fd:
         os.close(fd)
+
+
+_Pipes = runner.Pipes
+
+
+def _leave_the_job_pipe_open(job: int, reply: int, **more: Any) -> object:
+    """
+    No frame begins with this byte: msgpack has no use for it.
+    """
+    return _Pipes(job, reply, **{**more, "lone": bytes([0xC1])})
 
 
 _settle_interpreter = settle.interpreter

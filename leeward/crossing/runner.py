@@ -13,6 +13,7 @@ import os
 from typing import NoReturn
 
 from leeward._native import privileges
+from leeward._native.job import Pipes
 from leeward._native.keeper import Born
 from leeward._native.steps import refusal
 from leeward.crossing.birth import BIRTH, ENDS, JOB, REPLY, Birth
@@ -37,10 +38,10 @@ def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
         inside.freshen()
         if rehearse:
             layer = "rehearsal"
-            inside.rehearse()
+            inside.rehearse(Pipes)
         os.write(BIRTH, birth.ready)
         os.close(BIRTH)
-        inside.serve(JOB, REPLY)
+        inside.serve(Pipes, JOB, REPLY)
     except BaseException as error:  # the last frame of this process: whatever it is, no job may come
         try:
             Channel.adopt(channel).send(control.Failed(-1, layer, f"{type(error).__name__}: {error}"))

@@ -18,6 +18,7 @@ import os
 import resource
 from collections.abc import Iterable, Sequence
 
+from leeward._native.job import Pipes
 from leeward._native.spawn import twin
 from leeward.inside import files
 from leeward.inside import main as inside
@@ -39,7 +40,7 @@ def written() -> tuple[Range, ...]:
     if 0 == pid:
         with contextlib.suppress(BaseException):  # nothing of it is needed, and nothing may come back from here
             files.WORKSPACE = "/"  # there is none yet
-            inside.rehearse()
+            inside.rehearse(Pipes)
             ranges = array.array("Q", (number for each in _own() for number in each))
             with open(write, "wb") as pipe:
                 pipe.write(ranges.tobytes())

@@ -11,12 +11,14 @@ import signal
 import threading
 import types
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from leeward.inside import files, fresh, hooks, program, rehearsal, session
 from leeward.wire import job as wire
 
 _CHUNK = 1 << 20
+
+_NO_FILES: Sequence[str] = ()
 
 #: Every job's in its namespace, as its birth has proved.
 _PID = 2
@@ -43,7 +45,35 @@ def freshen() -> None:
     hooks.run()
 
 
-def serve(job_fd: int, reply_fd: int) -> NoReturn:
+class Pipes(Protocol):
+    """
+    The ends of a job's pipes, and the short way through them.
+    """
+
+    def take(self) -> bytes | None:
+        """
+        Wait for a frame, and close its pipe where nothing comes behind it; None: its writer is gone.
+        """
+
+    def leave(self) -> None:
+        """
+        Say that there is nothing to tell, and never return; but where there is something, or in a rehearsal.
+        """
+
+
+class Lay(Protocol):
+    """
+    What makes them.
+    """
+
+    def __call__(self, job: int, reply: int, *, lone: bytes, workspace: str, nothing: bytes, last: bool) -> Pipes: ...
+
+
+def _pipes(lay: Lay, job_fd: int, reply_fd: int, *, last: bool) -> Pipes:
+    return lay(job_fd, reply_fd, lone=wire.CODE, workspace=files.WORKSPACE, nothing=wire.NOTHING_FRAME, last=last)
+
+
+def serve(lay: Lay, job_fd: int, reply_fd: int) -> NoReturn:
     """
     Wait for the one job of this process, run it, reply, and wait to be ended. In a session others come after it.
 
@@ -51,14 +81,21 @@ def serve(job_fd: int, reply_fd: int) -> NoReturn:
     would put the teardown of five namespaces in its way.
     """
     me = os.getpid()
-    body = _read_frame(job_fd)
+    pipes = _pipes(lay, job_fd, reply_fd, last=True)
+    body = pipes.take()
     if body is None:
         os._exit(0)
     main = _main or program.set_up()
-    if body == wire.SESSION:
+    code = wire.code_of(body)
+    if code is not None:
+        end, patterns = program.run_code(code, main), _NO_FILES
+        if program.IN_ORDER is end:
+            pipes.leave()
+    elif body == wire.SESSION:
         session.serve(main, _read, job_fd, reply_fd)
-    os.close(job_fd)
-    end, patterns = _run(body, main)
+    else:
+        os.close(job_fd)
+        end, patterns = _run(body, main)
     if os.getpid() != me:
         os._exit(end.exit_code)  # a child that the job forked and that fell through to the end of the code
     try:
@@ -71,17 +108,14 @@ def serve(job_fd: int, reply_fd: int) -> NoReturn:
 
 def _run(body: bytes, main: types.ModuleType) -> tuple[program.End, Sequence[str]]:
     """
-    Run the job in *body*; how it ended, and which of its files are wanted.
+    Run the job in *body*, which is more than code; how it ended, and which of its files are wanted.
     """
-    code = wire.code_of(body)
-    if code is not None:
-        return program.run_code(code, main), ()
     fields = wire.read_job(body)
     try:
         files.lay(fields["files"])
         files.give_stdin(fields["stdin"])
     except OSError as error:  # more than the file system holds, say; it has to be told like the job's own
-        return program.wind_up(program.unprepared(error)), ()
+        return program.wind_up(program.unprepared(error)), _NO_FILES
     return program.run(fields, main), fields["collect"]
 
 
@@ -92,28 +126,19 @@ def _reply(end: program.End, patterns: Sequence[str]) -> bytes:
     return wire.reply_frame(end.exit_code, end.error, "files" if full else end.limit, brought)
 
 
-def rehearse() -> None:
+def rehearse(lay: Lay) -> None:
     """
     All of `serve` that can be done twice, before it.
     """
     with rehearsal.stage() as (read, write):
         main = program.set_up()
+        pipes = _pipes(lay, read, write, last=False)
         _write(write, rehearsal.FRAME)
-        body = _read_frame(read)
+        body = pipes.take()
         code = None if body is None else wire.code_of(body)
         assert code is not None
-        end = program.rehearse(code, main)
-        _write(write, _reply(end, ()))
-
-
-def _read_frame(fd: int) -> bytes | None:
-    """
-    The payload of the one frame that comes by *fd*, or None where its writer is gone.
-
-    Not a byte more is read: what stands behind it, if a daemon went wrong, is somebody else's.
-    """
-    head = _read(fd, wire.HEADER.size)
-    return None if head is None else _read(fd, wire.HEADER.unpack(head)[0])
+        if program.IN_ORDER is program.rehearse(code, main):
+            pipes.leave()
 
 
 def _read(fd: int, size: int) -> bytes | None:

@@ -1,0 +1,99 @@
+/* A job's two pipes, seen from inside: its frame comes, and its reply goes.
+ *
+ * Runs in:  the job's process, after the last lock.
+ * Trust:    the frame is the daemon's. Whatever the job has done to its process by the time it
+ *           leaves is its own loss: nothing here holds it.
+ *
+ * Theory of operation. A process that has slept for some milliseconds finds neither code nor data in the processor's
+ * caches, and a line of Python costs a microsecond or two. So the way from the pipe to the code, and from its end
+ * to the pipe, is here. And behind the reply no bytecode runs any more: on the processor that the daemon's answer, or its
+ * client, may be waiting for. */
+
+#include "job.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define MOST_PATH 64
+#define MOST_REPLY 64
+/* A pipe's; a larger frame gets memory of its own. */
+#define ROOM (64u << 10)
+
+static struct {
+	struct lw_job given;
+	char workspace[MOST_PATH];
+	uint8_t nothing[MOST_REPLY];
+	pid_t me;
+	uint8_t *taken;
+	uint8_t room[ROOM];
+} job;
+
+/* Whose pipes these are, before it waits for its frame. Returns 0 or -errno. */
+int lw_job_lay(const struct lw_job *given)
+{
+	if (strlen(given->workspace) >= MOST_PATH || given->size > MOST_REPLY)
+		return -E2BIG;
+	job.given = *given;
+	strcpy(job.workspace, given->workspace);
+	memcpy(job.nothing, given->nothing, given->size);
+	job.me = getpid();
+	job.taken = job.room;
+	return 0;
+}
+
+/* Exactly `size` bytes: what stands behind them, if a daemon went wrong, is somebody else's. */
+static bool all(uint8_t *ret_data, size_t size)
+{
+	while (size) {
+		ssize_t got = read(job.given.job, ret_data, size);
+
+		if (got < 0 && EINTR == errno)
+			continue;
+		if (got <= 0)
+			return false;
+		ret_data += got;
+		size -= (size_t)got;
+	}
+	return true;
+}
+
+/* Wait for a frame. Returns its size, its length left out; -1: its writer is gone, or there is no memory for it. */
+int64_t lw_job_take(void)
+{
+	uint8_t head[4];
+	uint32_t size;
+
+	if (!all(head, sizeof(head)))
+		return -1;
+	size = (uint32_t)head[0] << 24 | (uint32_t)head[1] << 16 | (uint32_t)head[2] << 8 | head[3];
+	if (size > ROOM)
+		job.taken = malloc(size); /* it stays: the process does not */
+	if (!job.taken || !all(job.taken, size))
+		return -1;
+	if (job.given.last && size && job.given.lone == job.taken[0])
+		close(job.given.job);
+	return size;
+}
+
+const char *lw_job_taken(void)
+{
+	return (const char *)job.taken;
+}
+
+/* Reply that there is nothing to tell, and wait for the end. Returns only where there is something: this is a child that
+ * the job forked, its file system is full, the pipe is closed; or after a rehearsal. */
+void lw_job_leave(void)
+{
+	struct statvfs space;
+
+	if (getpid() != job.me || statvfs(job.workspace, &space) || !space.f_bavail || !space.f_favail)
+		return;
+	/* In one piece or not at all: it is shorter than PIPE_BUF. */
+	if (write(job.given.reply, job.nothing, job.given.size) != (ssize_t)job.given.size || !job.given.last)
+		return;
+	for (;;)
+		pause();
+}

@@ -1,0 +1,22 @@
+/* A job's two pipes, seen from inside. See job.c. */
+#ifndef LW_JOB_H
+#define LW_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct lw_job {
+	int job, reply;
+	int lone;		/* the first byte of a frame behind which nothing comes */
+	const char *workspace;
+	const uint8_t *nothing; /* the reply of a job that has nothing to tell */
+	uint32_t size;
+	bool last;		/* not a rehearsal */
+};
+
+int lw_job_lay(const struct lw_job *given);
+int64_t lw_job_take(void);
+const char *lw_job_taken(void);
+void lw_job_leave(void);
+
+#endif
