@@ -4,6 +4,8 @@
  *
  *     floors four               client, we, a child, we, client: a socket as descriptor 0 and pipes to the child
  *     floors two                client, we, client
+ *     floors through PROGRAM ...  as four, and the child is PROGRAM, which reads from descriptor 0 and writes to 1
+ *     floors pour BYTES         for each message: so many bytes from a child by a pipe into a mapped memory file
  *     floors denied PROGRAM ... run PROGRAM with chroot(2) refused by us, its supervisor, as barely as that can be done
  *
  * Each does nothing but pass on what comes, and ends with its peer. */
@@ -11,13 +13,16 @@
 #define _GNU_SOURCE
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -25,6 +30,7 @@
 #include <unistd.h>
 
 #define MOST 4096
+#define PIECE (1 << 20)
 
 static int fail(const char *what)
 {
@@ -49,7 +55,8 @@ static int two(void)
 	return 0;
 }
 
-static int four(void)
+/* The child echoes; or it is `program`, if there is one. */
+static int four(char **program)
 {
 	char message[MOST];
 	int down[2], up[2];
@@ -63,6 +70,12 @@ static int four(void)
 	case 0:
 		close(down[1]);
 		close(0);
+		if (program) {
+			if (dup2(down[0], 0) || dup2(up[1], 1) != 1)
+				_exit(fail("dup2"));
+			execv(program[0], program);
+			_exit(fail(program[0]));
+		}
 		echo(down[0], up[1]);
 		_exit(0);
 	default:
@@ -77,6 +90,51 @@ static int four(void)
 		if (size <= 0 || write(0, message, (size_t)size) != size)
 			break;
 	}
+	return 0;
+}
+
+static int pour_once(size_t size)
+{
+	static char piece[PIECE];
+	int ends[2], file = memfd_create("pour", MFD_CLOEXEC);
+	size_t left = size;
+	char *map;
+	pid_t child;
+
+	if (file < 0 || ftruncate(file, (off_t)size) || pipe(ends))
+		return fail("memfd_create");
+	fcntl(ends[1], F_SETPIPE_SZ, PIECE); /* what an ordinary user may have */
+	map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	child = MAP_FAILED == map ? -1 : fork();
+	if (child < 0)
+		return fail("fork");
+	if (!child) {
+		for (; left && write(ends[1], piece, PIECE) == PIECE; left -= PIECE)
+			continue;
+		_exit(!!left);
+	}
+	close(ends[1]);
+	while (left) {
+		ssize_t got = read(ends[0], map + (size - left), left);
+
+		if (got <= 0)
+			return fail("read");
+		left -= (size_t)got;
+	}
+	close(ends[0]);
+	waitpid(child, NULL, 0);
+	munmap(map, size);
+	close(file);
+	return 0;
+}
+
+static int pour(size_t size)
+{
+	char message;
+
+	while (read(0, &message, 1) == 1)
+		if (pour_once(size) || write(0, &message, 1) != 1)
+			return 1;
 	return 0;
 }
 
@@ -170,11 +228,15 @@ static int denied(char **program)
 int main(int count, char **arguments)
 {
 	if (count == 2 && !strcmp(arguments[1], "four"))
-		return four();
+		return four(NULL);
+	if (count > 2 && !strcmp(arguments[1], "through"))
+		return four(arguments + 2);
+	if (count == 3 && !strcmp(arguments[1], "pour"))
+		return pour(strtoul(arguments[2], NULL, 10));
 	if (count == 2 && !strcmp(arguments[1], "two"))
 		return two();
 	if (count > 2 && !strcmp(arguments[1], "denied"))
 		return denied(arguments + 2);
-	fputs("floors four | two | denied PROGRAM ...\n", stderr);
+	fputs("floors four | two | through PROGRAM ... | pour BYTES | denied PROGRAM ...\n", stderr);
 	return 2;
 }

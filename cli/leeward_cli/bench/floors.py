@@ -96,6 +96,45 @@ class Hops(Peer):
             raise LeewardError("bench: the ping-pong lost its ball")
 
 
+class Through(Peer):
+    """
+    Four hops, and behind the third an interpreter that stays, runs the code and answers what it printed: what a call
+    costs that goes to a warm CPython in another process, with nothing around it and nothing fresh.
+
+    Args:
+        program: compiled.py's.
+    """
+
+    name = "four hops and a warm interpreter"
+
+    def __init__(self, program: str) -> None:
+        super().__init__("run", SOCK_STREAM, [program, "through", interpreter(), "-I", "-S", peers.__file__, "run"])
+
+    def call(self) -> None:
+        self.socket.send(CODE.encode())
+        check(self.name, self.socket.recv(peers.MOST))
+
+
+class Pour(Peer):
+    """
+    *size* bytes by a pipe, from one process into a memory file that another one has mapped.
+
+    Args:
+        program: compiled.py's.
+        size: a multiple of 1 MiB.
+    """
+
+    name = "as much by a pipe into a memory file"
+
+    def __init__(self, program: str, size: int) -> None:
+        super().__init__("pour", SOCK_STREAM, [program, "pour", str(size)])
+
+    def call(self) -> None:
+        self.socket.send(b"x")
+        if self.socket.recv(1) != b"x":
+            raise LeewardError("bench: the pipe has run dry")
+
+
 class Fork(Peer):
     """
     A warm interpreter that forks when asked, without isolation.

@@ -5,6 +5,7 @@ Runs in:   processes of their own, `python -I -S`: an interpreter with little in
            what is measured is the least that anybody would pay.
 """
 
+import contextlib
 import io
 import os
 import signal
@@ -53,5 +54,15 @@ def fork(client: int) -> None:
             os._exit(0)
 
 
+def run(client: int) -> None:
+    """
+    Run each message as code, in this interpreter, which stays; answer on descriptor 1 with what it printed.
+    """
+    while code := os.read(client, MOST):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+        os.write(1, printed.getvalue().encode())
+
+
 if __name__ == "__main__":
-    {"two": two, "four": four, "fork": fork}[sys.argv[1]](0)
+    {"two": two, "four": four, "fork": fork, "run": run}[sys.argv[1]](0)

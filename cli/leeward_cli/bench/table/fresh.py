@@ -26,6 +26,8 @@ def measure(ground: Ground) -> Sequence[Row]:
         path = stack.enter_context(daemon(None))
         hops = stack.enter_context(floors.Hops("four", ground.program))
         subjects: list[Subject] = [Leeward(stack.enter_context(Client(path))), hops]
+        if ground.program is not None:
+            subjects.append(stack.enter_context(floors.Through(ground.program)))
         from_c = stack.enter_context(native.connected(path))
         subjects += [] if from_c is None else [from_c]
         try:
@@ -45,6 +47,11 @@ def measure(ground: Ground) -> Sequence[Row]:
     if from_c is not None:
         rows.append(Row("the same, called from C", beside(found, from_c.name, hops.name), "x", 1.5,
                         measured=[row(from_c.name), row(hops.name)]))
+    if ground.program is not None:
+        rows += [Row(f"p50 of a fresh job over {floors.Through.name}", beside(found, Leeward.name, floors.Through.name), "x",
+                     None, measured=[row(Leeward.name), row(floors.Through.name)]),
+                 Row("that floor over four hops", beside(found, floors.Through.name, hops.name), "x", None,
+                     measured=[row(floors.Through.name), row(hops.name)])]
     rows.append(missing(_MONTY, 0.5, why) if monty is None else
                 Row(_MONTY, beside(found, Leeward.name, monty.name), "x", 0.5,
                     measured=[row(Leeward.name), row(monty.name)]))

@@ -6,11 +6,14 @@ Runs in:   the CLI. bench/results.py has the sizes between.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 
 from leeward.client.blocking import Client
 from leeward.errors import LeewardError
+from leeward_cli.bench import floors
+from leeward_cli.bench.floors import Subject
 from leeward_cli.bench.ours import daemon, good
 from leeward_cli.bench.table.row import Ground, Row, times
 from leeward_cli.bench.table.turns import beside, in_turn
@@ -63,9 +66,15 @@ class Alone:
 
 
 def measure(ground: Ground) -> Sequence[Row]:
-    with daemon(None) as path, Client(path) as client:
-        ours, alone = Mapped(client), Alone()
-        found = in_turn([ours, alone], ground.some(20), 1, _GAP_S)
-    return [Row("64 MiB of output, until the client has it mapped, over a write of as much",
-                beside(found, ours.name, alone.name), "x", 1.3,
-                measured=[times(each.name, _GAP_S, found[each.name]) for each in (ours, alone)])]
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(Client(stack.enter_context(daemon(None))))
+        subjects: list[Subject] = [Mapped(client), Alone()]
+        if ground.program is not None:
+            subjects.append(stack.enter_context(floors.Pour(ground.program, _SIZE)))
+        found = in_turn(subjects, ground.some(20), 1, _GAP_S)
+
+    def over(under: str, most: float | None) -> Row:
+        return Row(f"64 MiB of output, until the client has it mapped, over {under}", beside(found, Mapped.name, under), "x",
+                   most, measured=[times(name, _GAP_S, found[name]) for name in (Mapped.name, under)])
+
+    return [over(Alone.name, 1.3), *(over(each.name, None) for each in subjects[2:])]
