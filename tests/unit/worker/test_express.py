@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -826,3 +828,150 @@ def test_an_offer_to_a_stream_that_is_none_is_refused(box: Box) -> None:
     box.express.withdraw(runner.number)
     for stream in (-1, 1 << 20, runner.job):
         assert not box.express.offer(runner.offer(session=5, stream=stream))
+
+
+# --- a turn that stays with what it has begun ---------------------------------
+
+#: How often it is tried. What a turn waits for comes from another thread, which may be late; once is enough.
+TRIES = 300
+
+
+@contextlib.contextmanager
+def job_side(runner: Runner, count: int) -> Iterator[None]:
+    """
+    Somebody who answers *count* jobs of this runner, each as soon as it comes.
+    """
+    def serve() -> None:
+        os.set_blocking(runner.job_in, True)
+        for _ in range(count):
+            if not os.read(runner.job_in, 1 << 20):
+                return
+            runner.end(b"out\n")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield
+    thread.join()
+
+
+def test_an_answer_within_the_turn_that_began_its_job(box: Box) -> None:
+    """
+    What has begun and what is done are told together.
+    """
+    together = False
+    for number in range(1, TRIES):
+        runner = box.runner()
+        with job_side(runner, 1):
+            box.client.sendall(request(number))
+            while len(box.jobs) < number:
+                box.reactor.turn(60.0)
+            together = len(box.ends) == number
+            while len(box.ends) < number:
+                box.reactor.turn(60.0)
+        box.client.recv(1 << 16)
+        runner.close()
+        box.runners.remove(runner)
+        if together:
+            break
+
+    assert together
+    assert not box.data
+
+
+def test_a_turn_doesnt_stay_with_a_job_that_goes_on(box: Box) -> None:
+    runner = box.runner()
+    box.client.sendall(request())
+
+    while not box.jobs:
+        box.reactor.turn(60.0)
+
+    assert ([7], []) == ([job.request for job in box.jobs], box.ends)
+    assert job_frame(Job(code=CODE)) == runner.code()
+
+
+def test_a_turn_doesnt_stay_while_something_else_waits(box: Box) -> None:
+    """
+    Its owner hears of it before the job can have ended: the answer comes in a later turn, however often that is tried.
+    """
+    read, write = os.pipe()
+    os.write(write, b"x")
+    for number in range(1, 51):
+        runner = box.runner()
+        with job_side(runner, 1):
+            box.client.sendall(request(number))
+            heard: list[int] = []
+            box.reactor.watch(read, select.EPOLLIN, heard.append)
+            while len(box.jobs) < number:
+                box.reactor.turn(60.0)
+            assert heard
+            assert len(box.ends) < number
+            box.reactor.forget(read)
+            while len(box.ends) < number:
+                box.reactor.turn(60.0)
+        runner.close()
+        box.runners.remove(runner)
+    os.close(read)
+    os.close(write)
+
+
+def test_the_next_request_within_the_same_turn(box: Box) -> None:
+    """
+    Who asks again as soon as he is answered is served without his turn's end.
+    """
+    both = False
+    for number in range(1, TRIES, 2):
+        runners = [box.runner(), box.runner()]
+        with job_side(runners[0], 1), job_side(runners[1], 1):
+            box.client.sendall(request(number))
+
+            def ask(number: int = number) -> None:
+                select.select([box.client], [], [])
+                box.client.recv(1 << 16)
+                box.client.sendall(request(number + 1))
+
+            thread = threading.Thread(target=ask)
+            thread.start()
+            while len(box.jobs) < number:
+                box.reactor.turn(60.0)
+            both = len(box.jobs) == number + 1 and len(box.ends) >= number
+            while len(box.ends) < number + 1:
+                box.reactor.turn(60.0)
+            thread.join()
+        box.answer()
+        for runner in runners:
+            box.express.withdraw(runner.number)
+            runner.close()
+            box.runners.remove(runner)
+        if both:
+            break
+
+    assert both
+    assert not box.data
+
+
+def test_a_turn_ends_with_the_answer_to_a_session(box: Box) -> None:
+    """
+    Until its owner has heard of it the next job couldn't go the short way.
+    """
+    runner = held(box)
+    count = 200
+
+    def ask() -> None:
+        for number in range(1, count + 1):
+            box.client.sendall(turn(number))
+            select.select([box.client], [], [])
+            box.client.recv(1 << 16)
+
+    thread = threading.Thread(target=ask)
+    with job_side(runner, count):
+        thread.start()
+        while len(box.ends) < count and not box.data:
+            before = len(box.ends)
+            box.reactor.turn(60.0)
+            if len(box.ends) > before:
+                runner.files["time"].write_text(f"usage_usec {2_000_500 + 500 * len(box.ends)}\n")
+                assert box.express.resume(runner.number)
+        thread.join()
+
+    assert [] == box.data
+    assert list(range(1, count + 1)) == [job.request for job in box.jobs]
