@@ -242,6 +242,16 @@ def test_the_floors_answer():
 
 
 @pytest.mark.needs("compiler")
+def test_the_floors_with_more_behind_them_answer():
+    with compiled.floors() as program:
+        assert program is not None
+        with floors.Through(program) as warm, floors.Pour(program, 3 << 20) as pour:
+            for _ in range(2):
+                warm.call()
+                pour.call()
+
+
+@pytest.mark.needs("compiler")
 def test_the_floors_in_c_compile_without_a_warning(tmp_path):
     subprocess.run(["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror", "-o",
                     tmp_path / "floors", compiled.SOURCE], check=True)

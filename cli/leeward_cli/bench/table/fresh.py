@@ -48,10 +48,11 @@ def measure(ground: Ground) -> Sequence[Row]:
         rows.append(Row("the same, called from C", beside(found, from_c.name, hops.name), "x", 1.5,
                         measured=[row(from_c.name), row(hops.name)]))
     if ground.program is not None:
-        rows += [Row(f"p50 of a fresh job over {floors.Through.name}", beside(found, Leeward.name, floors.Through.name), "x",
-                     None, measured=[row(Leeward.name), row(floors.Through.name)]),
-                 Row("that floor over four hops", beside(found, floors.Through.name, hops.name), "x", None,
-                     measured=[row(floors.Through.name), row(hops.name)])]
+        warm = floors.Through.name
+        rows += [Row(f"p50 of a fresh job over {warm}", beside(found, Leeward.name, warm), "x", None,
+                     measured=[row(Leeward.name), row(warm)]),
+                 Row("that floor over four hops", beside(found, warm, hops.name), "x", None,
+                     measured=[row(warm), row(hops.name)])]
     rows.append(missing(_MONTY, 0.5, why) if monty is None else
                 Row(_MONTY, beside(found, Leeward.name, monty.name), "x", 0.5,
                     measured=[row(Leeward.name), row(monty.name)]))

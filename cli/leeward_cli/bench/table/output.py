@@ -74,7 +74,7 @@ def measure(ground: Ground) -> Sequence[Row]:
         found = in_turn(subjects, ground.some(20), 1, _GAP_S)
 
     def over(under: str, most: float | None) -> Row:
-        return Row(f"64 MiB of output, until the client has it mapped, over {under}", beside(found, Mapped.name, under), "x",
-                   most, measured=[times(name, _GAP_S, found[name]) for name in (Mapped.name, under)])
+        return Row(f"64 MiB of output, until the client has it mapped, over {under}", beside(found, Mapped.name, under),
+                   "x", most, measured=[times(name, _GAP_S, found[name]) for name in (Mapped.name, under)])
 
     return [over(Alone.name, 1.3), *(over(each.name, None) for each in subjects[2:])]
