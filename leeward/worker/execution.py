@@ -189,6 +189,11 @@ class Execution:
             self._watch(self._runner.reply, READ, self._on_reply)
             if self._alone:
                 self._reactor.soon(self._rehearse)
+        self._reactor.soon(self._keep_time)  # most short jobs are over in the turn that tells of them
+
+    def _keep_time(self) -> None:
+        if self.over:
+            return
         reactor = self._reactor
         self._timers.append(reactor.at(self._started + self._job.limits.time, lambda: self.stop(Stop.TIME)))
         self._look_for_flood(self._started + _FLOOD_LOOK_S)
