@@ -29,6 +29,7 @@ from leeward.isolation.channel import Channel
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.wire import control
+from leeward.worker.births import attend, leave
 from leeward.worker.execution import SHORT_OUTPUT, Execution, Stop
 from leeward.worker.express import Client, Express
 from leeward.worker.idmaps import write_id_maps
@@ -191,46 +192,9 @@ class Worker:
             runner.kill()  # it failed before its pidfd was here
         self._check_ready(runner)
 
-    def _on_birth(self, runner: Runner) -> None:
-        assert runner.birth is not None
-        try:
-            received = runner.birth.receive()
-        except BlockingIOError:
-            return
-        except (PeerError, OSError):
-            received = None
-        if received is None:
-            self._stop_birth(runner)
-            if not runner.checked:
-                self._on_failed(runner.number, "", "the runner went before it was ready")
-            return
-        message, fds = received
-        match message:
-            case control.Locked() if len(fds) in (1, 2):
-                try:
-                    runner.listen(*fds)
-                except (LeewardError, OSError) as error:
-                    self._stop_birth(runner)
-                    self._on_failed(runner.number, "seccomp", str(error))
-            case control.Ready(report) if runner.locked:
-                runner.checked = True
-                runner.report = report
-                self._first_report = self._first_report or report
-                self._stop_birth(runner)
-                self._check_ready(runner)
-            case control.Failed(_, layer, text):
-                self._stop_birth(runner)
-                self._on_failed(runner.number, layer, text)
-            case _:
-                for fd in fds:
-                    os.close(fd)
-                self._stop_birth(runner)
-                self._on_failed(runner.number, "", f"the runner says {type(message).__name__}")
-
-    def _stop_birth(self, runner: Runner) -> None:
-        if runner.birth is not None:
-            self._reactor.forget(runner.birth.fileno())
-            runner.close_birth()
+    def _born(self, runner: Runner) -> None:
+        self._first_report = self._first_report or runner.report
+        self._check_ready(runner)
 
     def _check_ready(self, runner: Runner) -> None:
         if runner.state is RunnerState.ARMING and runner.ready():
@@ -357,7 +321,7 @@ class Worker:
                                            hurried=self._owner.crowded), fds)
         finally:
             there.close()
-        self._reactor.watch(here.fileno(), READ, lambda _: self._on_birth(runner))
+        attend(self._reactor, runner, self._born, self._on_failed)
         self._reactor.after(_KEEPER_DEADLINE_S, lambda: self._check_armed(runner))
         return number
 
@@ -522,7 +486,7 @@ class Worker:
             # comes by, milliseconds later; until then the next job would see its abstract name.
             self._doomed = "a job left sockets in its network namespace"
         was_arming = runner.state is RunnerState.ARMING
-        self._stop_birth(runner)
+        leave(self._reactor, runner)
         self._move(runner, RunnerEvent.EMPTY)
         if runner is self._running and self._execution is not None:
             self._execution.emptied(status, reason)
@@ -607,7 +571,7 @@ class Worker:
             with contextlib.suppress(ProcessLookupError):  # gone already
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)  # end of file wouldn't reach a stopped one
         for runner in list(self._runners.values()):
-            self._stop_birth(runner)
+            leave(self._reactor, runner)
             if runner.pidfd >= 0:
                 # The keeper can't tell any more: its init's end is seen by the pidfd.
                 runner.kill()
