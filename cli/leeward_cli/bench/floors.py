@@ -141,14 +141,24 @@ class Fork(Peer):
     """
 
     name = "fork on request"
+    _what = "fork"
 
     def __init__(self) -> None:
         # Packets: 8 requests may be on their way, and each answer comes from another process.
-        super().__init__("fork", SOCK_SEQPACKET)
+        super().__init__(self._what, SOCK_SEQPACKET)
 
     def call(self) -> None:
         self.socket.send(CODE.encode())
         check(self.name, self.socket.recv(peers.MOST))
+
+
+class Confined(Fork):
+    """
+    The same, into namespaces with two mounts of its own, behind a filter: what no sandbox of this kind can do without.
+    """
+
+    name = "fork into namespaces"
+    _what = "confined"
 
 
 class Warm:

@@ -54,6 +54,55 @@ def fork(client: int) -> None:
             os._exit(0)
 
 
+def confined(client: int) -> None:
+    """
+    As `fork`, each in namespaces of its own with a /proc and a /tmp of its own, behind a filter of 300 lines. Without
+    cgroups, ids, Landlock, limits, pipes, or anybody who answers or looks.
+    """
+    import ctypes  # here: an interpreter that forks for `fork` has as little in it as can be
+    from array import array
+
+    libc = ctypes.PyDLL(None, use_errno=True)
+    new_user, new_ns, new_each = 0x10000000, 0x00020000, 0x20000000 | 0x00020000 | 0x08000000 | 0x04000000
+    private, nosuid_nodev_noexec = 0x44000, 14
+    clone = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+    # Load the call's number; unless it is one of 298 that are none, allowed.
+    lines = [(0x20, 0, 0, 0), *((0x15, 0, 0, 10_000 + number) for number in range(298)), (0x06, 0, 0, 0x7FFF0000)]
+    packed = b"".join(array("H", line[:1]).tobytes() + bytes(line[1:3]) + array("I", line[3:]).tobytes()
+                      for line in lines)
+    code_of_filter = ctypes.create_string_buffer(packed, len(packed))
+
+    class Program(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("lines", ctypes.c_void_p))
+
+    program = Program(len(lines), ctypes.addressof(code_of_filter))
+
+    def done(result: int) -> None:
+        if result < 0:
+            os.write(client, f"refused: {os.strerror(ctypes.get_errno())}".encode())
+            os._exit(1)
+
+    identity = os.getuid(), os.getgid()
+    done(libc.unshare(new_ns | (new_user if identity[0] else 0)))
+    if identity[0]:
+        for name, said in (("setgroups", "deny"), ("uid_map", f"0 {identity[0]} 1"), ("gid_map", f"0 {identity[1]} 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(said)
+    done(libc.mount(b"none", b"/", None, private, None))
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    exec(compile("print(end='')", "<warm>", "exec"), {})
+    while code := os.read(client, MOST):
+        if 0 == libc.syscall(clone, new_each | signal.SIGCHLD, 0, 0, 0, 0):
+            done(libc.mount(b"proc", b"/proc", b"proc", nosuid_nodev_noexec, None))
+            done(libc.mount(b"tmpfs", b"/tmp", b"tmpfs", nosuid_nodev_noexec, None))
+            done(libc.prctl(38, 1, 0, 0, 0))  # PR_SET_NO_NEW_PRIVS
+            done(libc.prctl(22, 2, ctypes.byref(program), 0, 0))  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+            sys.stdout = io.StringIO()
+            exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+            os.write(client, sys.stdout.getvalue().encode())
+            os._exit(0)
+
+
 def run(client: int) -> None:
     """
     Run each message as code, in this interpreter, which stays; answer on descriptor 1 with what it printed.
@@ -65,4 +114,4 @@ def run(client: int) -> None:
 
 
 if __name__ == "__main__":
-    {"two": two, "four": four, "fork": fork, "run": run}[sys.argv[1]](0)
+    {"two": two, "four": four, "fork": fork, "confined": confined, "run": run}[sys.argv[1]](0)

@@ -241,6 +241,13 @@ def test_the_floors_answer():
         floors.Warm().call()
 
 
+@pytest.mark.needs("user-namespaces")
+def test_a_fork_into_namespaces_answers():
+    with floors.Confined() as fork:
+        fork.call()
+        floors.fork_rate(fork.socket, 3, 7)
+
+
 @pytest.mark.needs("compiler")
 def test_the_floors_with_more_behind_them_answer():
     with compiled.floors() as program:

@@ -44,11 +44,16 @@ def measure(ground: Ground) -> Sequence[Row]:
     why: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(daemon(None))
-        fork = stack.enter_context(floors.Fork())
+        fork, confined = stack.enter_context(floors.Fork()), stack.enter_context(floors.Confined())
         bursts: dict[str, tuple[int, Callable[[], float]]] = {
             Leeward.name: (200, lambda: timed(lambda: rate(path, CALLERS, 200))),
             floors.Fork.name: (200, lambda: timed(lambda: floors.fork_rate(fork.socket, CALLERS, 200))),
         }
+        try:
+            confined.call()
+            bursts[floors.Confined.name] = 200, lambda: timed(lambda: floors.fork_rate(confined.socket, CALLERS, 200))
+        except LeewardError as reason:  # no namespaces for this user, say
+            why[floors.Confined.name] = str(reason)
         try:
             bwrap = stack.enter_context(alternatives.bubblewrap())
             bursts["bwrap"] = 24, lambda: timed(lambda: bwrap.rate(CALLERS, 24))
@@ -64,16 +69,19 @@ def measure(ground: Ground) -> Sequence[Row]:
             for name, (jobs, seconds) in bursts.items():
                 rates[name].append(jobs / seconds())
 
-    def row(words: str, under: str, target: float, note: str = "") -> Row:
-        if under in why:
-            return missing(_WORDS + words, target, why[under], at_most=False)
+    def row(words: str, under: str, target: float | None, note: str = "", over: str = Leeward.name) -> Row:
+        words = _WORDS + words if over is Leeward.name else f"{over} over {words}"
+        if under in why or over in why:
+            return missing(words, target, why.get(under) or why[over], at_most=False)
         measured: list[dict[str, Any]] = [
             {"unit": "jobs/s", **asdict(as_rate(name, CALLERS, bursts[name][0], rates[name]))}
-            for name in (Leeward.name, under)]
-        return Row(_WORDS + words, quotient(rates[Leeward.name], rates[under]), "x", target, False, measured, note)
+            for name in (over, under)]
+        return Row(words, quotient(rates[over], rates[under]), "x", target, False, measured, note)
 
     return [
         row("a fork on request without isolation", floors.Fork.name, 0.6),
+        row("a fork on request into namespaces, behind a filter", floors.Confined.name, None),
+        row("one without isolation", floors.Fork.name, None, over=floors.Confined.name),
         row("bubblewrap + python3 -I -S -c", "bwrap", 6),
         row("sandlock's fork()", "sandlock", 1.5, "100 clones by one call, and their output read; no namespaces"),
     ]
