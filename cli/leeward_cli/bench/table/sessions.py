@@ -13,10 +13,11 @@ from dataclasses import asdict
 from leeward.client.blocking import Client
 from leeward_cli.bench import alternatives, floors
 from leeward_cli.bench.figures import percentile, rate
+from leeward_cli.bench.floors import Subject
 from leeward_cli.bench.ours import InSession, burst, daemon, sessions
 from leeward_cli.bench.rounds import CALLERS, GAP_S, timed
 from leeward_cli.bench.table.row import Ground, Row, missing, times
-from leeward_cli.bench.table.turns import in_turn, quotient
+from leeward_cli.bench.table.turns import beside, in_turn, quotient
 
 _MANY = "jobs per second in sessions, 8 callers, over one session of monty"
 
@@ -28,20 +29,27 @@ _TIMES, _OWN_S = 1.3, 15e-6
 
 
 def measure(ground: Ground) -> Sequence[Row]:
-    return [_one(ground), _many(ground)]
+    return [*_one(ground), _many(ground)]
 
 
-def _one(ground: Ground) -> Row:
+def _one(ground: Ground) -> Sequence[Row]:
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(daemon(None))
         client = stack.enter_context(Client(path))
         ours = InSession(stack.enter_context(client.session()))
         hops = stack.enter_context(floors.Hops("four", ground.program))
-        found = in_turn([ours, hops], ground.rounds, 20, GAP_S)
+        subjects: list[Subject] = [ours, hops]
+        if ground.program is not None:
+            subjects.append(stack.enter_context(floors.Through(ground.program)))
+        found = in_turn(subjects, ground.rounds, 20, GAP_S)
     allowed = [_TIMES * percentile(some, 50) + _OWN_S for some in found[hops.name]]
-    return Row(f"p50 in a session, over {_TIMES:g} x four hops and {_OWN_S * 1e6:g} us",
-               quotient([percentile(some, 50) for some in found[ours.name]], allowed), "x", 1,
-               measured=[times(each.name, GAP_S, found[each.name]) for each in (ours, hops)])
+    return [
+        Row(f"p50 in a session, over {_TIMES:g} x four hops and {_OWN_S * 1e6:g} us",
+            quotient([percentile(some, 50) for some in found[ours.name]], allowed), "x", 1,
+            measured=[times(each.name, GAP_S, found[each.name]) for each in (ours, hops)]),
+        *(Row(f"p50 in a session over {each.name}", beside(found, ours.name, each.name), "x", None,
+              measured=[times(name, GAP_S, found[name]) for name in (ours.name, each.name)]) for each in subjects[2:]),
+    ]
 
 
 def _many(ground: Ground) -> Row:
