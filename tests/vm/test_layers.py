@@ -24,6 +24,9 @@ from leeward.isolation.landlock import SEALED
 from leeward.outcome import Outcome
 from live_daemon import LiveDaemon, command, environment
 
+#: What a guest gives back.
+OUT = Path("/leeward-vm/out")
+
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[Box]:
@@ -140,9 +143,9 @@ def test_a_daemon_says_what_holds(tmp_path: Path) -> None:
         got = client.execute("print(6 * 7)")
         status = client.status()
 
-    if features.IN_GUEST:
+    if OUT.is_dir():  # not in a guest's container
         # For the report of the run: tests/vm/report.py.
-        Path("/leeward-vm/out/status.json").write_text(json.dumps(status))
+        (OUT / "status.json").write_text(json.dumps(status))
     assert ("42\n", tuple(status["degraded"])) == (got.stdout_text, got.degraded)
     layers = status["layers"]
     assert {"active"} == {layers[name]["state"] for name in ("namespaces", "mounts", "seccomp")}
