@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Sequence
 
 from leeward_cli.bench import alternatives, floors
@@ -19,9 +20,12 @@ from leeward_cli.bench.table.turns import beside, in_turn
 
 _COLD = "leeward run (cold, everything) over bubblewrap + python3 -I -S -c"
 
+#: What the half of `leeward run` imports that is its daemon; the other half, a zygote, goes beside it.
+_IMPORTS = "import leeward_cli.main, leeward_cli.cold, leeward_cli.once"
+
 
 def measure(ground: Ground) -> Sequence[Row]:
-    return [*_exec(ground), _run(ground)]
+    return [*_exec(ground), *_run(ground)]
 
 
 def _environment(**more: str) -> dict[str, str]:
@@ -43,13 +47,20 @@ def _exec(ground: Ground) -> Sequence[Row]:
     ]
 
 
-def _run(ground: Ground) -> Row:
+def _run(ground: Ground) -> Sequence[Row]:
     with contextlib.ExitStack() as stack:
         try:
             bwrap = stack.enter_context(alternatives.bubblewrap())
         except alternatives.Missing as why:
-            return missing(_COLD, 1.3, str(why))
+            return [missing(_COLD, 1.3, str(why))]
         ours = Spawn("leeward run", [program(), "run", CODE], _environment())
-        found = in_turn([ours, bwrap], ground.some(10), 2, GAP_S)
-    return Row(_COLD, beside(found, ours.name, bwrap.name), "x", 1.3,
-               measured=[times(each.name, GAP_S, found[each.name]) for each in (ours, bwrap)])
+        imports = Spawn("its imports, and the code", [sys.executable, "-P", "-c", f"{_IMPORTS}\n{CODE}"],
+                        _environment())
+        found = in_turn([ours, bwrap, imports], ground.some(10), 2, GAP_S)
+
+    def row(words: str, under: str, target: float | None) -> Row:
+        return Row(words, beside(found, ours.name, under), "x", target,
+                   measured=[times(name, GAP_S, found[name]) for name in (ours.name, under)])
+
+    return [row(_COLD, bwrap.name, 1.3),
+            row("leeward run over an interpreter that imports what it needs, and runs the code", imports.name, None)]
