@@ -5,7 +5,7 @@
  *     floors four               client, we, a child, we, client: a socket as descriptor 0 and pipes to the child
  *     floors two                client, we, client
  *     floors through PROGRAM ...  as four, and the child is PROGRAM, which reads from descriptor 0 and writes to 1
- *     floors pour BYTES         for each message: so many bytes from a child by a pipe into a mapped memory file
+ *     floors pour BYTES         for each message: so many bytes from a child by a pipe into a memory file
  *     floors denied PROGRAM ... run PROGRAM with chroot(2) refused by us, its supervisor, as barely as that can be done
  *
  * Each does nothing but pass on what comes, and ends with its peer. */
@@ -96,16 +96,15 @@ static int four(char **program)
 static int pour_once(size_t size)
 {
 	static char piece[PIECE];
-	int ends[2], file = memfd_create("pour", MFD_CLOEXEC);
+	int ends[2], between[2], file = memfd_create("pour", MFD_CLOEXEC);
 	size_t left = size;
-	char *map;
 	pid_t child;
 
-	if (file < 0 || ftruncate(file, (off_t)size) || pipe(ends))
+	if (file < 0 || pipe(ends) || pipe(between))
 		return fail("memfd_create");
 	fcntl(ends[1], F_SETPIPE_SZ, PIECE); /* what an ordinary user may have */
-	map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-	child = MAP_FAILED == map ? -1 : fork();
+	fcntl(between[1], F_SETPIPE_SZ, PIECE);
+	child = fork();
 	if (child < 0)
 		return fail("fork");
 	if (!child) {
@@ -114,17 +113,26 @@ static int pour_once(size_t size)
 		_exit(!!left);
 	}
 	close(ends[1]);
+	/* By a second pipe: while one is spliced into a file it is locked, and its writer waits. */
 	while (left) {
-		ssize_t got = read(ends[0], map + (size - left), left);
+		ssize_t got = splice(ends[0], NULL, between[1], NULL, left, 0);
 
 		if (got <= 0)
-			return fail("read");
+			return fail("splice");
 		left -= (size_t)got;
+		while (got) {
+			ssize_t put = splice(between[0], NULL, file, NULL, (size_t)got, 0);
+
+			if (put <= 0)
+				return fail("splice");
+			got -= put;
+		}
 	}
 	close(ends[0]);
-	waitpid(child, NULL, 0);
-	munmap(map, size);
+	close(between[0]);
+	close(between[1]);
 	close(file);
+	waitpid(child, NULL, 0);
 	return 0;
 }
 

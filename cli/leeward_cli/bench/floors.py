@@ -117,7 +117,7 @@ class Through(Peer):
 
 class Pour(Peer):
     """
-    *size* bytes by a pipe, from one process into a memory file that another one has mapped.
+    *size* bytes by a pipe, from one process into a memory file of another.
 
     Args:
         program: compiled.py's.
