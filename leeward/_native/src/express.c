@@ -41,7 +41,7 @@
 /* For so long after a job's start, and after its answer, the owner isn't told if nothing else happens; by then most
  * short jobs are over, and their clients awake. The owner's own looks at a job begin later. */
 #define STAY_NS 1000000
-#define COURTESY_NS 300000
+#define COURTESY_NS 100000
 /* What waits to be told while a turn goes on: fewer than the buffers that it points into. */
 #define MOST_UNTOLD (LW_CHUNKS / 2)
 
