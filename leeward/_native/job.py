@@ -7,7 +7,11 @@ Source:    read(2), statvfs(3), pause(2)
 
 from __future__ import annotations
 
+import errno
+
 from leeward._native._shim import ffi, lib
+
+_NO_MEMORY = -errno.ENOMEM
 
 _take, _taken, _leave, _unpack = lib.lw_job_take, lib.lw_job_taken, lib.lw_job_leave, ffi.unpack
 
@@ -34,9 +38,16 @@ class Pipes:
     def take(self) -> bytes | None:
         """
         Wait for a frame; its payload, or None where its writer is gone.
+
+        Raises:
+            MemoryError: there is no room for it. The job must not end as if it had run.
         """
         size = _take()
-        return None if size < 0 else _unpack(_taken(), size)
+        if size >= 0:
+            return _unpack(_taken(), size)  # type: ignore[no-any-return]  # cffi says nothing of its types
+        if size == _NO_MEMORY:
+            raise MemoryError
+        return None
 
     def leave(self) -> None:
         """

@@ -60,19 +60,21 @@ static bool all(uint8_t *ret_data, size_t size)
 	return true;
 }
 
-/* Wait for a frame. Returns its size, its length left out; -1: its writer is gone, or there is no memory for it. */
+/* Wait for a frame. Returns its size, its length left out; -EPIPE: its writer is gone; -ENOMEM. */
 int64_t lw_job_take(void)
 {
 	uint8_t head[4];
 	uint32_t size;
 
 	if (!all(head, sizeof(head)))
-		return -1;
+		return -EPIPE;
 	size = (uint32_t)head[0] << 24 | (uint32_t)head[1] << 16 | (uint32_t)head[2] << 8 | head[3];
 	if (size > ROOM)
 		job.taken = malloc(size); /* it stays: the process does not */
-	if (!job.taken || !all(job.taken, size))
-		return -1;
+	if (!job.taken)
+		return -ENOMEM;
+	if (!all(job.taken, size))
+		return -EPIPE;
 	if (job.given.last && size && job.given.lone == job.taken[0])
 		close(job.given.job);
 	return size;
