@@ -4,6 +4,9 @@ How a job of code alone tells its end, and who may tell it.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from box import Box
@@ -58,3 +61,21 @@ def test_a_job_that_has_closed_its_reply_pipe_is_told_by_its_exit_status() -> No
 
     assert (Outcome.FINISHED, 0, None, b"told by the exit status\n") == (
         result.outcome, result.exit_code, result.limit, result.stdout)
+
+
+def test_a_frame_for_which_there_is_no_memory_is_an_error() -> None:
+    """
+    Else its process would end in order, and the job count as one that has run.
+    """
+    code = ("import os, resource\n"
+            "from leeward._native.job import Pipes\n"
+            "read, write = os.pipe()\n"
+            "os.write(write, bytes((0x40, 0, 0, 0)))\n"
+            "pipes = Pipes(read, write, lone=b'x', workspace='/', nothing=b'', last=True)\n"
+            "os.close(write)\n"
+            "resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))\n"
+            "try:\n    print(pipes.take())\nexcept MemoryError:\n    print('no memory')\n")
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "no memory\n" == done.stdout
