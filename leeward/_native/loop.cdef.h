@@ -16,6 +16,7 @@ struct lw_event {
 	int64_t value;
 	uint64_t number;
 	uint64_t id;
+	uint64_t session;
 	const uint8_t *data;
 	uint32_t size;
 	double at;
@@ -76,5 +77,4 @@ int lw_loop_turn(struct lw_loop *loop, int64_t patience_ns, struct lw_event *ret
 int lw_express_terms(struct lw_loop *loop, const struct lw_terms *terms);
 int lw_express_offer(struct lw_loop *loop, const struct lw_offer *offer);
 int lw_express_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started);
-int lw_express_resume(struct lw_loop *loop, uint64_t number);
 int lw_express_withdraw(struct lw_loop *loop, uint64_t number);

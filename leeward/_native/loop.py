@@ -218,15 +218,6 @@ class Loop:
         """
         _check(lib.lw_express_adopt(self._handle, _given(offer), fd, identity, started))
 
-    def resume(self, number: int) -> None:
-        """
-        This runner of a session, whose job went the short way, may have the next one.
-
-        Raises:
-            OSError: it isn't offered.
-        """
-        _check(lib.lw_express_resume(self._handle, number))
-
     def withdraw(self, number: int) -> bool:
         """
         The runner is the caller's alone. Was it offered, or its reply waited for?

@@ -65,7 +65,7 @@ from leeward.wire.messages import (
     request_id,
 )
 from leeward.worker.express import Client
-from leeward.worker.stream import Begun, Stream, reason
+from leeward.worker.stream import Begun, Ran, Stream, reason
 
 #: Seconds that a frame may take from its first byte to its last; 64 MiB take 0.1 s here.
 FRAME_S = 10.0
@@ -341,20 +341,38 @@ class Connection:
         """
         For the stream: a plain request was whole and alone, and a runner has it.
         """
-        home = self._home
-        home.metrics.requests += 1
-        self._fresh = False
-        self._heard = begun.started
-        again = begun.request in self._in_flight
+        again = self._sent(begun.request, begun.started)
+        if self._closed and begun.session:
+            return  # it went with its session
         done = partial(self._done, begun.request)
-        ticket = self._sessions.begun(begun, done) or home.jobs.begun(
-            Job(code=begun.code, name=NAME, limits=home.config.limits), done, self._share.user, begun)
+        ticket = self._sessions.begun(begun, done) if begun.session else self._home.jobs.begun(
+            Job(code=begun.code, name=NAME, limits=self._home.config.limits), done, self._share.user, begun)
         if self._closed or again:
             ticket.cancel()
         else:
             self._in_flight[begun.request] = ticket
         if again and not self._closed:
             self._refuse("bad_request", f"request {begun.request} is still in flight")
+
+    def ran(self, ran: Ran) -> None:
+        """
+        For the stream: the same of a session, and it is answered.
+        """
+        again = self._sent(ran.request, ran.ended)
+        if self._closed:
+            return
+        self._sessions.ran(ran)
+        if again:
+            self._refuse("bad_request", f"request {ran.request} is still in flight")
+
+    def _sent(self, request: int, when: float) -> bool:
+        """
+        Count a request that went the short way; was its number in use?
+        """
+        self._home.metrics.requests += 1
+        self._fresh = False
+        self._heard = when
+        return request in self._in_flight
 
     def _cancel(self, target: int) -> bool:
         if target not in self._in_flight:

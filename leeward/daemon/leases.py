@@ -22,7 +22,7 @@ from leeward.spec.limits import Limits, adjusted
 from leeward.wire.messages import Execute, Interrupt, SessionClose, SessionOpen, SessionReset
 from leeward.worker.express import Client
 from leeward.worker.report import Report
-from leeward.worker.stream import Begun
+from leeward.worker.stream import Begun, Ran
 
 #: Sessions of one connection at once.
 SESSIONS = 16
@@ -106,7 +106,6 @@ class Leases:
     def __init__(self, jobs: Jobs, owner: Owner) -> None:
         self._jobs, self._owner = jobs, owner
         self._held: dict[int, _Held] = {}
-        self._offered: dict[int, int] = {}  # to the short way, by the number of the runner
         self._last = 0
 
     # --- requests -------------------------------------------------------------
@@ -218,23 +217,25 @@ class Leases:
         Let the short way have the next job of this session.
         """
         held = self._held.get(number)
-        runner = 0 if held is None else held.session.offer(Client(self._owner.fd, number))
-        if runner:
-            self._offered[runner] = number
+        if held is not None:
+            held.session.offer(Client(self._owner.fd, number))
 
-    def begun(self, begun: Begun, done: Callable[[Report], None]) -> Ticket | None:
+    def begun(self, begun: Begun, done: Callable[[Report], None]) -> Ticket:
         """
-        The ticket of a job that the short way has sent, if it is a session's.
+        The ticket of a session's job that the short way has sent.
         """
-        number = self._offered.pop(begun.runner, 0) if self._offered else 0
-        if not number:
-            return None
-        held = self._held[number]
+        held = self._held[begun.session]
         job = Job(code=begun.code, name=NAME, limits=held.session.limits)
-        ticket = held.session.begun(job, partial(self._over, number, held, done), begun)
+        ticket = held.session.begun(job, partial(self._over, begun.session, held, done), begun)
         if State.RUNNING is held.session.state:
             held.job = begun.request
         return ticket
+
+    def ran(self, ran: Ran) -> None:
+        """
+        The short way has sent a session's job, and answered it.
+        """
+        self._held[ran.session].session.ran(ran)
 
     def cancelled(self, request: int) -> None:
         """
@@ -249,7 +250,6 @@ class Leases:
 
     def _drop(self, number: int) -> None:
         held = self._held.pop(number, None)
-        self._offered = {runner: other for runner, other in self._offered.items() if other != number}
         if held is not None:
             self._owner.count_sessions(-1)
             held.session.close()

@@ -25,7 +25,7 @@ from leeward.worker.express import Client
 from leeward.worker.lease import Lease
 from leeward.worker.report import Report
 from leeward.worker.states import after
-from leeward.worker.stream import Begun
+from leeward.worker.stream import Begun, Ran
 from leeward.worker.worker import Worker
 
 Done = Callable[[Report], None]
@@ -49,6 +49,7 @@ class Home(Protocol):
                      seconds: float) -> Taken | None: ...
     def run_in(self, lease: Lease, job: Job, done: Done, user: int, admit: Limits) -> Taken: ...
     def begun_in(self, lease: Lease, job: Job, done: Done, user: int, begun: Begun) -> Taken: ...
+    def ran_in(self, lease: Lease, ran: Ran, user: int) -> None: ...
     @property
     def short(self) -> object | None: ...
     def lease_over(self, user: int, limits: Limits) -> None: ...
@@ -213,17 +214,21 @@ class Session:
         self._happen(Event.STARTED)
         return self._pool.begun_in(self._lease, job, partial(self._done, done), self._user, begun)
 
-    def offer(self, client: Client) -> int:
+    def ran(self, ran: Ran) -> None:
         """
-        Let the short way have the next job; see Lease.offer.
+        The short way has sent a job, and answered it.
+        """
+        assert self._lease is not None
+        assert State.IDLE is self.state
+        self.since = ran.ended
+        self._pool.ran_in(self._lease, ran, self._user)
 
-        Returns:
-            The number of the runner that the job would go to, or 0.
+    def offer(self, client: Client) -> None:
         """
-        if State.IDLE is not self.state or self._lease is None or self._pool.short is None:
-            return 0
-        self._lease.offer(self.limits, client)
-        return self._lease.runner
+        Let the short way have the next jobs; see Lease.offer.
+        """
+        if State.IDLE is self.state and self._lease is not None and self._pool.short is not None:
+            self._lease.offer(self.limits, client)
 
     def _done(self, done: Done, report: Report) -> None:
         if State.RUNNING is self.state:
@@ -274,10 +279,12 @@ class Session:
 
     def drain(self) -> None:
         """
-        The daemon ends: what has no job has no worker any more.
+        The daemon ends: what has no job has no worker any more, and what has one gets no other.
         """
         if State.IDLE is self.state:
             self.lose("the daemon is shutting down")
+        elif self._lease is not None:
+            self._lease.keep()
 
     def close(self) -> None:
         """

@@ -201,7 +201,7 @@ class Execution:
 
     # --- the short way --------------------------------------------------------
 
-    def _take_back(self) -> None:
+    def take_back(self) -> None:
         """
         From here on the reply is for us alone.
         """
@@ -301,7 +301,7 @@ class Execution:
         self._timers.append(self._reactor.at(when, self._watch_output if due else look))
 
     def _watch_output(self) -> None:
-        self._take_back()
+        self.take_back()
         for stream in (self._output.out, self._output.err):
             self._watch(stream.fd, READ, lambda _, stream=stream: self._on_output(stream))  # type: ignore[misc]  # a bound default
 
@@ -386,7 +386,7 @@ class Execution:
         """
         if self._stop is None and not self.over:
             self._stop = why
-            self._take_back()
+            self.take_back()
             self._runner.kill()
             self._killed()
 
@@ -402,7 +402,7 @@ class Execution:
         """
         if self.over:
             return
-        self._take_back()
+        self.take_back()
         if self._stop is None and self._not_started(status):
             self._give_up()
             return

@@ -6,11 +6,15 @@ Runs in:   the daemon.
 A request for code and nothing else, answered within milliseconds and without anything to tell, goes from its
 client's connection to a runner and back by the shim (express.c). Here is what that needs: the bytes of the four
 messages, the runners on offer, and who is told when one of them has a job and when it is over.
+
+What a session's job needs of us is next to nothing if it is over when we hear of it. So that it has begun is held back
+for the moment that a short job takes, unless anything else happens: whoever acts finds the books complete.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Protocol
 
 import msgpack
@@ -21,6 +25,7 @@ from leeward.outcome import Outcome, Result
 from leeward.spec.job import Job
 from leeward.wire import job as wire
 from leeward.wire.messages import Execute, encode_request, encode_result
+from leeward.worker.stream import Begun, Ran, Receiver
 
 #: Values that no message has by chance: the bytes around them are the terms.
 _MARK_ID, _MARK = (1 << 53) - 2, b"\0mark of a value\0"
@@ -55,6 +60,10 @@ class Client:
     request: int
 
 
+#: Seconds after its start for which a session's job may be held back.
+_HELD_S = 0.001
+
+
 class Express:
     """
     The runners on offer, and the jobs on their way.
@@ -63,6 +72,7 @@ class Express:
     def __init__(self, loop: native.Loop) -> None:
         self._loop = loop
         self._told: dict[int, Told] = {}
+        self._held: dict[int, tuple[Receiver, Begun]] = {}  # by the runner's number, the eldest first
         self._agreed = False
 
     def agree(self, degraded: tuple[str, ...]) -> None:
@@ -75,21 +85,12 @@ class Express:
 
     def offer(self, offer: native.Offer) -> bool:
         """
-        Let the next plain request have this runner.
+        Let the next plain request have this runner; or all of its session, one after the other, until `withdraw`.
         """
         if not self._agreed:
             return False
         with contextlib.suppress(OSError):
             self._loop.offer(offer)
-            return True
-        return False
-
-    def resume(self, runner: int) -> bool:
-        """
-        Let a session's runner, whose job went the short way, have the next one.
-        """
-        with contextlib.suppress(OSError):
-            self._loop.resume(runner)
             return True
         return False
 
@@ -117,10 +118,39 @@ class Express:
         self._told.pop(runner, None)
         self._loop.withdraw(runner)
 
+    def begun(self, receiver: Receiver, begun: Begun) -> None:
+        if begun.session and not begun.unsent:
+            self._held[begun.runner] = receiver, begun
+        else:
+            receiver.begun(begun)
+
     def done(self, runner: int, ended: float, cpu_time: float, memory_peak: int) -> None:
+        if runner in self._held:
+            receiver, begun = self._held.pop(runner)
+            receiver.ran(Ran(begun.request, runner, begun.session, begun.started, ended, cpu_time, memory_peak))
+            return
         told = self._told.pop(runner, None)
         if told is not None:
             told.told(ended, cpu_time, memory_peak)
+
+    def settle(self, now: float = math.inf) -> None:
+        """
+        Tell what was held back and is due *now*, or all: that, before anything is done to a job, a runner or a
+        connection.
+        """
+        while self._held and now >= self._due():
+            receiver, begun = self._held.pop(next(iter(self._held)))
+            receiver.begun(begun)
+
+    @property
+    def due(self) -> float | None:
+        """
+        When something is, CLOCK_MONOTONIC seconds.
+        """
+        return self._due() if self._held else None
+
+    def _due(self) -> float:
+        return next(iter(self._held.values()))[1].started + _HELD_S
 
     def handed(self, runner: int, reply: bytes) -> None:
         told = self._told.pop(runner, None)

@@ -35,7 +35,7 @@ from leeward.worker.output import Output, inline_bytes, unread
 from leeward.worker.reactor import Reactor, Timer
 from leeward.worker.report import Report
 from leeward.worker.runner import Runner, job_of
-from leeward.worker.stream import Begun
+from leeward.worker.stream import Begun, Ran
 
 #: An interrupt waits so long for its job's frame to be read, and then looks again.
 _UNREAD_S = 0.001
@@ -136,6 +136,7 @@ class Lease:
         self._turn: Turn | None = None
         self._job_pidfd = -1
         self._used = Usage(cpu_time=runner.cpu_before)
+        self._cpu_time = 0.0  # of jobs of which we heard when they were over, since the last other one
         self._short = short
         self._client: Client | None = None
         self._offered = False
@@ -195,22 +196,41 @@ class Lease:
         turn.begin(begun)
         return turn
 
+    def ran(self, ran: Ran) -> None:
+        """
+        The short way has sent a job, and answered it; it may have the next one.
+        """
+        self._cpu_time += ran.cpu_time
+
+    def keep(self) -> None:
+        """
+        The short way gets no more jobs: if one runs, its answer is ours.
+        """
+        if self._turn is not None:
+            self._turn.take_back()
+
     def _next(self, job: Job, done: Callable[[Report], None]) -> Turn:
         turn: Turn
         turn = self._turn = Turn(
             self._reactor, job, self._runner, self._degraded, lambda report: self._answered(turn, report, done),
             lambda: self._answered(turn, _REFUSED, done), self._killed, alone=not self._crowded(),
             results=self._results, short=self._short)
-        turn.counting_from(self._used)
+        turn.counting_from(self._so_far())
         return turn
+
+    def _so_far(self) -> Usage:
+        if self._cpu_time:
+            self._used = replace(self._used, cpu_time=self._used.cpu_time + self._cpu_time)
+            self._cpu_time = 0.0
+        return self._used
 
     def _answered(self, turn: Turn, report: Report, done: Callable[[Report], None]) -> None:
         self._turn = None
         turn.let_go()
         assert report.result is not None
         self._used = turn.used
-        if report.told and self._short is not None:
-            self._offered = self._short.resume(self._runner.number)
+        if report.told:
+            self._offered = True  # the short way has its runner still
         else:
             self._runner.mark()
         outcome = report.result.outcome
@@ -236,7 +256,7 @@ class Lease:
         offer = self._runner.offer(self._runner.out, self._runner.err)
         if offer is None:
             return
-        since_armed = self._used.cpu_time - self._runner.cpu_before
+        since_armed = self._so_far().cpu_time - self._runner.cpu_before
         self._offered = self._short.offer(replace(offer, session=client.request, stream=client.fd,
                                                   time_before=offer.time_before + since_armed))
 

@@ -13,12 +13,20 @@ import itertools
 import os
 import socket
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from leeward._native import loop as native
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.worker.express import Express
 from leeward.worker.reactor import Reactor
 from leeward.worker.stream import Begun, Receiver, Stream
+
+
+def _first(event: Any) -> bool:
+    """
+    Is it of what goes the short way, and told before all else?
+    """
+    return bool(native.STARTED == event.kind or event.session)
 
 
 class NativeReactor(Reactor):
@@ -94,15 +102,26 @@ class NativeReactor(Reactor):
         self._turns += 1
         if not count:
             return
-        events = self._loop.events
-        # First what has begun: until its owners know, they might give its runner to somebody else.
-        begun = [(self._streams[event.fd].receiver, Begun(
-            event.id, native.data_of(event, event.size), event.number, event.at, event.value))
-            for event in events[0:count] if native.STARTED == event.kind]
-        for receiver, each in begun:
-            receiver.begun(each)
-        for at in range(count):
-            event = events[at]
+        events = self._loop.events[0:count]
+        # First what has begun: until its owners know, they might give its runner to somebody else. Of a session's
+        # runner a turn may tell several times, and in order.
+        for receiver, event in [(self._streams[event.fd].receiver, event) for event in events if _first(event)]:
+            self._went(receiver, event)
+        rest = [event for event in events if not _first(event)]
+        if rest and self.express is not None:
+            self.express.settle()
+        self._others(rest)
+
+    def _went(self, receiver: Receiver, event: Any) -> None:
+        assert self.express is not None
+        if native.STARTED == event.kind:
+            self.express.begun(receiver, Begun(event.id, native.data_of(event, event.size), event.number,
+                                               event.session, event.at, event.value))
+        else:
+            self.express.done(event.number, event.at, event.cpu, event.peak)
+
+    def _others(self, events: Sequence[Any]) -> None:
+        for event in events:
             kind = event.kind
             if native.READY == kind:
                 self._call(event.fd, event.value)
@@ -126,7 +145,7 @@ class NativeReactor(Reactor):
         stream = self._streams.get(fd)
         return stream if stream is not None and stream.since < self._turns else None
 
-    def _received(self, fd: int, size: int, event: object) -> None:
+    def _received(self, fd: int, size: int, event: Any) -> None:
         stream = self._stream_before(fd)
         if stream is None:
             return

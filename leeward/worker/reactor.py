@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import select
 import socket
 import time
@@ -167,6 +168,8 @@ class Reactor:
         """
         self._serve(self._patience(limit))
         now = time.monotonic()
+        if self.express is not None:
+            self.express.settle(math.inf if self._soon or (self._timers and self._timers[0][0] <= now) else now)
         while self._timers and self._timers[0][0] <= now:
             call = heapq.heappop(self._timers)[2].call
             if call is not None:
@@ -189,6 +192,8 @@ class Reactor:
         waits = [] if limit is None else [limit]
         if self._timers:
             waits.append(max(0.0, self._timers[0][0] - time.monotonic()))
+        if self.express is not None and self.express.due is not None:
+            waits.append(max(0.0, self.express.due - time.monotonic()))
         return min(waits, default=-1.0)
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ class Begun:
     Attributes:
         request: the client's id of it.
         runner: the number of the runner that has it.
+        session: in which the client asked for it, or 0.
         started: CLOCK_MONOTONIC seconds.
         unsent: bytes of the job's frame that its pipe didn't take.
     """
@@ -41,8 +42,30 @@ class Begun:
     request: int
     code: bytes
     runner: int
+    session: int
     started: float
     unsent: int
+
+
+@dataclass(slots=True)
+class Ran:
+    """
+    A session's job that the short way has started, and answered: an end in order, with nothing to tell.
+
+    Attributes:
+        request, runner, session: as of `Begun`.
+        started, ended: CLOCK_MONOTONIC seconds.
+        cpu_time: seconds.
+        memory_peak: bytes.
+    """
+
+    request: int
+    runner: int
+    session: int
+    started: float
+    ended: float
+    cpu_time: float
+    memory_peak: int
 
 
 class Receiver(Protocol):
@@ -73,6 +96,11 @@ class Receiver(Protocol):
     def begun(self, begun: Begun) -> None:
         """
         A plain request went the short way; its report is told already when it comes.
+        """
+
+    def ran(self, ran: Ran) -> None:
+        """
+        A plain request of a session went the short way, and its answer as well.
         """
 
 

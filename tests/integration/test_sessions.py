@@ -21,8 +21,10 @@ from box import Box
 from leeward.client.session import Session
 from leeward.daemon import leases
 from leeward.errors import Busy, Cancelled, DaemonAway, SessionOver, ShuttingDown
+from leeward.outcome import Outcome
 from leeward.pool.quotas import Quota, Quotas
 from leeward.pool.sessions import State
+from leeward.worker import execution, express
 from leeward.worker.native import reactor_for
 from leeward.worker.runner import job_of
 from live_daemon import PATIENCE, LiveDaemon
@@ -108,6 +110,55 @@ def test_large_output_and_many_jobs(wire: Wire):
     for count in range(30):
         got = peer.run(number, f"print('x' * {300_000 if count % 10 == 5 else 3})")
         assert got["stdout"] == (b"xxx\n" if count % 10 != 5 else [0, 0, 300_001])
+
+
+@pytest.mark.parametrize("held_back", [0.0, 3600.0], ids=["told when it began", "told when it was over"])
+def test_the_books_of_many_short_jobs(wire: Wire, monkeypatch: pytest.MonkeyPatch, held_back: float):
+    """
+    However the daemon hears of them: each is counted once, and what they used is no later job's.
+    """
+    monkeypatch.setattr(express, "_HELD_S", held_back)
+    pool = wire.box.engine.pool
+    before = pool.done
+    ended: list[tuple[int, Outcome]] = []
+    monkeypatch.setattr(wire.box.engine, "job_ended", lambda ticket, report: ended.append(
+        (ticket.runner, report.result.outcome)))
+    peer = wire.peer()
+    number = peer.open()
+    short = [peer.run(number, "x = sum(range(20_000))") for _ in range(100)]
+    raised = peer.run(number, "1 / 0")
+    other = peer.run(number, "import time\nend = time.process_time() + 0.05\nwhile time.process_time() < end: pass",
+                     limits={"time": 5.0})
+
+    assert {("finished", 0)} == {(job["outcome"], job["exit_code"]) for job in [*short, other]}
+    assert "raised" == raised["outcome"]
+    assert raised["cpu_time"] < sum(job["cpu_time"] for job in short) / 2
+    assert other["cpu_time"] > 0.04
+    assert 102 == pool.done - before
+    assert [Outcome.FINISHED] * 100 + [Outcome.RAISED, Outcome.FINISHED] == [outcome for _, outcome in ended]
+    assert 1 == len({runner for runner, _ in ended})
+    assert not pool.running
+
+
+def test_a_drain_while_a_session_has_a_job(monkeypatch: pytest.MonkeyPatch):
+    """
+    It is answered; the next one is not taken, not even by the short way, on which the job stays here.
+    """
+    monkeypatch.setattr(execution, "_FLOOD_LOOK_S", 3600.0)
+    drained: list[int] = []
+    with Box(pool_size=2, spares=0, max_sessions=1, reactor=reactor_for("auto", express=True)) as box, \
+            Wire(box) as wire:
+        peer = wire.peer()
+        number = peer.open()
+        running = peer.send("execute", session=number, code=b"import time; time.sleep(0.3); print('over')")
+        wire.until(lambda: bool(box.engine.pool.running))
+        box.engine.pool.drain(60.0, lambda: drained.append(1))
+        answer = peer.wait(running)
+        wire.until(lambda: bool(drained))
+        late = peer.run(number, "print('late')")
+
+    assert b"over\n" == answer["ok"]["stdout"]
+    assert ("shutting_down", [1]) == (late["kind"], drained)
 
 
 # --- the end of the process -------------------------------------------------------

@@ -13,8 +13,8 @@
  * and no longer than nothing else happens, and both events come together. Whatever isn't in order (a denied call, a limit hit, much output, an
  * exception) is handed over untouched by LW_EVENT_HANDED. A runner that the owner withdraws is his alone from then on.
  *
- * A session's runner is offered to one stream and one number, and takes a request that names it. After a DONE it
- * waits for the owner to say that it may have the next one: he hears what has begun before what is done.
+ * A session's runner is offered to one stream and one number, and takes the requests that name it, one after the
+ * other, until it is withdrawn. So one turn may tell of several of its jobs, in order.
  *
  * So the owner sees the same things as without this file, only later; and each of his rules that could
  * forbid a job must be in the offer, or in the word `plain` of a stream. */
@@ -39,14 +39,15 @@
 #define MOST_FRAME 1024
 #define MOST_ID ((UINT64_C(1) << 53) - 1)
 /* For so long after a job's start, and after its answer, the owner isn't told if nothing else happens; by then most
- * short jobs are over, and their clients awake. The owner's own looks at a job begin later. */
+ * short jobs are over, and their clients awake. The owner's own looks at a job begin later. After a session's
+ * answer he has nothing to do but to count it. */
 #define STAY_NS 1000000
 #define COURTESY_NS 100000
-/* What waits to be told while a turn goes on: fewer than the buffers that it points into. */
-#define MOST_UNTOLD (LW_CHUNKS / 2)
+/* What waits to be told while a turn goes on; with all that one wait can bring there is room for it. */
+#define MOST_UNTOLD LW_TURN
 
-/* HELD: offered to a session. PARKED: its last job is done, of which the owner hasn't heard yet. */
-enum state { VACANT, OFFERED, RUNNING, HELD, PARKED };
+/* HELD: offered to a session. */
+enum state { VACANT, OFFERED, RUNNING, HELD };
 
 struct entry {
 	enum state state;
@@ -90,7 +91,8 @@ int64_t lw_express_patience(const struct lw_loop *loop, int64_t turn_ends_ns)
 		return 0;
 	for (uint32_t at = 0; at < loop->urgent_count; at++) {
 		const struct lw_event *event = &loop->urgent[at];
-		double stay = 1e9 * event->at + (LW_EVENT_STARTED == event->kind ? STAY_NS : COURTESY_NS);
+		bool counted = LW_EVENT_STARTED != event->kind && !event->session;
+		double stay = 1e9 * event->at + (counted ? COURTESY_NS : STAY_NS);
 
 		ends = stay < ends ? stay : ends;
 	}
@@ -227,30 +229,6 @@ int lw_express_offer(struct lw_loop *loop, const struct lw_offer *offer)
 	return 0;
 }
 
-/* A session's runner whose job is done may have the next one. Returns 0 or -errno, and then it isn't offered. */
-int lw_express_resume(struct lw_loop *loop, uint64_t number)
-{
-	struct lw_express *express = loop->express;
-
-	for (uint32_t at = 0; at < express->count; at++) {
-		struct entry *entry = &express->entries[at];
-
-		if (PARKED == entry->state && entry->offer.number == number) {
-			int failed = lw_begin(loop, entry->offer.reply, LW_REPLY, 0);
-
-			if (failed) {
-				entry->state = VACANT;
-				return failed;
-			}
-			loop->slots[entry->offer.reply].entry = at;
-			entry->state = HELD;
-			express->held_count++;
-			return 0;
-		}
-	}
-	return -ENOENT;
-}
-
 /* A runner that has its job already, since `started`: only the answer, to request `id` of stream `fd`, goes the
  * short way. */
 int lw_express_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started)
@@ -272,8 +250,7 @@ static void vacate(struct lw_loop *loop, struct entry *entry)
 	struct lw_express *express = loop->express;
 	uint32_t at = (uint32_t)(entry - express->entries), from = 0, to = 0;
 
-	if (PARKED != entry->state) /* else its reply is nobody's, or the owner's */
-		lw_loop_forget(loop, entry->offer.reply);
+	lw_loop_forget(loop, entry->offer.reply);
 	for (; OFFERED == entry->state && from < express->offered_count; from++)
 		if (express->offered[from] != at)
 			express->offered[to++] = express->offered[from];
@@ -310,8 +287,8 @@ void lw_express_lost(struct lw_loop *loop, const struct lw_stream *stream)
 	for (uint32_t at = 0; at < express->count; at++) {
 		struct entry *entry = &express->entries[at];
 
-		if ((RUNNING == entry->state || HELD == entry->state || PARKED == entry->state) &&
-		    entry->stream == stream->fd && entry->stream_generation == stream->generation)
+		if ((RUNNING == entry->state || HELD == entry->state) && entry->stream == stream->fd &&
+		    entry->stream_generation == stream->generation)
 			vacate(loop, entry);
 	}
 }
@@ -459,6 +436,14 @@ static struct entry *next(const struct lw_express *express, const struct lw_stre
 	return NULL;
 }
 
+/* Bytes that wait in a pipe. */
+static size_t held(int pipe)
+{
+	int count = 0;
+
+	return ioctl(pipe, FIONREAD, &count) || count < 0 ? SIZE_MAX / 2 : (size_t)count;
+}
+
 /* Give the request to a runner that is offered; false if there is none that takes it. */
 static bool start(struct lw_loop *loop, struct lw_stream *stream, const struct request *request)
 {
@@ -468,8 +453,14 @@ static bool start(struct lw_loop *loop, struct lw_stream *stream, const struct r
 	while ((entry = next(express, stream, request))) {
 		double started = now();
 		size_t size;
-		ssize_t written = write_job(&express->terms, entry, request, &size);
+		ssize_t written;
 
+		/* What a session's job says when it has none is a breach, which the owner will find there. */
+		if (request->session && held(entry->offer.reply)) {
+			vacate(loop, entry);
+			return false;
+		}
+		written = write_job(&express->terms, entry, request, &size);
 		if (-EMSGSIZE == written)
 			return false;
 		if (written <= 0) { /* it died, of which the owner hears elsewhere */
@@ -477,8 +468,9 @@ static bool start(struct lw_loop *loop, struct lw_stream *stream, const struct r
 			continue;
 		}
 		tell(loop, &(struct lw_event){ .kind = LW_EVENT_STARTED, .fd = stream->fd, .id = request->id,
-					       .number = entry->offer.number, .data = request->code,
-					       .size = request->size, .value = (int64_t)size - written, .at = started });
+					       .number = entry->offer.number, .session = request->session,
+					       .data = request->code, .size = request->size,
+					       .value = (int64_t)size - written, .at = started });
 		loop->pressing |= written < (ssize_t)size;
 		if (request->session)
 			express->held_count--;
@@ -534,14 +526,6 @@ static int64_t look(const struct lw_gauge *gauge)
 	if (*line < '0' || *line > '9')
 		return -EBADMSG;
 	return (int64_t)(strtoull(line, NULL, 10) & INT64_MAX);
-}
-
-/* Bytes that wait in a pipe. */
-static size_t held(int pipe)
-{
-	int count = 0;
-
-	return ioctl(pipe, FIONREAD, &count) || count < 0 ? SIZE_MAX / 2 : (size_t)count;
 }
 
 struct figures {
@@ -675,13 +659,12 @@ void lw_express_replied(struct lw_loop *loop, uint32_t at)
 	put_answer(express, entry, &figures, ended - entry->started, sizes, &slot->stream->waiting);
 	loop->way->flush(loop, slot->stream);
 	tell(loop, &(struct lw_event){ .kind = LW_EVENT_DONE, .fd = entry->stream, .id = entry->id,
-				       .number = entry->offer.number, .at = ended, .cpu = figures.cpu,
-				       .peak = figures.peak });
+				       .number = entry->offer.number, .session = entry->offer.session, .at = ended,
+				       .cpu = figures.cpu, .peak = figures.peak });
 	if (entry->offer.session) {
-		lw_loop_forget(loop, entry->offer.reply);
 		entry->offer.time_before += figures.cpu;
-		entry->state = PARKED;
-		loop->pressing = true; /* its client may send the next job at once */
+		entry->state = HELD;
+		express->held_count++;
 	} else {
 		vacate(loop, entry);
 	}

@@ -20,8 +20,8 @@ enum {
 	LW_EVENT_DATA,      /* fd, value: bytes at data until the next turn; 0 at the end of the stream; -errno */
 	LW_EVENT_ROOM,      /* fd: try again to send */
 	LW_EVENT_SENT,      /* fd, number: the stream's, value: bytes or -errno */
-	LW_EVENT_STARTED,   /* fd, id, number: the runner's, value: bytes that weren't written, data, size: the code, at: when */
-	LW_EVENT_DONE,      /* fd, id, number, at: when it ended, cpu: seconds, peak: bytes */
+	LW_EVENT_STARTED,   /* fd, id, number: the runner's, session, value: bytes that weren't written, data, size: the code, at: when */
+	LW_EVENT_DONE,      /* fd, id, number, session, at: when it ended, cpu: seconds, peak: bytes */
 	LW_EVENT_HANDED,    /* number, value: bytes at data of its reply so far; or none */
 };
 
@@ -31,6 +31,7 @@ struct lw_event {
 	int64_t value;
 	uint64_t number;
 	uint64_t id;
+	uint64_t session;
 	const uint8_t *data;
 	uint32_t size;
 	double at;
@@ -91,7 +92,6 @@ int lw_loop_turn(struct lw_loop *loop, int64_t patience_ns, struct lw_event *ret
 int lw_express_terms(struct lw_loop *loop, const struct lw_terms *terms);
 int lw_express_offer(struct lw_loop *loop, const struct lw_offer *offer);
 int lw_express_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started);
-int lw_express_resume(struct lw_loop *loop, uint64_t number);
 int lw_express_withdraw(struct lw_loop *loop, uint64_t number);
 
 #endif

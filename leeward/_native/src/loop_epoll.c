@@ -165,6 +165,7 @@ static void receive(struct lw_loop *loop, struct lw_stream *stream)
 	}
 	taken = lw_express_feed(loop, stream, chunk, (size_t)got);
 	way->chunks_used++; /* LW_EVENT_STARTED points into it, if LW_EVENT_DATA doesn't */
+	loop->pressing |= LW_CHUNKS == way->chunks_used; /* nothing can be received until the turn is over */
 	if (taken < (size_t)got) {
 		stream->plain = false;
 		lw_tell(loop, LW_EVENT_DATA, stream->fd, got - (ssize_t)taken, chunk + taken);

@@ -450,11 +450,10 @@ static void serve(struct lw_loop *loop, const struct io_uring_cqe *done)
 		if (!slot)
 			break;
 		slot->armed = false;
-		if (LW_REPLY == slot->kind) {
+		if (LW_REPLY == slot->kind)
 			lw_express_replied(loop, slot->entry);
-			break;
-		}
-		lw_tell(loop, LW_EVENT_READY, fd, done->res < 0 ? EPOLLERR : done->res, NULL);
+		else
+			lw_tell(loop, LW_EVENT_READY, fd, done->res < 0 ? EPOLLERR : done->res, NULL);
 		again(way, fd, generation);
 		break;
 	case RECEIVE:
@@ -516,6 +515,7 @@ static int go_on(struct lw_loop *loop, int64_t patience_ns)
 		count++;
 	}
 	io_uring_cq_advance(&way->ring, count);
+	loop->pressing |= LW_CHUNKS == way->told_count; /* nothing can be received until the turn is over */
 	return 0;
 }
 

@@ -35,7 +35,7 @@ from leeward.spec.limits import Limits
 from leeward.wire.frames import FrameReader, decode, encode, frame
 from leeward.worker.express import Client
 from leeward.worker.reactor import READ
-from leeward.worker.stream import Begun
+from leeward.worker.stream import Begun, Ran
 
 HELLO = Result(b"hello\n", b"", 0, Outcome.FINISHED)
 
@@ -1041,6 +1041,29 @@ def test_a_refusal_never_lands_inside_an_answer_of_the_short_way(box: Box, monke
 
     assert [] == client.take()
     assert client.closed()
+
+
+@pytest.mark.parametrize("way", reactors.WAYS)
+def test_a_sessions_job_by_a_number_that_is_in_use_ends_the_connection(way: str) -> None:
+    """
+    As by the long way. It has run: it is counted, once, and nothing of it after the connection's end.
+    """
+    box = Box(way)
+    client = box.client()
+    client.send(id=5, op="execute", code=b"", args=["not plain"])
+    [connection] = box.server.connections.values()
+    counted: list[Ran] = []
+    connection._sessions = SimpleNamespace(ran=counted.append, end=lambda: None)  # type: ignore[assignment]  # as far as it goes
+    ran = Ran(5, 1, 1, started=0.0, ended=0.1, cpu_time=0.0, memory_peak=0)
+    connection.ran(ran)
+    connection.ran(ran)
+    connection.begun(Begun(6, b"", 1, 1, started=0.0, unsent=0))
+
+    assert [ran] == counted
+    assert ["bad_request"] == [reply["error"]["kind"] for reply in client.take()]
+    assert client.closed()
+    assert 4 == box.server.metrics.requests
+    box.close()
 
 
 @pytest.mark.parametrize("way", reactors.WAYS)

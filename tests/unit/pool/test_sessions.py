@@ -16,6 +16,7 @@ from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.worker.report import Report
 from leeward.worker.states import after
+from leeward.worker.stream import Ran
 
 DONE = Report(result=Result(b"", b"", 0, Outcome.FINISHED))
 
@@ -60,6 +61,10 @@ class Lease:
         self.lost, self.ends, self.interrupts = lost, [], 0
 
     ends: list[str]
+    kept = 0
+
+    def keep(self) -> None:
+        self.kept += 1
 
     def end(self, why: str) -> None:
         self.ends.append(why)
@@ -98,6 +103,7 @@ class Pool:
         self.ready, self.error = ready, None
         self.waiting: list[tuple[Any, Any, Ticket]] = []
         self.jobs: list[tuple[Job, Any, Ticket]] = []
+        self.rans: list[tuple[Lease, Ran]] = []
         self.over = self.forgotten = 0
 
     error: Exception | None
@@ -118,6 +124,9 @@ class Pool:
 
     def begun_in(self, lease: Any, job: Job, done: Any, user: int, begun: Any) -> Ticket:
         raise AssertionError("there is no short way here")
+
+    def ran_in(self, lease: Any, ran: Ran, user: int) -> None:
+        self.rans.append((lease, ran))
 
     def lease_over(self, user: int, limits: Limits) -> None:
         self.over += 1
@@ -284,3 +293,14 @@ def test_a_drain_ends_what_has_no_job() -> None:
 
     assert (State.LOST, State.RUNNING) == (idle.state, busy.state)
     assert ["the daemon is shutting down"] == pool.worker.leases[0].ends
+    assert [0, 1] == [lease.kept for lease in pool.worker.leases]  # the short way gives it no other job
+
+
+def test_a_job_that_was_over_when_we_heard_of_it_keeps_the_session_from_idling() -> None:
+    pool = Pool()
+    session = opened(pool)[0]
+    ran = Ran(7, 1, 1, started=session.since + 1.0, ended=session.since + 2.0, cpu_time=0.5, memory_peak=1)
+    session.ran(ran)
+
+    assert (State.IDLE, ran.ended) == (session.state, session.since)
+    assert [(pool.worker.leases[0], ran)] == pool.rans

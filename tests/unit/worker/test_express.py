@@ -31,11 +31,12 @@ from leeward.spec.job import Job
 from leeward.wire.frames import decode
 from leeward.wire.job import NOTHING_FRAME, job_frame, reply_frame, session_frame
 from leeward.wire.messages import Execute, Ping, encode_request, encode_result, parse_request
+from leeward.worker import express
 from leeward.worker.execution import Execution
 from leeward.worker.express import Client
 from leeward.worker.native import NativeReactor
 from leeward.worker.report import Report
-from leeward.worker.stream import Begun
+from leeward.worker.stream import Begun, Ran
 
 #: Whether this build has what the ring needs is features.py's to say.
 pytestmark = pytest.mark.filterwarnings("error")
@@ -113,6 +114,7 @@ class Box:
         self.theirs.setblocking(False)
         self.data: list[bytes] = []
         self.jobs: list[Begun] = []
+        self.rans: list[Ran] = []
         self.ends: list[tuple[Any, ...]] = []
         self.stream = self.reactor.stream(self.theirs, self)
         self.stream.plain(True)
@@ -132,6 +134,10 @@ class Box:
     def begun(self, begun: Begun) -> None:
         self.jobs.append(begun)
         self.express.expect(begun.runner, self)
+
+    def ran(self, ran: Ran) -> None:
+        self.rans.append(ran)
+        self.told(ran.ended, ran.cpu_time, ran.memory_peak)
 
     # As an execution:
 
@@ -532,7 +538,7 @@ def test_a_job_whose_pipe_took_it_in_part_gets_the_rest(box: Box) -> None:
     execution = Execution(box.reactor, Job(code=CODE), seen, (),  # type: ignore[arg-type]  # a runner, as far as it goes
                           reports.append, lambda: None, lambda: None, short=box.express)
 
-    execution.begin(Begun(7, CODE, runner.number, time.monotonic(), unsent=5))
+    execution.begin(Begun(7, CODE, runner.number, 0, time.monotonic(), unsent=5))
     code = runner.code()
     runner.end(b"out")
     box.turns()
@@ -682,15 +688,24 @@ def held(box: Box, session: int = 5, **change: Any) -> Runner:
     return box.runner(session=session, stream=box.stream.fd, **change)
 
 
+@pytest.fixture(params=["told", "held back"])
+def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A session's job is told at once when it has begun, or only when it is over.
+    """
+    monkeypatch.setattr(express, "_HELD_S", 0.0 if "told" == request.param else 3600.0)
+
+
+@pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize("session", [1, 127, 128, 65536, 2**53 - 1])
 @pytest.mark.parametrize("code", [b"", CODE, b"#" * 32768], ids=["none", "short", "most"])
 def test_a_sessions_requests_go_to_its_runner_one_after_the_other(box: Box, session: int, code: bytes) -> None:
     """
-    The runner gets the reference's frame, the client the reference's answer. The next one waits until the owner, who
-    has heard of the one before, says that it may come; its figures begin where the others ended.
+    The runner gets the reference's frame, the client the reference's answer. The figures of the next one begin where
+    the others ended.
     """
     runner = held(box, session)
-    for number in (1, 2, 300):
+    for count, number in enumerate((1, 2, 300), 1):
         box.send(turn(number, session, code))
         assert session_frame(Job(code=code)) == runner.code()
         runner.end(b"out\n")
@@ -700,17 +715,91 @@ def test_a_sessions_requests_go_to_its_runner_one_after_the_other(box: Box, sess
                         memory_peak=4096000, degraded=("landlock",))
         assert encode_result(number, result) == answer
         assert abs(said["cpu_time"] - 0.0005) < 1e-9
-        used = 2_000_500 + 500 * len(box.ends)
-        runner.files["time"].write_text(f"usage_usec {used}\n")
+        assert (count, said["cpu_time"], 4096000) == (len(box.ends), *box.ends[-1][1:])
+        runner.files["time"].write_text(f"usage_usec {2_000_500 + 500 * count}\n")
 
-        box.send(turn(number + 1, session, code))  # the owner's, before he has said anything
-        assert turn(number + 1, session, code) == b"".join(box.data)
-        box.data.clear()
-        assert box.express.resume(runner.number)
-        assert not box.express.resume(runner.number)
-        box.stream.plain(True)
+    assert [1, 2, 300] == [job.request for job in box.jobs + box.rans]
+    assert {(1, session)} == {(job.runner, job.session) for job in box.jobs + box.rans}
+    assert [] == (box.rans if box.jobs else box.jobs)
+    assert [] == box.data
 
-    assert [1, 2, 300] == [job.request for job in box.jobs]
+
+def test_what_a_session_began_is_told_before_anything_else(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Whoever acts finds it in the books: at a descriptor's word, at a time, and at what was put off.
+    """
+    monkeypatch.setattr(express, "_HELD_S", 3600.0)
+    runner = held(box)
+    read, write = os.pipe()
+    heard: list[int] = []
+
+    def act(_: object = None) -> None:
+        heard.append(len(box.jobs))
+
+    def at_a_time() -> None:
+        box.reactor.at(0.0, act)
+
+    def at_a_word() -> None:
+        os.write(write, b"x")
+        box.reactor.watch(read, select.EPOLLIN, act)
+
+    for number, cause in enumerate((at_a_time, at_a_word, lambda: box.reactor.soon(act)), 1):
+        box.send(turn(number))
+        assert session_frame(Job(code=CODE)) == runner.code()
+        assert number == len(box.jobs) + 1
+        cause()
+        while len(heard) < number:
+            box.reactor.turn(60.0)
+        box.reactor.forget(read)
+        runner.end()
+        assert b"" != box.answer()
+
+    assert [1, 2, 3] == heard
+    assert [1, 2, 3] == [job.request for job in box.jobs]
+    assert ([], 3) == (box.rans, len(box.ends))
+    os.close(read)
+    os.close(write)
+
+
+def test_what_a_session_began_is_told_when_it_is_due(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Nothing else happens: a turn waits no longer than that.
+    """
+    monkeypatch.setattr(express, "_HELD_S", 0.1)
+    held(box)
+    box.client.sendall(turn(1))
+    turns = 0
+    while not box.jobs:
+        box.reactor.turn(60.0)
+        turns += 1
+
+    assert [1] == [job.request for job in box.jobs]
+    assert turns > 1
+
+
+def test_of_many_only_those_that_are_due_are_told(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(express, "_HELD_S", 3600.0)
+    for session in (5, 6, 7):
+        held(box, session)
+        box.send(turn(session, session))
+    first, second = (begun.started for _, begun in list(box.express._held.values())[:2])
+    box.express.settle((first + second) / 2 + 3600.0)
+
+    assert [5] == [job.request for job in box.jobs]
+    assert second + 3600.0 == box.express.due
+    box.express.settle()
+    assert [5, 6, 7] == [job.request for job in box.jobs]
+    assert box.express.due is None
+
+
+def test_a_session_whose_pipe_took_a_job_in_part_is_told_at_once(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Somebody has to write the rest.
+    """
+    monkeypatch.setattr(express, "_HELD_S", 3600.0)
+    box.express.begun(box, Begun(1, CODE, 1, 5, 0.0, unsent=3))
+
+    assert [3] == [job.unsent for job in box.jobs]
 
 
 def test_a_request_goes_to_its_own_session_alone(box: Box) -> None:
@@ -754,10 +843,10 @@ def test_a_session_has_one_job_at_a_time(box: Box) -> None:
     assert ([1], [turn(2)]) == ([job.request for job in box.jobs], box.data)
 
 
-@pytest.mark.parametrize("when", ["held", "parked"])
+@pytest.mark.parametrize("when", ["held", "after a job"])
 def test_a_session_that_is_withdrawn_takes_nothing(box: Box, when: str) -> None:
     runner = held(box)
-    if "parked" == when:
+    if "after a job" == when:
         box.send(turn(1))
         runner.code()
         runner.end()
@@ -767,7 +856,6 @@ def test_a_session_that_is_withdrawn_takes_nothing(box: Box, when: str) -> None:
     box.send(turn(2))
 
     assert (b"", [turn(2)]) == (runner.code(), box.data)
-    assert not box.express.resume(runner.number)
 
 
 def test_bytes_before_there_is_a_job_end_the_offer(box: Box) -> None:
@@ -785,18 +873,17 @@ def test_bytes_before_there_is_a_job_end_the_offer(box: Box) -> None:
 
 def test_bytes_while_nobody_waits_do_not_answer_the_next_job(box: Box) -> None:
     """
-    A job that said twice that it is over: the second word ends the offer as soon as it is made again.
+    A job that said twice that it is over: the second word ends the offer, even if the next request is there already.
     """
     runner = held(box)
     box.send(turn(1))
     runner.code()
     runner.end(reply=NOTHING_FRAME * 2)
-    assert b"" != box.answer()
-    box.express.resume(runner.number)
-    box.turns()
-    box.send(turn(2))
+    box.client.sendall(turn(2))
+    assert 1 == decode(box.answer()[4:])["id"]
 
     assert (b"", [turn(2)]) == (runner.code(), box.data)
+    assert NOTHING_FRAME == os.read(runner.reply, 100)
 
 
 def test_a_client_that_goes_takes_its_session_along(box: Box) -> None:
@@ -949,12 +1036,13 @@ def test_the_next_request_within_the_same_turn(box: Box) -> None:
     assert not box.data
 
 
-def test_a_turn_ends_with_the_answer_to_a_session(box: Box) -> None:
+def test_a_session_goes_on_within_the_turn(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Until its owner has heard of it the next job couldn't go the short way.
+    Its next job needs nobody's word: a turn tells of several, in order.
     """
+    monkeypatch.setattr(express, "_HELD_S", 3600.0)
     runner = held(box)
-    count = 200
+    count, several = TRIES, False
 
     def ask() -> None:
         for number in range(1, count + 1):
@@ -968,10 +1056,9 @@ def test_a_turn_ends_with_the_answer_to_a_session(box: Box) -> None:
         while len(box.ends) < count and not box.data:
             before = len(box.ends)
             box.reactor.turn(60.0)
-            if len(box.ends) > before:
-                runner.files["time"].write_text(f"usage_usec {2_000_500 + 500 * len(box.ends)}\n")
-                assert box.express.resume(runner.number)
+            several |= len(box.ends) > before + 1
         thread.join()
 
+    assert several
     assert [] == box.data
-    assert list(range(1, count + 1)) == [job.request for job in box.jobs]
+    assert list(range(1, count + 1)) == [job.request for job in box.rans]
