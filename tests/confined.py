@@ -16,12 +16,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from leeward.isolation.seccomp.compile import compile
+from leeward.isolation.seccomp import filters
 from leeward.isolation.seccomp.plan import plan
 from leeward.isolation.seccomp.syscalls import NUMBERS
 from leeward.supervisor import Supervisor
 
 HERE = plan(memory_counted=True, affinity_fixed=False, arch=platform.machine())
+PROGRAM = filters.program(memory_counted=True, affinity_fixed=False, arch=platform.machine()).insns
 NUMBER = NUMBERS[platform.machine()]
 
 #: Locks itself, hands its listener over, waits for the word, runs the code; `call` gives a result or -errno.
@@ -85,7 +86,7 @@ def start(code: str, *, program: bytes | None = None, stdin: int = subprocess.DE
     """
     A process that waits under the filter, and its listener, which is the caller's.
     """
-    filter_ = compile(HERE).insns if program is None else program
+    filter_ = PROGRAM if program is None else program
     ours, its = socket.socketpair()
     ours.settimeout(60)
     with its:

@@ -1,5 +1,5 @@
 """
-seccomp(2): install a filter with a listener, ask what the kernel knows, and what a filter answers.
+seccomp(2): install a filter with a listener, and ask what the kernel knows.
 
 Runs in:   the step is taken in the runner; the questions anywhere.
 Source:    seccomp(2), seccomp_unotify(2), <linux/seccomp.h>
@@ -16,8 +16,6 @@ from leeward.errors import KernelRefusal
 
 #: One BPF instruction, in bytes.
 INSTRUCTION = 8
-#: struct seccomp_data, in bytes.
-CALL = 64
 
 
 def listen_step(listener: Cell, program: bytes, *, killable: bool) -> Step:
@@ -69,19 +67,6 @@ def notif_sizes() -> tuple[int, int, int]:
     if failed:
         raise KernelRefusal("seccomp", "SECCOMP_GET_NOTIF_SIZES", -failed)
     return int(sizes[0]), int(sizes[1]), int(sizes[2])
-
-
-def answers(program: bytes, calls: bytes) -> list[int]:
-    """
-    What the kernel would get from *program* for each of *calls*, a struct seccomp_data each; up to the first for
-    which it comes to an instruction that no filter of ours has, or past an end. Nothing is installed.
-    """
-    count = len(calls) // CALL
-    given = ffi.new("uint32_t[]", count)
-    filter = ffi.from_buffer(program)
-    done = lib.lw_seccomp_run(filter, len(program) // INSTRUCTION, ffi.from_buffer(calls), count, given)
-    found: list[int] = ffi.unpack(given, done)
-    return found
 
 
 def _answer(found: int, question: str) -> bool:

@@ -16,8 +16,7 @@ from leeward.errors import LeewardError, Unsupported
 from leeward.isolation import landlock, rlimits
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.plan import WorkerPlan
-from leeward.isolation.seccomp import compile as seccomp_compile
-from leeward.isolation.seccomp import plan as seccomp_plan
+from leeward.isolation.seccomp import filters
 from leeward.outcome import Outcome
 from leeward.pool.begin import Begun, Settings, begin
 from leeward.pool.pool import Pool, Ticket
@@ -140,14 +139,14 @@ class Engine:
             with open("/proc/self/uid_map") as users, open("/proc/self/gid_map") as groups:
                 self._first_id = first_worker_id([users.read(), groups.read()], settings.pool_size)
         rules = landlock.plan(spec.view, landlock.probe(), allow_missing="landlock" in settings.allow_degraded)
-        filter_plan = seccomp_plan.plan(memory_counted=self.driver.memory_counted,
-                                        affinity_fixed=self.driver.affinity_fixed, arch=os.uname().machine)
-        program = seccomp_compile.compile(filter_plan)
+        arch = os.uname().machine
+        program = filters.program(memory_counted=self.driver.memory_counted, affinity_fixed=self.driver.affinity_fixed,
+                                  arch=arch)
         self.degraded = (*(("landlock",) if not rules.abi else ()), *(("cgroup",) if self.driver.degraded else ()))
         self.plan = WorkerPlan(
             uid=spec.uid, hostname=spec.hostname, view=spec.view, scratch_bytes=settings.limits.files,
             rlimits=rlimits.plan(settings.limits), landlock=rules, seccomp=program.insns,
-            init_seccomp=seccomp_compile.init_program(), watched=not self.driver.memory_counted,
+            init_seccomp=filters.init_program(arch), watched=not self.driver.memory_counted,
             rehearse=settings.rehearse,
         )
         self.layers = {

@@ -20,8 +20,7 @@ from collections import Counter, deque
 from leeward._native.supervisor import OTHER_NR, Tally, Thread
 from leeward.dataclass import dataclass
 from leeward.errors import Bug
-from leeward.isolation.seccomp.plan import AUDIT_ARCH
-from leeward.isolation.seccomp.syscalls import name_of
+from leeward.isolation.seccomp.syscalls import AUDIT_ARCH, name_of
 
 #: Records of jobs that have ended, not drained yet. A daemon that drains at all has a few.
 DEPARTED = 4096

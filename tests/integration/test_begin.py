@@ -79,18 +79,18 @@ def test_a_zygote_without_a_plan_ends_with_its_daemon(begun: Begun) -> None:
         begun.driver.close()
 
 
-def test_a_filter_that_cant_be_made_ends_the_zygote(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_that_cant_be_had_ends_the_zygote(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     It has begun by then, and has made no worker.
     """
-    def fails(_plan: object) -> None:
-        raise Unsupported("libseccomp", have="none", need="one")
+    def fails(**_host: object) -> None:
+        raise Unsupported("seccomp", have="riscv64", need="x86_64")
 
     before = set(descendants(os.getpid()))
-    monkeypatch.setattr(engine_module, "seccomp_compile", SimpleNamespace(compile=fails))
+    monkeypatch.setattr(engine_module, "filters", SimpleNamespace(program=fails))
     reactor = Reactor()
     engine = Engine(reactor, SETTINGS, Box().log)
-    with pytest.raises(LeewardError, match="libseccomp"):
+    with pytest.raises(LeewardError, match="seccomp: have riscv64"):
         engine.start()
     reactor.close()
 

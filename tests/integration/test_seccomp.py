@@ -25,7 +25,7 @@ from confined import HERE, NUMBER
 from leeward._native import seccomp as native
 from leeward._native.steps import Cell, Table
 from leeward.errors import KernelRefusal
-from leeward.isolation.seccomp.compile import init_program
+from leeward.isolation.seccomp.filters import init_program
 from leeward.isolation.seccomp.rules import ALLOW, NOTIFY
 from leeward.supervisor import Supervisor
 
@@ -384,7 +384,7 @@ def test_the_inits_filter_kills() -> None:
     boot = f"""
 import ctypes, os, struct
 libc = ctypes.CDLL(None, use_errno=True)
-program = ctypes.create_string_buffer(bytes.fromhex("{init_program().hex()}"))
+program = ctypes.create_string_buffer(bytes.fromhex("{init_program(platform.machine()).hex()}"))
 libc.prctl(38, 1, 0, 0, 0)
 prog = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(program))
 assert 0 == libc.syscall({NUMBER["seccomp"]}, 1, 0, prog)

@@ -1,10 +1,8 @@
-/* seccomp(2): ask what the kernel knows, and what a filter answers. */
+/* seccomp(2): ask what the kernel knows. */
 
 #include "seccomp.h"
 
 #include <errno.h>
-#include <linux/filter.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -44,63 +42,4 @@ int lw_seccomp_notif_sizes(uint16_t *ret_notif, uint16_t *ret_resp, uint16_t *re
 	*ret_resp = sizes.seccomp_notif_resp;
 	*ret_data = sizes.seccomp_data;
 	return 0;
-}
-
-/* What the kernel would get from a filter for one call, 0 and *ret_answer; -EINVAL for an instruction that no
- * filter of ours has, or a load or a jump past an end. */
-static int run_filter(const struct sock_filter *insns, size_t count, const struct seccomp_data *call,
-		      uint32_t *ret_answer)
-{
-	uint32_t a = 0;
-
-	for (size_t at = 0; at < count; at++) {
-		const struct sock_filter *insn = &insns[at];
-
-		switch (insn->code) {
-		case BPF_RET | BPF_K:
-			*ret_answer = insn->k;
-			return 0;
-		case BPF_LD | BPF_W | BPF_ABS:
-			if (insn->k % sizeof(a) || insn->k > sizeof(*call) - sizeof(a))
-				return -EINVAL;
-			memcpy(&a, (const char *)call + insn->k, sizeof(a));
-			break;
-		case BPF_ALU | BPF_AND | BPF_K:
-			a &= insn->k;
-			break;
-		case BPF_JMP | BPF_JA:
-			if (insn->k >= count)
-				return -EINVAL;
-			at += insn->k;
-			break;
-		case BPF_JMP | BPF_JEQ | BPF_K:
-			at += a == insn->k ? insn->jt : insn->jf;
-			break;
-		case BPF_JMP | BPF_JGT | BPF_K:
-			at += a > insn->k ? insn->jt : insn->jf;
-			break;
-		case BPF_JMP | BPF_JGE | BPF_K:
-			at += a >= insn->k ? insn->jt : insn->jf;
-			break;
-		case BPF_JMP | BPF_JSET | BPF_K:
-			at += a & insn->k ? insn->jt : insn->jf;
-			break;
-		default:
-			return -EINVAL;
-		}
-	}
-	return -EINVAL;
-}
-
-/* Run a filter, struct sock_filter[], over so many calls, struct seccomp_data[]. Installs nothing.
- * Returns how many it answered, up to the first that it can't. */
-size_t lw_seccomp_run(const void *filter, size_t count, const void *data, size_t number, uint32_t *ret_answers)
-{
-	const struct sock_filter *insns = filter;
-	const struct seccomp_data *calls = data;
-	size_t done = 0;
-
-	while (done < number && !run_filter(insns, count, &calls[done], &ret_answers[done]))
-		done++;
-	return done;
 }

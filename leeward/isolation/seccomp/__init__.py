@@ -1,8 +1,8 @@
 """
 seccomp: which system calls a job may make, and with which arguments.
 
-Runs in:   the steps are made in the zygote and taken in the runner; table, plan, compile, bpf
-           in the daemon only.
+Runs in:   the steps are made in the zygote and taken in the runner; the daemon chooses one of the programs (`filters`),
+           which are made where leeward is developed (table, plan, compile, shorten, bpf).
 Stands if: every other lock is wrong in the kernel calls that this one keeps away.
 Leaves:    what the allowed calls do; the mount view, Landlock and rlimits decide that.
 Source:    seccomp(2), seccomp_unotify(2)
@@ -22,7 +22,7 @@ from leeward._native.steps import Call, Cell, Step, fails
 
 def steps(program: bytes, listener: Cell) -> list[Step]:
     """
-    Lock the thread that takes these into *program*, a `Program.insns`.
+    Lock the thread that takes these into *program*, a `Program.insns` of `filters`.
 
     Irreversible; needs no_new_privs. *listener* gets a close-on-exec descriptor, which goes to
     the supervisor and is closed: until then a refused call waits.

@@ -1,16 +1,23 @@
 """
-Prints the table as docs/seccomp.md has it: `python -m leeward.isolation.seccomp`.
+Prints what is made from the table: docs/seccomp.md, or with `programs` the module of that name.
 
-Runs in:   a developer's shell, and the test that keeps the document true.
+    python -m leeward.isolation.seccomp >docs/seccomp.md
+    python -m leeward.isolation.seccomp programs >leeward/isolation/seccomp/programs.py
+
+Runs in:   a developer's shell, and the tests that keep both true.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import groupby
 
+from leeward.isolation.seccomp import bpf
+from leeward.isolation.seccomp.compile import compile
+from leeward.isolation.seccomp.plan import SeccompPlan, init_plan, plan
 from leeward.isolation.seccomp.rules import NOTIFY, Needs, Rule
-from leeward.isolation.seccomp.syscalls import NUMBERS
+from leeward.isolation.seccomp.syscalls import ARCHES, NUMBERS
 from leeward.isolation.seccomp.table import RULES
 
 HEAD = f"""\
@@ -47,5 +54,44 @@ def _arguments(members: list[Rule]) -> str:
     return ", ".join(f"`{text}`" for text in shown)
 
 
+PROGRAMS_HEAD = '''\
+"""
+The filters as the kernel gets them: made from `table` by `python -m leeward.isolation.seccomp programs`.
+
+Runs in:   the daemon; pure data. Little-endian, as both architectures are.
+"""
+
+from __future__ import annotations
+
+'''
+
+#: Bytes of a line: seven instructions.
+_LINE = 56
+
+
+def programs() -> str:
+    """
+    The whole module.
+    """
+    both = (True, False)
+    lines = [PROGRAMS_HEAD, "#: By architecture, whether a cgroup counts memory, and whether the affinity is fixed.\n",
+             "#: Rows of the table that count there, and instructions.\n", "PROGRAMS = {\n"]
+    for arch in ARCHES:
+        for counted in both:
+            for fixed in both:
+                made = plan(memory_counted=counted, affinity_fixed=fixed, arch=arch)
+                lines += [f'    ("{arch}", {counted}, {fixed}): ({made.rules}, (\n', *_hex(made, 8), "    )),\n"]
+    lines += ["}\n\n#: Of the sandbox's init, by architecture.\n", "INIT = {\n"]
+    for arch in ARCHES:
+        lines += [f'    "{arch}": (\n', *_hex(init_plan(arch), 8), "    ),\n"]
+    return "".join([*lines, "}\n"])
+
+
+def _hex(plan: SeccompPlan, indent: int) -> Iterator[str]:
+    program = bpf.assemble(compile(plan))
+    for at in range(0, len(program), _LINE):
+        yield f'{" " * indent}"{program[at:at + _LINE].hex()}"\n'
+
+
 if __name__ == "__main__":
-    print(listing(), end="")
+    print(programs() if ["programs"] == sys.argv[1:] else listing(), end="")

@@ -1,12 +1,11 @@
 """
 Classic BPF as seccomp has it: instructions, a small assembler, an interpreter.
 
-Runs in:   the daemon, and the tests. Pure.
+Runs in:   where the programs are made, and the tests. Pure.
 Source:    <linux/filter.h>, the kernel's seccomp_check_filter(): only 32-bit loads from
            struct seccomp_data, and no backward jump.
-Why:       a filter is what the kernel makes of its bytes, not what a library meant.
-           `compile` runs every program, by the same interpreter in C, before a job meets it. This one says what is
-           wrong with one that doesn't run, and tests hold the two against each other.
+Why:       a filter is what the kernel makes of its bytes, not what a compiler meant:
+           `compile` runs every program over all numbers before it gets into the package.
 """
 
 from __future__ import annotations

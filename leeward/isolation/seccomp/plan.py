@@ -1,7 +1,7 @@
 """
 From the table to what one host's filter decides.
 
-Runs in:   the daemon; pure.
+Runs in:   a developer's shell, where the programs are made, and the tests. Pure.
 
 The order in which a filter decides, here and in the compiled program:
 another architecture is killed; so is x32, which shares x86_64's; a number that no
@@ -14,14 +14,11 @@ from collections.abc import Iterator, Mapping
 from errno import ENOSYS
 from types import MappingProxyType
 
-from leeward._native.arguments import value
 from leeward.dataclass import dataclass
 from leeward.errors import Bug, Unsupported
 from leeward.isolation.seccomp.rules import KILL, NOTIFY, Action, Match, Needs, Rule, errno
-from leeward.isolation.seccomp.syscalls import NUMBERS
+from leeward.isolation.seccomp.syscalls import AUDIT_ARCH, NUMBERS
 from leeward.isolation.seccomp.table import INIT_RULES, RULES
-
-AUDIT_ARCH = {"x86_64": value("AUDIT_ARCH_X86_64"), "aarch64": value("AUDIT_ARCH_AARCH64")}
 
 #: Bit 30 of a number means x32 to x86_64. Bit 31 doesn't: -1 is a number like any unknown one.
 X32_BIT = 0x4000_0000

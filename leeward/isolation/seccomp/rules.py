@@ -1,7 +1,7 @@
 """
 What a row of the seccomp table is made of.
 
-Runs in:   the daemon; pure.
+Runs in:   where the programs are made, and the tests; pure.
 """
 
 from __future__ import annotations

@@ -10,7 +10,12 @@ A number that isn't here is one that no kernel gave out yet, or never will.
 
 from __future__ import annotations
 
+from leeward._native.arguments import value
+
 ARCHES = ("x86_64", "aarch64")
+
+#: How the kernel tells a filter, and the supervisor, which of them a call is of.
+AUDIT_ARCH = {arch: value(f"AUDIT_ARCH_{arch.upper()}") for arch in ARCHES}
 
 #: One call a line: name, number on x86_64, number on aarch64; "-" where the architecture lacks the call.
 _TABLE = """

@@ -1,7 +1,7 @@
 """
 The table: every system call that Linux has, and why a job may make it or not.
 
-Runs in:   the daemon; pure data.
+Runs in:   where the programs are made, and the tests; pure data.
 Measured:  CPython 3.11 to 3.13 and their tests, the coreutils and shells of Debian, git,
            sqlite, numpy, pandas and matplotlib, under strace and inside the sandbox.
 Left out:  nothing, so that a new call of the kernel gets a decision; a test sees to it.

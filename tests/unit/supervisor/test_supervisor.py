@@ -11,7 +11,7 @@ import pytest
 import leeward.supervisor
 from leeward._native.supervisor import OTHER_NR, Tally
 from leeward.errors import Bug, KernelRefusal
-from leeward.isolation.seccomp.plan import AUDIT_ARCH
+from leeward.isolation.seccomp.syscalls import AUDIT_ARCH
 from leeward.supervisor import DEPARTED, Denied, Supervisor
 
 X86, ARM = AUDIT_ARCH["x86_64"], AUDIT_ARCH["aarch64"]

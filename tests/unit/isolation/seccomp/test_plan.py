@@ -10,9 +10,9 @@ import pytest
 
 from leeward._native.arguments import value
 from leeward.errors import Unsupported
-from leeward.isolation.seccomp.plan import AUDIT_ARCH, SeccompPlan, init_plan, plan
+from leeward.isolation.seccomp.plan import SeccompPlan, init_plan, plan
 from leeward.isolation.seccomp.rules import ALLOW, KILL, NOTIFY, Action, errno
-from leeward.isolation.seccomp.syscalls import NUMBERS
+from leeward.isolation.seccomp.syscalls import AUDIT_ARCH, NUMBERS
 
 COUNTED = plan(memory_counted=True, affinity_fixed=False, arch="x86_64")
 UNCOUNTED = plan(memory_counted=False, affinity_fixed=True, arch="x86_64")
