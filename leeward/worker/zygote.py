@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import subprocess
 from collections.abc import Callable, Sequence
 
@@ -125,8 +126,12 @@ class Zygote:
         Close and reap it; kill it if it doesn't go by itself.
         """
         self.close()
+        pidfd = os.pidfd_open(self.process.pid)  # Popen.wait with a time would look, sleep, and look again
         try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            if not poll.poll(seconds * 1000):
+                self.process.kill()
+        finally:
+            os.close(pidfd)
+        self.process.wait()
