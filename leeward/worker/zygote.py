@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import subprocess
 from collections.abc import Callable, Sequence
 
 from leeward.errors import LeewardError, PeerError
