@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return app(argv)
     status = _own(command, argv[1:])
-    if arguments is None and command != "run":
+    if arguments is None:
         # All output went by write(2); taking the interpreter down would be 4 ms for nothing.
         os._exit(status)
     return status
