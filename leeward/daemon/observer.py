@@ -14,8 +14,8 @@ from leeward.daemon.log import Writer, as_json, clean, log, stamp
 from leeward.daemon.metrics import Metrics
 from leeward.daemon.security import SUMMARY_S, Digest, Offender
 from leeward.errors import BadRequest
-from leeward.pool.pool import Ticket
 from leeward.pool.report import Report
+from leeward.pool.ticket import Ticket
 from leeward.supervisor import Denied
 from leeward.worker.reactor import Reactor
 

@@ -19,7 +19,8 @@ from leeward.isolation.plan import WorkerPlan
 from leeward.isolation.seccomp import filters
 from leeward.outcome import Outcome
 from leeward.pool.begin import Begun, Settings, begin
-from leeward.pool.pool import Pool, Ticket
+from leeward.pool.pool import Pool
+from leeward.pool.ticket import Ticket
 from leeward.spec.sandbox import SandboxSpec
 from leeward.supervisor import Denied, Supervisor
 from leeward.wire import control

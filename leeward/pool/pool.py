@@ -8,30 +8,27 @@ Always:    every submitted job gets exactly one report. A job whose code no runn
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from collections.abc import Callable
 from typing import Protocol
 
-from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest, Busy, LeewardError, QueueTimeout, Refused, ShuttingDown
 from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
 from leeward.pool.line import Line
 from leeward.pool.quotas import Ledger, Quotas
 from leeward.pool.refill import Refill
 from leeward.pool.sessions import Session, sessions_of
+from leeward.pool.ticket import Done, Ticket
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
-from leeward.worker.execution import Execution, Stop
+from leeward.worker.execution import Stop
 from leeward.worker.express import Client, Express
 from leeward.worker.lease import Lease
-from leeward.worker.reactor import Reactor, Timer
+from leeward.worker.reactor import Reactor
 from leeward.worker.report import Report
 from leeward.worker.stream import Begun, Ran
 from leeward.worker.worker import Worker
-
-Done = Callable[[Report], None]
 
 #: A job whose runner is lost before it has the code is given to another; so many times.
 _LOSSES = 3
@@ -39,60 +36,8 @@ _LOSSES = 3
 #: A worker that fails is made again after this, doubled each time up to the second figure.
 _BACKOFF_S, _BACKOFF_MOST_S = 0.05, 5.0
 
-_numbers = itertools.count(1)
 #: Of a job that was over before anybody here had heard of it, and that is only counted.
 _ANY = Job()
-
-
-@dataclass(slots=True, eq=False)
-class Ticket:
-    """
-    A submitted job. `cancel` it when nobody waits for it any more.
-
-    Attributes:
-        user: the uid of who sent it.
-        number: unique in this daemon's life; the security log knows the job by it.
-        runner: the number of the runner that has it, or had it; 0 before.
-        waited: seconds that it waited for a worker.
-        cancelled: nobody waits for it any more.
-        take: takes the worker for a session, in place of running the job; False if its runner was lost.
-    """
-
-    job: Job
-    done: Done | None
-    pool: Pool
-    deadline: Timer | None = None
-    execution: Execution | None = None
-    patience: float = 0.0
-    losses: int = 0
-    waited_from: float = field(default_factory=time.monotonic)
-    user: int = 0
-    number: int = field(default_factory=_numbers.__next__)
-    runner: int = 0
-    waited: float = 0.0
-    cancelled: bool = False
-    client: Client | None = None
-    take: Callable[[Worker], bool] | None = None
-
-    def cancel(self) -> None:
-        """
-        End the job, or take it out of the queue; its `done` is not called any more.
-        """
-        self.done, self.cancelled = None, True
-        if self.execution is not None:
-            self.execution.stop(Stop.CANCELLED)
-        else:
-            self.pool.forget(self)
-
-    def answer(self, report: Report) -> None:
-        """
-        Call `done`, once; what nobody takes is closed.
-        """
-        done, self.done = self.done, None
-        if done is not None:
-            done(report)
-        elif report.arena is not None:
-            report.arena.close()
 
 
 class Maker(Protocol):

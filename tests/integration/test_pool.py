@@ -18,7 +18,7 @@ import pytest
 from box import PATIENCE_S, Box
 from leeward.errors import Busy, KernelRefusal, QueueTimeout, ShuttingDown
 from leeward.outcome import Outcome, Result
-from leeward.pool.pool import Ticket
+from leeward.pool.ticket import Ticket
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.worker import worker as worker_module

@@ -11,8 +11,8 @@ import pytest
 from box import PATIENCE_S, Box
 from leeward.errors import BadRequest, Busy, QueueTimeout
 from leeward.outcome import Outcome
-from leeward.pool.pool import Ticket
 from leeward.pool.quotas import Quota, Quotas
+from leeward.pool.ticket import Ticket
 from leeward.spec.job import Job
 from leeward.spec.limits import MIB, Limits
 from leeward.worker.report import Report

@@ -18,8 +18,8 @@ from leeward.daemon.observer import Observer
 from leeward.daemon.security import BURST, KINDS, RATE, SOMEBODY, Digest, Offender
 from leeward.errors import BadRequest
 from leeward.outcome import Limit, Outcome, Result
-from leeward.pool.pool import Ticket
 from leeward.pool.report import Report
+from leeward.pool.ticket import Ticket
 from leeward.spec.job import Job
 from leeward.supervisor import Denied
 from leeward.worker.reactor import Reactor
