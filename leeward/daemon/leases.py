@@ -83,7 +83,8 @@ class Owner(Protocol):
 class _Held:
     session: Session
     idle: float
-    job: int = 0  # the request that runs in it
+    job: int = 0    # the request that runs in it
+    reset: int = 0  # the request that waits for its worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,8 @@ class Leases:
         if held.job:
             self._owner.take_back(held.job)
         if isinstance(request, SessionClose):
+            if held.reset:
+                self._owner.take_back(held.reset)
             self._drop(request.session)
             return {}
         self._reset(request, held)
@@ -175,6 +178,7 @@ class Leases:
         owner = self._owner
 
         def opened(why: Refused | None) -> None:
+            held.reset = 0
             if why is None:
                 owner.answer(request.id, {})
                 self._offer(request.session)
@@ -183,6 +187,7 @@ class Leases:
 
         held.session.reset(opened, owner.config.queue_timeout)
         if State.WAITING is held.session.state:
+            held.reset = request.id
             owner.wait(request.id, _Opening(held.session.give_up))
 
     def execute(self, request: Execute, done: Callable[[Report], None]) -> Ticket:

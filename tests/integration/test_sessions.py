@@ -422,6 +422,22 @@ def test_a_reset_answers_the_running_job_first(wire: Wire):
 # --- the clients -------------------------------------------------------------------
 
 
+def test_closing_answers_a_reset_that_waits(wire: Wire):
+    """
+    For a worker; nobody else would ever answer it.
+    """
+    peer = wire.peer()
+    number = peer.open()
+    others = [peer.send("execute", code=b"import time; time.sleep(60)") for _ in range(WORKERS)]
+    reset = peer.send("session_reset", session=number)
+    closed = peer.ask("session_close", session=number)
+    answer = peer.wait(reset)
+    for other in others:
+        peer.ask("cancel", target=other)
+
+    assert ({}, "cancelled") == (closed, answer["error"]["kind"])
+
+
 def test_the_blocking_client(daemon: LiveDaemon):
     """
     Interrupted from another thread; reset; refused by errors of their own; beside other calls of the client.
