@@ -22,9 +22,7 @@
         src = self;
         build-system = with pkgs.python3Packages; [ hatchling cffi setuptools ];
         buildInputs = [ pkgs.liburing ];
-        # seccomp is libseccomp's own module, and serves as pyseccomp does, which looks for the library where NixOS has none.
-        dependencies = with pkgs.python3Packages; [ cffi click msgpack seccomp ];
-        pythonRemoveDeps = [ "pyseccomp" ];
+        dependencies = with pkgs.python3Packages; [ cffi click msgpack ];
         optional-dependencies.net = [ pkgs.python3Packages.pyroute2 ];
         # The tests need namespaces and cgroups, which a build doesn't have.
         doCheck = false;
@@ -77,7 +75,7 @@
             # The tests of the C client, its examples, and what is built for others.
             pkgs.pkg-config pkgs.valgrind pkgs.clang pkgs.go pkgs.cargo pkgs.rustc pkgs.nodejs pkgs.qemu
           ];
-          # pyseccomp opens the library by name at run time.
+          # The tests' pyseccomp opens the library by name at run time.
           LD_LIBRARY_PATH = pkgs.lib.makeLibraryPath [ pkgs.libseccomp ];
         };
       });

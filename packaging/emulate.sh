@@ -55,13 +55,13 @@ libraries() {
 	"$python" - >"$work/requirements.txt" <<-'PYTHON'
 		import tomllib
 		project = tomllib.load(open("pyproject.toml", "rb"))["project"]
-		wanted = ("hypothesis", "pytest")
+		wanted = ("hypothesis", "pyseccomp", "pytest")
 		print(*project["dependencies"], sep="\n")
 		print(*(name for name in project["optional-dependencies"]["test"] if name.startswith(wanted)), sep="\n")
 	PYTHON
 	"$python" -m pip install -q --target "$site" --only-binary=:all: --python-version "$version" \
 		--platform manylinux2014_aarch64 --platform manylinux_2_28_aarch64 -r "$work/requirements.txt"
-	# What libseccomp may offer it asks the kernel, through a call that the emulator hasn't got.
+	# What libseccomp, the tests' witness, may offer it asks the kernel, through a call that the emulator hasn't got.
 	cat >"$site/sitecustomize.py" <<-'PYTHON'
 		import ctypes
 		ctypes.CDLL("libseccomp.so.2").seccomp_api_set(6)

@@ -165,9 +165,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 #: What leeward imports beside the standard library, and what runs its tests.
-NEEDED = ("_cffi_backend*", "cffi", "click", "msgpack", "pyseccomp*")
+NEEDED = ("_cffi_backend*", "cffi", "click", "msgpack")
 TESTERS = ("_pytest", "pytest*", "py.py", "pluggy*", "iniconfig", "packaging", "pygments", "hypothesis*",
-           "_hypothesis*", "sortedcontainers", "landlock")
+           "_hypothesis*", "sortedcontainers", "landlock", "pyseccomp*")
 
 
 def copied(folder: Path, modules: Sequence[str] = NEEDED) -> Installation:

@@ -93,7 +93,6 @@ class Record:
         wait_killable: of the user notification; None where there is no notification.
         driver: of the cgroup layer; empty where none can serve.
         passed_over: better drivers, and why they can't serve.
-        libseccomp: whether the library is found.
         capabilities: the effective ones, as the kernel numbers bits; None where nobody looked.
     """
 
@@ -109,7 +108,6 @@ class Record:
     driver: str
     driver_detail: Mapping[str, str]
     passed_over: tuple[tuple[str, str], ...]
-    libseccomp: bool
     capabilities: int | None = None
 
 
@@ -146,7 +144,6 @@ class Facts:
     label: str = ""
     selinux: bool = False
     covers: tuple[str, ...] = ()
-    libseccomp: bool = True
     lacks: tuple[str, ...] = ()
     few_ids: bool = False
     user_namespace: int = 0
@@ -197,7 +194,7 @@ def facts_of(record: Record) -> Facts:
         os=_os(files.get("/etc/os-release", "")), label=label,
         # user:role:type[:level]; AppArmor's are "NAME (MODE)" and "unconfined".
         selinux=label.count(":") >= 2 and files.get("/sys/fs/selinux/enforce", "1").strip() != "0",
-        covers=tuple(point for point in mounts if point.startswith("/proc/")), libseccomp=record.libseccomp,
+        covers=tuple(point for point in mounts if point.startswith("/proc/")),
         lacks=_lacks(record), few_ids=record.root and _few_ids(files.get(IDS, "")),
         user_namespace=_number(record, "user_namespace"), rights=_number(record, "rights"),
         namespaces={name: _number(record, f"namespace.{name}") for name in NAMESPACES},

@@ -65,7 +65,7 @@ def judge(facts: Facts) -> list[Feature]:
     return [
         _kernel(facts), _modules(facts), _root(facts), _user_namespaces(facts),
         *(_namespace(facts, name) for name in NAMESPACES),
-        _proc(facts), _landlock(facts), _notification(facts), _libseccomp(facts), _cgroup(facts), _sealed(facts),
+        _proc(facts), _landlock(facts), _notification(facts), _cgroup(facts), _sealed(facts),
         _executable(facts), _io_uring(facts),
     ]
 
@@ -218,13 +218,6 @@ def _notification(facts: Facts) -> Feature:
     return Feature(name, State.LIMITED, "without WAIT_KILLABLE_RECV",
                    "a signal may make a refused call be asked again; it is refused again",
                    cures.kernel(facts, "install Linux 5.19 or newer"))
-
-
-def _libseccomp(facts: Facts) -> Feature:
-    if facts.libseccomp:
-        return Feature("libseccomp", State.OK, "found")
-    return _stops("libseccomp", "none that the dynamic linker knows", ": it compiles the filter of a job",
-                  f"{cures.sudo(facts)}apt-get install -y libseccomp2; {cures.sudo(facts)}ldconfig")
 
 
 def _cgroup(facts: Facts) -> Feature:

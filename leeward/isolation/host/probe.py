@@ -11,7 +11,6 @@ security modules, mounts) only explains why a try failed.
 from __future__ import annotations
 
 import contextlib
-import ctypes.util
 import fcntl
 import os
 import platform
@@ -62,7 +61,6 @@ def look() -> Record:
         refusals={name: error_name(code) for name, code in tried.items() if code},
         landlock=abi, wait_killable=_notification(), driver=driver, driver_detail=detail, passed_over=passed_over,
         capabilities=_capabilities(),
-        libseccomp=ctypes.util.find_library("seccomp") is not None,  # as pyseccomp looks for it
     )
 
 

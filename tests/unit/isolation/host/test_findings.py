@@ -111,7 +111,6 @@ RESTRICTED = {"kernel/apparmor_restrict_unprivileged_userns": "1"}
     (but(landlock=2), "landlock", State.LIMITED, "install Linux 6.12"),
     (but(wait_killable=None), "seccomp.notification", State.MISSING, "install Linux"),
     (but(wait_killable=False), "seccomp.notification", State.LIMITED, "install Linux 5.19"),
-    (but(libseccomp=False), "libseccomp", State.MISSING, "sudo apt-get install -y libseccomp2; sudo ldconfig"),
     (but(driver="none", passed_over=(NO_V2, NO_V1)), "cgroup", State.LIMITED,
      "systemd-run --user --scope -p Delegate=yes leeward daemon run"),
     (but(driver="none", passed_over=(NO_V2, NO_V1), root=True), "cgroup", State.LIMITED,
