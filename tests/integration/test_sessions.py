@@ -125,15 +125,15 @@ def test_the_books_of_many_short_jobs(wire: Wire, monkeypatch: pytest.MonkeyPatc
         (ticket.runner, report.result.outcome)))
     peer = wire.peer()
     number = peer.open()
-    short = [peer.run(number, "x = sum(range(20_000))") for _ in range(100)]
+    short = [peer.run(number, "x = sum(range(40_000))") for _ in range(100)]
     raised = peer.run(number, "1 / 0")
-    other = peer.run(number, "import time\nend = time.process_time() + 0.05\nwhile time.process_time() < end: pass",
+    other = peer.run(number, "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass",
                      limits={"time": 5.0})
 
     assert {("finished", 0)} == {(job["outcome"], job["exit_code"]) for job in [*short, other]}
     assert "raised" == raised["outcome"]
     assert raised["cpu_time"] < sum(job["cpu_time"] for job in short) / 2
-    assert other["cpu_time"] > 0.04
+    assert other["cpu_time"] > 0.17  # without controllers it is counted in ticks of 10 ms
     assert 102 == pool.done - before
     assert [Outcome.FINISHED] * 100 + [Outcome.RAISED, Outcome.FINISHED] == [outcome for _, outcome in ended]
     assert 1 == len({runner for runner, _ in ended})
