@@ -195,8 +195,9 @@ class Box:
         """
         def settled() -> bool:
             workers = self.engine.pool.workers
-            return bool(workers) and all(worker.free and not worker.arming and len(worker._runners) == worker.armed
-                                         for worker in workers)
+            return bool(workers) and all(
+                worker.free and not (worker.arming or worker._wants_runner()) and len(worker._runners) == worker.armed
+                for worker in workers)
 
         self.reactor.run(settled)
 
