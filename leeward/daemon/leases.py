@@ -247,6 +247,8 @@ class Leases:
         The job *request* was taken back: no report of it comes.
         """
         for held in self._held.values():
+            if held.reset == request:
+                held.reset = 0
             if held.job == request:
                 held.job = 0
                 held.session.lose("a job in it was taken back")

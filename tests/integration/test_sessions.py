@@ -438,6 +438,29 @@ def test_closing_answers_a_reset_that_waits(wire: Wire):
     assert ({}, "cancelled") == (closed, answer["error"]["kind"])
 
 
+def test_a_reset_that_was_taken_back_is_nobodys(wire: Wire):
+    """
+    Its number may be another request's by the time that the session is closed.
+    """
+    peer = wire.peer()
+    number = peer.open()
+    others = [peer.send("execute", code=b"import time; time.sleep(60)") for _ in range(WORKERS)]
+    reset = peer.send("session_reset", session=number)
+    taken = peer.ask("cancel", target=reset)
+    refused = peer.wait(reset)
+    peer._last = reset - 1
+    again = peer.send("execute", code=b"print('waits, and runs')")
+    peer._last += 10
+    closed = peer.ask("session_close", session=number)
+    for other in others:
+        peer.ask("cancel", target=other)
+    answer = peer.wait(again)
+
+    assert ({"cancelled": True}, "cancelled", {}) == (taken, refused["error"]["kind"], closed)
+    assert again == reset
+    assert b"waits, and runs\n" == answer["ok"]["stdout"], answer
+
+
 def test_the_blocking_client(daemon: LiveDaemon):
     """
     Interrupted from another thread; reset; refused by errors of their own; beside other calls of the client.
