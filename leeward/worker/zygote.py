@@ -125,12 +125,23 @@ class Zygote:
         Close and reap it; kill it if it doesn't go by itself.
         """
         self.close()
-        pidfd = os.pidfd_open(self.process.pid)  # Popen.wait with a time would look, sleep, and look again
+        if not self._goes(seconds):
+            self.process.kill()
+        self.process.wait()
+
+    def _goes(self, seconds: float) -> bool:
+        """
+        Does it end within *seconds*? Popen.wait with a time would look, sleep, and look again.
+        """
+        if self.process.poll() is not None:
+            return True
+        try:
+            pidfd = os.pidfd_open(self.process.pid)
+        except OSError:  # no descriptor is left: then nobody can wait so long
+            return False
         try:
             poll = select.poll()
             poll.register(pidfd, select.POLLIN)
-            if not poll.poll(seconds * 1000):
-                self.process.kill()
+            return bool(poll.poll(seconds * 1000))
         finally:
             os.close(pidfd)
-        self.process.wait()

@@ -1,0 +1,62 @@
+"""
+The end of a zygote, whichever way it goes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from leeward.worker.zygote import Zygote
+
+#: One that goes when its input ends, and one that doesn't.
+GOES, STAYS = "import sys; sys.stdin.read()", "import signal; signal.pause()"
+
+
+@pytest.fixture(params=[GOES, STAYS], ids=["goes", "stays"])
+def zygote(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Zygote]:
+    """
+    A process in a zygote's place, whose channel is its input.
+    """
+    made = object.__new__(Zygote)
+    made.process = subprocess.Popen([sys.executable, "-I", "-S", "-c", request.param], stdin=subprocess.PIPE)
+    assert made.process.stdin is not None
+    monkeypatch.setattr(Zygote, "close", lambda self: self.process.stdin.close())
+    yield made
+    if made.process.poll() is None:
+        made.process.kill()
+        made.process.wait()
+
+
+def test_it_has_its_time_and_no_more(zygote: Zygote) -> None:
+    goes = zygote.process.args[-1] == GOES  # type: ignore[index]  # a list
+    zygote.end(60.0 if goes else 0.0)
+
+    assert (0 if goes else -signal.SIGKILL) == zygote.process.returncode
+
+
+def test_one_that_was_collected_before(zygote: Zygote) -> None:
+    """
+    Its number may be somebody else's.
+    """
+    zygote.process.kill()
+    zygote.process.wait()
+    zygote.end(60.0)
+
+    assert -signal.SIGKILL == zygote.process.returncode
+
+
+def test_without_a_descriptor_it_ends_as_well(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "pidfd_open", none)
+    zygote.end(60.0)
+
+    assert zygote.process.returncode in (0, -signal.SIGKILL)  # it may have gone before we looked
