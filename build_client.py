@@ -25,17 +25,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-CLIENT = HERE / "leeward" / "_native" / "client"
+CAPI = HERE / "leeward" / "capi"
 
 #: Where the package has header and libraries for `leeward config`: below it as below a prefix.
 SDK = Path("leeward/_native/sdk")
 
-#: The sources of the library, and of the program beside it.
-LIBRARY = ("await", "calls", "client", "fault", "link", "receive", "reply", "request", "send", "text", "wire")
-PROGRAM = ("exec", "exec_job", "exec_status")
+#: The sources of the library, and of the program, in whose folder the library's headers are found as well.
+LIBRARY = ("answer", "ask", "await", "calls", "client", "fault", "file", "link", "memfile", "place", "process",
+           "receive", "reply", "request", "sandbox", "send", "shown", "text", "wire")
+PROGRAM = ("command/exec", "command/exec_job", "command/line")
 
 SONAME = "libleeward.so.0"
-LANGUAGE = ("-std=c11", "-D_GNU_SOURCE")
+LANGUAGE = ("-std=c11", "-D_GNU_SOURCE", f"-I{CAPI}")
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wpedantic")
 CLANG = ("clang", *(f"clang-{version}" for version in range(21, 13, -1)))
 HARDENED = ("-fstack-protector-strong", "-D_FORTIFY_SOURCE=2")
@@ -80,10 +81,10 @@ def _objects(work: Path, stems: Sequence[str], by: Sequence[str] = ()) -> list[P
     flags = _from_environment("LEEWARD_CFLAGS")
     common = [*(by or compiler()), "-c", *LANGUAGE, *WARNINGS, "-O2", "-g", "-fPIC", "-fvisibility=hidden",
               *([] if flags else HARDENED), _define(), *flags]
-    made = [work / f"{stem}.o" for stem in stems]
+    made = [work / f"{Path(stem).name}.o" for stem in stems]
     todo = [(source, target) for source, target in zip(stems, made, strict=True) if not target.exists()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(lambda pair: _run(*common, "-o", pair[1], CLIENT / f"{pair[0]}.c"), todo):
+        for _ in pool.map(lambda pair: _run(*common, "-o", pair[1], CAPI / f"{pair[0]}.c"), todo):
             pass
     return made
 
@@ -107,7 +108,7 @@ def build_library(folder: Path, work: Path, strip: bool = False) -> None:
     objects = _objects(work, LIBRARY)
     shared, archive = work / SONAME, work / "libleeward.a"
     _run(*compiler(), "-shared", "-o", shared, f"-Wl,-soname,{SONAME}",
-         f"-Wl,--version-script={CLIENT / 'leeward.map'}", "-Wl,-z,relro,-z,now", "-Wl,-z,defs",
+         f"-Wl,--version-script={CAPI / 'leeward.map'}", "-Wl,-z,relro,-z,now", "-Wl,-z,defs",
          *_from_environment("LEEWARD_CFLAGS"), *_from_environment("LEEWARD_LDFLAGS"), *objects)
     _archive(work, objects, archive)
     if strip:
@@ -116,7 +117,7 @@ def build_library(folder: Path, work: Path, strip: bool = False) -> None:
     for made in (shared, archive):
         _place(made, folder / made.name)
     _link(folder / "libleeward.so", SONAME)
-    _place(CLIENT / "leeward.h", folder / "leeward.h")
+    _place(CAPI / "leeward.h", folder / "leeward.h")
 
 
 def build_program(path: Path, work: Path) -> None:
@@ -155,7 +156,7 @@ def install(prefix: Path, work: Path, movable: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     build_library(lib, work, strip=not os.environ.get("LEEWARD_CFLAGS"))
     (lib / "leeward.h").replace(include / "leeward.h")
-    text = (CLIENT / "leeward.pc.in").read_text().replace("@version@", version())
+    text = (CAPI / "leeward.pc.in").read_text().replace("@version@", version())
     where = "${pcfiledir}/../.." if movable else str(prefix)
     (lib / "pkgconfig" / "leeward.pc").write_text(text.replace("@prefix@", where))
 
@@ -190,10 +191,10 @@ def check() -> int:
     for command in compilers:
         for stem in (*LIBRARY, *PROGRAM):
             worst = max(worst, subprocess.run([*command, "-c", "-o", os.devnull, "-O2", *LANGUAGE, *WARNINGS, "-Werror",
-                                               _define(), CLIENT / f"{stem}.c"], check=False).returncode)
+                                               _define(), CAPI / f"{stem}.c"], check=False).returncode)
     for name in filter(None, (None if other else shutil.which("g++"), clang)):
         worst = max(worst, subprocess.run([name, "-x", "c++", "-std=c++17", "-fsyntax-only", *WARNINGS, "-Werror",
-                                           "-include", CLIENT / "leeward.h", os.devnull], check=False).returncode)
+                                           "-include", CAPI / "leeward.h", os.devnull], check=False).returncode)
     return worst
 
 

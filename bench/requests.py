@@ -29,7 +29,7 @@ def call(client: Client, data: bytes, least: int, *, run: bool) -> float:
     """
     Milliseconds of a request that goes by the arena if it has *least* bytes; it is run, or refused for a limit.
     """
-    link.LARGE = least
+    vars(link)["LARGE"] = least
     start = time.perf_counter()
     try:
         result = client.execute("pass", stdin=data, output=None if run else -1)

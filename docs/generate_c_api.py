@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-HEADER = HERE.parent / "leeward" / "_native" / "client" / "leeward.h"
+HEADER = HERE.parent / "leeward" / "capi" / "leeward.h"
 PAGE = HERE / "c-api.md"
 
 #: What is above it is written by hand.
@@ -26,8 +26,10 @@ def page(header: str, written: str) -> str:
     """
     parts = [written.partition(MARK)[0] + MARK, "## Functions\n"]
     parts += [_function(text, prototype) for text, prototype in FUNCTION.findall(header) if "#define" not in text]
-    parts += [_struct(name, header) for name in ("options", "result", "file", "denied")]
-    parts += [_enum(name, header) for name in ("error", "outcome", "limit")]
+    parts += [_struct(name, header) for name in (
+        "options", "result", "file", "left_out", "denied", "form", "shown", "sandbox_options", "sandbox_info",
+        "sandboxes", "program", "chunk", "entry", "entries", "content")]
+    parts += [_enum(name, header) for name in ("error", "outcome", "limit", "kind")]
     return "\n".join(parts)
 
 

@@ -1,8 +1,8 @@
 """
-Every error that leeward raises: whose fault, what was tried, what to do.
+Every exception that leeward raises: whose fault it is, what was tried, what to do.
 
 Runs in:   anywhere.
-Not here:  a job's own failure. That is an Outcome, never an exception.
+Not here:  a job's own failure, which is an Outcome and never an exception.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from __future__ import annotations
 import errno as _errno
 import os
 
+#: What a call says when this process, or the host, has no descriptor or memory left: it may be better a moment later.
+#: ETOOMANYREFS: too many descriptors of this user are on their way between processes.
+SHORT = (_errno.EMFILE, _errno.ENFILE, _errno.ENOMEM, _errno.ETOOMANYREFS)
+
 
 class LeewardError(Exception):
     """
-    The root of every error that leeward raises on purpose.
+    The base class of leeward's exceptions.
     """
 
 
@@ -25,13 +29,13 @@ class BadRequest(LeewardError):
 
 class Unsupported(LeewardError):
     """
-    This kernel or host can't do what a layer needs.
+    This kernel or host lacks something that a layer needs.
 
     Args:
-        feature: the field's name for it, e.g. "landlock".
+        feature: the feature's usual name, e.g. "landlock".
         have: what the host offers.
-        need: what leeward asked for.
-        cure: the line to type, or the thing to change; may be empty.
+        need: what leeward needs.
+        cure: a command to type, or what to change; may be empty.
     """
 
     def __init__(self, feature: str, *, have: str, need: str, cure: str = "") -> None:
@@ -45,10 +49,10 @@ class KernelRefusal(LeewardError):
     A system call failed.
 
     Args:
-        call: its name as in section 2 of the manual.
+        call: its name in section 2 of the manual.
         arguments: the arguments that matter, as text.
         errno: a positive errno.
-        hint: what this errno means for this call, where errno(3) doesn't say.
+        hint: what this errno means for this call, if that is more than errno(3) says.
     """
 
     def __init__(self, call: str, arguments: str, errno: int, hint: str = "") -> None:
@@ -59,59 +63,85 @@ class KernelRefusal(LeewardError):
 
 class PeerError(LeewardError):
     """
-    The other end broke the protocol.
+    The other end of a connection broke the protocol.
     """
 
 
 class Bug(LeewardError):
     """
-    Ours: please report.
+    A bug in leeward; please report it.
     """
+
+
+class EditError(LeewardError, ValueError):
+    """
+    `files.edit` has changed nothing: the text that it was to replace isn't in the file exactly once.
+
+    Args:
+        path: of the file.
+        found: how many times the text is there.
+    """
+
+    def __init__(self, path: str, found: int) -> None:
+        self.path, self.found = path, found
+        times = f"is there {found} times; give more of what is around it" if found else "isn't there"
+        super().__init__(f"{path}: the text to replace {times}")
 
 
 class DaemonError(LeewardError):
     """
-    The daemon could not take or finish a request; the root of what a client raises.
+    The daemon could not take or finish a request. The base class of what a client raises.
+
+    Attributes:
+        may_have_run: whether the job, or a part of it, may have run. False is certain: the request can be sent again.
+            True if the daemon may have received a byte of the request, and didn't answer that the job hasn't run.
     """
+
+    may_have_run = True
 
 
 class DaemonAway(DaemonError):
     """
-    Nobody answers on the socket, or the daemon went away before it answered.
+    No daemon listens on the socket, or it closed the connection before it answered.
     """
 
 
 class NoAnswer(DaemonError):
     """
-    The daemon is there, but its answer didn't come before the caller's deadline.
+    The daemon is connected, but didn't answer before the caller's deadline, or didn't respond to a ping.
     """
 
 
 class BadReply(DaemonError):
     """
-    What came from the daemon isn't what docs/wire.md says.
+    The daemon's bytes aren't the protocol that docs/wire.md describes.
     """
 
 
 class Refused(DaemonError):
     """
-    The daemon is there and refused the request.
+    The daemon refused the request. Subclasses say why.
 
     Args:
-        kind: a word of the wire, e.g. "busy"; docs/wire.md lists them.
-        message: what the daemon said.
+        message: the daemon's explanation, for people.
+
+        retry_after: seconds after which the same request may be taken, where the daemon can tell; else None.
+
+    Attributes:
+        kind: the reason as a word of the protocol, e.g. "busy"; docs/wire.md lists them.
     """
 
     kind = "refused"
+    may_have_run = False
 
-    def __init__(self, message: str) -> None:
-        self.message = message
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        self.message, self.retry_after = message, retry_after
         super().__init__(message)
 
 
 class Busy(Refused):
     """
-    The queue is full; try again later.
+    The queue or another bounded resource is full; try again later.
     """
 
     kind = "busy"
@@ -127,7 +157,7 @@ class QueueTimeout(Refused):
 
 class ShuttingDown(Refused):
     """
-    The daemon is draining and takes no new jobs.
+    The daemon is stopping and takes no new jobs. Jobs that it had begun are answered by a result.
     """
 
     kind = "shutting_down"
@@ -135,7 +165,7 @@ class ShuttingDown(Refused):
 
 class VersionMismatch(Refused):
     """
-    Client and daemon speak different versions of the wire.
+    Client and daemon speak different versions of the protocol.
     """
 
     kind = "version"
@@ -143,7 +173,7 @@ class VersionMismatch(Refused):
 
 class RequestRejected(Refused):
     """
-    The daemon found the request impossible: an unknown field, a limit above its ceiling.
+    The request is invalid: an unknown field, for instance, or a limit above its ceiling.
     """
 
     kind = "bad_request"
@@ -151,18 +181,69 @@ class RequestRejected(Refused):
 
 class Cancelled(Refused):
     """
-    The request was taken back before it had a result.
+    The client cancelled the request before it had a result; its job may have been running.
     """
 
     kind = "cancelled"
+    may_have_run = True
 
 
 class SessionOver(Refused):
     """
-    There is no such session on this connection, or its process has ended and its state with it.
+    The connection has no such session, or the session's process has ended and its state is lost.
     """
 
     kind = "session_over"
+
+
+class SandboxOver(Refused):
+    """
+    There is no such sandbox for this user: it has ended, or there never was one.
+
+    Attributes:
+        reason: one word of docs/wire.md: "idle", "lifetime", "killed", "memory", "exited", "shutdown", "restart",
+            "lost", "unopened" or "unknown".
+        when: seconds since the epoch at which it ended; 0.0 where that isn't known.
+        limit: the limit that ended it, "memory" or "time", or None.
+        may_have_run: False if it had ended before the request came.
+    """
+
+    kind = "sandbox_over"
+    may_have_run = True  # it may have ended while the program ran
+
+    def __init__(self, message: str, reason: str = "unknown", when: float = 0.0, limit: str | None = None, *,
+                 may_have_run: bool = True) -> None:
+        super().__init__(message)
+        self.reason, self.when, self.limit, self.may_have_run = reason, when, limit, may_have_run
+
+
+class ProcessOver(Refused):
+    """
+    The sandbox has no such process any more: it never had, or it ended a while ago.
+    """
+
+    kind = "process_over"
+
+
+class Stale(LeewardError):
+    """
+    A file or folder of the host isn't any more what it was when the sandbox was opened, so nothing is written over it.
+
+    Attributes:
+        path: which.
+    """
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class PoolFailed(Refused):
+    """
+    The processes of this profile or environment can't be started on this host; requests for others are served.
+    """
+
+    kind = "pool_failed"
 
 
 class Forbidden(Refused):
@@ -173,9 +254,9 @@ class Forbidden(Refused):
     kind = "forbidden"
 
 
-#: The error that a client raises for each kind of refusal on the wire.
+#: The exception that a client raises for each kind of refusal.
 BY_KIND: dict[str, type[Refused]] = {
     error.kind: error
     for error in (Busy, QueueTimeout, ShuttingDown, VersionMismatch, RequestRejected, Cancelled, SessionOver,
-                  Forbidden)
+                  SandboxOver, ProcessOver, PoolFailed, Forbidden)
 }

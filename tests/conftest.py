@@ -1,6 +1,7 @@
 """
-What all tests share. A skip for a feature that the machine has fails the run: skip_policy.py.
-An escape test says which lock it is about, and is held to it: lock_policy.py.
+What all tests share. A skip for a feature that the machine has fails the run: kit/skip_policy.py.
+An escape test says which lock it is about, and is held to it: kit/lock_policy.py.
+An exception of ours that ended at the barrier fails the test: kit/faults.py.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import signal
 
 import pytest
 
-pytest_plugins = ["skip_policy", "lock_policy", "ordinary_user", "c_client", "beside"]
+pytest_plugins = ["kit.quick", "kit.skip_policy", "kit.lock_policy", "kit.faults", "kit.ordinary_user", "kit.c_client",
+                  "kit.beside"]
 
 # Ignored, as in the background of a script, it would stay so in every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,5 +1,5 @@
 """
-`leeward daemon start` and `stop`.
+`leeward daemon start`, and a daemon for the length of one command.
 
 Runs in:   the CLI.
 
@@ -13,24 +13,23 @@ without that byte is a start that failed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
-import struct
+import signal
 import subprocess
 import sys
-import time
-from _socket import SO_PEERCRED, SOL_SOCKET
+import tempfile
+from collections.abc import Iterator, Mapping
 
-from leeward.client.link import Link, connect
-from leeward.errors import DaemonAway, NoAnswer
+from leeward.errors import LeewardError
 from leeward_cli.job import complain, write
 from leeward_cli.settle import log_file
+from leeward_cli.stopping import STOP_S
 
 #: Seconds until a daemon must be ready; its own deadline for the first worker is shorter.
 START_S = 60.0
-#: Seconds until a daemon that was asked must have ended: it drains for less than 5.
-STOP_S = 15.0
 #: Seconds that systemd has to make a scope; it takes some hundredths of one.
 SCOPE_S = 10.0
 #: Is there if systemd is the service manager; sd_booted(3).
@@ -72,6 +71,41 @@ def start(arguments: list[str], socket: str) -> int:
     return 1
 
 
+@contextlib.contextmanager
+def temporary(purpose: str, *options: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
+    """
+    A daemon with these *options* for the length of a block: the path of its socket, in a folder of its own.
+
+    Args:
+        purpose: of the command that needs it, for its error.
+        env: its environment, in place of ours.
+
+    Raises:
+        LeewardError: it was not ready in time; it has said why on standard error.
+    """
+    folder = tempfile.mkdtemp(prefix=f"leeward-{purpose}.", dir="/tmp")  # a socket's path has 107 bytes at most
+    path = f"{folder}/leeward.sock"
+    read, write = os.pipe()
+    command = [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={write}", f"--socket={path}",
+               *options]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(write,), cwd="/",
+                               env=env)
+    os.close(write)
+    try:
+        if not select.select([read], [], [], START_S)[0] or os.read(read, 1) != b"+":
+            raise LeewardError(f"{purpose}: its daemon didn't start; `leeward daemon run` says why")
+        yield path
+    finally:
+        os.close(read)
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def scope() -> list[str]:
     """
     The words before a command that run it in a group of systemd's that is its own, or none.
@@ -92,43 +126,3 @@ def scope() -> list[str]:
     return [] if tried.returncode else words
 
 
-def stop(socket: str) -> int:
-    """
-    Ask the daemon on *socket* to end, wait for that; return the exit status.
-    """
-    probe = connect(socket)
-    assert probe is not None
-    pid, _, _ = struct.unpack("3i", probe.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))
-    probe.close()
-    until = time.monotonic() + STOP_S
-    link = Link(socket)
-    process = None
-    try:
-        if pid:  # 0 is a daemon in a pid namespace that we don't see; then only the socket tells
-            status = link.call("status", {}, until)[0].ok
-            # A socket that a service manager made is connected to the manager, not to the daemon.
-            pid = status["pid"] if isinstance(status, dict) and type(status.get("pid")) is int else pid
-            process = os.pidfd_open(pid)
-        link.call("shutdown", {}, until)
-        if process is not None:
-            if not select.select([process], [], [], max(0.0, until - time.monotonic()))[0]:
-                raise NoAnswer(f"daemon {pid} has not ended within {STOP_S:.0f} s; `kill -9 {pid}` ends it at once")
-        else:
-            _wait_closed(link, until)
-    finally:
-        link.close()
-        if process is not None:
-            os.close(process)
-    return 0
-
-
-def _wait_closed(link: Link, until: float) -> None:
-    """
-    Wait until the connection ends, which it does with the daemon.
-    """
-    try:
-        while True:
-            link.call("ping", {}, until)
-            time.sleep(0.05)
-    except DaemonAway:
-        return

@@ -11,13 +11,14 @@ from typing import Any
 
 from leeward.client.arena import map_arenas
 from leeward.daemon import early
-from leeward.daemon.config import load
-from leeward.daemon.intake import job_of
+from leeward.daemon.config_sources import load
+from leeward.daemon.serving.intake import job_of
 from leeward.pool.begin import Settings
 from leeward.wire.frames import HEADER, VERSION, decode
-from leeward.wire.messages import Execute, parse_request
 from leeward.wire.replies import parse_reply, parse_result
+from leeward.wire.requests import Execute, parse_request
 from leeward_cli import job
+from leeward_cli.interrupts import INTERRUPTED
 from leeward_cli.main import die_by
 from leeward_cli.options import parse
 
@@ -34,27 +35,29 @@ def run(argv: Sequence[str]) -> int:
     if parsed.values("--allow-degraded"):
         overrides["allow_degraded"] = parsed.values("--allow-degraded")
     config = load(parsed.value("--config"), overrides)
-    one = job_of(request, config)
+    one = job_of(request, config, config.limits)
     # Neither warm-up nor rehearsal, nor anything in store: there is one job.
     settings = Settings(pool_size=1, spares=0, recycle_after=1, queue_size=1, limits=config.limits,
                         python_env=config.python_env, preload=config.preload, allow_degraded=config.allow_degraded,
-                        rehearse=False, warm=False)
-    begun = early.start(settings)
+                        rehearse=False, warm=False, sandboxes=False, loopback=config.loopback,
+                        terminal=config.terminal)
+    bootstrap = early.start(settings)
     try:
         # While a zygote starts.
-        from leeward.daemon.parcel import pack
-        from leeward_cli.once import Ended, perform
+        from leeward.daemon.serving.parcel import pack
+        from leeward_cli.once import EndedBySignal, perform
 
         try:
-            report = perform(one, settings, begun)
-        except Ended as end:
+            report, killed = perform(one, settings, bootstrap)
+        except EndedBySignal as end:
             return die_by(str(end))
     finally:
-        begun.close()
+        bootstrap.close()
     if report.refusal is not None:
         raise report.refusal
     parcel = pack(1, report)
     # What a client would get, read as a client would: `run` and `exec` can't differ.
     reply = parse_reply(decode(bytes(parcel.frame[HEADER:])))
     arenas = map_arenas([arena.fd for arena in parcel.arenas], reply.arenas)
-    return job.show(parse_result(reply), arenas, parsed)
+    status = job.show(parse_result(reply), arenas, parsed)
+    return INTERRUPTED if killed else status

@@ -8,61 +8,46 @@ Runs in:   the CLI, which becomes the daemon. Click shows the help and complains
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-TYPE_CHECKING = False  # see leeward/wire/frames.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+from leeward_cli.options import Option
 
+if TYPE_CHECKING:  # its import is a step of the start; see `configuration`
     from leeward.daemon.config import Config
 
-DEGRADABLE = ("landlock", "cgroup")
+DEGRADABLE = ("landlock",)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 TRANSPORTS = ("auto", "uring", "socket")
 RESULTS = ("auto", "inline", "memfd")
 
 
-class Option:
-    """
-    One option.
-
-    Args:
-        name: as it is typed.
-        kind: int, str, the words that it may have, or bool: then it takes no value.
-        value: what its value is called in help.
-        many: it may be given more than once.
-        off: of a bool: `--no-name` is there, too.
-        parameter: what the program calls it, if not by its name.
-    """
-
-    __slots__ = ("help", "kind", "many", "name", "off", "parameter", "value")
-
-    def __init__(self, name: str, kind: type | tuple[str, ...], text: str, value: str = "", many: bool = False,
-                 off: bool = False, parameter: str = "") -> None:
-        self.name, self.kind, self.help, self.value, self.many, self.off = name, kind, text, value, many, off
-        self.parameter = parameter or name[2:].replace("-", "_")
-
-
+#: Each but --config sets the key of the configuration that has its name.
 OPTIONS = (
-    Option("--pool-size", int, "Workers.  [default: 4]", "N"),
-    Option("--socket", str, "Listen here; else LEEWARD_SOCKET, else the default.", "PATH"),
-    Option("--config", str, "Read this configuration as well.", "FILE", parameter="config_file"),
-    Option("--group", str, "Let this group's members in as well, within their quotas.", "NAME"),
-    Option("--allow-degraded", DEGRADABLE, "Go without landlock or cgroup, if it can't be set; may be repeated.",
-           "LAYER", many=True),
-    Option("--log-level", LOG_LEVELS, "[default: info]"),
-    Option("--log-json", bool, "Log JSON objects."),
-    Option("--io", TRANSPORTS, "How to talk to the kernel.  [default: auto]"),
-    Option("--spares", int, "Processes that a worker holds armed beside the next.  [default: 1]", "N"),
-    Option("--express", bool, "Let short jobs go the short way.  [default: do]", off=True),
-    Option("--results", RESULTS, "How output reaches a client.  [default: auto]"),
-    Option("--rehearse", bool, "Let processes rehearse before they have a job.  [default: do]", off=True),
+    Option("--pool-size", "N", "Workers, each of which runs one job at a time.  [default: 4]", kind=int),
+    Option("--socket", "PATH", "Listen here; else LEEWARD_SOCKET, else the configuration's, else the"
+                                " default."),
+    Option("--config", "FILE", "Read this configuration as well.", parameter="config_file"),
+    Option("--group", "NAME", "Let this group's members in as well, within their quotas."),
+    Option("--allow-degraded", "LAYER", "Start where the kernel lacks this layer: landlock.", many=True,
+           kind=DEGRADABLE),
+    Option("--log-level", "", "Log events from this level on.  [default: info]", kind=LOG_LEVELS),
+    Option("--log-json", "", "Log JSON objects."),
+    Option("--io", "", "Use io_uring, or plain socket calls over epoll.  [default: auto]", kind=TRANSPORTS),
+    Option("--spares", "N", "Spare processes of each worker, ready beside the one for the next job. Each saves a job of"
+                            " a burst the wait for a new process, and takes memory.  [default: 1]", kind=int),
+    Option("--fast-path", "", "Handle short jobs in C, in about half the time.  [default: on]", off=True),
+    Option("--results", "", "Send output in the answer or by a memory file.  [default: auto]", kind=RESULTS),
+    Option("--idle-exit", "S", "End after so many seconds without a request, a job or a session; 0 is never."
+                               "  [default: 0]", kind=int),
+    Option("--rehearse", "", "Run a small job in each new process before its real one, which then starts faster; making"
+                             " the process costs more processor time.  [default: on]", off=True),
 )
 #: Of `daemon start`: become a background process when ready.
-READY = Option("--ready-fd", int, "", "N")
+READY = Option("--ready-fd", "N", "", kind=int)
 
 
-def plain(argv: Sequence[str]) -> dict[str, Any] | None:
+def parse_run(argv: Sequence[str]) -> dict[str, Any] | None:
     """
     The parameters that click would find in *argv*; None where it has something to say: help, or a complaint.
     """
@@ -98,7 +83,7 @@ def configuration(pool_size: int | None, socket: str | None, config_file: str | 
     """
     What the files, the environment and these options say together.
     """
-    from leeward.daemon.config import load
+    from leeward.daemon.config_sources import load
 
     overrides = {
         "pool_size": pool_size,
@@ -121,15 +106,15 @@ def serve(ready_fd: int | None, options: Mapping[str, Any]) -> int:
 
     def ready() -> None:
         if ready_fd is not None:
-            from leeward_cli.settle import settle
+            from leeward_cli.settle import detach
 
-            settle(ready_fd, config.socket)
+            detach(ready_fd, config.socket)
 
     try:
-        begun = early.start(early.settings(config))
+        bootstrap = early.start(early.settings(config))
         from leeward.daemon.main import run  # while a zygote warms up
 
-        run(config, ready, load=lambda: configuration(**options), begun=begun)
+        run(config, ready, load=lambda: configuration(**options), bootstrap=bootstrap)
     except LeewardError as error:
         from leeward_cli.doctor import complain_of_host
 

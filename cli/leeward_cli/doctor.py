@@ -1,7 +1,7 @@
 """
 `leeward doctor`: the host's features, as text and as JSON; and as the cause of a start that failed.
 
-Runs in:   the CLI. What is found out, and how, is leeward.isolation.host.
+Runs in:   the CLI. What is found out, and how, is leeward.host.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from leeward.errors import BadRequest, DaemonError, LeewardError
-from leeward.isolation.host import features
-from leeward.isolation.host.facts import Record
-from leeward.isolation.host.findings import Feature
+from leeward.host import features
+from leeward.host.facts import Record
+from leeward.host.findings import Feature
 from leeward_cli.job import complain, escape
 
 #: What a finding is told by, in one line and in JSON.

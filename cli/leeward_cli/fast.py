@@ -11,9 +11,11 @@ import time
 
 from leeward.client.arena import map_arenas
 from leeward.client.link import Link
+from leeward.errors import Cancelled
 from leeward.spec.paths import client_socket
 from leeward.wire.replies import parse_result
 from leeward_cli import job
+from leeward_cli.interrupts import INTERRUPTED, CtrlC
 from leeward_cli.options import UsageError, parse
 
 TYPE_CHECKING = False  # see leeward/wire/frames.py
@@ -27,13 +29,23 @@ ANSWER_S = 5.0
 
 def exec_(argv: Sequence[str]) -> int:
     """
-    Run a job by the daemon. Ctrl-C closes the connection, and the daemon ends the job.
+    Run a job by the daemon. Ctrl-C interrupts the job, and ends it when it comes again.
     """
     parsed = parse("exec", argv)
     fields = job.request(parsed)
-    reply, descriptors = Link(client_socket(parsed.value("--socket"))).call("execute", fields)
+    for option in ("environment", "egress"):
+        named = parsed.value(f"--{option}")
+        if named:
+            fields[option] = named
+    link = Link(client_socket(parsed.value("--socket")))
+    with CtrlC(lambda how: link.hurry(how, wait=False)) as interrupts:
+        try:
+            reply, descriptors = link.call("execute", fields)
+        except Cancelled:  # it had no worker yet
+            raise KeyboardInterrupt from None
     arenas = map_arenas(descriptors, reply.arenas)
-    return job.show(parse_result(reply), arenas, parsed)
+    status = job.show(parse_result(reply), arenas, parsed)
+    return INTERRUPTED if interrupts.killed else status
 
 
 def ping(argv: Sequence[str]) -> int:
@@ -82,11 +94,23 @@ def status_text(status: dict[str, Any]) -> str:
         details = ", ".join(f"{key} {_detail(value)}" for key, value in about.items() if key != "state")
         lines.append(f"  {layer:<11} {about.get('state', '?')}{f' ({details})' if details else ''}")
     lines.append(f"{'degraded':<13} {', '.join(status.get('degraded', [])) or 'nothing'}")
-    shown = ("workers", "jobs", "layers", "degraded")
+    lines.extend(map(_pool, status.get("pools", [])))
+    shown = ("workers", "jobs", "layers", "degraded", "pools")
     for key, value in status.items():
         if key not in shown:
             lines.append(f"{key.replace('_', ' '):<13} {f'{value:.1f} s' if key == 'uptime' else _detail(value)}")
     return "\n".join(lines) + "\n"
+
+
+def _pool(pool: dict[str, Any]) -> str:
+    """
+    A line about the workers of one environment or profile.
+    """
+    workers, jobs = pool.get("workers", {}), pool.get("jobs", {})
+    name = " ".join(filter(None, (pool.get("profile"), pool.get("environment"))))
+    return (f"{'pool':<13} {name}: {workers.get('total', '?')} workers, {workers.get('busy', '?')} busy,"
+            f" {jobs.get('done', '?')} jobs done, {pool.get('memory', 0) / (1 << 20):.1f} MiB,"
+            f" unused for {pool.get('unused', 0.0):.0f} s")
 
 
 def _detail(value: Any) -> str:

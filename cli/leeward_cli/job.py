@@ -25,10 +25,20 @@ ENDS = {
     "out_of_memory": "memory limit reached (peak {peak})",
     "output_limit": "output limit reached; the rest was cut off",
     "internal": "the worker was lost",
+    "signalled": "the job was ended",
 }
+
+#: Said of a job that asked for the network, and failed: it may have been for that.
+NO_NETWORK = ("the job asked for the network, and there is none in the sandbox; give it what it needs as files or"
+              " standard input (`leeward explain network`)")
 
 #: Control characters that a terminal acts on: C0 but newline and tab, DEL, C1.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
+#: Characters that show as nothing, or turn the text around them, so that it reads as another text: soft hyphen,
+#: fillers, zero-width ones, marks and overrides of direction, line and paragraph separators, tags, variants.
+#: leeward/capi/text.c has the same.
+_HIDING = (0xad, 0x61c, 0x115f, 0x1160, 0x180e, *range(0x200b, 0x2010), *range(0x2028, 0x202f), *range(0x2060, 0x2070),
+           0x3164, 0xfeff, 0xffa0, *range(0xfff9, 0xfffc), *range(0xe0000, 0xe1000))
 
 
 def _read(fd: int) -> bytes:
@@ -47,6 +57,15 @@ def _read_file(path: str) -> bytes:
             os.close(fd)
     except OSError as error:
         raise UsageError(f"--file {path!a}: {(error.strerror or '').lower()}") from None
+
+
+def is_path(word: str) -> bool:
+    """
+    Does *word*, given as code, mean a file? It names one that is there, or reads like the name of a Python file.
+    """
+    if not word or len(word) > 4096 or any(char in word for char in " \t\n\0()=\"'"):
+        return False
+    return word.endswith(".py") or os.path.isfile(word)
 
 
 def _number(text: str, option: str) -> float:
@@ -83,7 +102,10 @@ def request(parsed: Parsed) -> dict[str, Any]:
     elif from_stdin:
         fields.update(code=_read(0), name="<stdin>")
     else:
-        fields["code"] = os.fsencode(parsed.words[0])
+        word = parsed.words[0]
+        if is_path(word):
+            raise UsageError(f"{word!a} is the name of a file, not code; to run that file: --file {word}")
+        fields["code"] = os.fsencode(word)
     if parsed.flag("--stdin"):
         fields["stdin"] = _read(0)
     env = {}
@@ -92,27 +114,58 @@ def request(parsed: Parsed) -> dict[str, Any]:
         if not key or not equals:
             raise UsageError(f"--env takes K=V, not {setting!a}")
         env[key] = value
-    limits: dict[str, Any] = {}
-    timeout, memory = parsed.value("--timeout"), parsed.value("--memory")
-    if timeout is not None:
-        limits["time"] = _number(timeout, "--timeout")
-    if memory is not None:
-        try:
-            limits["memory"] = parse_size(memory)
-        except ValueError as error:
-            raise UsageError(f"--memory: {error}") from None
+    limits = _limits(parsed)
+    if parsed.value("--label"):
+        fields["label"] = parsed.value("--label")
     if env:
         fields["env"] = env
     if limits:
         fields["limits"] = limits
+    if parsed.values("--put"):
+        from leeward_cli.files import put
+
+        fields["files"] = put(parsed.values("--put"))
+    if parsed.values("--collect"):
+        fields["collect"] = parsed.values("--collect")
+    elif parsed.value("--into") is not None:
+        raise UsageError("--into says where files go that --collect brings back; there is no --collect")
     return fields
+
+
+def _limits(parsed: Parsed) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    timeout, processes = parsed.value("--timeout"), parsed.value("--processes")
+    if timeout is not None:
+        limits["time"] = _number(timeout, "--timeout")
+    for name in ("memory", "output"):
+        size = parsed.value(f"--{name}")
+        if size is not None:
+            try:
+                limits[name] = parse_size(size)
+            except ValueError as error:
+                raise UsageError(f"--{name}: {error}") from None
+    if processes is not None:
+        if not (processes.isascii() and processes.isdecimal()) or not 0 < int(processes[:20]):
+            raise UsageError(f"--processes takes a whole number above 0, not {processes!a}")
+        limits["processes"] = int(processes[:20])
+    return limits
 
 
 def escape(content: bytes | memoryview) -> bytes:
     """
-    *content* with everything that a terminal would act on shown as \\xNN.
+    *content* with everything that a terminal would act on shown as \\xNN, and what it would hide as \\uNNNN.
     """
-    return str(content, "utf-8", "backslashreplace").translate(_CONTROLS).encode()
+    text = str(content, "utf-8", "backslashreplace")
+    return (text.translate(_CONTROLS) if text.isascii() else text.translate(_all())).encode()
+
+
+def _all() -> dict[int, str]:
+    """
+    Every character that isn't shown as it is. Made when the first text needs it: most jobs print ASCII.
+    """
+    if 0xad not in _CONTROLS:
+        _CONTROLS.update((code, f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}") for code in _HIDING)
+    return _CONTROLS
 
 
 def write(fd: int, content: bytes | memoryview) -> None:
@@ -148,6 +201,8 @@ def show(result: Mapping[str, Any], arenas: Sequence[memoryview], parsed: Parsed
 
         texts = {"stdout": str(stdout, "utf-8", "replace"), "stderr": str(stderr, "utf-8", "replace")}
         shown = {key: value for key, value in {**result, **texts}.items() if key != "files"}
+        if parsed.values("--collect"):
+            shown["files"] = {name: len(piece(content, arenas)) for name, content in result["files"].items()}
         write(1, json.dumps(shown).encode() + b"\n")
     else:
         for fd, content in ((1, stdout), (2, stderr)):
@@ -158,5 +213,16 @@ def show(result: Mapping[str, Any], arenas: Sequence[memoryview], parsed: Parsed
             text = end.format(duration=result["duration"], peak=size_text(result["memory_peak"]))
             error = result["error"]
             complain(text if error is None or not error["message"] else f"{text}: {error['message']}")
+        if result["exit_code"] and result["denied"].get("network"):
+            complain(NO_NETWORK)
     code: int = result["exit_code"]
+    if parsed.values("--collect"):
+        from leeward_cli.files import bring
+
+        into = parsed.value("--into")
+        files = {name: piece(content, arenas) for name, content in result["files"].items()}
+        left = bring(files, into or ".", replace=into is not None)
+        for line in left:
+            complain(line)
+        code = code or int(bool(left))
     return code

@@ -31,9 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = argv[0] if argv else ""
     options = argv[1:argv.index("--")] if "--" in argv else argv[1:]
     if argv[:2] == ["daemon", "run"]:
-        from leeward_cli.daemon import plain
+        from leeward_cli.daemon import parse_run
 
-        given = plain(argv[2:])
+        given = parse_run(argv[2:])
         if given is not None:
             return _serve(given)
     if command not in _OWN or "--help" in options or "-h" in options:

@@ -7,11 +7,12 @@ Runs in:   the CLI, which for once is the daemon as well.
 from __future__ import annotations
 
 from leeward.daemon.signals import Signals
-from leeward.pool.begin import Begun, Settings
+from leeward.loop.reactor import Reactor
+from leeward.pool.begin import Bootstrap, Settings
 from leeward.pool.engine import Engine
-from leeward.pool.report import Report
+from leeward.pool.ticket import Ticket
+from leeward.run.report import Report
 from leeward.spec.job import Job
-from leeward.worker.reactor import Reactor
 
 #: Seconds until the one worker must be ready to take the one job.
 WORKER_S = 30.0
@@ -28,39 +29,60 @@ class Quiet:
     debug = warning = info
 
 
-def perform(one: Job, settings: Settings, begun: Begun) -> Report:
+def perform(one: Job, settings: Settings, bootstrap: Bootstrap) -> tuple[Report, bool]:
     """
-    The report of *one* job, from an engine that lives as long as it.
+    The report of *one* job, from an engine that lives as long as it; and whether Ctrl-C has ended the job.
 
     Raises:
         LeewardError: a layer can't be set.
     """
     reactor = Reactor()
-    signals = Signals(reactor, _ended_by)
-    engine = Engine(reactor, settings, Quiet(), begun=begun)
+    asked = Asked(reactor)
+    signals = Signals(reactor, asked.arrived)
+    engine = Engine(reactor, settings, Quiet(), bootstrap=bootstrap)
+    reports: list[Report] = []
     try:
         try:
-            engine.start()
-        except (Ended, KeyboardInterrupt):
-            engine.close()
-            raise
-        try:
-            reports: list[Report] = []
-            engine.pool.submit(one, reports.append, WORKER_S)
-            reactor.run(until=lambda: bool(reports))
-            return reports[0]
+            if engine.start():
+                asked.job = engine.pool.submit(one, reports.append, WORKER_S)
+                reactor.run(until=lambda: bool(reports))
         finally:
             engine.close()
     finally:
         signals.close()
         reactor.close()
+    if asked.name:
+        raise KeyboardInterrupt if "SIGINT" == asked.name else EndedBySignal(asked.name)
+    return reports[0], asked.interrupts > 1
 
 
-class Ended(BaseException):
+class EndedBySignal(BaseException):
     """
     A signal asked for the end; its name is the argument.
     """
 
 
-def _ended_by(name: str) -> None:
-    raise KeyboardInterrupt if name == "SIGINT" else Ended(name)
+class Asked:
+    """
+    By which signal we were asked to end, if we were. The first SIGINT is for the job, and the second one ends it.
+
+    Attributes:
+        job: what is to be interrupted, from when there is one.
+        interrupts: how often.
+    """
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self.name = ""
+        self.job: Ticket | None = None
+        self.interrupts = 0
+
+    def arrived(self, name: str) -> None:
+        if "SIGINT" == name and self.job is not None:
+            self.interrupts += 1
+            if 1 == self.interrupts and self.job.interrupt():
+                return
+            if 2 == self.interrupts and self.job.kill():
+                return
+        self.name = self.name or name
+        self._reactor.stop()

@@ -1,8 +1,10 @@
 """
-The options of `exec`, `run`, `ping` and `status`: one table, one small parser.
+The options of `exec`, `run`, `ping` and `status`: one table, one small parser. `leeward_cli.daemon` has the daemon's.
 
-Runs in:   the CLI. Not click's: importing click takes longer than a whole `leeward exec`.
-           The help texts are shown by click, from this table.
+Runs in:   the CLI. It doesn't use click, whose import takes longer than a whole `leeward exec`.
+           click prints the help, from this table.
+Tests:     tests/unit/cli/test_option_tables.py holds these tables, the configuration's keys and the clients' options
+           against each other, tests/unit/client/test_c_command.py the table of the C command.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 class UsageError(Exception):
     """
-    The command line makes no sense; exit status 2.
+    A mistake in the command line; exit status 2.
     """
 
 
@@ -24,37 +26,57 @@ class Option:
 
     Args:
         name: as it is typed.
-        value: what its value is called in help, "" for a flag.
-        many: it may be given more than once.
+        value: the name of its value in the help, "" for a flag or where the help lists the choices.
+        many: it may be repeated.
+        kind: int, str, the words that it may be, or bool: then it takes no value. Where it isn't given, str or bool by
+            *value*.
+        off: of a bool: `--no-name` is there, too.
+        parameter: what the program calls it, where that isn't its name.
     """
 
-    __slots__ = ("help", "many", "name", "value")
+    __slots__ = ("help", "kind", "many", "name", "off", "parameter", "value")
 
-    def __init__(self, name: str, value: str, text: str, many: bool = False) -> None:
-        self.name, self.value, self.help, self.many = name, value, text, many
+    def __init__(self, name: str, value: str, text: str, many: bool = False, *,
+                 kind: type | tuple[str, ...] | None = None, off: bool = False, parameter: str = "") -> None:
+        self.name, self.value, self.help, self.many, self.off = name, value, text, many, off
+        self.kind: type | tuple[str, ...] = kind or (str if value else bool)
+        self.parameter = parameter or name.lstrip("-").replace("-", "_")
 
 
-SOCKET = Option("--socket", "PATH", "The daemon's socket; else LEEWARD_SOCKET, else the default.")
+SOCKET = Option("--socket", "PATH", "The daemon's socket; else LEEWARD_SOCKET, else the configuration's, else the"
+                                    " default.")
+ENVIRONMENT = Option("--environment", "NAME", "The interpreter and its packages, of those that the daemon's"
+                                              " configuration names.")
+EGRESS = Option("--egress", "NAME", "The policy of what the job may reach, of those that the daemon's configuration"
+                                    " names; without one it reaches nothing.")
 JSON = Option("--json", "", "Print one JSON object.")
 
-#: What a job can be given, with a daemon or without.
+#: The options of a job, with a daemon or without.
 JOB = (
     Option("--file", "PATH", "Run this file."),
     Option("-m", "MODULE", "Run this module, as python -m does."),
     Option("--timeout", "S", "Seconds that the job may run."),
     Option("--memory", "SIZE", "Memory that the job may use: 64M, 1G, 512MiB, or bytes."),
+    Option("--processes", "N", "Processes and threads that the job may have at once."),
+    Option("--output", "SIZE", "Bytes that the job may write to stdout and stderr together."),
+    Option("--put", "HOST[:INSIDE]", "Give the job a copy of this file or folder, below /workspace under its own name"
+                                     " or INSIDE; may be repeated.", many=True),
+    Option("--collect", "PATTERN", "Bring the job's files that match back into the current folder, where no file of"
+                                   " that name is; may be repeated.", many=True),
+    Option("--into", "FOLDER", "With --collect: put them into this folder, and replace files there."),
     Option("--env", "K=V", "Set a variable in the job's environment; may be repeated.", many=True),
+    Option("--label", "NAME", "Your own name for the job, for the daemon's log and --json."),
     Option("--stdin", "", "Give this command's standard input to the job; else the job's is empty."),
     Option("--json", "", "Print the whole result as one JSON object."),
     Option("--raw", "", "Send control characters to a terminal as they are; else they are shown escaped."),
 )
 
 OPTIONS: dict[str, tuple[Option, ...]] = {
-    "exec": (*JOB, SOCKET),
+    "exec": (*JOB, ENVIRONMENT, EGRESS, SOCKET),
     "run": (
         *JOB,
         Option("--config", "FILE", "Read this configuration as well."),
-        Option("--allow-degraded", "LAYER", "Go without landlock or cgroup, if it can't be set.", many=True),
+        Option("--allow-degraded", "LAYER", "Start where the kernel lacks this layer: landlock.", many=True),
     ),
     "ping": (SOCKET,),
     "status": (JSON, SOCKET),

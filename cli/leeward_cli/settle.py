@@ -16,7 +16,7 @@ def log_file(socket: str) -> str:
     return f"{socket.removesuffix('.sock')}.log"
 
 
-def settle(ready_fd: int, socket: str) -> None:
+def detach(ready_fd: int, socket: str) -> None:
     """
     In the daemon: leave the terminal, and say that all is well.
     """

@@ -49,7 +49,7 @@ class Pipes:
             raise MemoryError
         return None
 
-    def leave(self) -> None:
+    def finish(self) -> None:
         """
         Reply, and wait for the end of the process. Returns where that is not all there is to tell; or from a rehearsal.
         """

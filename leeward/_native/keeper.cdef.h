@@ -6,7 +6,8 @@ struct lw_range {
 struct lw_way {
 	const struct lw_step *steps;
 	uint32_t count;
-	int32_t *ends[5];
+	const uint8_t *layers;
+	int32_t *ends[6];
 	const struct lw_range *pages;
 	uint32_t page_count;
 };
@@ -18,6 +19,7 @@ struct lw_born {
 	int64_t result;
 	uint8_t hurried;
 	uint8_t sound;
+	uint8_t beside;
 };
 
-int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *way, struct lw_born *ret_born);
+int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways, struct lw_born *ret_born);

@@ -27,6 +27,7 @@ class Born:
         done: so many steps returned what they must.
         result: what the next one returned.
         hurried: somebody waits for this very runner.
+        beside: 0 for a runner's first process; else the control.Kind of the copy that it is.
     """
 
     join_error: int
@@ -34,6 +35,23 @@ class Born:
     done: int
     result: int
     hurried: bool = False
+    beside: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """
+    How one kind of process comes to its locks.
+
+    Attributes:
+        table: its steps.
+        ends: the cells of *table* for what its order brings, as struct lw_way says.
+        layers: of each step, a number of control.LAYERS.
+    """
+
+    table: Table
+    ends: Sequence[Cell]
+    layers: Sequence[int] = ()
 
 
 class Kept:
@@ -45,26 +63,35 @@ class Kept:
         filter: BPF of the inits.
         way: the steps that each job takes before anything else.
         ends: the cells of *way* for its own ends of job, reply, stdout, stderr and birth.
+        beside: the ways of what comes beside a job, in the order of control.Kind. Empty where
+            nothing does.
     """
 
-    def __init__(self, flags: Clone | int, *, filter: bytes, way: Table, ends: Sequence[Cell]) -> None:
-        self.flags, self.filter, self.way, self.ends = flags, filter, way, ends
+    def __init__(self, flags: Clone | int, *, filter: bytes, way: Table, ends: Sequence[Cell],
+                 beside: Sequence[Way] = ()) -> None:
+        self.flags, self.filter, self.way, self.ends, self.beside = flags, filter, way, ends, beside
         self._program = ffi.from_buffer(filter)
         self.how = ffi.new("struct lw_runner *")
         self.how.flags = flags
         self.how.filter, self.how.filter_count = self._program, len(filter) // 8  # struct sock_filter
-        self.path = ffi.new("struct lw_way *")
-        self.path.steps, self.path.count = way.rows
-        self.path.ends = [way.address(end) for end in ends]
+        self.paths = ffi.new("struct lw_way[5]")  # LW_WAYS
+        self._layers = []
+        for path, each in zip(self.paths, (Way(way, ends), *beside), strict=False):
+            path.steps, path.count = each.table.rows
+            path.ends = [each.table.address(end) for end in each.ends]
+            if each.layers:
+                self._layers.append(ffi.new("uint8_t[]", list(each.layers)))
+                path.layers = self._layers[-1]
         self.born = ffi.new("struct lw_born *")
-        self.sound = [Born(0, 0, self.path.count, 0, hurried) for hurried in (False, True)]
+        self.sound = [Born(0, 0, self.paths[0].count, 0, hurried) for hurried in (False, True)]
 
     def copy_at_once(self, pages: Sequence[tuple[int, int]]) -> None:
         """
         Address and bytes of memory that each job will write: it is copied for it in one go (Linux 5.14).
         """
         self._pages = ffi.new("struct lw_range[]", list(pages))
-        self.path.pages, self.path.page_count = self._pages, len(pages)
+        for path in (self.paths[0], self.paths[3]):  # LW_FIRST, LW_COPY
+            path.pages, path.page_count = self._pages, len(pages)
 
 
 def keep(channel: int, ruleset: int, kept: Kept) -> Born | None:
@@ -86,12 +113,12 @@ def keep(channel: int, ruleset: int, kept: Kept) -> Born | None:
         KernelRefusal: the channel broke, or brought what no daemon of ours says (EPROTO).
     """
     kept.how.ruleset = ruleset
-    ret = lib.lw_keep(channel, kept.how, kept.path, kept.born)
+    ret = lib.lw_keep(channel, kept.how, kept.paths, kept.born)
     if 1 == ret:
         born = kept.born
-        if born.sound:
+        if born.sound and not born.beside:
             return kept.sound[int(born.hurried)]
-        return Born(-born.join_error, -born.affinity_error, born.done, born.result, bool(born.hurried))
+        return Born(-born.join_error, -born.affinity_error, born.done, born.result, bool(born.hurried), born.beside)
     if ret < 0:
         raise KernelRefusal("recvmsg", "the keeper's control channel", -ret)
     return None

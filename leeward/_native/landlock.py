@@ -17,7 +17,7 @@ from leeward._native.steps import Block, Call, Cell, Step, gives, returns
 from leeward.errors import KernelRefusal
 
 AT_FDCWD = -100
-_PATH_BENEATH = 1  # enum landlock_rule_type
+_PATH_BENEATH, _NET_PORT = 1, 2  # enum landlock_rule_type
 
 
 class FsAccess(enum.IntFlag):
@@ -123,6 +123,14 @@ def path_steps(ruleset: Cell, path: str, access: int, *, optional: bool = False)
         returns(Call.LANDLOCK_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0, unless=no_rule),
         returns(Call.CLOSE, beneath, unless=no_descriptor),
     ]
+
+
+def port_step(ruleset: Cell, port: int, access: int) -> Step:
+    """
+    Allow *access* on *port*. Linux 6.7.
+    """
+    rule = Block(struct.pack("QQ", access, port))  # struct landlock_net_port_attr
+    return returns(Call.LANDLOCK_ADD_RULE, ruleset, _NET_PORT, rule, 0)
 
 
 def restrict_step(ruleset: Cell | int, flags: int) -> Step:

@@ -9,6 +9,7 @@
 #define LW_EVENT_STARTED ...
 #define LW_EVENT_DONE ...
 #define LW_EVENT_HANDED ...
+#define LW_EVENT_TRANSPORT ...
 
 struct lw_event {
 	uint32_t kind;
@@ -30,7 +31,7 @@ struct lw_piece {
 };
 
 
-struct lw_terms {
+struct lw_templates {
 	struct lw_piece request_id, request_code;
 	struct lw_piece job_code;
 	struct lw_piece turn_id, turn_session, turn_code;
@@ -66,15 +67,17 @@ int lw_loop_watch(struct lw_loop *loop, int fd, uint32_t events);
 int lw_loop_change(struct lw_loop *loop, int fd, uint32_t events);
 int lw_loop_forget(struct lw_loop *loop, int fd);
 int lw_loop_accept(struct lw_loop *loop, int fd);
-int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number);
+int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded);
 int lw_stream_read(struct lw_loop *loop, int fd, bool on);
-int lw_stream_plain(struct lw_loop *loop, int fd, bool on);
+int lw_stream_fast_path(struct lw_loop *loop, int fd, bool on);
 int64_t lw_stream_send(struct lw_loop *loop, int fd, const uint8_t *data, uint64_t size, const int *fds,
 		       uint32_t fd_count);
 int64_t lw_stream_backlog(struct lw_loop *loop, int fd);
+void lw_loop_pulse(struct lw_loop *loop, uint64_t *ret_turns, int64_t *ret_waits_until);
 int lw_loop_turn(struct lw_loop *loop, int64_t patience_ns, struct lw_event *ret_events);
 
-int lw_express_terms(struct lw_loop *loop, const struct lw_terms *terms);
-int lw_express_offer(struct lw_loop *loop, const struct lw_offer *offer);
-int lw_express_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started);
-int lw_express_withdraw(struct lw_loop *loop, uint64_t number);
+int lw_fast_path_set_templates(struct lw_loop *loop, const struct lw_templates *templates);
+void lw_fast_path_linger(struct lw_loop *loop, int64_t after_start_ns, int64_t after_answer_ns);
+int lw_fast_path_offer(struct lw_loop *loop, const struct lw_offer *offer);
+int lw_fast_path_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started);
+int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number);

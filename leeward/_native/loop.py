@@ -1,5 +1,5 @@
 """
-The event loop in C: epoll or io_uring, and the short way of a short job.
+The event loop in C: epoll or io_uring, and the fast path of short jobs.
 
 Runs in:   the daemon; a loop belongs to the thread that made it.
 Needs:     for IO_URING Linux 5.19, and a build with liburing.
@@ -7,6 +7,7 @@ Needs:     for IO_URING Linux 5.19, and a build with liburing.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -26,12 +27,14 @@ SENT: int = lib.LW_EVENT_SENT
 STARTED: int = lib.LW_EVENT_STARTED
 DONE: int = lib.LW_EVENT_DONE
 HANDED: int = lib.LW_EVENT_HANDED
+TRANSPORT: int = lib.LW_EVENT_TRANSPORT
 
 _EAGAIN, _EINPROGRESS = 11, 115
+_WITHOUT_END = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class MessageTemplates:
     """
     The bytes that never change of four messages: in front of each value, and at the end. Of a request and a job
     also as they are in a session.
@@ -125,6 +128,15 @@ class Loop:
             raise KernelRefusal("the loop's turn", "", -count)
         return count
 
+    def pulse(self) -> tuple[int, float]:
+        """
+        For any thread, while the loop is open: how many waits are over, and until when the present one lasts, in
+        CLOCK_MONOTONIC seconds; 0.0 while the loop works.
+        """
+        turns, until = ffi.new("uint64_t *"), ffi.new("int64_t *")
+        lib.lw_loop_pulse(self._handle, turns, until)
+        return int(turns[0]), math.inf if until[0] == _WITHOUT_END else until[0] / 1e9
+
     def watch(self, fd: int, events: int) -> None:
         """
         READY whenever *fd* has one of *events* (EPOLL*), a hang-up or an error.
@@ -149,11 +161,12 @@ class Loop:
         """
         _check(lib.lw_loop_accept(self._handle, fd))
 
-    def stream(self, fd: int, number: int) -> None:
+    def stream(self, fd: int, number: int, *, guarded: bool = False) -> None:
         """
-        DATA of a connection; *number* comes with each SENT.
+        DATA of a connection; *number* comes with each SENT. Of one that is *guarded*, by which descriptors may come,
+        it is -EPERM where there are some with the next bytes, and nothing is taken.
         """
-        _check(lib.lw_loop_stream(self._handle, fd, number))
+        _check(lib.lw_loop_stream(self._handle, fd, number, guarded))
 
     def read(self, fd: int, on: bool) -> None:
         """
@@ -161,11 +174,11 @@ class Loop:
         """
         _check(lib.lw_stream_read(self._handle, fd, on))
 
-    def plain(self, fd: int, on: bool) -> None:
+    def fast_path(self, fd: int, on: bool) -> None:
         """
-        Whether a stream's whole plain requests may go the short way, until DATA tells of it.
+        Whether requests of a stream may take the fast path, until its next DATA.
         """
-        _check(lib.lw_stream_plain(self._handle, fd, on))
+        _check(lib.lw_stream_fast_path(self._handle, fd, on))
 
     def send(self, fd: int, data: memoryview, fds: Sequence[int] = ()) -> int | None:
         """
@@ -185,44 +198,50 @@ class Loop:
 
     def backlog(self, fd: int) -> int:
         """
-        Bytes of answers that went the short way and that the kernel hasn't taken.
+        Bytes of answers on the fast path that the kernel hasn't taken.
         """
         return max(0, int(lib.lw_stream_backlog(self._handle, fd)))
 
-    def agree(self, terms: Terms) -> None:
+    def set_templates(self, templates: MessageTemplates) -> None:
         """
-        Set the terms of the short way, once.
+        Set the templates of the fast path, once.
         """
-        kept = {name: ffi.from_buffer(getattr(terms, name)) for name in Terms.__slots__}
-        given = ffi.new("struct lw_terms *")
+        kept = {name: ffi.from_buffer(getattr(templates, name)) for name in MessageTemplates.__slots__}
+        given = ffi.new("struct lw_templates *")
         for name, data in kept.items():
             piece = getattr(given, name)
             piece.data, piece.size = data, len(data)
-        _check(lib.lw_express_terms(self._handle, given))
+        _check(lib.lw_fast_path_set_templates(self._handle, given))
+
+    def linger(self, after_start_ns: int, after_answer_ns: int) -> None:
+        """
+        Let a turn go on for so many nanoseconds after a job's start, and after its answer, while nothing else happens.
+        """
+        lib.lw_fast_path_linger(self._handle, after_start_ns, after_answer_ns)
 
     def offer(self, offer: Offer) -> None:
         """
-        Let the next plain request have this runner.
+        Let the next request on the fast path have this runner.
 
         Raises:
             OSError: it can't be offered.
         """
-        _check(lib.lw_express_offer(self._handle, _given(offer)))
+        _check(lib.lw_fast_path_offer(self._handle, _given(offer)))
 
     def adopt(self, offer: Offer, fd: int, identity: int, started: float) -> None:
         """
-        Let the reply of this runner, which has its job since *started*, go to stream *fd* the short way.
+        Let the reply of this runner, which has its job since *started*, take the fast path to stream *fd*.
 
         Raises:
             OSError: it can't.
         """
-        _check(lib.lw_express_adopt(self._handle, _given(offer), fd, identity, started))
+        _check(lib.lw_fast_path_adopt(self._handle, _given(offer), fd, identity, started))
 
     def withdraw(self, number: int) -> bool:
         """
         The runner is the caller's alone. Was it offered, or its reply waited for?
         """
-        return bool(lib.lw_express_withdraw(self._handle, number) >= 0)
+        return bool(lib.lw_fast_path_withdraw(self._handle, number) >= 0)
 
     def close(self) -> None:
         """

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import errno
 import os
+import re
 import struct
 from collections.abc import Mapping
 
@@ -50,6 +51,32 @@ def move_mount(mount: int, to: str, dir: int = AT_FDCWD) -> None:
     _checked(lib.lw_move_mount(mount, dir, os.fsencode(to)), "move_mount", f"{mount}, {to!r}")
 
 
+def copy(path: str | int, *, recursive: bool = True) -> int:
+    """
+    A detached copy of the mount tree at *path*, or at an open descriptor; a close-on-exec descriptor of the caller's. A
+    link as last component isn't followed.
+    """
+    cell = Cell("tree")
+    flags = (lib.OPEN_TREE_CLONE | lib.OPEN_TREE_CLOEXEC | lib.AT_SYMLINK_NOFOLLOW
+             | (lib.AT_RECURSIVE if recursive else 0))
+    at, name = (path, "") if isinstance(path, int) else (AT_FDCWD, path)
+    table = Table([gives(cell, Call.OPEN_TREE, at, name, flags | (0 if name else lib.AT_EMPTY_PATH))])
+    table.run()
+    return table.value(cell)
+
+
+def set_attributes(mount: int, attributes: MountAttr, ids: int = -1) -> None:
+    """
+    Set *attributes* on the detached *mount* and all below it, and let no mount travel there. Linux 5.12.
+
+    Args:
+        ids: a user namespace, by whose map the owners of files are to be shown.
+    """
+    idmap = lib.MOUNT_ATTR_IDMAP if ids >= 0 else 0
+    how = Block(struct.pack("QQQQ", attributes | idmap, 0, lib.MS_PRIVATE, max(0, ids)))  # struct mount_attr
+    Table([returns(Call.MOUNT_SETATTR, mount, "", lib.AT_RECURSIVE | lib.AT_EMPTY_PATH, how, len(how.data))]).run()
+
+
 def sets_attributes() -> bool:
     """
     Does the kernel have mount_setattr(2)?
@@ -75,6 +102,13 @@ def mount_id(fd: int) -> int:
     return int(found[0])
 
 
+def unescaped(point: str) -> str:
+    """
+    A mount point as /proc/self/mountinfo has it, without its escapes.
+    """
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
+
+
 def filesystem(type: str, options: Mapping[str, str], attributes: MountAttr | int) -> int:
     """
     A detached mount of a new filesystem; a close-on-exec descriptor of the caller's.
@@ -82,7 +116,8 @@ def filesystem(type: str, options: Mapping[str, str], attributes: MountAttr | in
     fs = _checked(lib.lw_fsopen(type.encode()), "fsopen", repr(type))
     try:
         for key, value in options.items():
-            _checked(lib.lw_fsconfig_string(fs, key.encode(), value.encode()), "fsconfig", f"{type}, {key}={value}")
+            given = value.encode() if value else ffi.NULL
+            _checked(lib.lw_fsconfig_string(fs, key.encode(), given), "fsconfig", f"{type}, {key}={value}")
         _checked(lib.lw_fsconfig_string(fs, ffi.NULL, ffi.NULL), "fsconfig", f"{type}, FSCONFIG_CMD_CREATE")
         return _checked(lib.lw_fsmount(fs, attributes), "fsmount", type)
     finally:
@@ -94,16 +129,38 @@ def filesystem_steps(mount: Cell, type: str, options: Mapping[str, str], attribu
     As `filesystem`, to be taken later; *mount* gets the descriptor.
     """
     fs = Cell(f"new {type}")
+    return [*whole_steps(fs, mount, type, options, attributes), returns(Call.CLOSE, fs)]
+
+
+def whole_steps(fs: Cell, mount: Cell, type: str, options: Mapping[str, str],
+                attributes: MountAttr | int) -> list[Step]:
+    """
+    As `filesystem_steps`; *fs* keeps the descriptor of the filesystem, for `reconfigure_steps`.
+    """
     return [
         gives(fs, Call.FSOPEN, type, lib.FSOPEN_CLOEXEC),
-        *(returns(Call.FSCONFIG, fs, lib.FSCONFIG_SET_STRING, key, value, 0) for key, value in options.items()),
+        *_options(fs, options),
         returns(Call.FSCONFIG, fs, lib.FSCONFIG_CMD_CREATE, 0, 0, 0),
         gives(mount, Call.FSMOUNT, fs, lib.FSMOUNT_CLOEXEC, int(attributes)),
-        returns(Call.CLOSE, fs),
     ]
 
 
-def copy_step(mount: Cell, path: str, *, optional: bool = False) -> Step:
+def reconfigure_steps(fs: Cell, options: Mapping[str, str]) -> list[Step]:
+    """
+    Change *options* of the mounted filesystem *fs*.
+    """
+    return [*_options(fs, options), returns(Call.FSCONFIG, fs, lib.FSCONFIG_CMD_RECONFIGURE, 0, 0, 0)]
+
+
+def _options(fs: Cell, options: Mapping[str, str]) -> list[Step]:
+    """
+    Set each option; one without a value is a flag.
+    """
+    return [returns(Call.FSCONFIG, fs, lib.FSCONFIG_SET_STRING, key, value, 0) if value
+            else returns(Call.FSCONFIG, fs, lib.FSCONFIG_SET_FLAG, key, 0, 0) for key, value in options.items()]
+
+
+def copy_step(mount: Cell, path: str, *, optional: bool = False, alone: bool = False) -> Step:
     """
     *mount* gets a detached copy of the mount tree at *path*.
 
@@ -111,8 +168,9 @@ def copy_step(mount: Cell, path: str, *, optional: bool = False) -> Step:
 
     Args:
         optional: the kernel may refuse, and *mount* holds why.
+        alone: without the mounts below.
     """
-    flags = lib.OPEN_TREE_CLONE | lib.OPEN_TREE_CLOEXEC | lib.AT_RECURSIVE | lib.AT_SYMLINK_NOFOLLOW
+    flags = lib.OPEN_TREE_CLONE | lib.OPEN_TREE_CLOEXEC | lib.AT_SYMLINK_NOFOLLOW | (0 if alone else lib.AT_RECURSIVE)
     return gives(mount, Call.OPEN_TREE, AT_FDCWD, path, flags, optional=optional)
 
 

@@ -5,4 +5,3 @@
 
 int lw_seccomp_flags_known(unsigned int flags);
 int lw_seccomp_action_known(uint32_t action);
-int lw_seccomp_notif_sizes(uint16_t *ret_notif, uint16_t *ret_resp, uint16_t *ret_data);

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import struct
 
-from leeward._native._shim import ffi, lib
+from leeward._native._shim import lib
 from leeward._native.steps import Block, Call, Cell, Gives, Step
 from leeward.errors import KernelRefusal
 
@@ -38,6 +38,16 @@ def listen_step(listener: Cell, program: bytes, *, killable: bool) -> Step:
                 {errno.EBUSY: "another listener is installed already"})
 
 
+def install_step(program: bytes) -> Step:
+    """
+    Install *program*, which answers every call by itself, on the thread that takes this and on those that it starts.
+
+    Irreversible; needs no_new_privs. Linux 3.17.
+    """
+    filter = Block(struct.pack("H6xQ", len(program) // INSTRUCTION, 0), blocks={8: Block(program)})
+    return Step(Call.SECCOMP, (lib.SECCOMP_SET_MODE_FILTER, 0, filter))
+
+
 def has_user_notif() -> bool:
     """
     Can a filter ask a supervisor? Linux 5.0.
@@ -51,22 +61,6 @@ def has_wait_killable() -> bool:
     """
     flags = lib.SECCOMP_FILTER_FLAG_NEW_LISTENER | lib.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
     return _answer(lib.lw_seccomp_flags_known(flags), "SECCOMP_SET_MODE_FILTER, WAIT_KILLABLE_RECV")
-
-
-def notif_sizes() -> tuple[int, int, int]:
-    """
-    Bytes of the kernel's struct seccomp_notif, seccomp_notif_resp and seccomp_data.
-
-    SECCOMP_GET_NOTIF_SIZES, Linux 5.0.
-
-    Raises:
-        KernelRefusal: with the call, its arguments and the errno.
-    """
-    sizes = ffi.new("uint16_t[3]")
-    failed = lib.lw_seccomp_notif_sizes(sizes, sizes + 1, sizes + 2)
-    if failed:
-        raise KernelRefusal("seccomp", "SECCOMP_GET_NOTIF_SIZES", -failed)
-    return int(sizes[0]), int(sizes[1]), int(sizes[2])
 
 
 def _answer(found: int, question: str) -> bool:

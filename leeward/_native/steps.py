@@ -27,29 +27,35 @@ class Call(enum.IntEnum):
     The numbers, on this architecture, of the system calls that steps make.
     """
 
+    BIND = lib.SYS_bind
     CAPSET = lib.SYS_capset
     CHDIR = lib.SYS_chdir
     CHROOT = lib.SYS_chroot
     CLOSE = lib.SYS_close
     CLOSE_RANGE = lib.SYS_close_range
     DUP3 = lib.SYS_dup3
+    EXECVE = lib.SYS_execve
+    FCHDIR = lib.SYS_fchdir
     FCHMODAT = lib.SYS_fchmodat
     FCNTL = lib.SYS_fcntl
     FSCONFIG = lib.SYS_fsconfig
     FSMOUNT = lib.SYS_fsmount
     FSOPEN = lib.SYS_fsopen
     GETPID = lib.SYS_getpid
+    GETPPID = lib.SYS_getppid
     GETUID = lib.SYS_getuid
     IOCTL = lib.SYS_ioctl
     LANDLOCK_ADD_RULE = lib.SYS_landlock_add_rule
     LANDLOCK_CREATE_RULESET = lib.SYS_landlock_create_ruleset
     LANDLOCK_RESTRICT_SELF = lib.SYS_landlock_restrict_self
+    LISTEN = lib.SYS_listen
     MKDIRAT = lib.SYS_mkdirat
     MOUNT = lib.SYS_mount
     MOUNT_SETATTR = lib.SYS_mount_setattr
     MOVE_MOUNT = lib.SYS_move_mount
     OPEN_TREE = lib.SYS_open_tree
     OPENAT = lib.SYS_openat
+    OPENAT2 = lib.SYS_openat2
     PIVOT_ROOT = lib.SYS_pivot_root
     PRCTL = lib.SYS_prctl
     PRLIMIT64 = lib.SYS_prlimit64
@@ -58,10 +64,13 @@ class Call(enum.IntEnum):
     SECCOMP = lib.SYS_seccomp
     SENDMSG = lib.SYS_sendmsg
     SETDOMAINNAME = lib.SYS_setdomainname
+    SETGROUPS = lib.SYS_setgroups
     SETHOSTNAME = lib.SYS_sethostname
+    SETNS = lib.SYS_setns
     SETRESGID = lib.SYS_setresgid
     SETRESUID = lib.SYS_setresuid
     SETSID = lib.SYS_setsid
+    SETSOCKOPT = lib.SYS_setsockopt
     SOCKET = lib.SYS_socket
     SYMLINKAT = lib.SYS_symlinkat
     UMASK = lib.SYS_umask
@@ -224,19 +233,23 @@ class Table:
         if done < (len(self.steps) if end is None else end):
             raise refusal(self.steps[done], result)
 
-    def run_in_pid_namespace(self, first: int, end: int) -> None:
+    def run_aside(self, first: int, end: int, *, pid_namespace: bool = False) -> None:
         """
-        As `run`, by pid 1 of a new pid namespace, which is dead afterwards. Its descriptors go with it.
+        As `run`, by a child, which is dead afterwards; its descriptors, and the namespaces that it entered, go with it.
 
-        Linux 5.3; the caller has one thread.
+        Linux 5.3.
+
+        Args:
+            pid_namespace: it is pid 1 of a new pid namespace.
 
         Raises:
-            KernelRefusal: one returned what it may not; or there is no such namespace.
+            KernelRefusal: one returned what it may not; or there is no such child.
         """
         result = ffi.new("int64_t *")
-        done = int(lib.lw_run_steps_in_pid_namespace(self._steps + first, end - first, result))
+        flags = lib.CLONE_NEWPID if pid_namespace else 0
+        done = int(lib.lw_run_steps_aside(flags, self._steps + first, end - first, result))
         if done < 0:
-            raise KernelRefusal("clone3", "CLONE_NEWPID", -int(result[0]))
+            raise KernelRefusal("clone3", "CLONE_NEWPID" if pid_namespace else "CLONE_VM", -int(result[0]))
         if done < end - first:
             raise refusal(self.steps[first + done], int(result[0]))
 

@@ -91,6 +91,30 @@ class Thread:
             raise Bug("the supervisor has no such slot")
         return int(self._total[0])
 
+    def grant(self, slot: int, limit: int, files: int) -> None:
+        """
+        Grant the job in *slot* shared mappings without a file, of *limit* bytes altogether, and memory files in the
+        folder *files*, a descriptor that must be open until the slot is removed.
+        """
+        failed = lib.lw_supervisor_grant(self.handle, slot, limit, files)
+        if failed:
+            raise KernelRefusal("malloc", "what a job is charged with", -failed)
+
+    def share(self, slot: int, of: int) -> None:
+        """
+        Grant the job in *slot* what that in *of* is granted, from the same limit.
+        """
+        if lib.lw_supervisor_share(self.handle, slot, of):
+            raise Bug("the supervisor has no such slot")
+
+    def charged(self, slot: int) -> int:
+        """
+        Bytes of such mappings that the job in *slot* is charged with, and those with whom it shares its limit.
+        """
+        if lib.lw_supervisor_charged(self.handle, slot, self._total):
+            raise Bug("the supervisor has no such slot")
+        return int(self._total[0])
+
     def remove(self, slot: int) -> list[Tally]:
         """
         Close the listener in *slot*; return the last word on its job.

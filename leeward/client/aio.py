@@ -1,73 +1,99 @@
 """
 The client for asyncio.
 
-Runs in:   anybody's program, in one event loop.
+Runs in:   anybody's program.
 
-Theory of operation: one socket, one reader callback, any number of calls. A call puts
-its frame into the output buffer and waits for a future; the reader gives each answer to
-the future of its id. A call that is cancelled tells the daemon so, and its answer is
-dropped when it comes. A connection that breaks fails every waiting call, and the next
-call makes a new one. While calls wait, a beat every PATIENCE_S looks whether anything
-was heard since the last one: if not, it asks for a sign of life, and at the next beat
-the connection counts as dead.
+Theory of operation: all calls of one event loop share a connection (aio_connection.py). If it breaks, the next
+call opens a new one. Each call knows whether a byte of it was handed to the kernel, and is sent again if not
+(retry.py). A daemon that is stopping refuses further calls: they go to a new connection, while the old one is kept
+until its pending calls were answered. A call that is refused as busy waits until one before it was answered; if there
+is none, it waits for a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import os
 import time
 from _socket import socket as Socket
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.client.aio_connection import AsyncConnection
 from leeward.client.aio_session import Answer, AsyncSession
-from leeward.client.conversation import Conversation, refusal
-from leeward.client.link import CONNECT_S, PATIENCE_S, away, connect, receive
-from leeward.client.options import Options, SessionOptions, fields_of, session_fields
+from leeward.client.connecting import CONNECT_S, away, connect, started
+from leeward.client.conversation import refusal
+from leeward.client.options import Options, SessionOptions, awaited_by, fields_of, session_fields
 from leeward.client.results import result_of
-from leeward.client.slots import LARGE, Slots, bulk, slots_of
-from leeward.errors import DaemonError, NoAnswer
+from leeward.client.retry import Retry
+from leeward.client.session import session_number
+from leeward.errors import Busy, DaemonAway, DaemonError, NoAnswer, QueueTimeout
 from leeward.outcome import Result
 from leeward.spec.paths import client_socket
-from leeward.wire.frames import frame
+
+if TYPE_CHECKING:
+    from leeward.client.aio_functions import AwaitedFunctions
 
 
 class AsyncClient:
     """
-    Runs code in the daemon's sandboxes; many jobs at once over one connection.
+    Runs code in the daemon's sandboxes: many jobs at once, over one connection.
 
         async with leeward.AsyncClient() as client:
             results = await asyncio.gather(*(client.execute(code) for code in codes))
 
+    The first call connects. There may be any number of calls at once: the client sends as many as the daemon takes, and
+    the others in turn. It may be used in several event loops, one after the other or each in a thread of its own, and
+    has a connection in each.
+
     Args:
-        socket: the daemon's socket; by default LEEWARD_SOCKET, then the user's own.
+        socket: path of the daemon's socket. By default the one in LEEWARD_SOCKET, else
+            that of the user's own daemon.
+        retry: as for Client.
+        retry_busy: as for Client. Calls without a deadline that are refused as busy are sent again for as long
+            as others of this client are served, and 30 seconds after that.
     """
 
-    def __init__(self, socket: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, socket: str | os.PathLike[str] | None = None, *, retry: bool = True,
+                 retry_busy: bool = True) -> None:
         self.socket = client_socket(socket)
-        self._connection: _Connection | None = None
-        self._connecting = asyncio.Lock()
+        self._retry, self._retry_busy = retry, retry_busy
+        self._places: dict[asyncio.AbstractEventLoop, _Place] = {}
 
-    async def execute(self, code: str | bytes | None = None, *, deadline: float | None = None,
+    async def execute(self, code: str | bytes | None = None, *, deadline: float | None = None, idempotent: bool = False,
                       **options: Unpack[Options]) -> Result:
         """
-        Run *code*, or *module*, and wait for its result; see Client.execute.
+        Run code in a fresh process, and wait for its result.
 
-        Cancelling the task ends the job.
+        Takes the options of Client.execute, and raises the same errors. Cancelling the task
+        ends the job.
+
+        Args:
+            code: Python source, at most 16 MiB. Either this or `module` has to be given.
+            deadline: seconds that this call may take in all, time in the queue included.
+
+        Returns:
+            How the job ended. A failure of the job is a Result, never an exception.
         """
-        return result_of(*await self._call("execute", fields_of(code, options), deadline))
+        return result_of(*await self._call("execute", fields_of(code, options), deadline, idempotent,
+                                           awaited_by(options)))
 
     @contextlib.asynccontextmanager
-    async def session(self, **options: Unpack[SessionOptions]) -> AsyncIterator[AsyncSession]:
+    async def session(self, *, deadline: float | None = None,
+                      **options: Unpack[SessionOptions]) -> AsyncIterator[AsyncSession]:
         """
-        A process that keeps its state between jobs; see Client.session. It ends with this client's connection.
+        Open a session: one process that keeps its state between jobs.
+
+        Takes the options of Client.session. A session uses this client's connection, and
+        ends with it.
+
+            async with client.session() as session:
+                await session.execute("x = 6")
         """
-        fields = session_fields(**options)
-        session = await AsyncSession.open((await self._connected()).call, self.socket, fields)
+        reply, connection = await self._within("session_open", session_fields(options), deadline)
+        session = AsyncSession(connection.call, connection.turn, self.socket, session_number(reply[0]))
         try:
             yield session
         finally:
@@ -75,7 +101,13 @@ class AsyncClient:
 
     async def ping(self, timeout: float = 5.0) -> float:
         """
-        Seconds that the daemon took to answer.
+        Measure the daemon's response time.
+
+        Args:
+            timeout: seconds to wait for the answer.
+
+        Returns:
+            Seconds from the request to the answer.
         """
         start = time.monotonic()
         await self._call("ping", {}, timeout)
@@ -83,28 +115,99 @@ class AsyncClient:
 
     async def status(self, timeout: float = 5.0) -> dict[str, Any]:
         """
-        Workers, jobs and layers, as `leeward status --json` prints them.
+        Ask for the daemon's state: workers, jobs, layers.
+
+        Args:
+            timeout: seconds to wait for the answer.
+
+        Returns:
+            What `leeward status --json` prints; docs/wire.md lists the fields.
         """
         reply, _ = await self._call("status", {}, timeout)
         assert reply.ok is not None
         return reply.ok
 
-    async def _call(self, op: str, fields: Mapping[str, Any], seconds: float | None) -> Answer:
+    async def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None,
+                  functions: AwaitedFunctions | None = None) -> Answer:
+        """
+        One request of the wire, for `AsyncSandbox`. The descriptors of the answer are the caller's.
+
+        Args:
+            seconds: that it may take in all.
+            functions: that its job may call.
+        """
+        return await self._call(op, fields, seconds, functions=functions)
+
+    async def _call(self, op: str, fields: Mapping[str, Any], seconds: float | None, idempotent: bool = False,
+                    functions: AwaitedFunctions | None = None) -> Answer:
+        return (await self._within(op, fields, seconds, idempotent, functions))[0]
+
+    async def _within(self, op: str, fields: Mapping[str, Any], seconds: float | None, idempotent: bool = False,
+                      functions: AwaitedFunctions | None = None) -> tuple[Answer, AsyncConnection]:
+        """
+        A good answer within so many seconds, and the connection that it came by.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        one = _PendingCall(op, fields, idempotent, deadline, functions)
         try:
             async with asyncio.timeout(seconds):
-                connection = await self._connected()
-                reply, descriptors = await connection.call(op, fields)
+                return await self._ask(one)
         except TimeoutError:
-            raise NoAnswer(f"no answer from {self.socket!a} before the deadline") from None
-        if reply.ok is None:
-            raise refusal(reply)
-        return reply, descriptors
+            if one.refused is not None and not one.sent:
+                raise one.refused from None
+            late = NoAnswer(f"no answer from {self.socket!a} before the deadline")
+            late.may_have_run = one.sent
+            raise late from None
 
-    async def _connected(self) -> _Connection:
-        async with self._connecting:
-            if self._connection is None or self._connection.broken():
-                self._connection = _Connection(asyncio.get_running_loop(), await self._connect(), self.socket)
-            return self._connection
+    async def _ask(self, one: _PendingCall) -> tuple[Answer, AsyncConnection]:
+        place = self._place()
+        era = place.era
+        attempts: Retry | None = None
+        while True:
+            try:
+                connection = await self._connected(place, one.op)
+            except DaemonError as error:
+                raise (error if attempts is None else attempts.nobody(error)) from None
+            try:
+                return await one.ask(connection), connection
+            except DaemonError as error:
+                attempts = attempts or Retry(self._retry, one.idempotent, one.deadline, self._retry_busy)
+                pause = attempts.pause(error, time.monotonic(), connection.gate.progress)
+                if pause is None or era != place.era:
+                    raise
+                if isinstance(error, (Busy, QueueTimeout)):
+                    one.refused = error
+                    if "execute" == one.op and connection.gate.jobs:  # the gate opens when one of these was answered
+                        pause = 0.0
+                else:
+                    place.leave(connection)
+                one.sent = one.sent and error.may_have_run
+            await asyncio.sleep(pause)
+
+    def _place(self) -> _Place:
+        """
+        What belongs to the running event loop. What belonged to one that is closed goes.
+        """
+        loop = asyncio.get_running_loop()
+        place = self._places.get(loop)
+        if place is None:
+            for gone in [other for other in self._places if other.is_closed()]:
+                self._places.pop(gone).close(away(self.socket, "its event loop is closed"))
+            place = self._places[loop] = _Place()
+        return place
+
+    async def _connected(self, place: _Place, op: str) -> AsyncConnection:
+        async with place.connecting:
+            if place.connection is None or place.connection.broken():
+                loop = asyncio.get_running_loop()
+                try:
+                    sock = await self._connect()
+                except DaemonAway:
+                    if not await loop.run_in_executor(None, started, self.socket, op):
+                        raise
+                    sock = await self._connect()
+                place.connection = AsyncConnection(loop, sock, self.socket, self._retry and self._retry_busy)
+            return place.connection
 
     async def _connect(self) -> Socket:
         give_up = time.monotonic() + CONNECT_S
@@ -118,11 +221,9 @@ class AsyncClient:
 
     async def close(self) -> None:
         """
-        Close the connection; calls that wait fail, their jobs end. A later call makes a new one.
+        Close the connection. Calls that wait fail, and their jobs end. A later call opens a new one.
         """
-        if self._connection is not None:
-            self._connection.close(away(self.socket, "this client was closed"))
-            self._connection = None
+        self._place().close(away(self.socket, "this client was closed", may_have_run=True))
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -132,161 +233,69 @@ class AsyncClient:
         await self.close()
 
 
-class _Connection:
+class _Place:
     """
-    One connected socket in one event loop.
+    What a client has in one event loop.
+
+    Attributes:
+        era: how often the client was closed there. A call of an earlier one isn't sent again.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: Socket, path: str) -> None:
-        self._loop, self._socket, self._path = loop, sock, path
-        self._conversation = Conversation()
-        self._futures: dict[int, asyncio.Future[Answer]] = {}
-        self._output = bytearray()
-        self._error: DaemonError | None = None
-        self._heard = self._asked = False
-        self._beat: asyncio.TimerHandle | None = None
-        self._slots: Slots | None = None
-        self._asking: asyncio.Task[None] | None = None  # for an arena
-        sock.setblocking(False)
-        loop.add_reader(sock.fileno(), self._readable)
+    def __init__(self) -> None:
+        self.connection: AsyncConnection | None = None
+        self.left: set[AsyncConnection] = set()  # their daemon ends, and has yet to answer
+        self.connecting = asyncio.Lock()
+        self.era = 0
 
-    def broken(self) -> bool:
+    def leave(self, connection: AsyncConnection) -> None:
         """
-        Whether calls must go over a new connection.
+        Make no more calls over *connection*.
         """
-        if self._error is None:
-            self._readable()  # an end that came while nobody called shows here
-        return self._error is not None
-
-    async def call(self, op: str, fields: Mapping[str, Any]) -> Answer:
-        if bulk(op, fields) < LARGE:
-            return await self._call(op, fields, None)
-        if self._asking is None:
-            self._asking = self._loop.create_task(self._ask_for_slots())
-        await asyncio.shield(self._asking)  # which other calls wait for, too
-        return await self._call(op, fields, self._slots)
-
-    async def _ask_for_slots(self) -> None:
-        """
-        Ask for an arena; without one large requests go by the socket. What is wrong with the connection each call says.
-        """
-        try:
-            reply, descriptors = await self._call("arena", {}, None)
-            if reply.ok is not None:
-                self._slots = slots_of(reply.ok, reply.arenas, descriptors)
-        except DaemonError as error:
-            self.close(error)
-
-    async def _call(self, op: str, fields: Mapping[str, Any], slots: Slots | None) -> Answer:
-        if self._error is not None:
-            raise self._error
-        slot = None
-        if slots is None:
-            number, data = self._conversation.request(op, fields)
-        else:
-            number, payload = self._conversation.payload(op, fields)
-            slot = slots.put(payload)
-            data = frame(payload) if slot is None else self._conversation.by_slot(number, slot, len(payload))
-        future: asyncio.Future[Answer] = self._loop.create_future()
-        self._futures[number] = future
-        self._send(data)
-        if self._beat is None:
-            self._beat = self._loop.call_later(PATIENCE_S, self._on_beat)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if number in self._futures:
-                if op in ("execute", "session_open"):
-                    self._send(self._conversation.request("cancel", {"target": number})[1])
-            elif not future.cancelled() and future.exception() is None:
-                _drop(future.result()[1])  # it came in the same turn; nobody will take it
-            raise
-        finally:
-            self._futures.pop(number, None)
-            if slots is not None and slot is not None:
-                slots.free(slot)
-
-    def _send(self, data: bytes) -> None:
-        if not self._output and self._error is None:
-            try:
-                data = data[self._socket.send(data):]
-            except BlockingIOError:
-                pass
-            except OSError:
-                # The end of the connection, and maybe a refusal before it, is there to be read.
-                return
-            if data:
-                self._loop.add_writer(self._socket.fileno(), self._writable)
-        self._output += data
-
-    def _writable(self) -> None:
-        try:
-            del self._output[:self._socket.send(self._output)]
-        except BlockingIOError:
-            return
-        except OSError:
-            self._output.clear()
-        if not self._output:
-            self._loop.remove_writer(self._socket.fileno())
-
-    def _readable(self) -> None:
-        try:
-            data, descriptors = receive(self._socket)
-            answers = self._conversation.received(data, descriptors)
-        except BlockingIOError:
-            return
-        except OSError:
-            self.close(away(self._path, "it went away before it answered"))
-            return
-        except DaemonError as error:
-            self.close(error)
-            return
-        self._heard = True
-        for reply, owned in answers:
-            future = self._futures.pop(reply.id, None)
-            if future is None or future.done():
-                _drop(owned)
-            else:
-                future.set_result((reply, owned))
-        if not data:
-            self.close(away(self._path, "it went away before it answered"))
-
-    def _on_beat(self) -> None:
-        self._beat = None
-        if not self._futures:
-            return
-        if self._heard:
-            self._heard = self._asked = False
-        elif self._asked:
-            self.close(NoAnswer(f"the daemon on {self._path!a} gives no sign of life"))
-            return
-        else:
-            self._asked = True
-            self._send(self._conversation.request("ping", {})[1])
-        self._beat = self._loop.call_later(PATIENCE_S, self._on_beat)
+        if connection is self.connection:
+            self.connection = None
+            self.left.add(connection)
+            connection.end_when_answered(lambda: self.left.discard(connection))
 
     def close(self, error: DaemonError) -> None:
         """
-        Fail what waits with *error*; the connection is over.
+        Fail what waits with *error*.
         """
-        if self._error is not None:
-            return
-        self._error = error
-        if self._beat is not None:
-            self._beat.cancel()
-        self._loop.remove_reader(self._socket.fileno())
-        self._loop.remove_writer(self._socket.fileno())
-        self._socket.close()
-        if self._slots is not None:
-            self._slots.close()
-        self._conversation.close()
-        self._output.clear()
-        for future in self._futures.values():
-            if not future.done():
-                future.set_exception(copy.copy(error))  # each raise adds its own traceback
-        self._futures.clear()
+        self.era += 1
+        for connection in (self.connection, *tuple(self.left)):
+            if connection is not None:
+                connection.close(error)
+        self.connection = None
 
 
-def _drop(descriptors: list[int]) -> None:
-    for fd in descriptors:
-        os.close(fd)
+class _PendingCall:
+    """
+    A call, over all its attempts.
+
+    Attributes:
+        deadline: a time.monotonic() value, or None.
+        sent: the request, or a part of it, may have reached a daemon that didn't refuse it.
+        refused: why the last attempt found no room.
+    """
+
+    def __init__(self, op: str, fields: Mapping[str, Any], idempotent: bool, deadline: float | None,
+                 functions: AwaitedFunctions | None = None) -> None:
+        self.op, self._fields, self._functions = op, fields, functions
+        self.idempotent, self.deadline = idempotent, deadline
+        self.sent = False
+        self.refused: DaemonError | None = None
+
+    async def ask(self, connection: AsyncConnection) -> Answer:
+        """
+        One attempt. Raises the refusal, if it is one.
+        """
+        if self.op in ("execute", "session_open"):
+            return await connection.admitted(self.op, self._fields, self.refused is not None, self._is_sent,
+                                             self._functions)
+        self._is_sent()
+        reply, descriptors = await connection.call(self.op, self._fields, self._functions)
+        if reply.ok is None:
+            raise refusal(reply)
+        return reply, descriptors
+
+    def _is_sent(self) -> None:
+        self.sent = True

@@ -1,5 +1,5 @@
 """
-A session, for the asyncio client: over the client's own connection, beside its other calls.
+A session of the asyncio client: on the client's own connection, beside its other calls.
 
 Runs in:   anybody's program, in one event loop.
 """
@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client.conversation import refusal
-from leeward.client.options import TurnOptions, turn_fields
+from leeward.client.options import TurnOptions, awaited_by, turn_fields
 from leeward.client.results import result_of
-from leeward.client.session import session_number
 from leeward.errors import DaemonError, NoAnswer
 from leeward.outcome import Result
 from leeward.wire.replies import Reply
 
+if TYPE_CHECKING:
+    from leeward.client.aio_functions import AwaitedFunctions
+
 Answer = tuple[Reply, list[int]]
 Call = Callable[[str, Mapping[str, Any]], Awaitable[Answer]]
+Turn = Callable[[str, Mapping[str, Any], "AwaitedFunctions | None"], Awaitable[Answer]]
 
 #: Seconds that the daemon may take to end a session.
 _CLOSE_S = 5.0
@@ -27,58 +30,70 @@ _CLOSE_S = 5.0
 
 class AsyncSession:
     """
-    Made by AsyncClient.session; see Session for what each call does.
+    A process in the sandbox that keeps its state between jobs. Made by AsyncClient.session.
 
-    Cancelling a task that waits for `execute` ends the job, and the session's state with it: `interrupt` is the
-    milder way.
+    Session describes the calls and their errors. Tasks may share a session; their jobs run one after the other, in the
+    order of the calls. Cancelling a task that waits for `execute` ends the job, and
+    the session's state is lost; `interrupt` keeps it.
     """
 
-    def __init__(self, call: Call, path: str, number: int) -> None:
-        self._call, self._path, self._number = call, path, number
-
-    @classmethod
-    async def open(cls, call: Call, path: str, fields: Mapping[str, Any]) -> AsyncSession:
-        """
-        A new session over the connection that *call* belongs to.
-        """
-        return cls(call, path, session_number(await _asked(call, path, None, "session_open", fields)))
+    def __init__(self, call: Call, run: Turn, path: str, number: int) -> None:
+        self._call, self._run, self._path, self._number = call, run, path, number
+        self._turn = asyncio.Lock()
 
     async def execute(self, code: str | bytes, *, deadline: float | None = None,
                       **options: Unpack[TurnOptions]) -> Result:
         """
-        Run *code* where the jobs before it ran, and wait for its result. One job at a time; a second one is `Busy`.
+        Run code in the session's process, and wait for its result.
+
+        Takes the options of Session.execute, and raises the same errors.
+
+        Args:
+            code: Python source, at most 16 MiB. It sees what earlier jobs of the session left.
+            deadline: seconds that this call may take in all, the wait for its turn included. When it passes while the
+                job runs, the session's state is lost.
         """
-        fields = turn_fields(self._number, code, **options)
+        fields, served = turn_fields(self._number, code, options), awaited_by(options)
+        sent = False
         try:
-            async with asyncio.timeout(deadline):
-                reply, descriptors = await self._call("execute", fields)
+            async with asyncio.timeout(deadline), self._turn:
+                sent = True
+                reply, descriptors = await self._run("execute", fields, served)
         except TimeoutError:
-            raise NoAnswer(f"no answer from {self._path!a} before the deadline") from None
+            late = NoAnswer(f"no answer from {self._path!a} before the deadline")
+            late.may_have_run = sent
+            raise late from None
         if reply.ok is None:
             raise refusal(reply)
         return result_of(reply, descriptors)
 
     async def interrupt(self) -> bool:
         """
-        Raise KeyboardInterrupt in the job that runs; was there one?
+        Raise KeyboardInterrupt in the running job.
+
+        Returns:
+            Whether a job was running.
         """
         reply = await _asked(self._call, self._path, None, "interrupt", {"session": self._number})
         return bool(reply.ok and reply.ok.get("interrupted"))
 
     async def reset(self, deadline: float | None = None) -> None:
         """
-        Go on with a fresh process. A job that runs ends as Cancelled.
+        Replace the process by a fresh one; the state is lost. A task that waits for a job gets Cancelled.
+
+        Args:
+            deadline: seconds that this call may take in all.
         """
         await _asked(self._call, self._path, deadline, "session_reset", {"session": self._number})
 
     async def close(self) -> None:
         """
-        End the session.
+        End the session. A task that waits for a job of it gets Cancelled.
         """
         try:
             await _asked(self._call, self._path, _CLOSE_S, "session_close", {"session": self._number})
         except DaemonError:
-            pass  # it is over, or ends with its connection
+            pass  # it is over already, or ends when its connection is closed
 
 
 async def _asked(call: Call, path: str, seconds: float | None, op: str, fields: Mapping[str, Any]) -> Reply:

@@ -1,10 +1,10 @@
 """
-Results that lie in a memory file: checked, then mapped.
+Results in memory files: checked, then mapped.
 
 Runs in:   the clients and the CLI's fast path.
-Trust:     none in the descriptor. A file that could still shrink would end the client
-           by SIGBUS, one that could still be written would change under its reader, so
-           the seals and the size are asked of the kernel, not believed.
+Trust:     none in the descriptor. A file that can still shrink could end the client by
+           SIGBUS, and one that can still be written could change while it is read. So seals
+           and size are checked with the kernel.
 Source:    memfd_create(2), fcntl(2) on file sealing
 """
 
@@ -26,12 +26,12 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 def map_arena(fd: int, size: int) -> memoryview:
     """
-    The *size* bytes of *fd*, read-only, for as long as a view of them lives.
+    Map the *size* bytes of *fd* read-only, for as long as a view of them lives.
 
-    The mapping holds a descriptor of its own; *fd* stays the caller's.
+    The mapping holds a descriptor of its own; the caller still owns *fd*.
 
     Raises:
-        BadReply: it isn't sealed, isn't a memory file, or has another size.
+        BadReply: the file isn't sealed, isn't a memory file, or has another size.
     """
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
@@ -49,7 +49,7 @@ def map_arena(fd: int, size: int) -> memoryview:
 
 def map_arenas(fds: Sequence[int], sizes: Sequence[int]) -> list[memoryview]:
     """
-    Map all, and close *fds*, also on failure.
+    Map all of *fds*, and close them, also on failure.
     """
     try:
         return [map_arena(fd, size) for fd, size in zip(fds, sizes, strict=True)]
@@ -60,7 +60,7 @@ def map_arenas(fds: Sequence[int], sizes: Sequence[int]) -> list[memoryview]:
 
 def piece(value: bytes | tuple[int, int, int], arenas: Sequence[memoryview]) -> bytes | memoryview:
     """
-    Bytes as they are; a place as the part of the mapping that it names.
+    The content of a field: the bytes themselves, or the part of a mapping at (arena, offset, length).
     """
     if isinstance(value, bytes):
         return value

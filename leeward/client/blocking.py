@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from leeward.client.link import Link
-from leeward.client.options import Options, SessionOptions, fields_of, session_fields
+from leeward.client.options import Options, SessionOptions, fields_of, served_by, session_fields
 from leeward.client.results import result_of
 from leeward.client.session import Session
 from leeward.outcome import Result
@@ -27,79 +27,144 @@ class Client:
         with leeward.Client() as client:
             result = client.execute("print(6 * 7)")
 
-    Connects with the first call. Threads may share a client, and then take turns; a
-    client of their own lets them run side by side. After a fork parent and child each
-    get a connection of their own.
+    The first call connects. Threads may share a client, but then their calls run one
+    after the other; to run jobs in parallel give each thread a client of its own, or use
+    AsyncClient. After a fork, parent and child each use a connection of their own.
 
     Args:
-        socket: the daemon's socket; by default LEEWARD_SOCKET, then the user's own.
+        socket: path of the daemon's socket. By default the one in LEEWARD_SOCKET, else
+            that of the user's own daemon.
+        retry: send a request again, over a new connection, if nothing of it has run: the daemon is stopping and refused
+            it, or closed the connection before it took a byte. For 10 seconds, or until the call's deadline. Without
+            it these errors are raised, except for a connection that was closed while it was idle.
+        retry_busy: send a request again that the daemon refused because it is busy, after the time that it names or a
+            short one, until the call's deadline, or for 30 seconds. Without it, and without *retry*, Busy is raised
+            at once.
     """
 
-    def __init__(self, socket: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, socket: str | os.PathLike[str] | None = None, *, retry: bool = True,
+                 retry_busy: bool = True) -> None:
         self.socket = client_socket(socket)
+        self._retry, self._retry_busy = retry, retry_busy
         self._link = Link(self.socket)
         self._lock = threading.Lock()
 
-    def execute(self, code: str | bytes | None = None, *, deadline: float | None = None,
+    def execute(self, code: str | bytes | None = None, *, deadline: float | None = None, idempotent: bool = False,
                 **options: Unpack[Options]) -> Result:
         """
-        Run *code*, or *module* as `python -m` would, and wait for its result.
+        Run code in a fresh process, and wait for its result.
 
         Args:
-            args: sys.argv[1:].
-            env: variables on top of the sandbox's own.
-            files: put into /workspace before the start, by relative name.
-            stdin: what the job reads on descriptor 0.
-            collect: patterns of files under /workspace to bring back, in `Result.files`.
-            timeout: seconds that the job may run; waiting for a worker doesn't count.
-            memory: bytes, or a size such as "512M", for all its processes and files.
-            processes: tasks at once, threads included.
-            output: bytes of stdout and stderr together.
-            name: the file name that tracebacks show.
-            deadline: seconds that this call may take in all. Without it the call lasts as
-                long as the daemon shows signs of life; the daemon bounds queue and job.
+            code: Python source, at most 16 MiB. Either this or `module` has to be given.
+            deadline: seconds that this call may take in all, time in the queue included.
+                Without it the call waits as long as the daemon is responsive; the
+                daemon itself bounds the time in the queue and that of the job.
+            idempotent: it does no harm if the job runs twice: send it again also if the connection is lost while
+                it may be running.
+
+        Keyword Args:
+            module (str): the name of a module to run as `python -m` does.
+            args (Iterable[str]): `sys.argv[1:]`.
+            env (Mapping[str, str]): environment variables, added to the sandbox's own.
+            files (Mapping[str, bytes | str]): files to write to /workspace before the job starts, by a name
+                relative to it or with /workspace/ in front; text is written as UTF-8. At most 1,024, together 64 MiB.
+            stdin (bytes | str): the job's standard input, at most 64 MiB. Empty by default.
+            collect (Iterable[str]): files below /workspace to return in `Result.files`: names, names of folders, which
+                stand for all that is in them, and glob patterns with `**` and `{a,b}`. "." is all of /workspace.
+                What was left out is in `Result.left_out`.
+            display (bool): bring what the code shows: the value of its last expression, `display(...)`, figures of
+                matplotlib. They are in `Result.results`, and the value's repr is `Result.value`. Not with `module`.
+            timeout (float): seconds that the job may run; time in the queue doesn't count.
+            memory (int | str): bytes, or a size such as "512M", for all the job's processes
+                and files together.
+            processes (int): processes and threads at once.
+            output (int | str): bytes of stdout and stderr together.
+            name (str): the file name that tracebacks show; `<string>` by default.
+            label (str): your own name for the job, at most 64 letters, digits and ._:/@-: the daemon's log and the
+                result have it, the result with the number that the log knows the job by.
+            functions (Mapping[str, Callable]): functions of yours that the code may call, by the names that it calls
+                them by. Each call runs here, in a thread of its own, with arguments that are the job's: treat them as
+                such. Arguments and answers are JSON's values and bytes, 512 KiB at most. At most 64 functions; 16
+                calls wait at once, others for their turn. Not with `module`.
+            call_timeout (float): seconds that a call waits for its answer, 60 by default; then it raises TimeoutError.
+            stop_clock (bool): the time limit stands still while a call waits, in all for as long as the limit may be
+                that the daemon allows. Else it runs on.
+            environment (str): the interpreter and its packages, of those that the daemon's configuration names.
+            egress (str): the policy of what it may reach, of those that the daemon's configuration names; without one
+                it reaches nothing.
 
         Returns:
             How the job ended. A failure of the job is a Result, never an exception.
 
         Raises:
-            DaemonAway: nobody answers on the socket, or the daemon went away.
-            NoAnswer: *deadline* has passed, or the daemon gives no sign of life.
-            Refused: the daemon won't run it; Busy, QueueTimeout, RequestRejected and
-                others say why.
-            BadReply: what answers isn't a daemon of ours.
+            DaemonAway: no daemon answers on the socket, or it closed the connection.
+            NoAnswer: *deadline* has passed, or the daemon didn't respond for 20 s.
+            Refused: the daemon refused the request; the subclass says why, such as Busy,
+                QueueTimeout or RequestRejected.
+            BadReply: the bytes received aren't leeward's protocol.
+
+        The attribute `may_have_run` of each of these errors says whether the job may have run.
         """
-        fields = fields_of(code, options)
+        fields, served = fields_of(code, options), served_by(options)
         until = None if deadline is None else time.monotonic() + deadline
         with self._lock:
-            reply, descriptors = self._link.call("execute", fields, until)
+            reply, descriptors = self._link.call("execute", fields, until, retry=self._retry, idempotent=idempotent,
+                                                 retry_busy=self._retry_busy, functions=served)
         return result_of(reply, descriptors)
 
-    def session(self, **options: Unpack[SessionOptions]) -> Session:
+    def interrupt(self) -> None:
         """
-        A process that keeps its state between jobs, over a connection of its own.
+        Raise KeyboardInterrupt in the job that `execute` waits for, if it runs; one that waits for a worker is taken
+        back, and `execute` raises Cancelled.
+
+        Call it from another thread than the one that waits. It doesn't wait for the job to end.
+        """
+        self._link.hurry("interrupt")
+
+    def session(self, *, deadline: float | None = None, **options: Unpack[SessionOptions]) -> Session:
+        """
+        Open a session: one process that keeps its state between jobs.
+
+        The session has a connection of its own, and occupies one of the daemon's workers
+        until it is closed.
 
             with client.session() as session:
                 session.execute("x = 6")
                 session.execute("print(x * 7)")
 
         Args:
-            memory, processes: for all of it, as for `execute`.
-            timeout, output: of each job that asks for nothing else.
-            idle: seconds without a job after which the daemon may end it.
+            deadline: seconds that this call may take in all, time in which the daemon is busy included.
+
+        Keyword Args:
+            memory (int | str): bytes, or a size such as "512M", for the whole session.
+            processes (int): processes and threads at once, for the whole session.
+            timeout (float): seconds for each job that doesn't set its own.
+            output (int | str): bytes of stdout and stderr together, for each job that
+                doesn't set its own.
+            idle (float): seconds without a job after which the daemon ends the session.
+            environment (str): as for `execute`.
+            egress (str): as for `execute`.
 
         Raises:
-            Busy: the daemon has as many sessions as it may.
-            DaemonAway, NoAnswer, Refused, BadReply: as `execute`.
+            Busy: the daemon has as many sessions as it may, and none ended in time.
+            DaemonError: as for `execute`.
         """
-        return Session(self.socket, session_fields(**options))
+        until = None if deadline is None else time.monotonic() + deadline
+        return Session(self.socket, session_fields(options), deadline=until, retry=self._retry,
+                       retry_busy=self._retry_busy)
 
     def ping(self, timeout: float = 5.0) -> float:
         """
-        Seconds that the daemon took to answer.
+        Measure the daemon's response time.
+
+        Args:
+            timeout: seconds to wait for the answer.
+
+        Returns:
+            Seconds from the request to the answer.
 
         Raises:
-            DaemonAway, NoAnswer, Refused, BadReply: as `execute`.
+            DaemonError: as for `execute`.
         """
         start = time.monotonic()
         self._simple("ping", timeout)
@@ -107,22 +172,29 @@ class Client:
 
     def status(self, timeout: float = 5.0) -> dict[str, Any]:
         """
-        Workers, jobs and layers, as `leeward status --json` prints them.
+        Ask for the daemon's state: workers, jobs, layers.
+
+        Args:
+            timeout: seconds to wait for the answer.
+
+        Returns:
+            What `leeward status --json` prints; docs/wire.md lists the fields.
 
         Raises:
-            DaemonAway, NoAnswer, Refused, BadReply: as `execute`.
+            DaemonError: as for `execute`.
         """
         return self._simple("status", timeout)
 
     def _simple(self, op: str, timeout: float) -> dict[str, Any]:
         with self._lock:
-            reply, _ = self._link.call(op, {}, time.monotonic() + timeout)
+            reply, _ = self._link.call(op, {}, time.monotonic() + timeout, retry=self._retry,
+                                       retry_busy=self._retry_busy)
         assert reply.ok is not None
         return reply.ok
 
     def close(self) -> None:
         """
-        Close the connection; a later call makes a new one.
+        Close the connection. A later call opens a new one.
         """
         with self._lock:
             self._link.close()

@@ -1,14 +1,14 @@
 """
-One connection to the daemon, without the connection: ids, replies, descriptors.
+The state of one connection's protocol: ids, replies, descriptors.
 
 Runs in:   the clients and the CLI's fast path. No socket and no clock, so the blocking
-           and the asyncio client share it; it owns received descriptors until it hands
-           them out.
+           and the asyncio client share it. It owns received descriptors until a caller takes
+           them.
 Trust:     none in the daemon's bytes; see wire/replies.py.
 
-Requests may be answered in any order, by id. Descriptors are in the stream beside the
-bytes of their frame, and the kernel keeps that order: frames that announce memory files
-take them from a queue, first come, first served.
+Replies come in any order, and are matched by id. Descriptors come in the stream beside the
+bytes of their frame, and the kernel keeps that order: each frame that announces memory files
+takes the first descriptors of the queue.
 """
 
 from __future__ import annotations
@@ -33,19 +33,24 @@ MAX_DESCRIPTORS = 16
 
 def refusal(reply: Reply) -> Refused:
     """
-    The error that *reply* stands for.
+    The exception for a reply that is a refusal.
     """
     kind = BY_KIND.get(reply.kind)
     if kind is None:
-        error = Refused(reply.message)
+        error = Refused(reply.message, reply.retry_after)
         error.kind = reply.kind
+        error.may_have_run = True  # a result that can't be sent is refused as internal, for one
         return error
-    return kind(reply.message)
+    if "sandbox_over" == reply.kind and reply.error is not None:
+        from leeward.wire.sandbox_replies import over  # only who has sandboxes pays for it
+
+        return over(reply.message, reply.error)
+    return kind(reply.message, reply.retry_after)
 
 
 class Conversation:
     """
-    Makes requests into bytes, and bytes into answers.
+    Encodes requests, and decodes the bytes received into replies.
     """
 
     def __init__(self) -> None:
@@ -63,17 +68,17 @@ class Conversation:
 
     def request(self, op: str, fields: Mapping[str, Any]) -> tuple[int, bytes]:
         """
-        The id of a new request, and its frame to send.
+        A new request: its id, and the frame to send.
 
         Raises:
-            RequestRejected: the wire can't say it.
+            RequestRejected: the fields can't be encoded.
         """
         number, payload = self.payload(op, fields)
         return number, frame(payload)
 
     def payload(self, op: str, fields: Mapping[str, Any]) -> tuple[int, bytes]:
         """
-        The same without the header; the copy shows where it is large.
+        As `request`, without the frame's header: to add one copies the payload, which costs where it is large.
         """
         number = self._last + 1
         try:
@@ -86,13 +91,13 @@ class Conversation:
 
     def by_slot(self, number: int, slot: int, length: int) -> bytes:
         """
-        The frame that stands for request *number*, which lies in the arena.
+        The frame to send for request *number* when its payload is in a slot of the arena.
         """
         return encode({"v": VERSION, "id": number, "op": "slot", "slot": slot, "length": length})
 
     def received(self, data: bytes, descriptors: Sequence[int] = ()) -> list[tuple[Reply, list[int]]]:
         """
-        The answers that are complete now, each with its descriptors, which the caller owns.
+        The replies that are complete now, each with its descriptors, which the caller owns.
 
         Raises:
             BadReply: the daemon broke the protocol; close the connection.
@@ -110,29 +115,32 @@ class Conversation:
                 reply = parse_reply(decode(payload))
                 if reply.id == 0:
                     if reply.ok is None:
-                        raise refusal(reply)
+                        error = refusal(reply)
+                        # It is about the last frame, or the connection from its start. Others may have begun.
+                        error.may_have_run |= len(self._waiting) > 1
+                        raise error
                     raise PeerError("an answer to nobody")
                 if reply.id not in self._waiting:
                     raise PeerError(f"an answer to request {reply.id}, which isn't waiting")
-                if len(self._descriptors) < len(reply.arenas):
+                if len(self._descriptors) < reply.descriptors:
                     raise PeerError("a memory file that was announced didn't come")
                 self._waiting.remove(reply.id)
-                answers.append((reply, self._descriptors[:len(reply.arenas)]))
-                del self._descriptors[:len(reply.arenas)]
+                answers.append((reply, self._descriptors[:reply.descriptors]))
+                del self._descriptors[:reply.descriptors]
             if len(self._descriptors) > MAX_DESCRIPTORS:
                 raise PeerError("more descriptors than were announced")
-        except (PeerError, Refused) as error:
+        except (PeerError, Refused) as wrong:
             for _, owned in answers:
                 self._descriptors += owned
             self.close()
-            if isinstance(error, Refused):
+            if isinstance(wrong, Refused):
                 raise
-            raise BadReply(f"the daemon broke the protocol: {error}") from None
+            raise BadReply(f"the daemon broke the protocol: {wrong}") from None
         return answers
 
     def close(self) -> None:
         """
-        Close the descriptors that nobody took.
+        Close the descriptors that no caller has taken.
         """
         while self._descriptors:
             os.close(self._descriptors.pop())

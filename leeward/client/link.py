@@ -2,14 +2,14 @@
 A blocking connection to the daemon, one call at a time.
 
 Runs in:   the blocking client and the CLI's fast path.
-Waits:     never without an end. A call may have a deadline of its own; without one it
-           lasts as long as the daemon shows signs of life: after PATIENCE_S of silence
-           the link asks, and after as much again gives up. How long a job may take is
-           the daemon's business, which ends it and answers.
-Not here:  threads. Whoever shares a link holds a lock.
+Waits:     always with a bound. A call may have a deadline; without one it waits as long
+           as the daemon is responsive: after PATIENCE_S of silence the link sends a ping,
+           and after as much silence again it gives up. The daemon bounds the job's time.
+Not here:  locks. Threads that share a link need one; for `hurry` alone, which writes while another call reads, it
+           has its own.
 
-Uses `_socket`: `socket` builds enumerations of every constant at import, 10 ms that a
-whole `leeward exec` would feel. The class underneath is the same.
+Uses `_socket`: importing `socket` builds enumerations of every constant, 10 ms that would
+show in each `leeward exec`. The class underneath is the same.
 """
 
 from __future__ import annotations
@@ -18,123 +18,46 @@ import os
 import struct
 import time
 from _socket import (
-    AF_UNIX,
     CMSG_SPACE,
     MSG_CMSG_CLOEXEC,
     MSG_CTRUNC,
     SCM_RIGHTS,
-    SO_PEERCRED,
     SO_RCVTIMEO,
-    SO_SNDTIMEO,
-    SOCK_CLOEXEC,
-    SOCK_STREAM,
     SOL_SOCKET,
 )
 from _socket import socket as Socket
+from _thread import RLock
+from contextlib import suppress
+from functools import partial
 
+from leeward.client.connecting import PATIENCE_S, away, connect, started, timeval
 from leeward.client.conversation import MAX_DESCRIPTORS, Conversation, refusal
+from leeward.client.retry import Retry
 from leeward.client.slots import LARGE, Slots, bulk, slots_of
-from leeward.errors import BadReply, DaemonAway, NoAnswer
-from leeward.spec.paths import TRUSTED_VARIABLE
+from leeward.errors import BadReply, Busy, DaemonAway, DaemonError, NoAnswer
 from leeward.wire.frames import frame
 
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
+    from leeward.client.functions import ServedFunctions
     from leeward.wire.replies import Reply
 
-#: Seconds that a connection may take, which a full backlog makes wait.
-CONNECT_S = 5.0
-#: Seconds of silence before the link asks whether the daemon lives. Longer than any
-#: pause of a daemon on a busy machine, short enough for somebody who waits.
-PATIENCE_S = 10.0
 #: Bytes of one read: a small result fits, and malloc still serves it without mmap(2).
 READ = 1 << 16
 #: Bytes of ancillary data that one read takes.
 ANCILLARY = CMSG_SPACE(MAX_DESCRIPTORS * 4)
 
-#: Longest path in a sockaddr_un; unix(7).
-MAX_PATH = 107
-
-
-def away(path: str, reason: str) -> DaemonAway:
-    """
-    Nobody is there, and the two cures.
-    """
-    return DaemonAway(f"no daemon answers on {path!a} ({reason}); start one with `leeward daemon start`,"
-                      " or use `leeward run`, which needs none")
-
-
-def _timeval(seconds: float) -> bytes:
-    # Never zero, which would mean for ever.
-    micros = max(1, int(seconds * 1e6))
-    return struct.pack("@ll", micros // 1_000_000, micros % 1_000_000)
-
-
-def _connect(sock: Socket, path: str) -> None:
-    raw = os.fsencode(path)
-    if not raw or b"\0" in raw:
-        raise away(path, "that is no path")
-    if len(raw) <= MAX_PATH:
-        sock.connect(raw)
-        return
-    folder, name = os.path.split(raw)
-    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        sock.connect(b"/proc/self/fd/%d/%s" % (fd, name))
-    finally:
-        os.close(fd)
-
-
-def connect(path: str, wait: bool = True) -> Socket | None:
-    """
-    A connected socket, whose other end is root's, our own user's, or that of a user whom LEEWARD_TRUSTED_UID names.
-
-    Args:
-        wait: up to CONNECT_S while the daemon's backlog is full; without it the socket
-            is non-blocking, and None stands for a full backlog.
-
-    Raises:
-        DaemonAway: nobody answers there, or a stranger does.
-    """
-    sock = Socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
-    try:
-        if wait:
-            # connect(2) on a Unix socket waits by the send timeout while the backlog is full.
-            sock.setsockopt(SOL_SOCKET, SO_SNDTIMEO, _timeval(CONNECT_S))
-        else:
-            sock.setblocking(False)
-        _connect(sock, path)
-        sock.setsockopt(SOL_SOCKET, SO_RCVTIMEO, _timeval(PATIENCE_S))
-        sock.setsockopt(SOL_SOCKET, SO_SNDTIMEO, _timeval(PATIENCE_S))
-        _, uid, _ = struct.unpack("3i", sock.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))
-        # The default folder of a user without XDG_RUNTIME_DIR is in /tmp, where anybody
-        # may have made it first. Root's own default can't be squatted.
-        if os.geteuid() not in (0, uid) and uid != 0 and os.environ.get(TRUSTED_VARIABLE) != str(uid):
-            raise away(path, f"the socket is of user {uid}, neither root nor you, nor {TRUSTED_VARIABLE}")
-    except BlockingIOError:
-        sock.close()
-        if not wait:
-            return None
-        raise away(path, "nobody took the connection") from None
-    except OSError as error:
-        sock.close()
-        raise away(path, (error.strerror or str(error)).lower()) from None
-    except DaemonAway:
-        sock.close()
-        raise
-    return sock
-
 
 def receive(sock: Socket) -> tuple[bytes, list[int]]:
     """
-    One read: bytes, none at the end of the stream, and descriptors, which the caller owns.
+    Read once: bytes, empty at the end of the stream, and descriptors, which the caller owns.
 
     Raises:
-        OSError: BlockingIOError where there is nothing.
-        BadReply: a descriptor was lost on the way.
+        OSError: BlockingIOError if there is nothing to read.
+        BadReply: the kernel dropped a descriptor, because this process has too many open files.
     """
     data, ancillary, flags, _ = sock.recvmsg(READ, ANCILLARY, MSG_CMSG_CLOEXEC)
     descriptors: list[int] = []
@@ -151,7 +74,7 @@ def receive(sock: Socket) -> tuple[bytes, list[int]]:
 
 class Link:
     """
-    Calls the daemon on *path*; connects when first needed, and again after a loss.
+    A connection to the daemon on *path*; connects with the first call, and again when the connection was lost.
     """
 
     def __init__(self, path: str) -> None:
@@ -162,51 +85,103 @@ class Link:
         self._wait = PATIENCE_S
         self._slots: Slots | None = None
         self._asked_for_slots = False  # of this connection
+        self.sending = RLock()
+        self._halfway = False  # whoever has that writes
+        self._hurried = ""  # what a signal's handler has asked for meanwhile
+        self._awaited = 0  # the job that is waited for, when all of its request was sent
 
-    def call(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> tuple[Reply, list[int]]:
+    def call(self, op: str, fields: Mapping[str, Any], deadline: float | None = None, *, retry: bool = True,
+             idempotent: bool = False, retry_busy: bool = True,
+             functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
         """
-        Send a request and wait for its answer.
+        Send a request and wait for its answer; send it again as retry.py says.
 
         Args:
             deadline: a time.monotonic() value, or None.
+            retry, idempotent, retry_busy: as `Retry` has them.
+            functions: that the job may call.
 
         Returns:
             The reply, which is no refusal, and its descriptors, which the caller owns.
 
         Raises:
-            DaemonAway, NoAnswer, BadReply: the connection is closed, so that a job of it
-                ends; the next call makes a new one.
-            Refused: as errors.BY_KIND has it; the connection stays.
+            DaemonError: any but Refused: the connection is closed, so its job ends; the
+                next call opens a new one.
+            Refused: the class that errors.BY_KIND names; the connection stays open.
         """
         if self._owner != os.getpid():
             self.close()  # after a fork the connection is the parent's; this closes our copy of it
+        attempts: Retry | None = None
+        while True:
+            if self._socket is None:
+                self._connect(attempts, op)
+            try:
+                return self._ask(op, fields, deadline, functions)
+            except DaemonError as error:
+                attempts = attempts or Retry(retry, idempotent, deadline, retry_busy)
+                pause = attempts.pause(error, time.monotonic())
+                if pause is None:
+                    raise
+                if not isinstance(error, Busy):
+                    self.close()  # the daemon that refused is not the one to ask again
+            time.sleep(pause)
+
+    def _connect(self, attempts: Retry | None, op: str = "ping") -> None:
+        """
+        Make the connection. Where nobody is on the user's own socket a daemon is started, unless *op* only asks.
+
+        Raises:
+            DaemonError: nobody is there; or why *attempts* before this one have failed.
+        """
+        try:
+            try:
+                self._socket = connect(self.path)
+            except DaemonAway:
+                if not started(self.path, op):
+                    raise
+                self._socket = connect(self.path)
+        except DaemonError as error:
+            raise (error if attempts is None else attempts.nobody(error)) from None
+        self._owner, self._wait = os.getpid(), PATIENCE_S
+
+    def _ask(self, op: str, fields: Mapping[str, Any], deadline: float | None,
+             functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
+        """
+        As `call`, once, over the connection that is there.
+        """
         try:
             if bulk(op, fields) >= LARGE and not self._asked_for_slots:
                 self._ask_for_slots(deadline)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, DaemonError):
+                error.may_have_run = False  # the job itself was not sent
             raise
         slots, slot = self._slots, None
-        if slots is None or bulk(op, fields) < LARGE:
-            number, data = self._conversation.request(op, fields)
-        else:
-            number, payload = self._conversation.payload(op, fields)
-            slot = slots.put(payload)
-            data = frame(payload) if slot is None else self._conversation.by_slot(number, slot, len(payload))
-        try:
-            reused = self._socket is not None
-            if not self._send(data):
-                if not reused:
-                    raise away(self.path, "it closed the connection")
-                # The daemon was started again since the last call, or found us idle for too long.
+        with self.sending:
+            if slots is None or bulk(op, fields) < LARGE:
                 number, data = self._conversation.request(op, fields)
-                slot = None
-                if not self._send(data):
-                    raise away(self.path, "it closed the connection")
-            reply, descriptors = self._answer(number, deadline)
+            else:
+                number, payload = self._conversation.payload(op, fields)
+                slot = slots.put(payload)
+                data = frame(payload) if slot is None else self._conversation.by_slot(number, slot, len(payload))
+            self._halfway, self._awaited, self._hurried = True, number if "execute" == op else 0, ""
+            try:
+                self._send(data)
+            except BaseException:
+                self._awaited = 0
+                self.close()
+                raise
+            finally:
+                self._halfway = False
+            self._hurry_late()
+        try:
+            reply, descriptors = self._served(number, deadline, functions)
         except BaseException:
             self.close()
             raise
+        finally:
+            self._awaited = 0
         if slots is not None and slot is not None:
             slots.free(slot)
         if reply.ok is None:
@@ -215,45 +190,41 @@ class Link:
 
     def _ask_for_slots(self, deadline: float | None) -> None:
         """
-        Ask for an arena; a daemon that gives none has the request by the socket.
+        Ask for an arena. If the daemon gives none, the request goes by the socket.
         """
         number, data = self._conversation.request("arena", {})
-        if not self._send(data):
-            number, data = self._conversation.request("arena", {})
-            if not self._send(data):
-                raise away(self.path, "it closed the connection")
+        self._send(data)
         self._asked_for_slots = True
         reply, descriptors = self._answer(number, deadline)
         if reply.ok is not None:
             self._slots = slots_of(reply.ok, reply.arenas, descriptors)
 
-    def _send(self, data: bytes) -> bool:
+    def _send(self, data: bytes) -> None:
         """
-        Send a request; False if the connection was gone before one byte of it was taken.
+        Send a request.
+
+        Raises:
+            DaemonAway: the connection is closed. `may_have_run` says whether some bytes were sent.
+            NoAnswer: the daemon takes no bytes; likewise.
         """
-        sock = self._socket
-        if sock is None:
-            sock = self._socket = connect(self.path)
-            assert sock is not None
-            self._owner, self._wait = os.getpid(), PATIENCE_S
-        sent = 0
+        sock, sent = self._socket, 0
+        assert sock is not None
         try:
             sent = sock.send(data)
             if sent < len(data):
                 sock.sendall(memoryview(data)[sent:])
         except (BrokenPipeError, ConnectionResetError):
             self._last_words()
-            if sent:
-                raise away(self.path, "it closed the connection in the middle of a request") from None
-            self.close()
-            return False
+            where = " in the middle of a request" if sent else ""
+            raise away(self.path, f"it closed the connection{where}", may_have_run=sent > 0) from None
         except BlockingIOError:
-            raise NoAnswer(f"the daemon on {self.path!a} has taken nothing for {PATIENCE_S:.0f} s") from None
-        return True
+            silent = NoAnswer(f"the daemon on {self.path!a} has taken nothing for {PATIENCE_S:.0f} s")
+            silent.may_have_run = sent > 0
+            raise silent from None
 
     def _last_words(self) -> None:
         """
-        Read what the daemon said before it closed: raises its refusal, if there is one.
+        Read what the daemon sent before it closed the connection: raises its refusal, if there is one.
         """
         try:
             while self._receive():
@@ -263,16 +234,57 @@ class Link:
 
     def _receive(self) -> list[tuple[Reply, list[int]]]:
         """
-        One read; the answers in it. BlockingIOError after the wait that is set.
+        Read once, and return the replies in it. BlockingIOError when the receive timeout has passed.
         """
         assert self._socket is not None
         data, descriptors = receive(self._socket)
         answers = self._conversation.received(data, descriptors)
         if not data:
-            raise away(self.path, "it went away before it answered")
+            raise away(self.path, "it went away before it answered", may_have_run=True)
         return answers
 
-    def _answer(self, number: int, deadline: float | None) -> tuple[Reply, list[int]]:
+    def _served(self, number: int, deadline: float | None,
+                functions: ServedFunctions | None) -> tuple[Reply, list[int]]:
+        """
+        The answer to request *number*; until it comes its job is served by *functions*.
+        """
+        if functions is None:
+            return self._answer(number, deadline)
+        answer: tuple[Reply, list[int]] = functions.wait(self, number, partial(self._answer, number, deadline))
+        return answer
+
+    def post(self, op: str, fields: Mapping[str, Any]) -> int:
+        """
+        Send a request whose reply is somebody else's to read. Returns its number. Call with `sending` held.
+
+        Raises:
+            OSError: the connection is closed, or takes nothing.
+        """
+        if self._socket is None or self._owner != os.getpid():
+            raise away(self.path, "the connection is closed")
+        self._halfway = True  # from here: a handler's request would take the same number
+        try:
+            number, data = self._conversation.request(op, fields)
+            self._socket.sendall(data)
+        finally:
+            self._halfway = False
+        self._hurry_late()
+        return number
+
+    def _hurry_late(self) -> None:
+        """
+        Send what a handler asked for while another request was being written.
+        """
+        how, self._hurried = self._hurried, ""
+        if how and self._awaited:
+            with suppress(OSError, DaemonAway):  # reading tells
+                self.post("cancel", {"target": self._awaited, how: True})
+
+    def _answer(self, number: int, deadline: float | None,
+                heard: Callable[[Reply], None] | None = None) -> tuple[Reply, list[int]]:
+        """
+        The reply to request *number*; *heard* is told of those to others.
+        """
         asked = False
         while True:
             left = float("inf") if deadline is None else deadline - time.monotonic()
@@ -290,33 +302,65 @@ class Link:
                 self._ask_for_life()
                 continue
             except (ConnectionResetError, BrokenPipeError):
-                raise away(self.path, "it went away before it answered") from None
+                raise away(self.path, "it went away before it answered", may_have_run=True) from None
             asked = False
             for reply, descriptors in answers:
                 if reply.id == number:
                     return reply, descriptors
-                for fd in descriptors:  # nothing but the answer to a ping or an interrupt comes here
+                for fd in descriptors:  # a reply to a ping or an interrupt: nobody waits for it
                     os.close(fd)
+                if heard is not None:
+                    heard(reply)
 
     def _ask_for_life(self) -> None:
-        self._send(self._conversation.request("ping", {})[1])
+        try:
+            with self.sending:
+                self.post("ping", {})
+        except (OSError, DaemonAway):
+            pass  # reading tells, and what it finds may be the answer
+
+    def hurry(self, how: str, wait: bool = True) -> bool:
+        """
+        Have the job that a call waits for interrupted or killed; is there one? That call gets its result. From another
+        thread, or a signal's handler.
+
+        Args:
+            how: "interrupt" or "kill".
+            wait: for a call that is writing. A handler can't: that call goes on behind it, and sends this when it has
+                written.
+        """
+        if self._halfway and not wait:
+            self._hurried = how if self._awaited else ""
+            return bool(self._awaited)
+        if not self.sending.acquire(wait):
+            return False
+        try:
+            if not self._awaited:
+                return False
+            self.post("cancel", {"target": self._awaited, how: True})
+        except (OSError, DaemonAway):
+            pass  # reading tells
+        finally:
+            self.sending.release()
+        return True
 
     def _patience(self, seconds: float) -> None:
         if seconds != self._wait:
             assert self._socket is not None
-            self._socket.setsockopt(SOL_SOCKET, SO_RCVTIMEO, _timeval(seconds))
+            self._socket.setsockopt(SOL_SOCKET, SO_RCVTIMEO, timeval(seconds))
             self._wait = seconds
 
     def close(self) -> None:
         """
-        Close the connection, if there is one; the daemon ends a job of it.
+        Close the connection, if there is one; the daemon then ends its job.
         """
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-        if self._slots is not None:
-            self._slots.close()
-            self._slots = None
-        self._asked_for_slots = False
-        self._conversation.close()
-        self._conversation = Conversation()
+        with self.sending:
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+            if self._slots is not None:
+                self._slots.close()
+                self._slots = None
+            self._asked_for_slots = False
+            self._conversation.close()
+            self._conversation = Conversation()

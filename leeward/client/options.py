@@ -1,40 +1,62 @@
 """
-The options of `execute`, and what becomes of them: fields of a request.
+The options of `execute` and `session`, and the request's fields that they become.
 
-Runs in:   the clients. What is wrong with a value is the daemon's to say, once for all
-           languages; here only what Python's own types would hide is looked at.
+Runs in:   the clients. The daemon checks the values, once for clients in all languages;
+           here are only the checks of what Python's types would hide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, TypedDict, Unpack
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from leeward.errors import RequestRejected
 from leeward.spec.sizes import parse_size
 
+if TYPE_CHECKING:
+    from leeward.client.aio_functions import AwaitedFunctions
+    from leeward.client.functions import ServedFunctions
 
-class Options(TypedDict, total=False):
+#: A name inside, and what is called for it.
+Given = Mapping[str, Callable[..., Any]]
+
+
+class CallOptions(TypedDict, total=False):
     """
-    What both clients' `execute` takes beside the code; Client.execute says what each means.
+    The options by which a job gets functions; Client.execute describes them.
+    """
+
+    functions: Given | None
+    call_timeout: float | None
+    stop_clock: bool
+
+
+class Options(CallOptions, total=False):
+    """
+    The options of both clients' `execute`; Client.execute describes them.
     """
 
     module: str | None
     args: Iterable[str]
     env: Mapping[str, str] | None
-    files: Mapping[str, bytes] | None
+    files: Mapping[str, bytes | str] | None
     stdin: bytes | str
     collect: Iterable[str]
+    display: bool
     timeout: float | None
     memory: int | str | None
     processes: int | None
     output: int | str | None
     name: str | None
+    label: str | None
+    environment: str | None
+    egress: str | None
 
 
 class Limiting(TypedDict, total=False):
     """
-    Limits, as a caller says them.
+    The options that are limits.
     """
 
     memory: int | str | None
@@ -45,56 +67,141 @@ class Limiting(TypedDict, total=False):
 
 class SessionOptions(Limiting, total=False):
     """
-    What both clients' `session` takes; Client.session says what each means.
+    The options of both clients' `session`; Client.session describes them.
     """
 
     idle: float | None
+    environment: str | None
+    egress: str | None
 
 
-class TurnOptions(TypedDict, total=False):
+class TurnOptions(CallOptions, total=False):
     """
-    What a session's `execute` takes beside the code; as for Client.execute.
+    The options of a session's `execute`; Session.execute describes them.
     """
 
     args: Iterable[str]
     env: Mapping[str, str] | None
-    files: Mapping[str, bytes] | None
+    files: Mapping[str, bytes | str] | None
     collect: Iterable[str]
+    display: bool
     timeout: float | None
     output: int | str | None
     name: str | None
+    label: str | None
 
 
-def session_fields(*, idle: float | None = None, **limits: Unpack[Limiting]) -> dict[str, Any]:
+#: What other programs call our options.
+_ALSO = {
+    "time": "timeout", "time_limit": "timeout", "memory_limit": "memory", "mem": "memory", "argv": "args",
+    "arguments": "args", "input": "stdin", "python_env": "environment", "venv": "environment", "environ": "env",
+    "file": "files", "outputs": "collect", "filename": "name", "pids": "processes", "max_output": "output",
+}
+
+
+def check_names(call: str, options: Mapping[str, object], kind: type) -> None:
+    """
+    Refuse an option that there isn't, as Python itself does, with the one that was meant.
+
+    Raises:
+        TypeError: *kind* doesn't name it.
+    """
+    names = [*kind.__annotations__, "deadline", *(("idempotent",) if kind is Options else ())]
+    for name in options:
+        if name not in kind.__annotations__:
+            import difflib  # who makes no mistake doesn't pay for it
+
+            meant = _ALSO.get(name) or next(iter(difflib.get_close_matches(name, names, 1)), None)
+            hint = f"did you mean {meant!r}?" if meant in names else f"there are {', '.join(sorted(names))}"
+            raise TypeError(f"{call}() has no option {name!r}; {hint}")
+
+
+def session_fields(options: SessionOptions) -> dict[str, Any]:
     """
     The fields of a session_open request.
 
     Raises:
-        RequestRejected: a size that is none.
+        RequestRejected: text that isn't a size.
+        TypeError: an unknown option.
     """
-    asked = execute_fields(None, **limits).get("limits")
-    return {**({"limits": asked} if asked else {}), **({"idle": idle} if idle is not None else {})}
+    check_names("session", options, SessionOptions)
+    limits = dict(options)
+    idle, environment, egress = (limits.pop(name, None) for name in ("idle", "environment", "egress"))
+    asked = execute_fields(None, **limits).get("limits")  # type: ignore[arg-type]  # the keys were checked
+    return {**({"limits": asked} if asked else {}), **({"idle": idle} if idle is not None else {}),
+            **({"environment": environment} if environment else {}), **({"egress": egress} if egress else {})}
 
 
-def turn_fields(session: int, code: str | bytes, **options: Unpack[TurnOptions]) -> dict[str, Any]:
+def turn_fields(session: int, code: str | bytes, options: TurnOptions) -> dict[str, Any]:
     """
     The fields of an execute request for *session*.
 
     Raises:
         RequestRejected: as `execute_fields`.
     """
-    if not options:  # most often, and each line counts for a client that was idle
+    if not options and isinstance(code, (str, bytes)):  # the common case; after an idle pause each line costs
         return {"session": session, "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
+    check_names("execute", options, TurnOptions)
     return {"session": session, **execute_fields(code, **options)}
 
 
 def fields_of(code: str | bytes | None, options: Options) -> dict[str, Any]:
     """
-    As `execute_fields`; of code alone, which is most calls, in one step.
+    As `execute_fields`, with a short cut for code alone, the common case.
     """
     if not options and isinstance(code, (str, bytes)):
         return {"code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
+    check_names("execute", options, Options)
     return execute_fields(code, **options)
+
+
+def _functions_field(functions: Given | None, call_timeout: float | None, stop_clock: bool) -> dict[str, Any] | None:
+    """
+    The field of a request that says which functions there are.
+
+    Raises:
+        RequestRejected: one that isn't callable, or no mapping.
+    """
+    if not functions:
+        if call_timeout is not None or stop_clock:
+            raise RequestRejected("call_timeout and stop_clock are about the calls of functions: give functions, too")
+        return None
+    if not isinstance(functions, Mapping):
+        raise RequestRejected(f"functions takes a dict of names and functions, not {type(functions).__name__}")
+    for name, function in functions.items():
+        if not callable(function):
+            raise RequestRejected(f"functions: {name!r:.80} is {type(function).__name__}, which can't be called")
+    field: dict[str, Any] = {"names": list(functions)}
+    if call_timeout is not None:
+        field["wait"] = call_timeout
+    return {**field, "stop_clock": True} if stop_clock else field
+
+
+def served_by(options: Mapping[str, Any]) -> ServedFunctions | None:
+    """
+    The functions among *options*, for a blocking client.
+
+    Raises:
+        RequestRejected: one is a coroutine function.
+    """
+    given = options.get("functions")
+    if not given:
+        return None
+    from leeward.client.functions import ServedFunctions  # who gives none doesn't pay for it
+
+    return ServedFunctions(given)
+
+
+def awaited_by(options: Mapping[str, Any]) -> AwaitedFunctions | None:
+    """
+    The functions among *options*, for the asyncio client.
+    """
+    given = options.get("functions")
+    if not given:
+        return None
+    from leeward.client.aio_functions import AwaitedFunctions  # the same
+
+    return AwaitedFunctions(given)
 
 
 def execute_fields(
@@ -104,23 +211,35 @@ def execute_fields(
     name: str | None = None,
     args: Iterable[str] = (),
     env: Mapping[str, str] | None = None,
-    files: Mapping[str, bytes] | None = None,
+    files: Mapping[str, bytes | str] | None = None,
     stdin: bytes | str = b"",
     collect: Iterable[str] = (),
+    display: bool = False,
     timeout: float | None = None,
     memory: int | str | None = None,
     processes: int | None = None,
     output: int | str | None = None,
+    label: str | None = None,
+    functions: Given | None = None,
+    call_timeout: float | None = None,
+    stop_clock: bool = False,
+    environment: str | None = None,
+    egress: str | None = None,
 ) -> dict[str, Any]:
     """
-    The fields of an execute request; those that weren't given are left out.
+    The fields of an execute request; options that weren't given are left out.
 
     Raises:
-        RequestRejected: a size that is none, one string where several are meant, or a value of a wrong type.
+        RequestRejected: text that isn't a size, one string in place of several, or a value of a wrong type.
     """
+    if code is not None and not isinstance(code, (str, bytes, bytearray, memoryview)):
+        raise RequestRejected(_no_code(code))
     for what, strings in (("args", args), ("collect", collect)):
         if isinstance(strings, (str, bytes)):
             raise RequestRejected(f"{what} takes several strings, not one: [{strings!r:.40}]")
+    for what, pairs in (("env", env), ("files", files)):
+        if pairs is not None and not isinstance(pairs, Mapping):
+            raise RequestRejected(f"{what} takes a dict, not {type(pairs).__name__}")
     try:
         limits = {
             "memory": parse_size(memory) if isinstance(memory, str) else memory,
@@ -129,21 +248,47 @@ def execute_fields(
             "time": timeout,
         }
         fields: dict[str, Any] = {
-            "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code,
+            "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code and _binary(code),
             "module": module,
             "name": name,
             "args": list(args),
             "env": dict(env or {}),
-            "files": {key: _binary(content) for key, content in (files or {}).items()},
+            "files": {key: _content(key, content) for key, content in (files or {}).items()},
             "stdin": stdin.encode() if isinstance(stdin, str) else _binary(stdin),
             "collect": list(collect),
+            "display": display,
             "limits": {key: value for key, value in limits.items() if value is not None},
+            "label": label,
+            "functions": _functions_field(functions, call_timeout, stop_clock),
+            "environment": environment,
+            "egress": egress,
         }
     except (TypeError, ValueError, AttributeError) as error:
         raise RequestRejected(str(error)) from None
     return {key: value for key, value in fields.items() if value or (key == "code" and value is not None)}
 
 
+def _no_code(value: object) -> str:
+    if callable(value):
+        name = getattr(value, "__name__", "f")
+        return (f"code is Python source as text, not the function {name}: a function can't leave this process. Send its"
+                f" source and a call of it, such as inspect.getsource({name}) + '\\n{name}()'")
+    if isinstance(value, os.PathLike):
+        return f"code is Python source as text, not a path: {os.fspath(value)!r:.80}; send what is in the file"
+    return f"code is Python source as text or bytes, not {type(value).__name__}"
+
+
+def _content(name: object, value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    try:
+        return _binary(value)
+    except TypeError:
+        kind = type(value).__name__
+        raise RequestRejected(f"files: the content of {name!r:.80} is bytes or text, not {kind}"
+                              f"{'; send what is in the file' if isinstance(value, os.PathLike) else ''}") from None
+
+
 def _binary(value: Any) -> bytes:
-    # By way of a view: bytes(5) would be five NULs.
+    # Through a memoryview, which refuses an int: bytes(5) would be five NULs.
     return value if isinstance(value, bytes) else bytes(memoryview(value))

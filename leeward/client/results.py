@@ -1,5 +1,5 @@
 """
-From a reply to a Result; large ones stay in the memory file that the daemon sealed.
+Makes a Result of a reply; large output stays in the memory file that the daemon sealed.
 
 Runs in:   the clients.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from leeward.client.arena import map_arenas, piece
 from leeward.errors import BadReply, PeerError
-from leeward.outcome import JobError, Limit, Outcome, Result
+from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 from leeward.wire.replies import Reply, parse_result
 
 
@@ -19,11 +19,11 @@ class MappedResult(Result):
     """
     A Result whose stdout, stderr or files are mapped.
 
-    The mapping is read-only and lives as long as the result or a view of it. `stdout`
-    and `stderr` are copied when they are first asked for; the views are the mapping.
+    The mapping is read-only and lives as long as the result or a view of it. The first access to
+    `stdout` or `stderr` copies it; `stdout_view` and `stderr_view` are the mapping itself.
     """
 
-    # Not dataclass fields, and `stdout` and `stderr` aren't set at first: __getattr__ fills them in.
+    # Not dataclass fields. `stdout` and `stderr` aren't set at first: __getattr__ sets them.
     _views: Mapping[str, memoryview]
 
     def __init__(self, stdout: memoryview, stderr: memoryview, fields: Mapping[str, Any]) -> None:
@@ -49,12 +49,13 @@ class MappedResult(Result):
         # A mapping can't be pickled or copied; a plain Result can.
         return Result, (self.stdout, self.stderr, self.exit_code, self.outcome, self.limit, self.duration,
                         self.cpu_time, self.memory_peak, dict(self.denied), self.truncated, self.degraded,
-                        self.error, dict(self.files))
+                        self.error, dict(self.files), self.label, self.job, self.left_out,
+                        self.results, self.value)
 
 
 class MappedFiles(Mapping[str, bytes]):
     """
-    Collected files; one that is mapped is copied when it is asked for.
+    Collected files. Each access to a mapped file copies it; `view` doesn't.
     """
 
     def __init__(self, pieces: Mapping[str, bytes | memoryview]) -> None:
@@ -81,10 +82,10 @@ class MappedFiles(Mapping[str, bytes]):
 
 def result_of(reply: Reply, descriptors: Sequence[int]) -> Result:
     """
-    The result in *reply*; *descriptors* are closed here, also on failure.
+    The result in *reply*. Closes *descriptors*, also on failure.
 
     Raises:
-        BadReply: it holds none, or a memory file isn't final.
+        BadReply: the reply isn't a result, or a memory file isn't sealed.
     """
     arenas = map_arenas(descriptors, reply.arenas)
     try:
@@ -96,6 +97,8 @@ def result_of(reply: Reply, descriptors: Sequence[int]) -> Result:
         fields["limit"] = Limit(fields["limit"])
     if fields["error"] is not None:
         fields["error"] = JobError(**fields["error"])
+    if fields["left_out"]:
+        fields["left_out"] = tuple(LeftOut(name, LeftOutReason(reason)) for name, reason in fields["left_out"])
     if not arenas:
         return Result(**fields)
     fields["files"] = MappedFiles({name: piece(value, arenas) for name, value in fields["files"].items()})

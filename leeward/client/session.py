@@ -1,11 +1,11 @@
 """
-A session, for the blocking client: one process of the daemon's that keeps its state between jobs.
+A session of the blocking client: one sandboxed process that keeps its state between jobs.
 
 Runs in:   anybody's program.
 
-Theory of operation. A session has a connection of its own, and is bound to it: where that breaks, the state is gone,
-and nothing connects again. One thread at a time is in a call and reads. `interrupt` comes from another thread while
-that one waits: it only writes, and whoever reads passes over the answer.
+Theory of operation. A session has a connection of its own, and ends with it: when the connection breaks the state is
+lost, and the session doesn't reconnect. One thread at a time is in a call and reads. `interrupt` comes from another
+thread while that one waits: it only writes, and the thread that reads skips the reply to it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ import threading
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.client.connecting import away
 from leeward.client.conversation import refusal
-from leeward.client.link import Link, away
-from leeward.client.options import TurnOptions, turn_fields
+from leeward.client.link import Link
+from leeward.client.options import TurnOptions, served_by, turn_fields
 from leeward.client.results import result_of
-from leeward.errors import BadReply, DaemonError
+from leeward.errors import BadReply, DaemonAway, DaemonError
 from leeward.outcome import Result
 from leeward.wire.replies import Reply
+
+if TYPE_CHECKING:
+    from leeward.client.functions import ServedFunctions
 
 #: Seconds that the daemon may take to end a session.
 _CLOSE_S = 5.0
@@ -44,30 +48,27 @@ def session_number(reply: Reply) -> int:
 
 class _SessionLink(Link):
     """
-    A connection that isn't made again, and that a second thread may write to.
+    A connection that doesn't reconnect, and that a second thread may write to.
     """
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self._sending = threading.RLock()
-
-    def again(self, op: str, fields: Mapping[str, Any], deadline: float | None) -> tuple[Reply, list[int]]:
+    def again(self, op: str, fields: Mapping[str, Any], deadline: float | None,
+              functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
         """
         As `call`, for all calls but the first.
         """
         if self._socket is None or self._owner != os.getpid():
             raise away(self.path, "the session's connection is closed")
-        with self._sending:
+        with self.sending:
             number, data = self._conversation.request(op, fields)
             try:
-                sent = self._send(data)
-            except BaseException:
+                self._send(data)
+            except BaseException as error:
                 self.close()
+                if isinstance(error, DaemonAway) and not error.may_have_run:
+                    raise away(self.path, "it ended the session's connection") from None
                 raise
-        if not sent:
-            raise away(self.path, "it ended the session's connection")
         try:
-            reply, descriptors = self._answer(number, deadline)
+            reply, descriptors = self._served(number, deadline, functions)
         except BaseException:
             self.close()
             raise
@@ -75,85 +76,96 @@ class _SessionLink(Link):
             raise refusal(reply)
         return reply, descriptors
 
-    def post(self, op: str, fields: Mapping[str, Any]) -> None:
+    def try_to_post(self, op: str, fields: Mapping[str, Any]) -> None:
         """
-        Send a request whose answer nobody waits for.
+        Send a request without waiting for the reply to it.
         """
-        with self._sending:
-            if self._socket is None or self._owner != os.getpid():
-                return
+        with self.sending:
             try:
-                self._socket.sendall(self._conversation.request(op, fields)[1])
-            except OSError:
-                return  # who reads finds out
-
-    def _ask_for_life(self) -> None:
-        with self._sending:
-            super()._ask_for_life()
-
-    def close(self) -> None:
-        with self._sending:
-            super().close()
+                self.post(op, fields)
+            except (OSError, DaemonAway):
+                return  # the thread that reads gets the error
 
 
 class Session:
     """
-    Made by Client.session. Leave it by `with`, or `close` it: it holds one of the daemon's workers.
+    A process in the sandbox that keeps its state between jobs: variables, imports, files, threads.
 
-    Threads may share one, and then take turns; `interrupt` doesn't wait for its turn.
+    Made by Client.session. It occupies one of the daemon's workers: use it in a `with` statement, or `close` it.
+    Threads may share a session; their jobs run one after the other. `interrupt` may be called at any time.
     """
 
-    def __init__(self, socket: str, fields: Mapping[str, Any]) -> None:
+    def __init__(self, socket: str, fields: Mapping[str, Any], *, deadline: float | None = None, retry: bool = True,
+                 retry_busy: bool = True) -> None:
         self._link = _SessionLink(socket)
         self._lock = threading.Lock()
         try:
-            self._number = session_number(self._link.call("session_open", fields)[0])
+            self._number = session_number(
+                self._link.call("session_open", fields, deadline, retry=retry, retry_busy=retry_busy)[0])
         except BaseException:
             self._link.close()
             raise
 
     def execute(self, code: str | bytes, *, deadline: float | None = None, **options: Unpack[TurnOptions]) -> Result:
         """
-        Run *code* where the jobs before it ran, and wait for its result.
+        Run code in the session's process, and wait for its result.
 
         Args:
-            args: sys.argv[1:], for the jobs after it as well.
-            env: variables to set, for the jobs after it as well.
-            files: put into /workspace before the start, by relative name.
-            collect: patterns of files under /workspace to bring back, in `Result.files`.
-            timeout: seconds that the job may run. One that is ended for it takes the session's state along.
-            output: bytes of stdout and stderr together; the same.
-            name: the file name that tracebacks show.
-            deadline: seconds that this call may take in all; after it the session is gone.
+            code: Python source, at most 16 MiB. It sees what earlier jobs of the session left.
+            deadline: seconds that this call may take in all. When it passes the session is lost.
+
+        Keyword Args:
+            args (Iterable[str]): `sys.argv[1:]`, also for later jobs.
+            env (Mapping[str, str]): environment variables to set, also for later jobs.
+            files (Mapping[str, bytes | str]): as for Client.execute.
+            collect (Iterable[str]): as for Client.execute.
+            display (bool): as for Client.execute.
+            timeout (float): seconds that the job may run. When the daemon ends a job for it, the session's state is
+                lost.
+            output (int | str): bytes of stdout and stderr together. When the daemon ends a job for it, the session's
+                state is lost.
+            name (str): the file name that tracebacks show; `<string>` by default.
+            label (str): your own name for the job, for the daemon's log and the result.
+            functions (Mapping[str, Callable]): as for Client.execute; their names go when the job is over.
+            call_timeout (float): as for Client.execute.
+            stop_clock (bool): as for Client.execute.
 
         Returns:
             How the job ended. A failure of the job is a Result, never an exception.
 
         Raises:
-            SessionOver: the process has ended, and the state with it; `reset` makes a fresh one.
-            DaemonAway, NoAnswer: the session is gone.
-            Refused, BadReply: as Client.execute.
+            SessionOver: the process has ended, and the state is lost; `reset` starts a fresh one.
+            DaemonAway: the connection is closed, and the session is lost.
+            NoAnswer: as for Client.execute, and the session is lost.
+            Refused: as for Client.execute. No request is sent a second time, since the state belongs to the connection.
+            BadReply: as for Client.execute, and the session is lost.
         """
-        fields = turn_fields(self._number, code, **options)
+        fields = turn_fields(self._number, code, options)
         until = None if deadline is None else time.monotonic() + deadline
+        served = served_by(options)
         with self._lock:
-            reply, descriptors = self._link.again("execute", fields, until)
+            reply, descriptors = self._link.again("execute", fields, until, served)
         return result_of(reply, descriptors)
 
     def interrupt(self) -> None:
         """
-        Raise KeyboardInterrupt in the job that runs, if one does. For another thread than the one that waits for it.
+        Raise KeyboardInterrupt in the running job, if there is one.
+
+        Call it from another thread than the one that waits for the job. It doesn't wait for the job to end.
         """
         if self._lock.locked():
-            self._link.post("interrupt", {"session": self._number})
+            self._link.try_to_post("interrupt", {"session": self._number})
 
     def reset(self, deadline: float | None = None) -> None:
         """
-        Go on with a fresh process: nothing of what jobs did is left.
+        Replace the process by a fresh one; the state is lost.
+
+        Args:
+            deadline: seconds that this call may take in all. When it passes the session is lost.
 
         Raises:
-            Refused: no worker could be had; it can be tried again.
-            DaemonAway, NoAnswer, BadReply: the session is gone.
+            Refused: no worker came free; `reset` can be called again.
+            DaemonError: any other one: the session is lost.
         """
         until = None if deadline is None else time.monotonic() + deadline
         with self._lock:
@@ -161,16 +173,16 @@ class Session:
 
     def close(self) -> None:
         """
-        End the session. A job that another thread waits for ends as Cancelled.
+        End the session. A thread that waits for a job of it gets Cancelled.
         """
         fields = {"session": self._number}
         if not self._lock.acquire(blocking=False):
-            self._link.post("session_close", fields)
+            self._link.try_to_post("session_close", fields)
             self._lock.acquire()
         try:
             self._link.again("session_close", fields, time.monotonic() + _CLOSE_S)
         except DaemonError:
-            pass  # it ends with its connection, too
+            pass  # closing the connection ends the session as well
         finally:
             self._link.close()
             self._lock.release()

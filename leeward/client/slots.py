@@ -1,11 +1,11 @@
 """
-Large requests by shared memory: the arena that the daemon gave to a connection.
+Large requests by shared memory: the arena that the daemon gives to a connection.
 
 Runs in:   the clients and the CLI's fast path.
 
-A request is written into a slot that is free, by write(2), and a small frame says where it lies. The slot is free again
-when the request has its answer; the daemon may read it until then. Without an arena, or a free slot,
-or where the request is larger than one, it goes by the socket as any other.
+A request is written into a free slot by write(2), and a small frame says where it is. The slot is free again
+when the request was answered; the daemon may read it until then. Without an arena or a free slot,
+and where the request is larger than a slot, it goes by the socket as any other.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-#: Bytes from which on a request goes by the arena: bench/requests.py.
+#: Bytes; a request of this size or more goes by the arena. Measured by bench/requests.py.
 LARGE = 1 << 20
-#: What no sensible daemon goes beyond.
+#: Upper bounds on the slots and the bytes of each that a client accepts.
 MOST_SLOTS, MOST_SIZE = 64, 1 << 30
 
 
 def bulk(op: str, fields: Mapping[str, Any]) -> int:
     """
-    About how many bytes a request has, as far as they may be many.
+    About how many bytes a request has: the fields that may be large.
     """
     if "execute" != op:
         return 0
@@ -38,8 +38,12 @@ def bulk(op: str, fields: Mapping[str, Any]) -> int:
 
 class Slots:
     """
+    The slots of one connection's arena.
+
     Args:
-        fd: the arena, owned by this object.
+        fd: the arena's memory file. This object owns it.
+        count: how many slots it has.
+        size: bytes of each slot.
     """
 
     def __init__(self, fd: int, count: int, size: int) -> None:
@@ -48,7 +52,7 @@ class Slots:
 
     def put(self, payload: bytes) -> int | None:
         """
-        Write *payload* into a slot; which one, or None where it can't go this way.
+        Write *payload* into a slot and return its number; None if there is no room.
         """
         if not self._free or len(payload) > self._size:
             return None
@@ -57,14 +61,14 @@ class Slots:
         try:
             while done < len(view):
                 done += os.pwrite(self._fd, view[done:], slot * self._size + done)
-        except OSError:  # this host has no memory for it: the socket needs less at a time
+        except OSError:  # no memory for the pages; the socket needs less at a time
             self._free.append(slot)
             return None
         return slot
 
     def free(self, slot: int) -> None:
         """
-        The request in there has its answer.
+        Give a slot back, once its request was answered.
         """
         self._free.append(slot)
 
@@ -77,10 +81,10 @@ class Slots:
 
 def slots_of(ok: Mapping[str, Any], sizes: Sequence[int], descriptors: Sequence[int]) -> Slots:
     """
-    What the daemon gave; *descriptors* are taken over, also on failure.
+    The arena in a reply, checked. Takes ownership of *descriptors*, also on failure.
 
     Raises:
-        BadReply: it isn't an arena.
+        BadReply: the numbers or the file aren't those of an arena.
     """
     count, size = ok.get("slots"), ok.get("size")
     try:

@@ -1,6 +1,6 @@
 """
-The way from a trusted process to a confined one: zygote, keeper, runner.
+The processes between the daemon and a job: zygote, keeper, and the runner until its last lock.
 
 Runs in:   processes of its own, started by exec; never imported by the daemon.
-           What is imported here lies in memory that a job can read.
+           Everything imported here is in memory that a job can read.
 """

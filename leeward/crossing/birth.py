@@ -1,7 +1,7 @@
 """
-The steps of a newborn runner: every lock, in the order in which they go on, and the proof that each holds.
+The steps of a new runner: every lock, in order, and the proof that each holds.
 
-Runs in:   made in the zygote, once; taken by each of its runners, in C, before any bytecode.
+Runs in:   laid out in the zygote, once; C takes them in each runner, before any bytecode.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ from leeward.isolation.channel import send_step
 from leeward.isolation.plan import WorkerPlan
 from leeward.wire import control
 
-#: Where a runner's descriptors end up. 0 to 2 are the job's own; the rest close on exec.
+#: A runner's descriptors in the end. 0 to 2 are the job's own; the rest are close-on-exec.
 JOB, REPLY, BIRTH = 3, 4, 5
 
-#: Where they come from: its ends of four pipes and of a channel, under the numbers that the keeper gave them.
+#: Their sources: its ends of four pipes and of a channel, by the numbers that they have in the keeper.
 ENDS = _JOB, _REPLY, _OUT, _ERR, _BIRTH = tuple(map(Cell, ("job", "reply", "out", "err", "birth")))
 
 #: 0 reads nothing, 1 and 2 are the job's pipes. Only these outlive an exec.
-_INHERITED = 3
+INHERITED = 3
 
 _AT_FDCWD = -100
+
+#: What `entrances` names.
+_DOORS = tuple(Cell(f"{name} namespace") for name in namespaces.ENTERED)
+_RULESET = Cell("ruleset")
 
 Layer = tuple[str, Callable[[WorkerPlan], list[Step]]]
 
@@ -35,8 +39,8 @@ Layer = tuple[str, Callable[[WorkerPlan], list[Step]]]
 class Birth:
     """
     Attributes:
-        layers: by step, the layer that it belongs to.
-        ready: what it says, of each layer, if no step fails.
+        layers: for each step, the layer that it belongs to.
+        ready: the message that a runner sends if no step fails.
     """
 
     table: Table
@@ -46,7 +50,7 @@ class Birth:
 
 def of(plan: WorkerPlan) -> Birth:
     """
-    Lay out the steps for *plan*. Called where runners come from: it looks at the limits that they inherit.
+    Lay out the steps for *plan*. Called in the zygote, since it reads the limits that runners inherit.
     """
     steps = [(layer, step) for layer, made in ORDER for step in made(plan)]
     report = {"namespaces": "pid 2", "mounts": "/ is read-only", "seccomp": "chroot: EACCES",
@@ -56,18 +60,28 @@ def of(plan: WorkerPlan) -> Birth:
     return Birth(Table(step for _, step in steps), [layer for layer, _ in steps], control.encode(control.Ready(report)))
 
 
-def _listener(plan: WorkerPlan) -> list[Step]:
+def entrances(plan: WorkerPlan) -> list[Cell]:
     """
-    The filter, and its listener's way out.
+    What a runner sends so that more processes can be put beside it: its namespaces, and its ruleset if it has one.
+    """
+    return [*_DOORS, *([_RULESET] if plan.landlock.abi else [])] if plan.enterable else []
+
+
+def listener_steps(plan: WorkerPlan, birth: int, more: Sequence[Cell] = (), program: bytes = b"") -> list[Step]:
+    """
+    Install the filter, and send its listener to the daemon, with *more*, by the descriptor *birth*.
+
+    Args:
+        program: the filter, where it isn't *plan*'s.
     """
     listener, scratch = Cell("listener"), Cell("scratch")
-    # O_PATH: it can be asked how full its file system is, and nothing else.
+    # O_PATH: the daemon can call fstatfs(2) on it, and nothing else.
     watched = [gives(scratch, Call.OPENAT, _AT_FDCWD, ".", os.O_PATH | os.O_CLOEXEC, 0)] if plan.watched else []
-    sent = [listener, scratch] if plan.watched else [listener]
+    sent = [listener, *more, scratch] if plan.watched else [listener, *more]
     return [
-        *seccomp.steps(plan.seccomp, listener),
+        *seccomp.steps(program or plan.seccomp, listener),
         *watched,
-        send_step(BIRTH, control.Locked(), sent),
+        send_step(birth, control.Locked(len(more)), sent),
         *(returns(Call.CLOSE, cell) for cell in sent),
         *rlimits.steps(plan.rlimits, late=True),
     ]
@@ -75,12 +89,13 @@ def _listener(plan: WorkerPlan) -> list[Step]:
 
 def _proof(plan: WorkerPlan) -> list[Step]:
     """
-    Try what is forbidden; ask what the kernel knows. Capabilities are looked at after the last step.
+    Try forbidden things, and ask the kernel. `runner` checks the capabilities after the last step.
     """
     return [
         *privileges.proof(),
         *seccomp.proof(),
         fails(Call.MKDIRAT, _AT_FDCWD, "/here", 0o777, errnos=(errno.EROFS, errno.EACCES)),
+        *mounts.proof(plan.view),
         *(landlock.proof() if plan.landlock.abi else []),
         returns(Call.GETPID, value=2),
         returns(Call.GETUID, value=plan.uid),
@@ -90,13 +105,16 @@ def _proof(plan: WorkerPlan) -> list[Step]:
 #: cgroup (by clone3), user, net, pid, mount, ipc and uts namespaces came before the first of these.
 ORDER: tuple[Layer, ...] = (
     # also the daemon's and the keeper's: closed before anything can go wrong
-    ("descriptors", lambda plan: descriptors.steps((None, _OUT, _ERR, _JOB, _REPLY, _BIRTH), _INHERITED)),
+    ("descriptors", lambda plan: descriptors.steps((None, _OUT, _ERR, _JOB, _REPLY, _BIRTH), INHERITED)),
     ("namespaces", lambda plan: namespaces.steps(plan.hostname)),  # needs CAP_SYS_ADMIN
     # needs CAP_SYS_ADMIN; Landlock would forbid it
-    ("mounts", lambda plan: mounts.steps(plan.view.scratch, plan.scratch_bytes)),
+    ("mounts", lambda plan: mounts.steps(plan.view, plan.scratch_bytes)),
+    # by the /proc of the namespaces, as they are now
+    ("entrances", lambda plan: namespaces.entrance_steps(_DOORS) if plan.enterable else []),
     ("rlimits", lambda plan: rlimits.steps(plan.rlimits)),         # while they may still be set
     ("privileges", lambda plan: privileges.steps()),  # no capability survives; no_new_privs, which the next two need
-    ("landlock", lambda plan: landlock.steps(plan.landlock)),      # after mounts: it forbids them
-    ("seccomp", _listener),                                        # the last lock
+    # after mounts: it forbids them
+    ("landlock", lambda plan: landlock.steps(plan.landlock, _RULESET if plan.enterable else None)),
+    ("seccomp", lambda plan: listener_steps(plan, BIRTH, entrances(plan))),  # the last lock
     ("self-check", _proof),
 )

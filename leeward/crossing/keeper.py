@@ -1,34 +1,42 @@
 """
-The keeper of one worker: owns its user and network namespaces and its mount template, makes runners.
+The keeper of one worker: owns its user and network namespaces and its mount template, and makes its runners.
 
 Runs in:   its own process, cloned by the zygote; one thread; never sees a job's code.
 Ends:      when the daemon's end of its control channel closes. Its runners die with it
            (PR_SET_PDEATHSIG of their inits).
 
-Once the template stands it runs no bytecode any more: `_native.keeper` serves, in C.
+Once the template is built it runs no bytecode any more: `_native.keeper` serves, in C.
 
-Not pid 1 of a pid namespace: OpenSSL tells a fork by getpid(), and two processes that
+It isn't pid 1 of a pid namespace: OpenSSL detects a fork by getpid(), so two processes that
 are both pid 1 would draw the same random bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 from leeward._native.keeper import Kept, keep
 from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Gives, Step, returns
-from leeward.crossing import birth, runner
+from leeward.crossing import beside, birth, porter, runner
+from leeward.crossing.birth import Birth
 from leeward.dataclass import dataclass
 from leeward.errors import LeewardError
-from leeward.isolation import landlock, namespaces, privileges
-from leeward.isolation.channel import Channel
+from leeward.isolation import backstage, egress, landlock, namespaces, privileges, terminals
+from leeward.isolation.channel import Channel, send_step
 from leeward.isolation.plan import WorkerPlan
-from leeward.isolation.template import Template
+from leeward.isolation.template import Template, has_sizes
+from leeward.spec.machine import SIZED
 from leeward.wire import control
+from leeward.wire.control import Kind
 
 #: The keeper's end of its control channel, and the ruleset of its inits.
 CHANNEL, RULESET = Cell("control channel"), Cell("ruleset")
+#: What the daemon opens terminals of sandboxes out of; it alone keeps it.
+_DEVPTS = Cell("devpts")
+#: The files with which the daemon tells a job its size; it alone keeps them.
+_SIZED = tuple(map(Cell, SIZED))
 
 _RUNNER_NAMESPACES = Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS
 
@@ -36,33 +44,41 @@ _RUNNER_NAMESPACES = Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS
 @dataclass(frozen=True, slots=True)
 class Ways:
     """
-    What the zygote lays out: in a keeper each object of it would be a page more.
+    Everything that the zygote lays out for its keepers; objects made in a keeper would cost it pages of its own.
 
     Attributes:
-        settling: the keeper's own.
-        birth: of each of its runners.
-        kept: what those are made of.
-        landlocked: whether the settling leaves a ruleset for their inits.
-        rehearse: whether a runner rehearses.
+        settling: the steps of the keeper's own setup.
+        birth: the steps of each of its runners.
+        beside: the steps of an interpreter beside a runner's first process; None where nothing comes beside one.
+        kept: the data with which C makes runners.
+        landlocked: whether the setup creates a Landlock ruleset for the inits.
+        rehearse: whether runners rehearse.
+        carried: what a porter has to know of the view.
     """
 
     settling: Template
-    birth: birth.Birth
+    birth: Birth
+    beside: Birth | None
     kept: Kept
     landlocked: bool
     rehearse: bool
+    carried: porter.Carried
 
 
 def ways(plan: WorkerPlan) -> Ways:
     """
-    Lay out all that can be.
+    Lay out everything that a keeper of *plan* needs.
 
     Raises:
-        Unsupported: the host doesn't have what *plan* binds.
+        Unsupported: the host lacks a file or folder that *plan* binds.
     """
     made = birth.of(plan)
-    kept = Kept(_RUNNER_NAMESPACES, filter=plan.init_seccomp, way=made.table, ends=birth.ENDS)
-    return Ways(settling(plan), made, kept, plan.landlock.abi > 0, plan.rehearse)
+    others = [beside.way(plan, kind) for kind in Kind if Kind.PORTER is not kind] if plan.enterable else []
+    carry = [porter.way(plan)] if plan.enterable else []
+    kept = Kept(_RUNNER_NAMESPACES, filter=plan.init_seccomp, way=made.table, ends=birth.ENDS,
+                beside=[*(way for way, _ in others), *carry])
+    return Ways(settling(plan), made, others[-1][1] if others else None, kept, plan.landlock.abi > 0, plan.rehearse,
+                porter.carried(plan))
 
 
 def main(channel: int, ways: Ways) -> None:
@@ -79,27 +95,52 @@ def main(channel: int, ways: Ways) -> None:
             Channel.adopt(channel).send(control.Failed(-1, "mounts", str(error)))
         return
     born = keep(channel, template.table.value(RULESET) if ways.landlocked else -1, ways.kept)
-    if born is not None:
-        runner.main(ways.birth, born, rehearse=ways.rehearse and not born.hurried)
+    if born is not None and Kind.PORTER == born.beside:
+        porter.main(ways.carried, born)
+    elif born is not None:
+        of = ways.beside if born.beside and ways.beside is not None else ways.birth
+        runner.main(of, born, rehearse=ways.rehearse and not born.hurried)
 
 
 def settling(plan: WorkerPlan) -> Template:
     """
-    Lay out a keeper's way: ids, template, loopback, no way back. It begins when the daemon has mapped the ids,
-    and ends by telling the daemon.
+    Lay out the steps of a keeper's setup: ids, template, loopback, privileges. They begin when the daemon has mapped
+    the ids, and end by telling the daemon.
 
     Raises:
-        Unsupported: the host doesn't have what *plan* binds.
+        Unsupported: the host lacks a file or folder that *plan* binds.
     """
-    mapped, ready = control.encode(control.Mapped()), control.encode(control.Ready({}))
+    mapped = control.encode(control.Mapped())
+    outside, back = backstage.host_steps()  # the sources are the host's, as they are now
+    ways_out, listeners = egress.steps(plan.egress) if plan.egress is not None else ([], [])
+    sent = [*([_DEVPTS] if plan.enterable else []), *(_SIZED if has_sizes(plan.view) else ())]
     return Template(
         plan.view,
-        first=[returns(Call.READ, CHANNEL, Block(bytes(len(mapped) + 1)), len(mapped) + 1, value=len(mapped))],
-        before=[returns(Call.SETRESGID, plan.uid, plan.uid, plan.uid),
-                returns(Call.SETRESUID, plan.uid, plan.uid, plan.uid)],
+        sized=_SIZED,
+        first=[returns(Call.READ, CHANNEL, Block(bytes(len(mapped) + 1)), len(mapped) + 1, value=len(mapped)),
+               *outside],
+        before=[*back,
+                returns(Call.SETRESGID, plan.uid, plan.uid, plan.uid),
+                returns(Call.SETRESUID, plan.uid, plan.uid, plan.uid),
+                # As nobody on the host: in its network namespace, were this it, the files would be root's.
+                *(namespaces.small_queues_steps() if plan.watched and plan.loopback else [])],
         after=[*namespaces.loopback_steps(),
+               *ways_out,  # before any job, and never closed here: no job gets one of their ports
                *(privileges.no_huge_pages_steps() if plan.watched else []),
                Step(Call.UMASK, (0o022,), gives=Gives.SOMETHING),
+               *(terminals.devpts_steps(_DEVPTS) if plan.enterable else []),
                *privileges.keeper_steps(),
                *landlock.deny_all_steps(RULESET, plan.landlock.abi),
-               returns(Call.WRITE, CHANNEL, Block(ready), len(ready), value=len(ready))])
+               *_tell(sent, listeners)])
+
+
+def _tell(fds: Sequence[Cell], kept: Sequence[Cell]) -> list[Step]:
+    """
+    Args:
+        fds: descriptors that are the daemon's from then on.
+        kept: those that stay open here as well; they come last.
+    """
+    if fds or kept:
+        return [send_step(CHANNEL, control.Ready({}), [*fds, *kept]), *(returns(Call.CLOSE, fd) for fd in fds)]
+    ready = control.encode(control.Ready({}))
+    return [returns(Call.WRITE, CHANNEL, Block(ready), len(ready), value=len(ready))]

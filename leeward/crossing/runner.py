@@ -1,10 +1,10 @@
 """
-A newborn runner: it has gone its way to the last lock, or says what failed; rehearses, and parks.
+A new runner after its steps: it checks them, rehearses, reports that it is ready, and waits for its job.
 
 Runs in:   the job's process, pid 2 of its namespace, before any code of a job.
-Ends:      at the hand-over to `inside`, or by saying what failed and leaving.
+Ends:      by calling `inside`, or by reporting a failure and exiting.
 
-What fails, fails the birth: the daemon gets the reason and no job.
+If any step failed the daemon gets the reason, and no job is sent here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from leeward.wire import control
 
 def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
     """
-    See that every step was taken, rehearse, say so, and become `inside`. Never returns.
+    Check that every step succeeded, rehearse, report, and call `inside`. Never returns.
     """
     layer, channel = "self-check", BIRTH
     try:
@@ -36,6 +36,8 @@ def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
             raise LeewardError("capabilities are left")
         layer = "randomness"
         inside.freshen()
+        if born.beside:
+            inside.renumber()
         if rehearse:
             layer = "rehearsal"
             inside.rehearse(Pipes)
@@ -52,7 +54,7 @@ def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
 
 def _where(birth: Birth, born: Born) -> tuple[str, int]:
     """
-    The layer at which it stopped, and where its channel lies by then.
+    The layer at which the steps stopped, and the descriptor of the channel at that point.
     """
     layer = "cgroup" if born.join_error or born.affinity_error else birth.layers[born.done]
     return layer, birth.table.value(ENDS[-1]) if layer in ("cgroup", "descriptors") else BIRTH

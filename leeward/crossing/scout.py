@@ -1,13 +1,13 @@
 """
-Which pages every job writes: found out once, by a clone that rehearses and looks at itself.
+Finds the pages that every job writes: a clone rehearses once, and reads its own page map.
 
 Runs in:   the zygote, before its first keeper; the rehearsal in a clone of it, which ends.
 Source:    pagemap(5): Documentation/admin-guide/mm/pagemap.rst; bit 56, Linux 4.2
 
-A clone shares its parent's memory until it writes; in CPython looking at an object writes its
-reference count. Some 450 pages are copied on the way of a runner from its clone to its first
-job's reply, whatever the job. One by one, each by a fault, that is 1.5 to 2 ms of processor time;
-in one go, by madvise(MADV_POPULATE_WRITE), half of it, and before the client has come.
+A clone shares its parent's memory until it writes, and CPython writes an object's reference count
+when it uses the object. So some 450 pages are copied between a runner's clone and its first
+job's reply, whatever the job. One by one, each by a fault, that costs 1.5 to 2 ms of processor time;
+in one call, madvise(MADV_POPULATE_WRITE), half of it, and before a request arrives.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ Range = tuple[int, int]
 
 def written() -> tuple[Range, ...]:
     """
-    Address and bytes of what a job writes, in ranges of whole pages; none where that can't be found out.
+    The pages that a job writes, as ranges (address, bytes); empty if they can't be found.
     """
     read, write = os.pipe()
     pid, pidfd = twin()
     if 0 == pid:
         with contextlib.suppress(BaseException):  # nothing of it is needed, and nothing may come back from here
             files.WORKSPACE = "/"  # there is none yet
+            inside.tell_faults()
             inside.rehearse(Pipes)
             ranges = array.array("Q", (number for each in _own() for number in each))
             with open(write, "wb") as pipe:
@@ -55,7 +56,7 @@ def written() -> tuple[Range, ...]:
 
 def _own() -> Iterable[Range]:
     """
-    Private pages that nobody shares any more.
+    The private pages of this process that no other process maps any more.
     """
     with open("/proc/self/maps") as maps, open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
         for line in maps.readlines():
@@ -73,7 +74,7 @@ def _own() -> Iterable[Range]:
 
 def ranges(start: int, wanted: Sequence[bool]) -> Iterable[Range]:
     """
-    The pages from *start* on that are *wanted*, neighbours together.
+    The *wanted* pages from *start* on; adjacent ones become one range.
     """
     since: int | None = None
     for number, each in enumerate([*wanted, False]):

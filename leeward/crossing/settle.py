@@ -1,5 +1,5 @@
 """
-What the interpreter of every job looks like, arranged once in the zygote.
+Sets up the interpreter as every job will see it, once, in the zygote.
 
 Runs in:   the zygote.
 """
@@ -7,15 +7,19 @@ Runs in:   the zygote.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
 import resource
 import signal
 import sys
+from collections.abc import Iterator
 
 from leeward.isolation.plan import ZygotePlan
 
-#: Top-level names that are ours, not the job's: it would find our versions in place of its own.
+#: Top-level modules of leeward's; a job must not find these in place of its own versions.
 _OURS = ("leeward", "msgpack", "_cffi_backend", "cffi")
+
+_CACHES = "/tmp/.cache"
 
 #: The interpreter itself ignores these; subprocess gives them back to what it starts.
 _LEFT = {signal.SIGPIPE, signal.SIGXFSZ}
@@ -25,13 +29,13 @@ _MOST_NAMES = 1 << 18
 #: A table of that size takes a hundred pages and more; a name of its own, one.
 _MOVED_PAGES = 32
 
-#: Ours, kept alive though the import system no longer knows them.
+#: leeward's modules, kept alive after they were removed from sys.modules.
 _kept: dict[str, object] = {}
 
 
 def interpreter(plan: ZygotePlan) -> None:
     """
-    sys.path, sys.executable and the names that `site` adds, as a job expects them.
+    Set sys.path, sys.executable and the names that `site` adds, as a job expects them.
     """
     for path in plan.import_path:
         sys.path.remove(path)
@@ -46,15 +50,30 @@ def interpreter(plan: ZygotePlan) -> None:
         site.sethelper()
         for name in ("exit", "quit", "help"):
             assert hasattr(builtins, name)
+    # A job that is ended in the middle has lost what stands in this buffer: a line at a time, as on a terminal.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper: the interpreter made it
     sys.argv[:] = [""]
     os.environ.clear()
     os.environ.update(dict(plan.environment))
 
 
+@contextlib.contextmanager
+def own_caches() -> Iterator[None]:
+    """
+    In this context programs and libraries that want to write a cache do so in the zygote's own /tmp: there is no home.
+    A path that a library keeps is good in a job as well.
+    """
+    os.environ["XDG_CACHE_HOME"] = _CACHES
+    try:
+        yield
+    finally:
+        os.environ.pop("XDG_CACHE_HOME", None)
+
+
 def signals() -> None:
     """
-    As a fresh login has them: a daemon started by nohup or in the background of a shell
-    ignores some, or has some blocked, and both are inherited through exec.
+    Reset signals to their defaults: a daemon started by nohup or in the background of a shell
+    ignores or blocks some, and both are inherited through exec.
     """
     for number in signal.valid_signals() - _LEFT:
         if signal.SIG_IGN is signal.getsignal(number):
@@ -65,9 +84,9 @@ def signals() -> None:
 
 def keep_ours_apart() -> None:
     """
-    Take our modules out of sys.modules, and keep them.
+    Remove leeward's modules from sys.modules, and keep them alive.
 
-    A job that imports msgpack gets its own, or none; never ours.
+    A job that imports msgpack gets its own, or none; never leeward's.
     """
     for name in [name for name in sys.modules if name.split(".")[0] in _OURS]:
         _kept[name] = sys.modules.pop(name)
@@ -77,9 +96,9 @@ def room_for_names() -> None:
     """
     Make the interpreter's table of interned strings grow now, and not in every clone.
 
-    Compiling interns names. The table has tens of thousands; where it is nearly full, the first
-    names of each job make it move house: 0.4 ms, and some hundred pages. It doesn't tell its size,
-    but moving shows: it is the only thing here that takes that many new pages at once.
+    Compiling interns names, and the table has tens of thousands. If it is nearly full, the first
+    names of each job make it grow, which copies it: 0.4 ms, and some hundred pages. Its size can't be
+    read, but growth can be detected: nothing else here takes that many new pages at once.
     """
     for number in range(_MOST_NAMES):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -1,12 +1,13 @@
 """
 The zygote: a fresh interpreter with warm modules that makes keepers.
 
-Runs in:   its own process, exec'd by the daemon; one thread; host namespaces.
-Knows:     its plan. No request, no result, no secret ever reaches it.
+Runs in:   its own process, exec'd by the daemon; one thread; backstage: in a mount and a network namespace of its own
+           (isolation/backstage.py).
+Holds:     its plan. No request, no result, no secret ever reaches it.
 Ends:      when the daemon's end of the control channel closes.
 
-Run by root it keeps uid 0 without any capability, because the interpreter may lie in
-root's home; each keeper changes to an unprivileged uid before it makes a runner.
+It has no capability when it starts. Run by root it keeps uid 0, because the interpreter may be in root's home; each
+keeper changes to an unprivileged uid before it makes a runner.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import importlib
 import os
 import select
 import sys
+from collections.abc import Sequence
 
 from leeward import dataclass
 from leeward._native import privileges
 from leeward._native.spawn import Clone, twin
-from leeward.crossing import keeper, scout, settle
-from leeward.errors import LeewardError
+from leeward.crossing import keeper, scout, settle, threads
+from leeward.errors import LeewardError, PeerError
 from leeward.inside import hooks
 from leeward.inside import main as inside
+from leeward.isolation import backstage
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
 from leeward.wire import control, records
@@ -33,18 +36,15 @@ _NAMESPACES = Clone.NEWUSER | Clone.NEWNET | Clone.NEWNS
 
 def main(control_fd: int) -> None:
     """
-    Warm up, read the workers' plan, serve until the daemon is gone.
+    Warm up, read the workers' plan, and serve until the daemon closes the channel.
     """
     channel = Channel.adopt(control_fd)
     channel.socket.set_inheritable(False)
     plan = records.unpack(ZygotePlan, channel.socket.recv(control.MAX_MESSAGE))
     records.learn(WorkerPlan)  # before the warm-up takes its module out of sight
     try:
-        if plan.unprivileged:
-            os.setgroups([])
-            privileges.drop_bounding()
-            privileges.drop_capabilities()
-        privileges.no_new_privs()
+        if privileges.capabilities_left():
+            raise LeewardError("it has capabilities; a zygote is started without any")
         warm_up(plan)
     except (LeewardError, OSError, ImportError) as error:
         channel.send(control.Failed(-1, "", f"zygote: {error}"))
@@ -63,25 +63,23 @@ def main(control_fd: int) -> None:
     inside.prepare()  # after that: it is the job's
     if plan.rehearse:
         ways.kept.copy_at_once(scout.written())  # the last of all: what is made after it moves what jobs write
+    backstage.behind()
     channel.send(control.Ready({"modules": str(len(sys.modules))}))
-    Zygote(channel, ways).serve()
+    KeeperSpawner(channel, ways).serve()
 
 
 def warm_up(plan: ZygotePlan) -> None:
     """
-    Import what jobs will want, so that they find it in memory.
+    Import the modules that jobs are likely to use.
 
     Raises:
-        ImportError: a module of the configuration can't be imported, or it started a thread:
-            a thread would not exist in a clone, while others wait for it.
+        ImportError: as `preload`.
     """
     settle.interpreter(plan)
     settle.signals()
-    for name in plan.preload:
-        with hooks.recorded():
-            importlib.import_module(name)
-        if len(os.listdir("/proc/self/task")) > 1:
-            raise ImportError(f"preload: module {name} starts a thread; jobs have to import it themselves")
+    with settle.own_caches():
+        for name in plan.preload:
+            preload(name, plan.idle_threads)
     settle.keep_ours_apart()
     if plan.warm:
         gc.collect()
@@ -90,7 +88,45 @@ def warm_up(plan: ZygotePlan) -> None:
     gc.freeze()
 
 
-class Zygote:
+def preload(name: str, idle: Sequence[str]) -> None:
+    """
+    Import one module.
+
+    Args:
+        idle: threads that may be ended.
+
+    Raises:
+        ImportError: it can't be imported, or it started a thread. A clone would lack that thread, and code that waits
+            for it would hang.
+    """
+    try:
+        with hooks.recorded():
+            importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        raise ImportError(f"preload: module {name}: {type(error).__name__}: {error}{_hint(error)}") from error
+    finally:
+        # What stands in these buffers would be in every job's.
+        sys.stdout.flush()
+        sys.stderr.flush()
+    left = threads.leave_one(idle)
+    if left:
+        raise ImportError(f"preload: module {name} starts a thread ({', '.join(left)}); "
+                          "jobs have to import it themselves")
+
+
+def _hint(error: BaseException | None) -> str:
+    """
+    What an operator may not know, where the cause is a file or the network.
+    """
+    while error is not None:
+        if isinstance(error, OSError):
+            return ("; while modules of `preload` are imported there is no network and no home, and no file but those"
+                    " that jobs see")
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+class KeeperSpawner:
     """
     Makes keepers on demand and reaps them.
     """
@@ -113,7 +149,7 @@ class Zygote:
 
     def _reap_dead(self) -> None:
         """
-        The last look: what is dead and not collected here becomes a zombie of the daemon's.
+        Reap for the last time; dead children that aren't reaped here become zombies of the daemon.
         """
         for pidfd in list(self._keepers):
             os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
@@ -124,6 +160,8 @@ class Zygote:
             return False
         message, fds = received
         assert isinstance(message, control.MakeKeeper)
+        if not fds:
+            raise PeerError("no descriptor is left for an order's: the daemon makes another zygote")
         try:
             self._make(message, fds)
         except LeewardError as error:
@@ -145,7 +183,7 @@ class Zygote:
 
     def _become_keeper(self, message: control.MakeKeeper, end: int, attach: list[int]) -> None:
         """
-        Never returns: what a keeper leaves by any way is its process.
+        Be the keeper. Never returns: however the keeper's code ends, its process exits.
         """
         try:
             for fd in attach:

@@ -12,16 +12,14 @@ import resource
 import signal
 
 from leeward.daemon.config import Config, quotas
-from leeward.pool.begin import Begun, Settings, begin
+from leeward.daemon.descriptors import limit
+from leeward.pool.begin import Bootstrap, Settings, begin
 
-#: Descriptors that the daemon may open, where the host's hard limit allows. Each worker
-#: has about ten, each connection one.
-DESCRIPTORS = 65536
 #: Those that ask for the end.
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def start(settings: Settings) -> Begun:
+def start(settings: Settings) -> Bootstrap:
     """
     Begin what *settings* describe. Whatever asks for the end waits from now on until `signals.Signals` hears it:
     it would leave groups behind. The garbage collector waits, too, until somebody enables it.
@@ -39,9 +37,11 @@ def start(settings: Settings) -> Begun:
 
 
 def room_for_descriptors() -> None:
+    """
+    As many as the hard limit allows: descriptors.py says whose they are.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit(), hard))
 
 
 def settings(config: Config) -> Settings:
@@ -50,7 +50,10 @@ def settings(config: Config) -> Settings:
     """
     return Settings(
         pool_size=config.pool_size, spares=config.spares, recycle_after=config.recycle_after,
-        queue_size=config.queue_size, limits=config.limits, python_env=config.python_env,
-        preload=config.preload, allow_degraded=config.allow_degraded, quotas=quotas(config, os.geteuid()),
-        rehearse=config.rehearse, results=config.results, max_sessions=config.max_sessions,
+        layout_jobs=config.layout_jobs, layout_time=config.layout_time,
+        queue_size=config.queue_size, queue_delay=config.queue_delay, limits=config.limits,
+        python_env=config.python_env, preload=config.preload, allow_degraded=config.allow_degraded,
+        quotas=quotas(config, os.geteuid()), rehearse=config.rehearse, results=config.results,
+        max_sessions=config.max_sessions, session_grace=config.session_grace, loopback=config.loopback,
+        terminal=config.terminal,
     )

@@ -5,9 +5,10 @@ Runs in:   the daemon.
 
 Theory of operation. Everything happens on the reactor's thread, signals among it. The
 first of SIGTERM, SIGINT or a client's `shutdown` drains: clients are still
-served, new jobs are refused as shutting down, running ones have DRAIN_S. Then replies
-are flushed, the socket goes away, and the workers with it. A second signal cuts the
-drain short; one that comes while the engine starts ends the start.
+served, new jobs are refused as shutting down, running ones have DRAIN_S and are then cut: their
+results say so. Then replies are flushed, what clients have sent meanwhile is refused, the socket goes away,
+and the workers with it. Asked again, a daemon that drains goes on as it does, also by a second Ctrl-C: who is in a
+hurry says so by a `shutdown` that asks for it. A signal that comes while the engine starts ends the start.
 
 A socket that a service manager gave us stays when we go. Then draining also means to accept nobody
 and to take no new request: who connects or sends meanwhile is the next daemon's client.
@@ -23,40 +24,46 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 
 from leeward import __version__, dataclass
-from leeward.daemon import early
-from leeward.daemon.config import Config, group_id, live, quotas
-from leeward.daemon.exporter import Exporter, bind
-from leeward.daemon.listener import Inherited, Listener
-from leeward.daemon.log import log
-from leeward.daemon.metrics import Metrics, Now
-from leeward.daemon.observer import Observer
-from leeward.daemon.server import Server
+from leeward.daemon import descriptors, early
+from leeward.daemon.config import Config, group_id, live, quotas, room
+from leeward.daemon.config_egress import most_listeners
+from leeward.daemon.idle import Idle
+from leeward.daemon.plans import Plans
+from leeward.daemon.serving.listener import Inherited, Listener
+from leeward.daemon.serving.peers import ServedUsers
+from leeward.daemon.serving.server import Server
 from leeward.daemon.signals import Signals
-from leeward.daemon.status import status
 from leeward.daemon.systemd import Manager
-from leeward.errors import BadRequest, LeewardError
-from leeward.pool.begin import Begun
+from leeward.daemon.telling.exporter import Exporter, bind
+from leeward.daemon.telling.log import log
+from leeward.daemon.telling.metrics import Metrics, Now
+from leeward.daemon.telling.observer import Observer
+from leeward.daemon.telling.status import status
+from leeward.errors import SHORT, BadRequest, LeewardError
+from leeward.isolation.cgroup import budget
+from leeward.isolation.cgroup.entry import Driver
+from leeward.loop.native import reactor_for
+from leeward.pool.begin import Bootstrap, begin
 from leeward.pool.engine import Engine
 from leeward.pool.memory import memory_of
+from leeward.pool.watchdog import Standstill, Watchdog
+from leeward.sandboxes.terms import SandboxTerms, terms_of
 from leeward.spec.paths import default_socket
-from leeward.worker.native import reactor_for
+from leeward.worker.worker import Worker
 
 #: Seconds that running jobs have after a SIGTERM. With what follows, all is over within 5.
 DRAIN_S = 4.0
 #: Seconds that clients have to take their last replies, and at least until so long after we were told to end: who
 #: has just connected, on a host that has no time to spare, sends his request later than one may think.
 FLUSH_S, SETTLE_S = 0.3, 2.0
+#: Seconds beyond the drain and its cut after which we don't wait to be told that it is over.
+_OVERDUE_S = 1.5
 #: Workers whose memory is looked up before requests have their turn again: some 20 us each.
 _TURN_WORKERS = 16
 
-
-
-class Interrupted(Exception):
-    """
-    Told to end before there was anything to drain.
-    """
 
 
 class Daemon:
@@ -66,21 +73,27 @@ class Daemon:
     Args:
         load: reads the configuration again.
         manager: who started us.
-        begun: what was done before, if anything was.
+        bootstrap: what was done before, if anything was.
     """
 
-    def __init__(self, config: Config, load: Callable[[], Config], manager: Manager, begun: Begun | None) -> None:
-        self._begun = begun
+    def __init__(self, config: Config, load: Callable[[], Config], manager: Manager,
+                 bootstrap: Bootstrap | None) -> None:
+        self._bootstrap = bootstrap
         self._config = config
         self._load = load
         self._manager = manager
-        # The short way answers inline.
-        self._reactor = reactor_for(config.io, express=config.express and config.results != "memfd")
+        # The fast path answers inline.
+        self._reactor = reactor_for(config.io, fast_path=config.fast_path and config.results != "memfd")
         self._started = time.monotonic()
         self._ending = False
-        self._told = 0.0  # when we were told to end
+        self._stop_requested = 0.0  # when we were told to end
         self._metrics = Metrics()
         self._terminal = has_terminal()
+        self._idle = Idle(self._reactor, lambda: self._config.idle_exit, self._activity, self._shut_down)
+
+    def _activity(self) -> tuple[int, bool]:
+        return self._metrics.requests, any(pool.running or len(pool.queue) or pool.sessions or pool.seats
+                                           for pool in self._engine.pools)
 
     def run(self, ready: Callable[[], None]) -> None:
         """
@@ -99,8 +112,7 @@ class Daemon:
             finally:
                 signals.close()
         finally:
-            listener.close()
-            self._reactor.close()
+            self._reactor.barrier.steps(listener.close, self._reactor.close)
 
     def _place(self, path: str, group: int | None) -> Listener:
         """
@@ -116,23 +128,50 @@ class Daemon:
     def _serve(self, listener: Listener | Inherited, ready: Callable[[], None]) -> None:
         observer = self._observer = Observer(self._reactor, self._metrics, self._config.security_log)
         try:
-            engine = self._engine = Engine(self._reactor, early.settings(self._config), log, observer, self._begun)
+            settings = early.settings(self._config)
+            bootstrap = self._bootstrap or begin(settings)
             try:
-                engine.start(_tidy)
-            except Interrupted:
+                self._divide(bootstrap.driver)
+            except LeewardError:
+                bootstrap.close()
+                raise
+            settings = dataclass.replace(settings, sandboxes=self._shares.sandboxes)
+            engine = self._engine = Engine(self._reactor, settings, log, observer, bootstrap)
+            engine.tells_jobs = self._config.log_jobs
+            engine.surplus, engine.room, engine.further = self._shares.surplus, self._shares.room, self._shares.further
+            engine.plans, engine.pool_idle = Plans(lambda: self._config, settings), self._config.pool_idle
+            if not engine.start(_tidy):
                 engine.close()
                 log.info("ended while it started")
                 return
             self._run(engine, listener, ready)
         finally:
-            observer.close()
+            self._reactor.barrier.steps(observer.close)
+
+    def _divide(self, driver: Driver) -> None:
+        """
+        Decide what the descriptors are for.
+
+        Raises:
+            Unsupported: they are too few.
+        """
+        config = self._config
+        shares = self._shares = descriptors.shares(
+            descriptors.limit(), driver, workers=config.pool_size, spares=config.spares,
+            asked=config.max_connections, metrics=bool(config.metrics), room=room(config, budget.memory()),
+            further=config.pool_workers, listeners=most_listeners(config.egress))
+        driver.limit_leaves(shares.leaves)
+        if shares.connections < config.max_connections:
+            log.warning("fewer connections than max_connections", connections=shares.connections,
+                        max_connections=config.max_connections, limit=shares.limit, workers=shares.pool,
+                        cure="raise the hard limit of descriptors (ulimit -Hn, LimitNOFILE=)")
 
     def _run(self, engine: Engine, listener: Listener | Inherited, ready: Callable[[], None]) -> None:
         try:
             server = self._server = Server(
                 self._reactor, engine.pool, self._config, status=self._status, shut_down=self._shut_down,
-                uid=os.geteuid(), group=group_id(self._config), quotas=quotas(self._config, os.geteuid()),
-                metrics=self._metrics, watcher=self._observer)
+                users=ServedUsers(os.geteuid(), group_id(self._config), quotas(self._config, os.geteuid())),
+                watcher=self._observer, shares=self._shares, terms=self._terms, place=engine.branch)
             stop_exporting = self._export()
             try:
                 server.listen(listener.socket)
@@ -142,37 +181,41 @@ class Daemon:
                 ready()
                 if self._reactor.refused:
                     log.info("no io_uring: clients are served by epoll", why=self._reactor.refused)
+                self._reactor.left_ring = _tell_of_the_ring
                 log.info("ready", version=__version__, pid=os.getpid(), socket=listener.path,
-                         workers=self._config.pool_size, degraded=list(engine.degraded),
+                         workers=self._config.pool_size, connections=server.places,
+                         sessions=engine.pool.most_sessions, degraded=list(engine.confinement.degraded),
                          transport=self._reactor.transport)
                 self._manager.ready(f"serving on {listener.path}")
-                self._beat()
-                self._reactor.run()
-                give_up = max(time.monotonic() + FLUSH_S, self._told + SETTLE_S)
-                while not server.flushed and time.monotonic() < give_up:
-                    self._reactor.turn(0.05)
+                watchdog = Watchdog(
+                    self._reactor, lambda: engine.workers, time=self._config.limits.time, told=_tell_of_standstill,
+                    alive=self._manager.alive, period=self._manager.watchdog)
+                watchdog.start()
+                try:
+                    self._idle.watch()
+                    self._reactor.run(self._overdue)
+                    self._reactor.barrier.steps(partial(self._see_off, server, listener))
+                finally:
+                    watchdog.stop()
             finally:
-                stop_exporting()
-                server.close()
-                # Before the workers, which may take a moment: whoever starts a daemon now
-                # finds the place free, and whoever connects is told at once.
-                listener.close()
+                self._reactor.barrier.steps(stop_exporting, server.close, listener.close)
         finally:
             engine.close()
             log.info("ended")
 
+    def _overdue(self) -> bool:
+        """
+        Has the drain taken longer than it may? Whoever was to tell of its end has failed.
+        """
+        return self._ending and time.monotonic() > self._stop_requested + DRAIN_S + _OVERDUE_S
+
+    def _terms(self) -> SandboxTerms:
+        return terms_of(self._engine.spec, self._engine.confinement.degraded)
+
     def _status(self) -> dict[str, object]:
         return status(self._engine.status(), transport=self._reactor.transport,
-                      connections=len(self._server.connections), uptime=time.monotonic() - self._started,
-                      pid=os.getpid())
-
-    def _beat(self) -> None:
-        """
-        Show the service manager that the loop turns, twice in the time that it gives.
-        """
-        if self._manager.watchdog:
-            self._manager.alive()
-            self._reactor.after(self._manager.watchdog / 2, self._beat)
+                      connections=len(self._server.connections), max_connections=self._server.places,
+                      uptime=time.monotonic() - self._started, pid=os.getpid())
 
     # --- metrics --------------------------------------------------------------
 
@@ -185,7 +228,7 @@ class Daemon:
         """
         place = self._config.metrics
         if not place:
-            return lambda: None
+            return _nothing
         listener: Listener | socket.socket
         if place.startswith("/"):
             listener = self._place(place, None)
@@ -195,35 +238,42 @@ class Daemon:
                 listener = sock = bind(place)
             except OSError as error:
                 raise BadRequest(f"metrics {place}: {(error.strerror or str(error)).lower()}") from None
-        exporter = Exporter(self._reactor, sock, self._collect)
+        exporter = Exporter(self._reactor, sock, self._collect, self._ailing)
         log.info("metrics", place=place, address=str(sock.getsockname()))
 
-        def stop() -> None:
-            exporter.close()
-            listener.close()
-        return stop
+        return partial(self._reactor.barrier.steps, exporter.close, listener.close)
+
+    def _ailing(self) -> str:
+        """
+        Why a job wouldn't be run now, or "": for /healthz.
+        """
+        if self._ending:
+            return "the daemon is stopping"
+        if not self._engine.pool.workers:
+            return "no worker stands"
+        return ""
 
     def _collect(self, done: Callable[[str], None]) -> None:
         """
         Put the text together, with a look at each worker, and hand it to *done*.
         """
-        pool = self._engine.pool
-        workers = list(pool.workers)
-        memory: dict[int, int] = {}
+        self._look(self._engine.workers, {}, done)
 
-        def look() -> None:
-            for worker in workers[:_TURN_WORKERS]:
-                memory[worker.slot] = memory_of(worker)
-            del workers[:_TURN_WORKERS]
-            if workers:
-                self._reactor.soon(look)
-                return
-            counts = pool.states()
-            done(self._metrics.text(Now(
-                workers=counts, memory=dict(sorted(memory.items())), recycles=pool.recycled,
-                connections=len(self._server.connections), queued=pool.queued, runners_made=pool.runners_made,
-                uptime=time.monotonic() - self._started)))
-        look()
+    def _look(self, workers: list[Worker], memory: dict[int, int], done: Callable[[str], None]) -> None:
+        for worker in workers[:_TURN_WORKERS]:
+            memory[worker.slot] = memory_of(worker)
+        if len(workers) > _TURN_WORKERS:
+            self._reactor.soon(partial(self._look, workers[_TURN_WORKERS:], memory, done))
+            return
+        pools = self._engine.pools
+        states = [pool.workforce.states() for pool in pools]
+        done(self._metrics.text(Now(
+            workers={name: sum(each[name] for each in states) for name in states[0]},
+            memory=dict(sorted(memory.items())), recycles=sum(pool.workforce.recycled for pool in pools),
+            connections=len(self._server.connections), sessions=sum(pool.sessions for pool in pools),
+            queued=sum(len(pool.queue) for pool in pools),
+            runners_made=sum(pool.workforce.runners_made for pool in pools),
+            uptime=time.monotonic() - self._started)))
 
     # --- reload ---------------------------------------------------------------
 
@@ -241,7 +291,9 @@ class Daemon:
             self._config = self._server.config = config
             log.adjust(config.log_level, config.log_json)
             self._server.govern(quotas(config, os.geteuid()))
-            self._engine.pool.govern(self._server.quotas, config.queue_size, config.max_sessions)
+            self._engine.govern(self._server.quotas, config.queue_size, config.queue_delay, config.max_sessions)
+            self._engine.tells_jobs = config.log_jobs
+            self._idle.watch()
             log.info("configuration reloaded")
             if left:
                 log.warning("changes that need a restart", keys=left)
@@ -255,26 +307,64 @@ class Daemon:
             if hasattr(self, "_server") and not self._ending:
                 self._reload()  # else it is just being read, or not needed any more
             return
+        if self._ending:
+            log.info("draining already", hurry="leeward daemon stop --now")
         self._shut_down()
 
-    def _shut_down(self) -> None:
-        if self._ending:
-            self._reactor.stop()
-            return
-        self._ending, self._told = True, time.monotonic()
-        if not hasattr(self, "_server"):
-            raise Interrupted  # through the reactor, out of engine.start
-        log.info("draining", seconds=DRAIN_S)
-        self._manager.stopping("draining")
-        if self._listener.kept:
-            self._server.part()
-        self._engine.drain(DRAIN_S, self._reactor.stop)
+    def _shut_down(self, now: bool = False) -> None:
+        """
+        Drain, unless that has begun.
+
+        Args:
+            now: what runs has no more time, also of a drain that has begun.
+        """
+        if not self._ending:
+            self._ending, self._stop_requested = True, time.monotonic()
+            if not hasattr(self, "_server"):
+                self._reactor.stop()  # which ends engine.start
+                return
+            log.info("draining", seconds=0.0 if now else DRAIN_S)
+            self._manager.stopping("draining")
+            if self._listener.kept:
+                self._server.part()
+            self._engine.drain(DRAIN_S, self._reactor.stop)
+        if now and hasattr(self, "_server"):
+            self._engine.cut()
+
+    def _see_off(self, server: Server, listener: Listener | Inherited) -> None:
+        """
+        Let the clients take their last replies; then nothing more comes in, and what came until then is refused.
+        """
+        give_up = max(time.monotonic() + FLUSH_S, self._stop_requested + SETTLE_S)
+        while not server.flushed and time.monotonic() < give_up:
+            self._reactor.turn(0.05)
+        server.part(all_of_them=True)
+        # Before the workers, which may take a moment: whoever starts a daemon now finds the place free, and whoever
+        # connects is told at once.
+        listener.close()
+        give_up = time.monotonic() + FLUSH_S
+        while server.connections and time.monotonic() < give_up:
+            self._reactor.turn(0.05)
+
+
+def _nothing() -> None:
+    return
+
+
+def _tell_of_the_ring(why: str) -> None:
+    log.warning("io_uring fails: clients are served by epoll from now on", why=why)
+
+
+def _tell_of_standstill(still: Standstill) -> None:
+    log.warning("the event loop stood still", seconds=round(still.seconds, 3), where=list(still.where),
+                timed_out=still.timed_out, out_of_memory=still.out_of_memory)
 
 
 def _tidy() -> None:
     """
     Do what the first clients would have to wait for.
     """
+    log.load()
     dataclass.prepare()
     gc.collect()
 
@@ -285,19 +375,19 @@ def has_terminal() -> bool:
     """
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno in SHORT  # who can't look hasn't seen it go
     return True
 
 
 def run(config: Config, ready: Callable[[], None] = lambda: None, load: Callable[[], Config] | None = None,
-        begun: Begun | None = None) -> None:
+        bootstrap: Bootstrap | None = None) -> None:
     """
     Be the daemon that *config* describes, until told to end.
 
     Args:
         load: reads the configuration again, on SIGHUP.
-        begun: what `early.start` gave, if it was called.
+        bootstrap: what `early.start` gave, if it was called.
 
     Raises:
         LeewardError: it can't start; nothing is left behind.
@@ -306,8 +396,9 @@ def run(config: Config, ready: Callable[[], None] = lambda: None, load: Callable
     log.set_up(config.log_level, config.log_json, journal_stream=os.environ.get("JOURNAL_STREAM", ""))
     early.room_for_descriptors()
     try:
-        Daemon(config, load or (lambda: config), manager, begun).run(ready)
+        Daemon(config, load or (lambda: config), manager, bootstrap).run(ready)
     finally:
-        if begun is not None:
-            begun.close()
+        log.load()  # where the start failed before: what it had to say is held still
+        if bootstrap is not None:
+            bootstrap.close()
         manager.close()

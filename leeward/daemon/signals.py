@@ -13,10 +13,11 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 from leeward.daemon.early import ENDING
-from leeward.worker.reactor import READ, Reactor
+from leeward.loop.reactor import READ, Reactor
 
 
 class Signals:
@@ -41,12 +42,10 @@ class Signals:
                     self._arrived(signal.Signals(number).name)
 
     def close(self) -> None:
-        signal.set_wakeup_fd(self._old_fd)
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-        self._reactor.forget(self._read.fileno())
-        self._read.close()
-        self._write.close()
+        self._reactor.barrier.steps(
+            partial(signal.set_wakeup_fd, self._old_fd),
+            *(partial(signal.signal, number, handler) for number, handler in self._old.items()),
+            partial(self._reactor.forget, self._read.fileno()), self._read.close, self._write.close)
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:

@@ -1,6 +1,6 @@
 """
-What runs under attacker control: reads the job, runs it, says how it ended.
+The code beside a job, under the attacker's control: reads the job, runs it, reports how it ended.
 
 Runs in:   the job's process, after the last lock. Imports `wire` alone.
-Trust:     none. Whatever this does well, a job can undo; the daemon takes it as hostile bytes.
+Trust:     none. A job can change anything that this code does; the daemon treats its output as hostile.
 """

@@ -1,10 +1,10 @@
 """
-What no two jobs may share though they come from one interpreter: states of random generators.
+Reseeds random generators, whose state no two jobs may share though they are clones of one interpreter.
 
 Runs in:   the job's process, before it waits for its job.
 
-They were seeded when the zygote imported them, and a clone knows nothing of that: OpenSSL tells a fork by
-its pid, and every job is pid 2. `tempfile` makes its generator when it is first asked. A module that isn't
+They were seeded when the zygote imported them, and don't notice the clone: OpenSSL detects a fork by
+its pid, and every job is pid 2. `tempfile` makes its generator on first use. A module that isn't
 loaded needs nothing.
 """
 
@@ -43,7 +43,7 @@ SOURCES: tuple[tuple[str, Callable[[Any], None]], ...] = (
 
 def reseed() -> None:
     """
-    Give this process states of its own.
+    Reseed the generators of all loaded modules.
     """
     for name, renew in SOURCES:
         module = sys.modules.get(name)

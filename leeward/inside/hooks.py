@@ -1,12 +1,12 @@
 """
-What libraries want done in a child of fork, done in each job.
+Runs the hooks that libraries register for a child of fork, in each job.
 
 Runs in:   recorded in the zygote, while it imports them; run in the job's process, before it waits for its job.
 
-A runner is cloned in C, and os.register_at_fork's hooks aren't run there: bytecode is dear in a fresh clone (70
-pages and 0.5 ms of processor time for the standard library's). Those of the standard library renew locks, which
-nobody holds where there is one thread, and `random`, which `fresh` does. Any other library's are run: who knows
-what for.
+A runner is cloned in C, and os.register_at_fork's hooks aren't run there: bytecode is expensive in a fresh clone (70
+pages and 0.5 ms of processor time for the standard library's hooks). The standard library's hooks renew locks, which
+aren't held since there is one thread, and reseed `random`, which `fresh` does. The hooks of other libraries are run
+here, since they may do anything.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator
 
 Hook = Callable[[], object]
 
-#: By registration: what is to be called before a fork, and after it in the child.
+#: For each registration: the functions to call before a fork, and after it in the child.
 _registered: list[tuple[Hook | None, Hook | None]] = []
 
 
 @contextlib.contextmanager
 def recorded() -> Iterator[None]:
     """
-    Note what the modules that are imported here register. A job's own forks run it in any case.
+    Record the hooks that modules register when they are imported in this context. A job's own forks run them anyway.
     """
     register = os.register_at_fork
 
@@ -44,10 +44,10 @@ def recorded() -> Iterator[None]:
 
 def run() -> None:
     """
-    As os.fork would: those before it from the last to the first, those after it in order.
+    Call them in os.fork's order: those for before a fork from the last to the first, those for after it in order.
 
     Raises:
-        Exception: whatever a hook does. Nobody may get a job whose process isn't what its libraries want.
+        Exception: a hook raised it. The process isn't as its libraries expect it then, and must not get a job.
     """
     for before, _ in reversed(_registered):
         if before is not None:

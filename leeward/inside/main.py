@@ -6,124 +6,175 @@ Runs in:   the job's process, after the last lock.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import threading
 import types
-from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
-from leeward.inside import files, fresh, hooks, program, rehearsal, session
+from leeward.inside import (
+    answer,
+    collecting,
+    file_calls,
+    files,
+    fresh,
+    functions,
+    hooks,
+    program,
+    rehearsal,
+    session,
+    showing,
+)
 from leeward.wire import job as wire
 
 _CHUNK = 1 << 20
 
-_NO_FILES: Sequence[str] = ()
-
-#: Every job's in its namespace, as its birth has proved.
+#: The pid in its namespace of every runner's first process, which the runner's steps have checked.
 _PID = 2
 
-#: The main module of the job to come.
+_STDERR = 2
+
+#: The main module of the next job.
 _main: types.ModuleType | None = None
 
 
 def prepare() -> None:
     """
-    Do what is the same for every job where the runners come from, once.
+    Do in the zygote, once, what is the same for every job.
     """
     global _main
     _main = program.set_up()
-    # What it keeps from its start is the zygote's number on the host.
+    program.hide_frames()
+    # The thread object caches the zygote's thread id on the host.
     threading.main_thread()._native_id = _PID  # type: ignore[attr-defined]
 
 
 def freshen() -> None:
     """
-    Do what has to be done in each process of its own.
+    Do what has to be done in each runner.
     """
+    tell_faults()
+    signal.signal(signal.SIGURG, program.nudged)
     fresh.reseed()
     hooks.run()
 
 
-class Pipes(Protocol):
+def tell_faults() -> None:
     """
-    The ends of a job's pipes, and the short way through them.
+    Have a fault's traceback written to standard error. In each runner, and not in the zygote: an init shares the
+    keeper's memory and its handlers, and a job may send it signals.
+    """
+    faulthandler.enable(file=_STDERR)
+
+
+def renumber() -> None:
+    """
+    In a runner's further process: it isn't the one that `prepare` has laid out.
+    """
+    threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
+
+
+class JobPipes(Protocol):
+    """
+    The ends of a job's pipes, and the fast path through them.
     """
 
     def take(self) -> bytes | None:
         """
-        Wait for a frame, and close its pipe where nothing comes behind it; None: its writer is gone.
+        Wait for a frame, and close the pipe if no other frame follows; None if the writer has closed it.
         """
 
-    def leave(self) -> None:
+    def finish(self) -> None:
         """
-        Say that there is nothing to tell, and never return; but where there is something, or in a rehearsal.
+        Send the reply of a job without details, and never return. Returns if there are details, and in a rehearsal.
         """
 
 
 class Lay(Protocol):
     """
-    What makes them.
+    Makes the pipes.
     """
 
-    def __call__(self, job: int, reply: int, *, lone: bytes, workspace: str, nothing: bytes, last: bool) -> Pipes: ...
+    def __call__(self, job: int, reply: int, *, lone: bytes, workspace: str, nothing: bytes,
+                 last: bool) -> JobPipes: ...
 
 
-def _pipes(lay: Lay, job_fd: int, reply_fd: int, *, last: bool) -> Pipes:
+def _pipes(lay: Lay, job_fd: int, reply_fd: int, *, last: bool) -> JobPipes:
     return lay(job_fd, reply_fd, lone=wire.CODE, workspace=files.WORKSPACE, nothing=wire.NOTHING_FRAME, last=last)
 
 
 def serve(lay: Lay, job_fd: int, reply_fd: int) -> NoReturn:
     """
-    Wait for the one job of this process, run it, reply, and wait to be ended. In a session others come after it.
+    Wait for the job of this process, run it, reply, and wait to be killed. In a session more jobs follow.
 
-    Parking after the reply leaves the processor to the daemon's answer; an exit here
-    would put the teardown of five namespaces in its way.
+    Waiting after the reply leaves the processor to the daemon's answer; an exit here
+    would make the answer wait for the teardown of five namespaces.
     """
     me = os.getpid()
     pipes = _pipes(lay, job_fd, reply_fd, last=True)
-    body = pipes.take()
-    if body is None:
-        os._exit(0)
-    main = _main or program.set_up()
-    code = wire.code_of(body)
-    if code is not None:
-        end, patterns = program.run_code(code, main), _NO_FILES
-        if program.IN_ORDER is end:
-            pipes.leave()
-    elif body == wire.SESSION:
-        session.serve(main, _read, job_fd, reply_fd)
-    else:
-        os.close(job_fd)
-        end, patterns = _run(body, main)
+    shown: showing.Showing | None = None
+    try:
+        body = pipes.take()
+        if body is None:
+            os._exit(0)
+        main = _main or program.set_up()
+        code = wire.code_of(body)
+        if code is not None:
+            end, wanted = program.run_code(code, main), collecting.NOTHING
+            if program.IN_ORDER is end:
+                pipes.finish()
+        elif body == wire.SESSION:
+            session.serve(main, _read, job_fd, reply_fd)
+        elif body == wire.FILE_CALLS:
+            file_calls.serve(_read, job_fd, reply_fd)
+        else:
+            end, wanted, shown = _run(body, main, job_fd, reply_fd)
+        answer.deafen()
+    except KeyboardInterrupt as error:  # in a line of ours, before the job's first or behind its last
+        answer.deafen()
+        end, wanted = program.raised(error.with_traceback(None), None, program.NAME), collecting.NOTHING
     if os.getpid() != me:
         os._exit(end.exit_code)  # a child that the job forked and that fell through to the end of the code
     try:
-        _write(reply_fd, _reply(end, patterns))
+        if wanted.patterns:
+            answer.punctual()
+        answer.write(reply_fd, answer.reply(end, wanted, shown))
     except OSError:
         os._exit(end.exit_code)  # the job closed our descriptor: then the exit status has to tell it
     while True:
         signal.pause()
 
 
-def _run(body: bytes, main: types.ModuleType) -> tuple[program.End, Sequence[str]]:
+def _run(body: bytes, main: types.ModuleType, job_fd: int,
+         reply_fd: int) -> tuple[program.End, collecting.Wanted, showing.Showing | None]:
     """
-    Run the job in *body*, which is more than code; how it ended, and which of its files are wanted.
+    Run the job in *body*, which has more than code. Returns how it ended, the files to collect, and what it showed.
     """
     fields = wire.read_job(body)
+    wanted = collecting.wanted(fields)
+    channel = functions.wanted(fields, job_fd, reply_fd)
+    if channel is None:
+        os.close(job_fd)
     try:
         files.lay(fields["files"])
         files.give_stdin(fields["stdin"])
     except OSError as error:  # more than the file system holds, say; it has to be told like the job's own
-        return program.wind_up(program.unprepared(error)), _NO_FILES
-    return program.run(fields, main), fields["collect"]
-
-
-def _reply(end: program.End, patterns: Sequence[str]) -> bytes:
-    brought, full = files.collect(patterns)
-    if program.IN_ORDER is end and not (brought or full):
-        return wire.NOTHING_FRAME
-    return wire.reply_frame(end.exit_code, end.error, "files" if full else end.limit, brought)
+        return program.wind_up(program.unprepared(error)), collecting.NOTHING, None
+    if wanted.patterns:
+        answer.collect_when_late(reply_fd, wanted, channel)
+    shown = showing.Showing() if fields["display"] else None
+    if channel is not None:
+        main.__dict__.update(channel.functions)
+    try:
+        end = program.run(fields, main, None if shown is None else shown.run)
+    finally:
+        if channel is not None:
+            try:
+                answer.deafen()  # an interrupt of `close` would leave a call half written
+            finally:
+                channel.close()
+    return end, wanted, shown
 
 
 def rehearse(lay: Lay) -> None:
@@ -133,17 +184,17 @@ def rehearse(lay: Lay) -> None:
     with rehearsal.stage() as (read, write):
         main = program.set_up()
         pipes = _pipes(lay, read, write, last=False)
-        _write(write, rehearsal.FRAME)
+        answer.write(write, rehearsal.FRAME)
         body = pipes.take()
         code = None if body is None else wire.code_of(body)
         assert code is not None
         if program.IN_ORDER is program.rehearse(code, main):
-            pipes.leave()
+            pipes.finish()
 
 
 def _read(fd: int, size: int) -> bytes | None:
     """
-    Exactly *size* bytes, or None where the writer is gone.
+    Read exactly *size* bytes; None if the writer has closed the pipe.
     """
     first = os.read(fd, min(size, _CHUNK))
     if len(first) == size:
@@ -158,9 +209,4 @@ def _read(fd: int, size: int) -> bytes | None:
         got += count
     return bytes(buffer)
 
-
-def _write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view):]
 

@@ -1,5 +1,5 @@
 """
-Runs a job's code the way `python -c` and `python -m` would.
+Runs a job's code as `python -c` and `python -m` do.
 
 Runs in:   the job's process, after the last lock.
 """
@@ -9,20 +9,27 @@ from __future__ import annotations
 import atexit
 import builtins
 import errno
-import linecache
+import io
 import os
 import runpy
 import sys
 import threading
 import traceback
 import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from leeward.dataclass import dataclass
-from leeward.inside import files
+from leeward.inside import files, tracebacks
 
-#: What tracebacks call code that came without a name.
+#: The file name in tracebacks for code without a name.
 NAME = "<string>"
+
+#: Runs source under a name in a namespace, in another way than `exec` does.
+Runs = Callable[[bytes, str, dict[str, Any]], object]
+
+#: The globals of the modules whose frames no traceback of a job shows.
+ours: list[dict[str, Any]] = [globals()]
 
 _KILLED_BY_INTERRUPT = 130  # 128 + SIGINT, as the shell says it
 
@@ -42,9 +49,16 @@ class End:
 IN_ORDER = End(0)
 
 
+def hide_frames() -> None:
+    """
+    Take our frames out of what `traceback` and `inspect` say of a job's stack; once, in the zygote.
+    """
+    tracebacks.hide_frames(ours)
+
+
 def set_up() -> types.ModuleType:
     """
-    What is the same for every job, done before there is one; its main module.
+    Prepare what is the same for every job, before there is one; returns its main module.
     """
     sys.argv[:] = ["-c"]
     sys.path.insert(0, files.WORKSPACE)
@@ -58,14 +72,20 @@ def run_code(source: bytes, main: types.ModuleType) -> End:
     return wind_up(_run_code(source, main))
 
 
+def nudged(number: int, frame: types.FrameType | None) -> None:
+    """
+    Handle the SIGURG that follows an interrupt, so that a call which was about to block when SIGINT came ends.
+    """
+
+
 class Interrupts:
     """
-    A handler of SIGINT for jobs that come one after the other.
+    The SIGINT handler of a session's jobs.
 
     Attributes:
-        on: a job runs, in which KeyboardInterrupt is raised. Set as plain attributes in `run_next`: between two
-            such steps the interpreter runs no handler.
-        wanted: one came while none ran.
+        on: a job is running, and KeyboardInterrupt is raised in it. `run_next` sets both as plain attributes: the
+            interpreter runs no signal handler between two such assignments.
+        wanted: a signal came while no job was running.
     """
 
     __slots__ = ("on", "wanted")
@@ -79,23 +99,27 @@ class Interrupts:
         self.wanted = True
 
 
-def run_next(source: bytes, name: str, main: types.ModuleType, interrupts: Interrupts) -> End:
+def run_next(source: bytes, name: str, main: types.ModuleType, interrupts: Interrupts,
+             runs: Runs | None = None) -> End:
     """
-    Run one job of several: the interpreter doesn't end with it.
+    Run one job of a session, whose source is known to `tracebacks`: the interpreter doesn't end with it.
     """
     try:
         try:
             interrupts.on = True
             if interrupts.wanted:
                 raise KeyboardInterrupt
-            exec(_compiled(source, name), main.__dict__)  # what leeward is for; the locks are on
+            if runs is None:
+                exec(_compiled(source, name), main.__dict__)  # what leeward is for; the locks are on
+            else:
+                runs(source, name, main.__dict__)
         finally:
             interrupts.on = False
         return IN_ORDER
     except SystemExit as leaving:
         return End(_exit_code(leaving))
     except BaseException as error:  # a job may raise anything
-        return raised(error, source, name)
+        return raised(error, None, name)
 
 
 def _run_code(source: bytes, main: types.ModuleType) -> End:
@@ -108,21 +132,24 @@ def _run_code(source: bytes, main: types.ModuleType) -> End:
         return raised(error, source, NAME)
 
 
-def run(fields: dict[str, Any], main: types.ModuleType) -> End:
+def run(fields: dict[str, Any], main: types.ModuleType, runs: Runs | None = None) -> End:
     """
     Run the main module to its end, threads and atexit functions included.
     """
-    return wind_up(_run_main(fields, main))
+    return wind_up(_run_main(fields, main, runs))
 
 
-def _run_main(fields: dict[str, Any], main: types.ModuleType) -> End:
-    os.environ.update(fields["env"])
+def _run_main(fields: dict[str, Any], main: types.ModuleType, runs: Runs | None) -> End:
+    take_environment(fields["env"])
     module, name, source = fields["module"], fields["name"], fields["code"]
     sys.argv[:] = [name if module is None and name != NAME else "-m" if module else "-c", *fields["args"]]
     try:
         if module is None:
             _lay_main(main, source, name)
-            exec(_compiled(source, name), main.__dict__)  # what leeward is for; the locks are on
+            if runs is None:
+                exec(_compiled(source, name), main.__dict__)  # what leeward is for; the locks are on
+            else:
+                runs(source, name, main.__dict__)
         else:
             runpy._run_module_as_main(module, alter_argv=True)  # type: ignore[attr-defined]  # as `python -m` does
         return IN_ORDER
@@ -130,6 +157,21 @@ def _run_main(fields: dict[str, Any], main: types.ModuleType) -> End:
         return End(_exit_code(leaving))
     except BaseException as error:  # a job may raise anything
         return raised(error, source, name)
+
+
+def take_environment(env: Mapping[str, str]) -> None:
+    """
+    Add *env* to the environment, and apply the variables that the interpreter reads only at its start.
+    """
+    os.environ.update(env)
+    if env.get("PYTHONUNBUFFERED"):
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            stream.flush()
+            raw = io.FileIO(stream.fileno(), "w", closefd=False)  # as `python -u` does
+            unbuffered = io.TextIOWrapper(raw, stream.encoding, stream.errors, write_through=True)
+            setattr(sys, name, unbuffered)
+            setattr(sys, f"__{name}__", unbuffered)
 
 
 def _fresh_main() -> types.ModuleType:
@@ -141,8 +183,8 @@ def _fresh_main() -> types.ModuleType:
 
 def _lay_main(main: types.ModuleType, source: bytes | str, name: str) -> None:
     """
-    Put a script that has a name into the current folder, and say so: __file__, and children
-    that multiprocessing starts by spawn or forkserver, which import it again.
+    Write a script that has a name to the current folder, and set __file__: children
+    that multiprocessing starts by spawn or forkserver import it again.
     """
     if name.startswith("<") or "/" in name:
         return
@@ -171,13 +213,12 @@ def _exit_code(leaving: SystemExit) -> int:
 
 def raised(error: BaseException, source: bytes | str | None, name: str) -> End:
     """
-    Print the traceback as the interpreter would, without the frames that are ours.
+    Print the traceback as the interpreter would, without leeward's frames.
     """
-    error.__traceback__ = _own_frames(error.__traceback__)
+    error.__traceback__ = tracebacks.own_frames(error.__traceback__, ours, Interrupts.__call__.__code__)
     if source is not None:
-        text = source.decode("utf-8", "replace") if isinstance(source, bytes) else source
-        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    shown = "".join(traceback.format_exception(error))
+        tracebacks.remember(source, name)
+    shown = tracebacks.text_of(error)
     try:
         if sys.excepthook is sys.__excepthook__:
             sys.stderr.write(shown)
@@ -191,22 +232,10 @@ def raised(error: BaseException, source: bytes | str | None, name: str) -> End:
 
 def unprepared(error: OSError) -> End:
     """
-    The end of a job whose files or standard input could not be laid out.
+    The end of a job whose files or standard input could not be written.
     """
     sys.stderr.write(f"{type(error).__name__}: {error}\n")
     return End(1, (type(error).__qualname__, str(error), ""), _limit_behind(error))
-
-
-def _own_frames(tb: types.TracebackType | None) -> types.TracebackType | None:
-    while tb is not None and tb.tb_frame.f_globals is globals():
-        tb = tb.tb_next
-    last = tb
-    while last is not None and last.tb_next is not None:
-        if Interrupts.__call__.__code__ is last.tb_next.tb_frame.f_code:
-            last.tb_next = None
-        else:
-            last = last.tb_next
-    return tb
 
 
 def _text(error: BaseException) -> str:
@@ -218,7 +247,7 @@ def _text(error: BaseException) -> str:
 
 def _limit_behind(error: BaseException) -> str | None:
     """
-    The limit that this exception is the usual sign of.
+    The limit of which this exception is the usual symptom.
     """
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return "memory"
@@ -233,7 +262,7 @@ def _limit_behind(error: BaseException) -> str | None:
 
 def wind_up(end: End) -> End:
     """
-    What the interpreter does at its end: join threads, run atexit functions, flush.
+    Do what the interpreter does at its end: join threads, run atexit functions, flush.
     """
     if _anyone_waits():
         try:
@@ -249,9 +278,9 @@ def wind_up(end: End) -> End:
 
 def _anyone_waits() -> bool:
     """
-    Is there a thread to join, or a function to call at the end? Most jobs have neither.
+    Whether there is a thread to join, or an atexit function to call. Most jobs have neither.
     """
-    # Not active_count(), which locks: nobody else is here who could change what is counted.
+    # Not active_count(), which takes a lock: if there is no other thread, nothing can change the count.
     threads = len(threading._active) + len(threading._limbo)  # type: ignore[attr-defined]
     return threads > 1 or atexit._ncallbacks() > 0 or bool(threading._threading_atexits)  # type: ignore[attr-defined]
 
@@ -266,7 +295,7 @@ def flush() -> None:
 
 def rehearse(source: bytes, main: types.ModuleType) -> End:
     """
-    All of `run_code` that can be done twice: not the end of the interpreter, but the question whether there is one.
+    All of `run_code` that can be done twice: without the interpreter's end, but with the check whether one is needed.
     """
     end = _run_code(source, main)
     _anyone_waits()

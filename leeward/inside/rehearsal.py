@@ -1,18 +1,18 @@
 """
-A job before the job, so that the pages which every job writes are this process's own already.
+The rehearsal: a small job before the real one, so that this process has its own copies of the pages which jobs write.
 
 Runs in:   the job's process, after the last lock and before it waits for its job.
 
-A clone shares its parent's memory until it writes; in CPython looking at an object writes its
-reference count. The first job of a process therefore used to take some 200 page faults,
-0.3 ms, which the client waited for. Now the rehearsal takes them while nobody waits. It goes
-the way of a real job: frame, source, output, reply.
+A clone shares its parent's memory until it writes, and CPython writes an object's reference count
+when it uses the object. The first job of a process therefore used to take some 200 page faults,
+0.3 ms, while the client waited. Now the rehearsal takes them before. It runs
+all steps of a real job: frame, source, output, reply.
 
-It doesn't raise. A traceback writes 185 pages more: 0.7 MiB and 0.9 ms of processor time, for each
-runner. Now a job that raises pays for it, and no other does.
+It raises no exception. A traceback writes 185 pages more: 0.7 MiB and 0.9 ms of processor time, for each
+runner. So only a job that raises pays for that.
 
-Nothing of it may be seen later: descriptors 1 and 2 lead into a scratch pipe meanwhile, and
-what the steps leave in the interpreter is put back.
+A job can't tell that there was a rehearsal: descriptors 1 and 2 lead into a scratch pipe meanwhile, and
+what the steps change in the interpreter is restored.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def rehearse(numbers):
 print(f"{rehearse(range(3))} {'a' + 'b'!r} {2 ** 70:x}", len("abc".split("b")))
 '''
 
-#: As the daemon would send it.
+#: The frame that the daemon would send for it.
 FRAME = wire.HEADER.pack(1 + len(CODE)) + wire.CODE + CODE
 
 
 @contextlib.contextmanager
 def stage() -> Iterator[tuple[int, int]]:
     """
-    Descriptors to read and to write what a rehearsal says; all is as before when it ends.
+    Redirects output for a rehearsal, and restores it at the end. Gives a descriptor to read from and one to write to.
     """
     read, write = os.pipe()
     streams = [os.dup(1), os.dup(2)]

@@ -2,119 +2,147 @@
 Many jobs of one client, one after the other, in one interpreter.
 
 Runs in:   the job's process, after the last lock.
-Trust:     none in what earlier jobs left: they may have put their own signal handlers, hooks and threads here. What
-           they break is their own session; the daemon believes nothing but the limits that it holds.
+Trust:     none in what earlier jobs left: they may have installed signal handlers, hooks and threads. They can only
+           break their own session; the daemon relies on nothing here but on the limits that it enforces itself.
 
-An interrupt is a SIGINT, and must hit the job that it is meant for. The daemon sends one only when the job's frame
-has left the pipe, and not after it has read the reply. So one that comes while no job runs here is either for the job
-that is about to start, whose frame was read to its end, or late for the one before; between a frame's two
-reads all late ones are here, and forgotten. The handler stands before the first job's frame is read: the frame
-that says it is a session holds no job.
+An interrupt is a SIGINT, and must hit the job that it is meant for. The daemon sends one only after the job's frame
+has left the pipe, and before it has read the reply. So a signal that comes while no job runs here is either for the
+job that is about to start, whose frame was read to its end, or late for the job before. By the time between the two
+reads of a frame all late signals have arrived, and are discarded. The handler is installed before the first job's
+frame is read: the session's first frame holds no job.
 """
 
 from __future__ import annotations
 
-import linecache
+import builtins
 import os
 import select
 import signal
 import sys
 import traceback
 import types
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from leeward.inside import files, program
+from leeward.inside import answer, collecting, files, functions, program, showing, tracebacks
 from leeward.wire import job as wire
 
-#: Reads exactly so many bytes, or None where the writer is gone.
+#: Reads exactly so many bytes; None if the writer has closed the pipe.
 Read = Callable[[int, int], bytes | None]
 
 _LOST = 70  # EX_SOFTWARE of sysexits.h
 
-#: Jobs that raised and whose source tracebacks can still show.
-_REMEMBERED = 16
-
 
 def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int) -> NoReturn:
     """
-    Run the jobs that come, until the daemon wants no more. Never returns.
+    Run job after job, until the daemon closes the pipe. Never returns.
     """
     interrupts = program.Interrupts()
-    raised: deque[str] = deque()
-    signal.signal(signal.SIGURG, _nudged)
+    sources = tracebacks.Sources()
+    _leave_stdin_open()
+    signal.signal(signal.SIGURG, program.nudged)
     signal.signal(signal.SIGINT, interrupts)
     me = os.getpid()
     number = 0
     while (body := _next(read, job_fd, interrupts)) is not None:
+        if not body.startswith(wire.SESSION):
+            continue  # the rest of an answer for which the job before didn't wait
         number += 1
         name = f"<job {number}>"
-        end, patterns = _run(body[len(wire.SESSION):], name, main, interrupts)
+        pipes = (job_fd, reply_fd)
+        end, wanted, shown = _run(body[len(wire.SESSION):], name, main, interrupts, sources, pipes)
         if os.getpid() != me:
             os._exit(end.exit_code)  # a child that the job forked and that fell through to the end of the code
         try:
-            _write(reply_fd, _reply(end, patterns))
+            answer.write(reply_fd, answer.reply(end, wanted, shown))
         except BaseException:  # the job closed our descriptor, say: then the exit status has to tell it
             os._exit(end.exit_code or _LOST)
-        if end.error is not None:
-            raised.append(name)
-            if len(raised) > _REMEMBERED:
-                linecache.cache.pop(raised.popleft(), None)
     os._exit(0)
 
 
-def _nudged(number: int, frame: types.FrameType | None) -> None:
+class Leave:
     """
-    The daemon makes sure that an interrupt is seen by a call that was about to sleep when it came.
+    `exit` and `quit` in a session: site's close standard input, of which later jobs would see nothing any more.
     """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"Use {self._name}() to end this job; the session goes on"
+
+    def __call__(self, code: object = None) -> NoReturn:
+        raise SystemExit(code)
+
+
+def _leave_stdin_open() -> None:
+    for name in ("exit", "quit"):
+        if hasattr(builtins, name):
+            setattr(builtins, name, Leave(name))
 
 
 def _run(body: bytes, name: str, main: types.ModuleType,
-         interrupts: program.Interrupts) -> tuple[program.End, Sequence[str]]:
+         interrupts: program.Interrupts, sources: tracebacks.Sources,
+         pipes: tuple[int, int]) -> tuple[program.End, collecting.Wanted, showing.Showing | None]:
     """
-    How the job ended, and which of its files are wanted.
+    Run a job. Returns how it ended, the files to collect, and what it showed.
     """
     code = wire.code_of(body)
-    patterns: Sequence[str] = ()
+    shown: showing.Showing | None = None
+    wanted = collecting.NOTHING
+    channel: functions.FunctionChannel | None = None
     try:
         if code is None:
             fields = wire.read_job(body)
             files.lay(fields["files"], files.WORKSPACE)
-            code, name, patterns = _settle(fields, name)
+            code, name, wanted = _prepare(fields, name)
+            shown = showing.Showing() if fields["display"] else None
+            channel = functions.wanted(fields, *pipes)
+            if channel is not None:
+                main.__dict__.update(channel.functions)
+        sources.add(code, name)
     except OSError as error:  # more than the file system holds, say; it has to be told like the job's own
         end = program.unprepared(error)
     except BaseException as error:  # out of a signal handler that an earlier job left
         end = program.raised(error, None, name)
     else:
-        end = program.run_next(code, name, main, interrupts)
+        end = program.run_next(code, name, main, interrupts, None if shown is None else shown.run)
     try:
         program.flush()
     except BaseException:  # the same, or a stream of the job's own
         traceback.print_exc()
-    return end, patterns
+    if channel is not None:
+        _take_away(channel, main)
+    return end, wanted, shown
 
 
-def _settle(fields: Mapping[str, Any], name: str) -> tuple[bytes, str, Sequence[str]]:
+def _take_away(channel: functions.FunctionChannel, main: types.ModuleType) -> None:
     """
-    What a job has beside its code, and what its code is called.
+    The functions were this job's: their names go, unless the job has put something else there.
     """
-    os.environ.update(fields["env"])
+    for name, function in channel.functions.items():
+        if main.__dict__.get(name) is function:
+            del main.__dict__[name]
+    try:
+        channel.close()
+    except BaseException:  # out of a signal handler that a job left
+        if not channel.close():
+            os._exit(_LOST)
+
+
+def _prepare(fields: Mapping[str, Any], name: str) -> tuple[bytes, str, collecting.Wanted]:
+    """
+    Apply what a job has beside its code. Returns its code, its name in tracebacks, and the files to collect.
+    """
+    program.take_environment(fields["env"])
     if fields["args"]:
         sys.argv[1:] = fields["args"]
-    return fields["code"], name if program.NAME == fields["name"] else fields["name"], fields["collect"]
-
-
-def _reply(end: program.End, patterns: Sequence[str]) -> bytes:
-    brought, full = files.collect(patterns)
-    if program.IN_ORDER is end and not (brought or full):
-        return wire.NOTHING_FRAME
-    return wire.reply_frame(end.exit_code, end.error, "files" if full else end.limit, brought)
+    return fields["code"], name if program.NAME == fields["name"] else fields["name"], collecting.wanted(fields)
 
 
 def _next(read: Read, job_fd: int, interrupts: program.Interrupts) -> bytes | None:
     """
-    The payload of the next job's frame, or None where the daemon wants no more.
+    The payload of the next job's frame; None if the daemon has closed the pipe.
     """
     while True:
         try:
@@ -128,9 +156,3 @@ def _next(read: Read, job_fd: int, interrupts: program.Interrupts) -> bytes | No
         return None
     interrupts.wanted = False
     return read(job_fd, wire.HEADER.unpack(head)[0])
-
-
-def _write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view):]

@@ -1,8 +1,8 @@
 """
-A control channel: SOCK_SEQPACKET with descriptors beside the messages.
+A control channel: messages over SOCK_SEQPACKET, with descriptors beside them.
 
 Runs in:   daemon, zygote, keeper, newborn runner.
-Source:    unix(7), SCM_RIGHTS; MSG_CMSG_CLOEXEC, so nothing received leaks through an exec.
+Source:    unix(7), SCM_RIGHTS. With MSG_CMSG_CLOEXEC no received descriptor leaks through an exec.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from leeward.wire import control
 
 _FD_SIZE = array.array("i").itemsize
 _CMSG_HEADER = struct.calcsize("Qii")
+#: As plain numbers: `&` of the socket module's own takes 2 us, twice for each of a runner's four messages.
+_TRUNC, _CTRUNC = int(socket.MSG_TRUNC), int(socket.MSG_CTRUNC)
 
-#: Bytes of a message once the plan is through: what a child says when it fails is the longest. Every
-#: receive allocates this much; above 128 KiB malloc would map it, and unmap it again.
+#: Bytes of a message, at most; the plan, which is longer, isn't received here. The longest message is a child's report
+#: of a failure. Every receive allocates this much. malloc would map more than 128 KiB, and unmap it again, each time.
 _ROOM = 64 << 10
 
 
@@ -46,7 +48,7 @@ class Channel:
     @staticmethod
     def adopt(fd: int) -> Channel:
         """
-        The channel on a descriptor that came from elsewhere; owned from now on.
+        The channel on *fd*, a descriptor from elsewhere, which the channel owns from now on.
         """
         return Channel(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=fd))
 
@@ -55,7 +57,7 @@ class Channel:
 
     def send(self, message: control.Message, fds: Sequence[int] = ()) -> None:
         """
-        Send one message; the descriptors stay the caller's.
+        Send one message. The caller still owns the descriptors.
 
         Raises:
             OSError: the peer is gone, or (non-blocking) its queue is full.
@@ -66,17 +68,21 @@ class Channel:
 
     def send_raw(self, data: bytes) -> None:
         """
-        Send one datagram that is no control message: the plan.
+        Send the plan: one datagram that isn't a control message.
         """
         self.socket.sendall(data)
 
     def receive(self) -> tuple[control.Message, list[int]] | None:
         """
-        The next message and its descriptors, which are the caller's; None when the peer is gone.
+        The next message and its descriptors, which the caller owns; None when the peer is gone.
+
+        A process without room for all of the descriptors (RLIMIT_NOFILE) gets the message without any. The kernel has
+        dropped those without room (MSG_CTRUNC) and they can't be had again, so the others are closed, and the caller
+        decides what follows from their loss.
 
         Raises:
-            PeerError: a cut or malformed message; its descriptors are closed.
-            BlockingIOError: nothing there, on a non-blocking channel.
+            PeerError: a cut or malformed message. Its descriptors are closed.
+            BlockingIOError: no message is there, on a non-blocking channel.
         """
         space = socket.CMSG_SPACE(control.MAX_FDS * _FD_SIZE)
         try:
@@ -93,27 +99,33 @@ class Channel:
             _close_all(fds)
             return None
         try:
-            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-                raise PeerError("control message or its descriptors were cut")
-            return control.decode(data), fds
-        except PeerError:
+            if flags & _TRUNC:
+                raise PeerError("a control message was cut")
+            message = control.decode(data)
+        except BaseException:
             _close_all(fds)
             raise
+        if flags & _CTRUNC:
+            _close_all(fds)
+            fds = []
+        return message, fds
 
     def _received(self, space: int) -> tuple[bytes, list[tuple[int, int, bytes]], int, object]:
         try:
             return self.socket.recvmsg(_ROOM, space, socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:
-            # The peer ended before it had read all of ours: told once, and first. What it said before is still there.
+            # The peer ended before it had read all our messages. The kernel reports that once, ahead of the messages
+            # that the peer sent before its end; the second call gets those.
             return self.socket.recvmsg(_ROOM, space, socket.MSG_CMSG_CLOEXEC)
 
     def close(self) -> None:
         self.socket.close()
 
 
-def send_step(channel: int, message: control.Message, fds: Sequence[Cell]) -> Step:
+def send_step(channel: int | Cell, message: control.Message, fds: Sequence[Cell]) -> Step:
     """
-    As `Channel.send`, to be taken later: *message* with what *fds* hold by then.
+    `Channel.send` as a step, which C executes later: it sends *message* with the descriptors that the cells *fds* hold
+    by then.
     """
     data = control.encode(message)
     ends = {_CMSG_HEADER + number * _FD_SIZE: cell for number, cell in enumerate(fds)}

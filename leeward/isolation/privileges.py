@@ -1,5 +1,5 @@
 """
-Privileges: no capability, no way to get one, nobody else's to look into.
+Privileges: no capability, no way to get one, and no access by other processes (not dumpable).
 
 Runs in:   the steps are made in the zygote; taken in the runner, some in the keeper.
 Source:    capabilities(7), prctl(2)
@@ -7,12 +7,13 @@ Source:    capabilities(7), prctl(2)
 
 from __future__ import annotations
 
+import errno
 import signal
 import struct
 
 from leeward._native import privileges
 from leeward._native.privileges import Prctl
-from leeward._native.steps import Block, Call, Step, returns
+from leeward._native.steps import Block, Call, Step, fails, returns
 
 #: struct __user_cap_header_struct: _LINUX_CAPABILITY_VERSION_3, this thread.
 _HEADER = Block(struct.pack("Ii", 0x20080522, 0))
@@ -22,9 +23,9 @@ _NONE = Block(bytes(24))
 
 def keeper_steps() -> list[Step]:
     """
-    Empty the bounding set; no_new_privs; not dumpable. The keeper's own permitted set stays.
+    Empty the bounding set; set no_new_privs; become not dumpable. The keeper's own permitted set stays.
 
-    Needs CAP_SETPCAP. Whatever it is, the runners inherit it.
+    Needs CAP_SETPCAP. The runners inherit all of it.
     """
     return [
         *(_prctl(Prctl.CAPBSET_DROP, capability) for capability in range(privileges.capabilities_known())),
@@ -33,31 +34,54 @@ def keeper_steps() -> list[Step]:
     ]
 
 
+def powerless_steps(*, groups: bool) -> list[Step]:
+    """
+    For a program that is about to start: no capability in any set, no way to get one, and, with *groups*, none of the
+    supplementary groups. Needs CAP_SETPCAP, and CAP_SETGID for the groups.
+
+    Dumpable it stays: that belongs to its memory, which it may still share.
+    """
+    return [
+        *([returns(Call.SETGROUPS, 0, 0)] if groups else []),
+        *(_prctl(Prctl.CAPBSET_DROP, capability) for capability in range(privileges.capabilities_known())),
+        _prctl(Prctl.CAP_AMBIENT, Prctl.CAP_AMBIENT_CLEAR_ALL),
+        returns(Call.CAPSET, _HEADER, _NONE),
+        _prctl(Prctl.SET_NO_NEW_PRIVS, 1),
+    ]
+
+
 def no_huge_pages_steps() -> list[Step]:
     """
-    A page fault makes 4 KiB, not 2 MiB. Inherited.
+    Switch off transparent huge pages: each page fault maps 4 KiB, not 2 MiB. Inherited.
     """
     return [_prctl(Prctl.SET_THP_DISABLE, 1)]
 
 
 def steps() -> list[Step]:
     """
-    Empty every set but the bounding one, which the keeper emptied; no_new_privs; not dumpable.
+    Empty all capability sets but the bounding set, which the keeper emptied; set no_new_privs; become not dumpable.
     """
     return [
         _prctl(Prctl.CAP_AMBIENT, Prctl.CAP_AMBIENT_CLEAR_ALL),
         returns(Call.CAPSET, _HEADER, _NONE),
         _prctl(Prctl.SET_NO_NEW_PRIVS, 1),
         _prctl(Prctl.SET_DUMPABLE, 0),
-        # The keeper's thread ends: so does this. The init has it too; this is for the time before
-        # the init's is set, and comes after the last change of credentials, which would clear it.
+        # This process dies with the keeper's thread. The init sets the same; this covers the time before the
+        # init has. It comes after the last change of credentials, which would clear it.
         _prctl(Prctl.SET_PDEATHSIG, signal.SIGKILL),
     ]
 
 
+def powerless_proof() -> list[Step]:
+    """
+    Try what needs a capability, after `steps` and before the filter: where no code of ours can ask afterwards.
+    """
+    return [fails(Call.SETHOSTNAME, "", 0, errnos=(errno.EPERM,))]
+
+
 def proof() -> list[Step]:
     """
-    What the kernel has to say of all that, and of the filter that came after it.
+    Ask the kernel whether all of that holds, and the filter that was set after it.
     """
     return [
         _prctl(Prctl.GET_NO_NEW_PRIVS, value=1),

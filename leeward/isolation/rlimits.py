@@ -2,10 +2,10 @@
 Resource limits that the kernel keeps per process or per user.
 
 Runs in:   plan() in the daemon; the steps are made in the zygote and taken in the runner.
-Leaves:    memory, tasks and CPU of the whole job: cgroups hold those, or a watch and limits
-           that the daemon sets from outside when the job's own are known (cgroup/none.py).
-           Bytes of files: the size of the tmpfs holds those; RLIMIT_FSIZE would turn a
-           clear ENOSPC into EFBIG and kill tools by SIGXFSZ.
+Leaves:    memory, tasks and CPU of the whole job: cgroups limit those, or a watch and rlimits
+           that the daemon sets from outside when a job's limits are known (cgroup/none.py).
+           Bytes of files: the size of the tmpfs limits those. RLIMIT_FSIZE would turn a
+           clear ENOSPC into EFBIG, and kill tools by SIGXFSZ.
 Source:    getrlimit(2)
 """
 
@@ -29,8 +29,8 @@ def plan(limits: Limits) -> tuple[tuple[int, int, int], ...]:
     (resource, soft, hard) in the order in which they are set.
     """
     return (
-        # 1, not 0: a core_pattern that is a pipe runs the host's handler, with the tenant's memory, at any
-        # limit but this one; core(5). No file fits into one byte. The filter keeps a job from lowering it.
+        # 1, not 0: if core_pattern is a pipe, the kernel runs the host's handler, and gives it the job's memory, at any
+        # limit but 1; core(5). No core file fits into one byte. The filter prevents a job from lowering the limit.
         (resource.RLIMIT_CORE, 1, 1),
         (resource.RLIMIT_NOFILE, limits.descriptors, limits.descriptors),
         (resource.RLIMIT_MEMLOCK, _LOCKED_BYTES, _LOCKED_BYTES),
@@ -49,10 +49,10 @@ LATE = (resource.RLIMIT_NOFILE,)
 
 def steps(rows: tuple[tuple[int, int, int], ...], *, late: bool = False) -> list[Step]:
     """
-    Set them, never above what this process, whose clone takes the steps, has as its hard limit.
+    Set the limits of *rows*, never above the hard limits of this process, whose clone takes the steps.
 
     Args:
-        late: set those in LATE; else all others.
+        late: only those in LATE; else all others.
     """
     made = []
     for number, soft, hard in rows:

@@ -2,25 +2,25 @@
 A keeper's mount template: the root that its runners get copies of.
 
 Runs in:   laid out in the zygote; `open` and `build` in the keeper.
-Order:     what is bound is opened while the keeper still has its first host uid (the
-           interpreter may lie in a home of mode 0700), everything else after.
-Stands if: Landlock is wrong. What is not mounted has no name here.
+Order:     the sources of binds are opened while the keeper still has its first host uid (the
+           interpreter may be in a home of mode 0700), everything else after.
+Stands if: Landlock is wrong. A file that isn't mounted has no path here.
 Leaves:    descriptors that were open before; the runner closes those.
 Source:    mount_namespaces(7), mount_setattr(2), mount(2), pivot_root(2)
 
-A tmpfs with read-only binds. It is a table of system calls, as the way of a runner is: in bytecode
-it cost each keeper 300 pages of its own, and 3 ms.
+The template is a tmpfs with read-only binds. Its setup is a table of system calls, as a runner's is:
+in bytecode it cost each keeper 300 pages of its own, and 3 ms.
 
-What each bind is, a folder, a file, a link, or not there, is seen when the table is laid out, on the host. What a
-keeper finds may differ: then the kernel refuses what doesn't fit, and no keeper is made; but a bind that may be
-missing is left out.
+Whether each bind is a folder, a file, a link, or missing is looked up when the table is laid out, on the host. If a
+keeper finds something else, the kernel refuses a mount that doesn't fit, and the keeper fails; an optional
+bind that is gone by then is left out.
 
-A new /proc in a user namespace needs another one, fully visible, in the same mount
-namespace. The template's is that of a pid namespace which is already dead: it
-shows no process, and each runner's own lies on top of it.
+A process in a user namespace can only mount a new /proc if another one, fully visible, is in
+the same mount namespace. The template's /proc is that of a pid namespace which has ended: it
+shows no process, and each runner mounts its own on top of it.
 
-Linux before 5.12 sets attributes of mounts that are attached only, and of one at a time: there the
-keeper does it, in Python, while nobody else is in its namespace yet.
+Linux before 5.12 can set attributes only on attached mounts, one at a time. There the keeper
+does so, in Python, while no other process is in its namespace yet.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import re
+import posixpath
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from leeward._native import mounts as native
 from leeward._native.mounts import AT_FDCWD, MountAttr
@@ -38,13 +38,15 @@ from leeward._native.steps import Block, Call, Cell, Step, Table, fails, gives, 
 from leeward.dataclass import dataclass, replace
 from leeward.errors import Bug, KernelRefusal, Unsupported
 from leeward.isolation.landlock import SEALED
+from leeward.isolation.mounts import MADE
+from leeward.spec.machine import SIZED
 from leeward.spec.sandbox import Bind, Text, View
 
-#: Where the new root is mounted until it is the root. Any folder does; what it hides comes back.
+#: Where the new root is mounted until pivot_root(2). Any folder does; its content is only hidden meanwhile.
 _STAGE = "/tmp"
 
 _READ_ONLY = MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NODEV
-# A device on a read-only mount is written to all the same, but its times are the host's to change.
+# A read-only mount doesn't prevent writes to a device, only changes of its node's times.
 _DEVICE = MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NOEXEC
 _ROOT = MountAttr.NOSUID | MountAttr.NODEV
 _PROC = MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NODEV | MountAttr.NOEXEC
@@ -52,7 +54,7 @@ _PROC = MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NODEV | MountAttr.NOEXEC
 _WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TOUCH = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
-#: World-readable, in every root, and in no Landlock rule: a runner that can open it isn't restricted.
+#: A world-readable file in every root without a Landlock rule: a runner that can open it isn't restricted.
 _SEALED_TEXT = Text(SEALED, b"A job that can read this is not held by Landlock.\n")
 
 _HINTS = dict.fromkeys((errno.ELOOP, errno.ENOTDIR, errno.ENOENT, errno.EROFS), "a link or a file is in the way")
@@ -61,11 +63,11 @@ _HINTS = dict.fromkeys((errno.ELOOP, errno.ENOTDIR, errno.ENOENT, errno.EROFS), 
 @dataclass(frozen=True, slots=True)
 class Source:
     """
-    A part of the host that is there, and where it goes.
+    A file or folder of the host that exists, with its target.
 
     Attributes:
-        fd: a detached copy of it, once it is opened.
-        link: what it says where it is a symbolic link; then nothing of it is mounted.
+        fd: a detached copy of the mount, once it is opened.
+        link: the link's text if it is a symbolic link; then nothing is mounted.
     """
 
     bind: Bind
@@ -79,13 +81,13 @@ class Source:
 
 def sources(view: View) -> Iterator[Source]:
     """
-    What of *view*'s binds the host has.
+    Those of *view*'s binds that exist on the host.
 
-    A link is never followed: a bind that must be there can't be one, and an optional one is shown as a link,
-    that leads where it leads inside.
+    Links are never followed: a required bind can't be a link, and an optional one becomes a link
+    with the same text inside.
 
     Raises:
-        Unsupported: a bind that isn't optional is not there, or isn't what it has to be.
+        Unsupported: a required bind is missing, or has the wrong type.
     """
     for bind in view.binds:
         try:
@@ -106,26 +108,29 @@ def sources(view: View) -> Iterator[Source]:
 
 class Template:
     """
-    The steps to a root; they can be taken once.
+    The steps that build the root; they can be taken once.
 
     Args:
-        first: taken before all others.
-        before: taken when all is opened.
-        after: taken when the root is the new one.
+        view: the files of the sandbox.
+        first: steps to take before all others.
+        before: steps to take when all sources are open.
+        after: steps to take after pivot_root(2).
+
+        sized: get the files of `machine.SIZED`, open for writing until somebody closes them, if *view* has them.
 
     Raises:
         Unsupported: as `sources`.
-        Bug: *view* has a target that is no path from the root.
+        Bug: *view* has a target that isn't an absolute path.
     """
 
     def __init__(self, view: View, first: Sequence[Step] = (), before: Sequence[Step] = (),
-                 after: Sequence[Step] = ()) -> None:
+                 after: Sequence[Step] = (), sized: Sequence[Cell] = ()) -> None:
         here = tuple(sources(view))
         recursively = native.sets_attributes()
         self._late = () if recursively else tuple(source for source in here if not source.link)
         parts = (
-            [*first, *(step for source in here for step in _open(source, recursively))],
-            [*before, *_attach(view, here)],
+            [*first, *(step for source in here for step in open_steps(source, recursively=recursively))],
+            [*before, *_attach(view, here), *(_sized(sized) if has_sizes(view) else ())],
             list(_proc_of_nobody()),
             [*_finish(here), *after],
         )
@@ -134,41 +139,42 @@ class Template:
 
     def open(self) -> None:
         """
-        Take a detached copy of every source, with its attributes set.
-
-        By descriptor, before any path of ours exists.
+        Open a detached copy of every source, with its mount attributes set.
 
         Raises:
-            KernelRefusal: the kernel won't.
+            KernelRefusal: a call failed.
         """
         self.table.run(0, self._opened)
 
     def build(self) -> None:
         """
-        Make the template and pivot into it. Irreversible; closes what was opened.
+        Build the template and pivot into it. Irreversible; closes the sources.
 
         Needs a mount namespace of its own, all capabilities in its user namespace, and an
-        id map: the files of the root are made by the caller's mapped uid.
+        id map, since the files of the root belong to the caller's mapped uid.
 
         Raises:
-            KernelRefusal: a link or a file is in the way, or the kernel won't.
+            KernelRefusal: a call failed, for instance because a link or a file is in the way.
         """
         self.table.run(self._opened, self._attached)
         for source in self._late:
             fd = self.table.value(source.fd)
             if fd >= 0:
                 _set_one_by_one(fd, source.attributes)
-        self.table.run_in_pid_namespace(self._attached, self._proc)
+        self.table.run_aside(self._attached, self._proc, pid_namespace=True)
         self.table.run(self._proc)
 
 
-def _open(source: Source, recursively: bool) -> list[Step]:
+def open_steps(source: Source, *, recursively: bool) -> list[Step]:
+    """
+    Open a detached copy of *source*, with its attributes where the kernel sets them so.
+    """
     if source.link:
         return []
     optional = source.bind.optional
     steps = [native.copy_step(source.fd, source.bind.source, optional=optional)]
     if source.bind.file or source.bind.device:
-        # It wasn't a link when it was looked at. The kernel mounts a folder on folders alone, but a link on a file.
+        # It wasn't a link before. The kernel refuses to mount a link on a folder, but not on a file, so ask.
         absent = (errno.EBADF,) if optional else ()
         steps.append(fails(Call.READLINKAT, source.fd, "", Block(bytes(1)), 1,
                            errnos=(errno.EINVAL, errno.ENOENT, *absent)))
@@ -179,7 +185,41 @@ def _open(source: Source, recursively: bool) -> list[Step]:
 
 def _attach(view: View, here: Sequence[Source]) -> Iterator[Step]:
     """
-    All of the root but /proc, below the current folder.
+    Build all of the root but /proc, below the current folder.
+    """
+    yield from stage_steps()
+    for source in here:
+        yield from put_steps(source)
+    made = (Text(f"{MADE}/{posixpath.basename(text.target)}", text.content) for text in view.proc)
+    yield from write_steps((*view.texts, *made, _SEALED_TEXT))
+    yield from link_steps(view)
+    yield from folder_steps(("/proc", *(("/dev/pts",) if view.terminals else ()), *view.scratch.targets))
+
+
+def has_sizes(view: View) -> bool:
+    """
+    Does *view* have all files of `machine.SIZED`?
+    """
+    return set(SIZED) <= {text.target for text in (*view.texts, *view.proc)}
+
+
+def _sized(cells: Sequence[Cell]) -> Iterator[Step]:
+    """
+    Open the files of `machine.SIZED` for writing, by a copy of the root's mount that is attached nowhere: a mount
+    where a file is open for writing can't be made read-only.
+    """
+    tree = Cell("the root's mount")
+    yield native.copy_step(tree, ".", alone=True)
+    for cell, target in zip(cells, SIZED, strict=False):
+        made = target.startswith("/proc/")
+        path = f"{MADE}/{posixpath.basename(target)}" if made else target
+        yield gives(cell, Call.OPENAT, tree, path.lstrip("/"), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0)
+    yield returns(Call.CLOSE, tree)
+
+
+def stage_steps() -> Iterator[Step]:
+    """
+    Mount a new root, and change to it.
     """
     root = Cell("root")
     yield native.private_step()
@@ -187,26 +227,42 @@ def _attach(view: View, here: Sequence[Source]) -> Iterator[Step]:
     yield native.move_step(root, _STAGE)
     yield returns(Call.CLOSE, root)
     yield returns(Call.CHDIR, _STAGE)
-    for source in here:
-        yield from _put(source)
-    for text in (*view.texts, _SEALED_TEXT):
+
+
+def write_steps(texts: Iterable[Text]) -> Iterator[Step]:
+    """
+    Write files below the current folder.
+    """
+    for text in texts:
         fd = Cell(text.target)
         way, folder, name = _way(text.target)
         yield from way
-        yield gives(fd, Call.OPENAT, folder, name, _TOUCH | os.O_EXCL, 0o444)
+        yield gives(fd, Call.OPENAT, folder, name, _TOUCH | os.O_EXCL, 0o555 if text.program else 0o444)
         yield returns(Call.WRITE, fd, Block(text.content), len(text.content), value=len(text.content))
         yield returns(Call.CLOSE, fd)
         yield from _close(folder)
+
+
+def link_steps(view: View) -> Iterator[Step]:
+    """
+    Make the links of *view* below the current folder.
+    """
     for link in view.links:
         yield from _link(link.target, link.to)
-    for target in ("/proc", *view.scratch.targets):
+
+
+def folder_steps(targets: Iterable[str]) -> Iterator[Step]:
+    """
+    Make folders below the current one.
+    """
+    for target in targets:
         way, folder = _walk(target, target.lstrip("/").split("/"))
         yield from [*way, *_close(folder)]
 
 
-def _put(source: Source) -> Iterator[Step]:
+def put_steps(source: Source) -> Iterator[Step]:
     """
-    The source to its place.
+    Attach a source at its target.
     """
     target, optional = source.bind.target, source.bind.optional
     if source.link:
@@ -228,7 +284,7 @@ def _put(source: Source) -> Iterator[Step]:
 
 def _proc_of_nobody() -> Iterator[Step]:
     """
-    For pid 1 of a pid namespace that ends then.
+    Mount the /proc of a pid namespace whose only process, the caller, exits afterwards.
     """
     proc, hints = Cell("proc"), {errno.EPERM: "no new /proc here: parts of the host's /proc are masked"}
     for step in native.filesystem_steps(proc, "proc", {}, _PROC):
@@ -237,13 +293,27 @@ def _proc_of_nobody() -> Iterator[Step]:
 
 
 def _finish(here: Sequence[Source]) -> Iterator[Step]:
+    yield from close_steps(here)
+    yield from enter_steps()
+
+
+def close_steps(here: Sequence[Source]) -> Iterator[Step]:
+    """
+    Close what `open_steps` has opened.
+    """
     for source in here:
         if not source.link:
             yield returns(Call.CLOSE, source.fd, unless=(errno.EBADF,) if source.bind.optional else ())
+
+
+def enter_steps() -> Iterator[Step]:
+    """
+    Have the current folder, a mount, as root, read-only, and nothing of the old one.
+    """
     yield returns(Call.PIVOT_ROOT, ".", ".")
     yield native.unmount_step(".")
-    # The binds were copied in the host's namespace. Where mounts are shared there, as under systemd, what the host
-    # mounts later would come here too, with none of our attributes. Since 5.12 they were cut off when they were copied.
+    # The binds were copied in the host's namespace. If mounts are shared there, as under systemd, later mounts of the
+    # host would propagate here, without our attributes. Since Linux 5.12 the copies are made private at once.
     yield native.private_step()
     yield returns(Call.CHDIR, "/")
     yield native.remount_step("/", _READ_ONLY)
@@ -251,7 +321,7 @@ def _finish(here: Sequence[Source]) -> Iterator[Step]:
 
 def _way(target: str) -> tuple[list[Step], Cell | int, str]:
     """
-    Steps to the folder that *target* is in, the descriptor that they leave, and target's name there.
+    The steps that open the folder of *target*, the descriptor that they leave, and target's name in that folder.
     """
     *folders, name = target.lstrip("/").split("/")
     if name in ("", ".", ".."):
@@ -261,10 +331,10 @@ def _way(target: str) -> tuple[list[Step], Cell | int, str]:
 
 def _walk(target: str, folders: Sequence[str]) -> tuple[list[Step], Cell | int]:
     """
-    Steps from the current folder to the last of *folders*, and the descriptor that they leave.
+    The steps from the current folder to the last of *folders*, and the descriptor that they leave.
 
-    Those that are missing are made. No link is followed on the way: one in a bind could lead
-    out of the new root, while the old one is still ours.
+    Missing folders are made. Links aren't followed: one in a bind could lead out of the new
+    root, and the old root is still reachable then.
     """
     steps: list[Step] = []
     at: Cell | int = AT_FDCWD
@@ -294,18 +364,18 @@ def _link(target: str, to: str) -> Iterator[Step]:
 
 def _set_one_by_one(fd: int, attributes: MountAttr) -> None:
     """
-    Set *attributes* on the attached mount *fd* and on all below it. On top of those that each has: in a user
-    namespace they can't be taken off, and need not.
+    Set *attributes* on the attached mount *fd* and on all mounts below it, in addition to those that each has,
+    which a user namespace can't remove.
 
     Raises:
-        KernelRefusal: one of them can't be reached, since another covers it.
+        KernelRefusal: a mount can't be reached, since another covers it.
     """
     todo = {native.mount_id(fd): f"/proc/self/fd/{fd}"}
     with open("/proc/self/mountinfo") as file:
         rows = [row.split(" ", 5)[:5] for row in file]
     while todo:
         number, path = todo.popitem()
-        todo |= {int(child): _unescaped(point) for child, parent, _, _, point in rows if int(parent) == number}
+        todo |= {int(child): native.unescaped(point) for child, parent, _, _, point in rows if int(parent) == number}
         at = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if path.startswith("/proc/self/fd/") else os.O_NOFOLLOW))
         try:
             if native.mount_id(at) != number:
@@ -314,7 +384,3 @@ def _set_one_by_one(fd: int, attributes: MountAttr) -> None:
             native.remount(f"/proc/self/fd/{at}", has | attributes)
         finally:
             os.close(at)
-
-
-def _unescaped(point: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)

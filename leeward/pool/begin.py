@@ -9,18 +9,28 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from leeward._native import privileges
 from leeward.dataclass import dataclass, field
+from leeward.errors import BadRequest
 from leeward.isolation import interpreter, landlock
 from leeward.isolation.cgroup.choose import choose
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.plan import ZygotePlan
 from leeward.pool.quotas import Quotas
-from leeward.spec import profiles
+from leeward.spec import folders, libraries, profiles
+from leeward.spec.folders import Folder
 from leeward.spec.limits import Limits
-from leeward.spec.sandbox import SandboxSpec
-from leeward.worker.hatch import Hatched, import_path
+from leeward.spec.pool_key import DEFAULT_PROFILE
+from leeward.spec.profiles import HostPython
+from leeward.spec.sandbox import Bind, SandboxSpec, View
+from leeward.worker.hatch import Hatched, import_path, modules
+from leeward.worker.patience import Patience
+
+if TYPE_CHECKING:
+    from leeward.spec.egress import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +40,19 @@ class Settings:
 
     Attributes:
         warm: the zygote imports what most programs import. For one job that is more than it saves.
+        sandboxes: runners can be kept open, and given more processes. For one job that is never asked for.
+        profile: its name; if it isn't "python", that one is shown *show* and has *variables* beside.
+        host: the interpreter, where it was looked for already; else `python_env` says which.
+        room: workers that may be made for sessions; of a daemon's first pool the engine is told apart from this.
+        patience: with the engine's own processes; no key of the configuration.
+        egress: what jobs may reach; None for nothing, and no sockets but Unix's.
     """
 
     pool_size: int = 4
     spares: int = 1
     recycle_after: int = 100
     queue_size: int = 64
+    queue_delay: float = 0.1
     limits: Limits = field(default_factory=Limits)
     python_env: str = ""
     preload: tuple[str, ...] = ()
@@ -45,10 +62,23 @@ class Settings:
     rehearse: bool = True
     results: str = "auto"
     max_sessions: int = -1
+    loopback: bool = False
+    terminal: bool = False
+    egress: Policy | None = None
+    session_grace: float = 2.0
+    layout_jobs: int = 0
+    layout_time: float = 0.0
     warm: bool = True
+    sandboxes: bool = True
+    profile: str = DEFAULT_PROFILE
+    show: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    host: HostPython | None = None
+    room: int = 0
+    patience: Patience = field(default_factory=Patience)
 
 
-class Begun:
+class Bootstrap:
     """
     A driver, what jobs see, and a zygote that warms up for it.
     """
@@ -72,11 +102,13 @@ class Begun:
         Give back what nobody took.
         """
         if self._hatched is not None:
-            self.take().end()
-            self.driver.close()
+            try:
+                self.take().end()
+            finally:
+                self.driver.close()
 
 
-def begin(settings: Settings) -> Begun:
+def begin(settings: Settings) -> Bootstrap:
     """
     Take the steps for which no other process, and no decision about locks, is needed.
 
@@ -89,16 +121,81 @@ def begin(settings: Settings) -> Begun:
     driver = choose(settings.cgroup)  # before the zygote, which is to live where this moves us
     try:
         driver.sweep()
-        host = interpreter.find(settings.python_env)
-        spec = profiles.python(host, interpreter.root_links(), limits=settings.limits,
-                               localtime=interpreter.localtime(), preload=settings.preload, warm=settings.warm,
-                               memory_counted=driver.memory_counted, landlocked=landlock.probe() > 0)
-        return Begun(driver, spec, ZygotePlan(
-            import_path=import_path(), unprivileged=0 == os.geteuid(), preload=spec.preload, bare=not host.env,
-            executable=spec.executable, environment=spec.environment, rehearse=settings.rehearse, warm=settings.warm))
+        return Bootstrap(driver, *prepare(settings, driver))
     except BaseException:
         driver.close()
         raise
+
+
+def prepare(settings: Settings, driver: Driver) -> tuple[SandboxSpec, ZygotePlan]:
+    """
+    What the jobs of one pool see, and what its zygote needs to begin.
+
+    Raises:
+        BadRequest, Unsupported: no interpreter that could serve.
+    """
+    host = settings.host or interpreter.find(settings.python_env)
+    spec = spec_of(settings, host, memory_counted=driver.memory_counted, pinned=driver.affinity_fixed)
+    return spec, ZygotePlan(
+        import_path=import_path(), unprivileged=0 == os.geteuid(), preload=spec.preload, bare=not host.env,
+        executable=spec.executable, environment=spec.environment, rehearse=settings.rehearse, warm=settings.warm,
+        view=spec.view, modules=modules(), idle_threads=libraries.IDLE)
+
+
+def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinned: bool) -> SandboxSpec:
+    """
+    What the jobs of one pool see.
+
+    Args:
+        host: the interpreter.
+        memory_counted: a cgroup counts memory.
+        pinned: each worker has one processor.
+
+    Raises:
+        BadRequest: it can't be shown what its profile says.
+    """
+    spec = profiles.python(host, interpreter.root_links(), limits=settings.limits,
+                           localtime=interpreter.localtime(), preload=settings.preload, warm=settings.warm,
+                           memory_counted=memory_counted, landlocked=landlock.probe() > 0,
+                           machine=interpreter.machine(), pinned=pinned,
+                           configured=interpreter.configured(), term=interpreter.term(),
+                           loopback=settings.loopback, terminal=settings.terminal, node=interpreter.node(),
+                           **_ways_out(settings))
+    if settings.profile != spec.profile:
+        spec = profiles.extended(spec, settings.profile, _binds(settings.show, spec.view), settings.variables)
+    return spec
+
+
+def _binds(paths: Iterable[str], view: View) -> list[Bind]:
+    """
+    What shows these *paths* of the host beside *view*.
+
+    Raises:
+        BadRequest: one isn't there, or *view* has something in its place.
+    """
+    shown = [Folder(path, path) for path in paths]
+    folders.fits(shown, view)
+    for path in paths:
+        if not os.path.isdir(path) and not os.path.isfile(path):
+            raise BadRequest(f"{path!r} is to be shown, and is no file or folder here")
+        if not folders.shown(os.path.realpath(path)):
+            raise BadRequest(f"{path!r} is to be shown, and leads to {os.path.realpath(path)!r}, which no sandbox is")
+        for target in view.scratch.targets:
+            if folders.within(path, target):  # it would lie below the mount of that
+                raise BadRequest(f"{path!r} is to be shown, and lies in {target!r}, of which each sandbox has its own")
+    return [Bind(os.path.realpath(path), path, file=os.path.isfile(path)) for path in paths]
+
+
+def _ways_out(settings: Settings) -> dict[str, Any]:
+    """
+    What a profile is told of egress. Imported only here: most daemons have none.
+    """
+    if settings.egress is None:
+        return {}
+    from leeward.isolation.egress import RESOLV_CONF
+    from leeward.spec.egress import ports_of
+
+    return {"egress": ports_of(settings.egress), "resolver": RESOLV_CONF}
 
 
 def _limits_to_inherit() -> None:

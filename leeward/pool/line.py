@@ -1,10 +1,13 @@
 """
-Who waits for a worker, and who is next: users in turn, each user's jobs in order.
+Who waits for a worker, and who is next: the user with the fewest workers, users with as many in turn, each one's
+connections in turn, each connection's jobs in order.
 
 Runs in:   the daemon, and `leeward run`; pure.
 
-A user who sends a thousand jobs makes only his own wait. When the queue is full, one who has less in
-it than another takes the place of that other's newest job, so nobody can fill it against everybody else.
+A user who sends a thousand jobs makes only their own wait, and a connection with two hundred only its own. A user whose
+jobs are long has workers while others have none, and these come first. When the
+queue is full, one who has less in it than another takes the place of that other's newest job, so nobody can fill it
+against everybody else: neither a user against the others, nor a connection against the same user's.
 """
 
 from __future__ import annotations
@@ -14,96 +17,190 @@ from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 
-class Waiting(Protocol):
+class Queued(Protocol):
     """
     What stands in line. Two that are equal are one.
     """
 
     @property
     def user(self) -> int: ...
+    @property
+    def connection(self) -> int:
+        """
+        Any number that no other connection of this user has while something of this one waits.
+        """
 
 
-W = TypeVar("W", bound=Waiting)
+W = TypeVar("W", bound=Queued)
+
+#: So often in a row others may come before the one whose turn it is, for having fewer workers. Workers of sessions
+#: count as well, and are kept for hours: their user isn't to wait as long for another one.
+_PASSED = 16
 
 
-class Line(Generic[W]):
+class _Lanes(Generic[W]):
+    """
+    What waits of one user, by connection. Whichever is first is next; one without anything that waits isn't here.
+    """
+
+    __slots__ = ("by_connection", "count")
+
+    def __init__(self) -> None:
+        self.by_connection: dict[int, deque[W]] = {}
+        self.count = 0
+
+    def of(self, connection: int) -> int:
+        return len(self.by_connection.get(connection, ()))
+
+    def longest(self) -> int:
+        return max(self.by_connection, key=self.of)
+
+    @property
+    def first(self) -> W:
+        return next(iter(self.by_connection.values()))[0]
+
+    def take(self) -> W:
+        connection, lane = next(iter(self.by_connection.items()))
+        del self.by_connection[connection]
+        one = lane.popleft()
+        if lane:
+            self.by_connection[connection] = lane
+        self.count -= 1
+        return one
+
+    def remove(self, one: W) -> bool:
+        lane = self.by_connection.get(one.connection)
+        if lane is None or one not in lane:
+            return False
+        lane.remove(one)
+        if not lane:
+            del self.by_connection[one.connection]
+        self.count -= 1
+        return True
+
+
+class FairQueue(Generic[W]):
     """
     At most *size* of them by `add`; `put_back` always finds a place.
+
+    Args:
+        running: how many workers a user has.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, running: Callable[[int], int] = lambda user: 0) -> None:
         self.size = size
+        self._running = running
+        self._passed = 0  # how often in a row the first one here that might start didn't
         # Whoever is first here is next. A user without anything that waits isn't here.
-        self._users: dict[int, deque[W]] = {}
+        self._users: dict[int, _Lanes[W]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def __contains__(self, one: W) -> bool:
-        return one in self._users.get(one.user, ())
+        lanes = self._users.get(one.user)
+        return lanes is not None and one in lanes.by_connection.get(one.connection, ())
 
     def __iter__(self) -> Iterator[W]:
-        for waiting in self._users.values():
-            yield from waiting
+        for lanes in self._users.values():
+            for lane in lanes.by_connection.values():
+                yield from lane
 
     def of(self, user: int) -> int:
         """
         How many of *user*'s wait.
         """
-        return len(self._users.get(user, ()))
+        lanes = self._users.get(user)
+        return 0 if lanes is None else lanes.count
+
+    def before(self, user: int, connection: int, may: Callable[[W], bool]) -> int:
+        """
+        How many of those that *may* have their turn before one that comes now.
+        """
+        lanes = self._users.get(user)
+        mine = 0
+        if lanes is not None:
+            own = lanes.of(connection)
+            mine = own + sum(min(len(lane), own + 1) for other, lane in lanes.by_connection.items()
+                             if other != connection)
+        running = self._running(user)
+        return mine + sum(
+            min(others.count, mine + 1 + max(0, running - self._running(other)))
+            for other, others in self._users.items() if other != user and may(others.first))
 
     def add(self, one: W) -> W | None:
         """
-        Put *one* behind all others of its user.
+        Put *one* behind all others of its connection.
 
         Returns:
             None; or who had to give up its place; or *one* itself if there is no place for it.
         """
         loser: W | None = None
         if self._count >= self.size:
-            most = max(self._users, key=self.of, default=one.user)
-            # After it the other still has as many: else two users would push each other out in turn.
-            if self.of(one.user) + 1 > self.of(most) - 1:
+            loser = self._who_makes_room(one)
+            if loser is None:
                 return one
-            loser = self._users[most][-1]
             self.remove(loser)
-        self._users.setdefault(one.user, deque()).append(one)
+        lanes = self._users.get(one.user)
+        if lanes is None:
+            lanes = self._users[one.user] = _Lanes()
+        lanes.by_connection.setdefault(one.connection, deque()).append(one)
+        lanes.count += 1
         self._count += 1
         return loser
 
+    def _who_makes_room(self, one: W) -> W | None:
+        if not self._users:
+            return None
+        most = max(self._users, key=self.of)
+        lanes = self._users[most]
+        # After it the other still has as many: else two would push each other out in turn. So with connections.
+        if self.of(one.user) + 1 > lanes.count - 1:
+            own = self._users.get(one.user)
+            if own is None or own.of(one.connection) + 1 > own.of(own.longest()) - 1:
+                return None
+            lanes = own
+        return lanes.by_connection[lanes.longest()][-1]
+
     def put_back(self, one: W) -> None:
         """
-        *one* was taken, and has to be next again.
+        *one* was taken, and has to be its user's next again.
         """
-        waiting = self._users.pop(one.user, deque())
-        waiting.appendleft(one)
-        self._users = {one.user: waiting, **self._users}
+        lanes = self._users.pop(one.user, None) or _Lanes()
+        lane = lanes.by_connection.pop(one.connection, deque())
+        lane.appendleft(one)
+        lanes.by_connection = {one.connection: lane, **lanes.by_connection}
+        lanes.count += 1
+        self._users = {one.user: lanes, **self._users}
         self._count += 1
 
     def take(self, may: Callable[[W], bool]) -> W | None:
         """
-        Whoever is next among those that *may*; its user is the last one then.
+        Whoever is next among those that *may*; its user is the last one then, and its connection the last of them.
+
+        Of each user only the next is asked: by a job that needs less, another connection would overtake it for ever.
         """
-        for user, waiting in self._users.items():
-            if may(waiting[0]):
-                one = waiting.popleft()
-                del self._users[user]
-                if waiting:
-                    self._users[user] = waiting
-                self._count -= 1
-                return one
-        return None
+        ready = [user for user, lanes in self._users.items() if may(lanes.first)]
+        if not ready:
+            return None
+        user = ready[0] if self._passed >= _PASSED else min(ready, key=self._running)
+        self._passed = 0 if user == ready[0] else self._passed + 1
+        lanes = self._users.pop(user)
+        one = lanes.take()
+        if lanes.count:
+            self._users[user] = lanes
+        self._count -= 1
+        return one
 
     def remove(self, one: W) -> bool:
         """
         Take *one* out, if it is there; was it?
         """
-        waiting = self._users.get(one.user)
-        if waiting is None or one not in waiting:
+        lanes = self._users.get(one.user)
+        if lanes is None or not lanes.remove(one):
             return False
-        waiting.remove(one)
-        if not waiting:
+        if not lanes.count:
             del self._users[one.user]
         self._count -= 1
         return True

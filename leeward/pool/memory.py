@@ -13,7 +13,7 @@ import contextlib
 import os
 
 from leeward.errors import KernelRefusal
-from leeward.isolation.cgroup.v1 import V1Worker
+from leeward.isolation.cgroup.v1_worker import V1Worker
 from leeward.isolation.cgroup.v2 import V2Worker
 from leeward.worker.worker import Worker
 

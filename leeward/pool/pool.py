@@ -8,47 +8,48 @@ Always:    every submitted job gets exactly one report. A job whose code no runn
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
-from leeward.errors import BadRequest, Busy, LeewardError, QueueTimeout, Refused, ShuttingDown
-from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
-from leeward.pool.line import Line
-from leeward.pool.quotas import Ledger, Quotas
-from leeward.pool.refill import Refill
-from leeward.pool.sessions import Session, sessions_of
+from leeward.errors import Refused, ShuttingDown
+from leeward.loop.barrier import in_any_case
+from leeward.loop.fast_path import FastPath, ReplyAddress
+from leeward.loop.reactor import Reactor, Timer
+from leeward.loop.stream import JobStart, Ran
+from leeward.outcome import Outcome, Result
+from leeward.pool.admission import Admission
+from leeward.pool.backlog import Backlog
+from leeward.pool.drain import Drain
+from leeward.pool.line import FairQueue
+from leeward.pool.quotas import Book, Ledger, Quotas
+from leeward.pool.relief import SURPLUS
+from leeward.pool.sessions import PoolSession
+from leeward.pool.tenants import Tenants
 from leeward.pool.ticket import Done, Ticket
+from leeward.pool.workforce import WorkerMaker, Workforce
+from leeward.run.lease import Lease
+from leeward.run.report import Report, internal
+from leeward.run.verdict import bug
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
-from leeward.worker.execution import Stop
-from leeward.worker.express import Client, Express
-from leeward.worker.lease import Lease
-from leeward.worker.reactor import Reactor
-from leeward.worker.report import Report
-from leeward.worker.stream import Begun, Ran
 from leeward.worker.worker import Worker
 
 #: A job whose runner is lost before it has the code is given to another; so many times.
 _LOSSES = 3
 
-#: A worker that fails is made again after this, doubled each time up to the second figure.
-_BACKOFF_S, _BACKOFF_MOST_S = 0.05, 5.0
+#: Such a job waits for another worker at least so long, in seconds.
+_AGAIN_S = 5.0
 
-#: Of a job that was over before anybody here had heard of it, and that is only counted.
-_ANY = Job()
+#: After a callback of ours has failed.
+_MEND_S = 0.5
 
 
-class Maker(Protocol):
+class Maker(WorkerMaker, Protocol):
     """
-    What makes workers: the engine, by its zygote.
+    The engine.
     """
 
-    def make_worker(self, slot: int, pool: Pool) -> Worker: ...
-    def making_failed(self, slot: int, message: str) -> None: ...
-    def worker_failed(self, worker: Worker, layer: str, message: str) -> None: ...
-    def runner_made(self) -> None: ...
     def job_ended(self, ticket: Ticket, report: Report) -> None: ...
 
 
@@ -58,36 +59,48 @@ class Pool:
     """
 
     def __init__(self, reactor: Reactor, maker: Maker, *, size: int, queue_size: int,
-                 quotas: Quotas | None = None, max_sessions: int = -1) -> None:
+                 queue_delay: float = 0.0, quotas: Quotas | None = None, max_sessions: int = -1,
+                 surplus: int = SURPLUS, room: int = 0, first: int = 0, book: Book | None = None) -> None:
+        # `book` has the ledgers of other pools. The first one has the fast path, the others grow.
         self._reactor = reactor
+        self.now = reactor.now
         self._maker = maker
-        self._size = size
-        self._queue: Line[Ticket] = Line(queue_size)
-        self._ledger = Ledger(quotas)
-        self._workers: dict[int, Worker] = {}
-        self._failures: dict[int, int] = {}
+        self.workforce = Workforce(reactor, maker, self, size, surplus=surplus, room=room, first=first,
+                                   grows=book is not None and bool(book.ledgers))
+        self._ledger = Ledger(quotas, self.workforce.with_held, book)
+        self.queue: FairQueue[Ticket] = FairQueue(queue_size, self._ledger.running)
+        self._backlog = Backlog(queue_delay, size)
+        self.admission = Admission(reactor, self, self.workforce, self.queue, self._backlog, self._ledger)
+        self.refusal, self.forget = self.admission.refusal, self.admission.forget
+        self._drain = Drain(reactor, self)
         self._running: set[Ticket] = set()
-        self._sessions: set[Session] = set()
-        self.most_sessions = sessions_of(max_sessions, size)
-        self._draining = self._closed = False
-        self._drained: Callable[[], None] | None = None
-        self._refill = Refill(reactor, len(os.sched_getaffinity(0)), self._stocked)
-        self._offers: dict[int, Worker] = {}  # by the number of the runner that is on offer to the short way
-        self.runners_made = 0
-        self.done = self.failed = self.refused = 0
-        self.recycled = 0
+        self._tenants = Tenants(self, self.admission, self.workforce, max_sessions)
+        self.open_session, self.open_seat = self._tenants.open_session, self._tenants.open_seat
+        self.forget_session, self.forget_seat = self._tenants.forget_session, self._tenants.forget_seat
+        self.drain_sessions = self._tenants.drain
+        self._mending: Timer | None = None
+        self.done = self.failed = 0
 
     def open(self) -> None:
         """
         Make all workers.
         """
-        for slot in range(self._size):
-            self._make(slot)
+        self.workforce.make_missing()
+
+    def govern(self, quotas: Quotas, queue_size: int, queue_delay: float = 0.0, max_sessions: int = -1) -> None:
+        """
+        Hold users to *quotas* from now on; what runs and waits stays.
+        """
+        self._tenants.allow(max_sessions)
+        self._ledger.quotas = quotas
+        self.queue.size = queue_size
+        self._backlog.delay = queue_delay
+        self.admission.serve()
 
     # --- jobs -----------------------------------------------------------------
 
     def submit(self, job: Job, done: Done, queue_deadline: float, user: int = 0,
-               client: Client | None = None) -> Ticket:
+               client: ReplyAddress | None = None) -> Ticket:
         """
         Run *job* as soon as a worker is free.
 
@@ -95,223 +108,157 @@ class Pool:
             done: called once with the report, from the reactor.
             queue_deadline: seconds that it may wait for a worker.
             user: the uid of who sends it.
-            client: where the answer may go the short way.
+            client: where the answer may go by the fast path.
 
         Raises:
             ShuttingDown: the daemon is draining.
-            Busy: the queue is full, or *user* sends more than he may.
+            Busy: it would wait for too long, the queue is full, or *user* sends more than they may.
             BadRequest: *user*'s quota never has room for it.
         """
-        ticket = Ticket(job, done, self, patience=queue_deadline, user=user, client=client)
-        self._enter(ticket)
+        ticket = Ticket(job, done, self, self.now(), patience=queue_deadline, user=user, client=client)
+        self.admission.enter(ticket)
         return ticket
 
-    def _admit(self, user: int, memory: int, now: float) -> None:
+    def job_started(self, job: Job, done: Done, user: int, start: JobStart) -> Ticket:
         """
-        Count a job that *user* sends.
-
-        Raises:
-            ShuttingDown, Busy, BadRequest: as `submit`.
+        Take into the books what the fast path has started for *user*, whom no quota holds.
         """
-        try:
-            if self._draining:
-                raise ShuttingDown("the daemon is shutting down")
-            self._ledger.admit(user, memory, now)
-        except (Busy, BadRequest, ShuttingDown):
-            self.refused += 1
-            raise
-
-    def _enter(self, ticket: Ticket) -> None:
-        """
-        Start *ticket*, or have it wait for a worker.
-
-        Raises:
-            ShuttingDown, Busy, BadRequest: as `submit`.
-        """
-        user = ticket.user
-        self._admit(user, ticket.job.limits.memory, ticket.waited_from)
-        if not (self._queue and self._queue.of(user)) and self._may_start(ticket):
-            worker = self._free_worker()
-            if worker is not None:
-                self._start(ticket, worker)
-                return
-        loser = self._queue.add(ticket)
-        if loser is ticket:
-            self.refused += 1
-            raise Busy(f"all {self._size} workers are busy and {len(self._queue)} requests wait already")
-        if loser is not None:
-            self._refuse(loser, Busy(f"{self._queue.of(loser.user) + 1} requests of user {loser.user} wait, and the"
-                                     " queue is full: the newest made room for another user's"))
-        ticket.deadline = self._reactor.after(ticket.patience, lambda: self._expire(ticket, ticket.patience))
-
-    def begun(self, job: Job, done: Done, user: int, begun: Begun) -> Ticket:
-        """
-        Take into the books what the short way has started for *user*, whom no quota holds.
-        """
-        ticket = Ticket(job, done, self, user=user, runner=begun.runner)
+        ticket = Ticket(job, done, self, self.now(), user=user, runner=start.runner)
         self._running.add(ticket)
         self._ledger.start(user, job.limits.memory)
-        execution = self._offers[begun.runner].begun(
-            job, lambda report: self._finished(ticket, report), lambda: self._lost(ticket), begun)
+        worker = self.workforce.offers[start.runner]
+        self._backlog.started(worker.slot, start.started)
+        try:
+            execution = worker.job_started(ticket, start)
+        except BaseException:
+            ticket.done = None  # its connection ends
+            self._leave(ticket)
+            raise
         if not execution.over:
             ticket.execution = execution
         return ticket
 
+    def _leave(self, ticket: Ticket) -> bool:
+        """
+        Take a job that runs in a worker of its own out of the books; was it there?
+        """
+        if ticket not in self._running:
+            return False
+        self._running.discard(ticket)
+        self._ledger.end(ticket.user, ticket.job.limits.memory)
+        return True
+
     @property
-    def short(self) -> Express | None:
+    def fast_path(self) -> FastPath | None:
         """
-        The short way, where this reactor has one and new jobs are taken.
+        The fast path, where this reactor has one and new jobs are taken.
         """
-        return None if self._draining else self._reactor.express
+        return self.workforce.fast_path
 
-    def offered(self, runner: int, worker: Worker | None) -> None:
+    def start(self, ticket: Ticket, worker: Worker) -> None:
         """
-        For a worker: its *runner* is on offer, or with None no longer.
+        For the admission: give *worker*, which is free, to *ticket*.
         """
-        if worker is None:
-            self._offers.pop(runner, None)
-        else:
-            self._offers[runner] = worker
-
-    def _may_start(self, ticket: Ticket) -> bool:
-        return self._ledger.may_start(ticket.user, ticket.job.limits.memory)
-
-    def _refuse(self, ticket: Ticket, why: Refused) -> None:
-        """
-        Answer a ticket that is in the queue no longer.
-        """
-        if ticket.deadline is not None:
-            ticket.deadline.cancel()
-        self.refused += 1
-        ticket.answer(Report(refusal=why))
-
-    def _serve(self) -> None:
-        """
-        Start what waits and may start, as long as there are free workers.
-        """
-        while self._queue and (worker := self._free_worker()) is not None:
-            ticket = self._queue.take(self._may_start)
-            if ticket is None:
-                return
-            self._start(ticket, worker)
-
-    def govern(self, quotas: Quotas, queue_size: int, max_sessions: int = -1) -> None:
-        """
-        Hold users to *quotas* from now on; what runs and waits stays.
-        """
-        self.most_sessions = sessions_of(max_sessions, self._size)
-        self._ledger.quotas = quotas
-        self._queue.size = queue_size
-        self._serve()
-
-    def _expire(self, ticket: Ticket, waited: float) -> None:
-        if self._queue.remove(ticket):
-            why = f"no worker came free within {waited:g} s"
-            running = self._ledger.running(ticket.user)
-            if running and not self._may_start(ticket):
-                why = (f"user {ticket.user} has {running} jobs running, and no more fitted into his quota within"
-                       f" {waited:g} s")
-            self._refuse(ticket, QueueTimeout(why))
-            self._check_drained()
-
-    def forget(self, ticket: Ticket) -> None:
-        """
-        Take a ticket out of the queue, if it is there.
-        """
-        if self._queue.remove(ticket):
-            if ticket.deadline is not None:
-                ticket.deadline.cancel()
-            self._check_drained()
-
-    def _free_worker(self) -> Worker | None:
-        return next((worker for worker in self._workers.values() if worker.free), None)
-
-    def _start(self, ticket: Ticket, worker: Worker) -> None:
         self._ledger.start(ticket.user, ticket.job.limits.memory)
         if ticket.deadline is not None:
             ticket.deadline.cancel()
             ticket.deadline = None
-            ticket.waited = time.monotonic() - ticket.waited_from
+            ticket.waited = self.now() - ticket.waited_from
         if ticket.take is not None:
-            if not ticket.take(worker):
-                self._lost(ticket)
+            self._lend(ticket, ticket.take, worker)
             return
         self._running.add(ticket)
-        execution = worker.run(ticket.job, lambda report: self._finished(ticket, report),
-                               lambda: self._lost(ticket), ticket.client)
+        self._backlog.started(worker.slot, self.now())
+        try:
+            execution = worker.run(ticket)
+        except Exception as error:
+            self._leave(ticket)
+            self._fail(ticket, error)
+            self._reactor.barrier.caught(worker.run, error)  # it retires
+            return
         if not execution.over:  # else it was lost at once, and may run elsewhere by now
             ticket.execution = execution
             ticket.runner = worker.running
 
-    def _finished(self, ticket: Ticket, report: Report) -> None:
-        self._ledger.end(ticket.user, ticket.job.limits.memory)
-        self._over(ticket, report)
+    def _lend(self, ticket: Ticket, take: Callable[[Worker], bool], worker: Worker) -> None:
+        """
+        Give *worker* to a session.
+        """
+        try:
+            taken = take(worker)
+        except Exception as error:
+            if not worker.busy:  # else the lease's end comes
+                self._ledger.end(ticket.user, ticket.job.limits.memory)
+            self._fail(ticket, error)
+            self._reactor.barrier.caught(worker.lease, error)
+            return
+        if taken:
+            self._hold(1)
+        else:
+            self._ledger.end(ticket.user, ticket.job.limits.memory)
+            self.lost(ticket)
 
-    def _over(self, ticket: Ticket, report: Report) -> None:
-        self._running.discard(ticket)
+    def finished(self, ticket: Ticket, report: Report) -> None:
+        """
+        For a ticket: its job is over.
+        """
+        if ticket.session is not None:
+            self._running.discard(ticket)  # the session's worker counts for its user until the lease is over
+        elif not self._leave(ticket):
+            ticket.answer(report)  # it was answered when its worker failed
+            return
         result = report.result
         if result is not None and result.outcome is not Outcome.INTERNAL:
             self.done += 1
         else:
             self.failed += 1
-        ticket.answer(report)
-        self._maker.job_ended(ticket, report)
-        if self._queue:
-            self._serve()  # what waited for room in its user's quota
-        self._check_drained()
+        self._answer(ticket, report)
+        if self.queue:
+            self.admission.serve()  # what waited for room in its user's quota
+        self.check_drained()
 
-    def _lost(self, ticket: Ticket) -> None:
+    def _fail(self, ticket: Ticket, error: Exception) -> None:
         """
-        Its runner died before it had the code: back to the head of the queue.
+        Answer a job that a bug of ours has ended.
         """
-        self._running.discard(ticket)
-        self._ledger.end(ticket.user, ticket.job.limits.memory)
+        self.failed += 1
+        self._answer(ticket, internal("Bug", bug(error)))
+
+    def _answer(self, ticket: Ticket, report: Report) -> None:
+        to_end = ticket.done or ticket.answer if ticket.session is None else ticket.session.job_over
+        try:
+            ticket.answer(report)
+        except Exception as error:
+            self._reactor.barrier.caught(to_end, error)
+        try:
+            self._maker.job_ended(ticket, report)
+        except Exception as error:
+            self._reactor.barrier.caught(self._maker.job_ended, error)
+        ticket.execution = None  # it refers to the ticket: the job's contents would stay until the collector comes
+
+    def lost(self, ticket: Ticket) -> None:
+        """
+        For a ticket: its runner died before it had the code. Back to the head of the queue.
+        """
+        self._leave(ticket)
         ticket.execution = None
         ticket.losses += 1
-        worker = self._free_worker()
+        worker = self.workforce.free()
         if ticket.done is None:
-            self._check_drained()
+            self.check_drained()
         elif ticket.losses > _LOSSES:
             self.failed += 1
-            report = Report(result=Result(b"", b"", EXIT_INTERNAL, Outcome.INTERNAL, error=JobError(
-                "WorkerLost", f"{ticket.losses} workers ended before they had the job", "")))
-            ticket.answer(report)
-            self._maker.job_ended(ticket, report)
-            self._check_drained()
+            self._answer(ticket, internal("WorkerLost", f"{ticket.losses} workers ended before they had the job"))
+            self.check_drained()
+        elif self._drain.cutting:
+            self.admission.refuse(ticket, ShuttingDown("the daemon is shutting down"))
+            self.check_drained()
         elif worker is not None:
-            self._start(ticket, worker)
+            self.start(ticket, worker)
         else:
-            waited = time.monotonic() - ticket.waited_from
-            left = max(ticket.patience - waited, _BACKOFF_MOST_S)
-            ticket.deadline = self._reactor.after(left, lambda: self._expire(ticket, waited + left))
-            self._queue.put_back(ticket)
+            self.admission.wait_again(ticket, _AGAIN_S)
 
     # --- sessions -------------------------------------------------------------
-
-    def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
-                     user: int = 0) -> Session:
-        """
-        Keep a worker for jobs of one client, as soon as one is free.
-
-        Args:
-            opened: called once, with None when it is, or with why it can't be.
-
-        Raises:
-            ShuttingDown, Busy, BadRequest: as `submit`; also Busy when there are as many as there may be.
-        """
-        if len(self._sessions) >= self.most_sessions:
-            self.refused += 1
-            raise Busy(f"{len(self._sessions)} sessions are open already, all that this daemon has (max_sessions)"
-                       if self.most_sessions else f"this daemon has no sessions: of {self._size} workers it keeps none"
-                       " for them (max_sessions)")
-        session = Session(self, limits, user)
-        self._sessions.add(session)
-        try:
-            session.acquire(opened, queue_deadline)
-        except LeewardError:
-            session.close()
-            raise
-        return session
 
     def await_worker(self, limits: Limits, user: int, take: Callable[[Worker], bool], refused: Done,
                      seconds: float) -> Ticket | None:
@@ -324,32 +271,30 @@ class Pool:
         Raises:
             ShuttingDown, Busy, BadRequest: as `submit`.
         """
-        ticket = Ticket(Job(limits=limits), refused, self, patience=seconds, user=user, take=take)
-        self._enter(ticket)
-        return ticket if ticket in self._queue else None
+        ticket = Ticket(Job(limits=limits), refused, self, self.now(), patience=seconds, user=user, take=take)
+        self.admission.enter(ticket)
+        return ticket if ticket in self.queue else None
 
-    def run_in(self, lease: Lease, job: Job, done: Done, user: int, admit: Limits) -> Ticket:
+    def run_in(self, session: PoolSession, lease: Lease, job: Job, done: Done, start: JobStart | None = None) -> Ticket:
         """
-        For a session with the limits *admit*: run *job* in its process.
+        For a session: run *job* in its process.
+
+        Args:
+            start: of a job that the fast path has sent to the process already; no quota holds its user.
 
         Raises:
             ShuttingDown, Busy, BadRequest: as `submit`.
         """
-        self._admit(user, admit.memory, time.monotonic())
-        ticket = Ticket(job, done, self, user=user, runner=lease.runner)
+        if start is None:
+            self.admission.admit(session.user, session.limits.memory, self.now())
+        ticket = Ticket(job, done, self, self.now(), user=session.user, runner=lease.runner, session=session)
         self._running.add(ticket)
-        execution = lease.run(job, lambda report: self._over(ticket, report))
-        if not execution.over:
-            ticket.execution = execution
-        return ticket
-
-    def begun_in(self, lease: Lease, job: Job, done: Done, user: int, begun: Begun) -> Ticket:
-        """
-        For a session, whose user no quota holds: the short way has sent *job* to its process.
-        """
-        ticket = Ticket(job, done, self, user=user, runner=lease.runner)
-        self._running.add(ticket)
-        execution = lease.begun(job, lambda report: self._over(ticket, report), begun)
+        try:
+            execution = lease.run(ticket) if start is None else lease.job_started(ticket, start)
+        except BaseException:
+            ticket.done = None
+            self._running.discard(ticket)
+            raise
         if not execution.over:
             ticket.execution = execution
         return ticket
@@ -362,143 +307,120 @@ class Pool:
         self.done += 1
         result = Result(b"", b"", 0, Outcome.FINISHED, duration=ran.ended - ran.started, cpu_time=ran.cpu_time,
                         memory_peak=ran.memory_peak)
-        self._maker.job_ended(Ticket(_ANY, None, self, user=user, runner=ran.runner), Report(result, told=True))
+        ticket = Ticket(Job(), None, self, ran.ended, user=user, runner=ran.runner)
+        self._maker.job_ended(ticket, Report(result, answered=True))
 
     def lease_over(self, user: int, limits: Limits) -> None:
         """
         For a session: its worker is given back.
         """
         self._ledger.end(user, limits.memory)
-        if self._queue:
-            self._serve()
-        self._check_drained()
+        self._hold(-1)
+        if self.queue:
+            self.admission.serve()
+        self.check_drained()
 
-    def forget_session(self, session: Session) -> None:
-        self._sessions.discard(session)
+    def _hold(self, more: int) -> None:
+        self.workforce.hold(more)
+        self._backlog.workers = self.workforce.wanted - self.workforce.held
+
+    @property
+    def most_sessions(self) -> int:
+        """
+        How many sessions and live sandboxes there may be.
+        """
+        return self._tenants.most
 
     @property
     def sessions(self) -> int:
-        return len(self._sessions)
+        return self._tenants.sessions
+
+    @property
+    def seats(self) -> int:
+        """
+        How many live sandboxes there are.
+        """
+        return self._tenants.seats
 
     # --- workers --------------------------------------------------------------
 
-    def _make(self, slot: int) -> None:
-        if self._closed or (self._draining and not self._queue and not self._running):
-            return
-        try:
-            self._workers[slot] = self._maker.make_worker(slot, self)
-        except (LeewardError, OSError) as error:  # no descriptors left, say: it may be better later
-            self._failures[slot] = self._failures.get(slot, 0) + 1
-            self._maker.making_failed(slot, str(error))
-            self._reactor.after(self._backoff(slot), lambda: self._make(slot))
-
-    def _backoff(self, slot: int) -> float:
-        return min(_BACKOFF_MOST_S, _BACKOFF_S * 2.0 ** min(self._failures[slot], 10))
-
     def worker_free(self, worker: Worker) -> None:
         """
-        A worker can take a job.
+        For the workforce: *worker* can take a job.
         """
-        self._failures.pop(worker.slot, None)
-        while self._queue and worker.free:
-            ticket = self._queue.take(self._may_start)
-            if ticket is None:
-                break
-            self._start(ticket, worker)
-        worker.offer()
-
-    def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
-        """
-        A worker could not do what it has to; it retires.
-        """
-        self._failures[worker.slot] = self._failures.get(worker.slot, 0) + 1
-        self._maker.worker_failed(worker, layer, message)
-
-    def worker_gone(self, worker: Worker) -> None:
-        """
-        A worker has ended: make another.
-        """
-        if self._workers.get(worker.slot) is worker:
-            del self._workers[worker.slot]
-        self.recycled += 1
-        failures = self._failures.get(worker.slot, 0)
-        if self._draining and not self._queue and not self._running:
-            self._check_drained()
-        elif failures:
-            self._reactor.after(self._backoff(worker.slot), lambda: self._make(worker.slot))
-        else:
-            self._make(worker.slot)
-
-    def runner_made(self) -> None:
-        self.runners_made += 1
-        self._maker.runner_made()
+        self.admission.serve_with(worker)
 
     @property
     def crowded(self) -> bool:
         """
         Do jobs wait for a worker?
         """
-        return bool(self._queue)
+        return bool(self.queue)
 
-    def runner_wanted(self, worker: Worker) -> None:
-        self._refill.want(worker)
+    # --- when a callback has failed -------------------------------------------
 
-    def arming_over(self, runner: int) -> None:
-        self._refill.over(runner)
+    def broken(self, _error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has failed. Nobody is to be ended; what was to come of it is looked for.
+        """
+        if self._mending is None and not self.workforce.closed:
+            self._mending = self._reactor.after(_MEND_S, self._mend)
 
-    def _stocked(self) -> bool:
-        return sum(worker.armed for worker in self._workers.values()) >= self._size
+    def _mend(self) -> None:
+        self._mending = None
+        now = self.now()
+        in_any_case(self.workforce.make_missing, partial(self.admission.expire_overdue, now), self.admission.serve,
+                    partial(self._drain.look, now), self.check_drained)
 
     # --- the end --------------------------------------------------------------
 
-    def drain(self, seconds: float, done: Callable[[], None]) -> None:
+    def drain(self, seconds: float, done: Callable[[], None], why: Refused | None = None) -> None:
         """
-        Take no more jobs, let those that run end within *seconds*, then call *done*.
+        Take no more jobs, let those that run end within *seconds*, then call *done*. Every job is answered before:
+        one that waited has not run and is refused, one that is cut has a result that says so.
+
+        Args:
+            why: what those that wait are told, if it isn't that the daemon ends.
         """
-        for worker in list(self._offers.values()):
-            worker.withdraw()
-        self._draining = True
-        self._drained = done
-        for ticket in self._queue.clear():
-            self._refuse(ticket, ShuttingDown("the daemon is shutting down"))
-        for session in list(self._sessions):
-            session.drain()
-        self._reactor.after(seconds, self._cut)
-        self._reactor.soon(self._check_drained)
+        self._drain.start(seconds, done, why)
 
-    def _cut(self) -> None:
-        for ticket in list(self._running):
-            if ticket.execution is not None:
-                ticket.execution.stop(Stop.SHUTDOWN)
-        self._reactor.after(1.0, self._report_drained)
-
-    def _check_drained(self) -> None:
-        if self._draining and not self._running and not self._queue:
-            self._report_drained()
-
-    def _report_drained(self) -> None:
-        drained, self._drained = self._drained, None
-        if drained is not None:
-            drained()
-
-    def retire_all(self) -> None:
+    def close(self) -> None:
         """
-        Let every worker go, and make no other, whatever still runs.
+        Of one of several pools that has been drained: count for nobody any more.
         """
-        self._closed = True
-        for worker in list(self._workers.values()):
-            worker.retire("the daemon is shutting down")
+        self._ledger.close()
+
+    def cut(self) -> None:
+        """
+        End what still runs of a drain; harmless twice.
+        """
+        self._drain.cut()
+
+    def check_drained(self) -> None:
+        """
+        A job has ended, or waits no longer: if a drain waits for that, say so.
+        """
+        self._drain.check()
 
     @property
-    def empty(self) -> bool:
+    def over(self) -> bool:
         """
-        Is every worker gone?
+        Is the pool draining, and has no job any more?
         """
-        return not self._workers
+        return self._drain.started and self._drain.over
+
+    # --- what there is --------------------------------------------------------
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        return tuple(self._workers.values())
+        return self.workforce.workers
+
+    @property
+    def tickets(self) -> list[Ticket]:
+        """
+        Of the jobs that run.
+        """
+        return list(self._running)
 
     @property
     def running(self) -> dict[int, Ticket]:
@@ -509,30 +431,17 @@ class Pool:
 
     @property
     def any_free(self) -> bool:
-        return self._free_worker() is not None
-
-    @property
-    def queued(self) -> int:
-        return len(self._queue)
-
-    def states(self) -> dict[str, int]:
-        """
-        How many workers do what.
-        """
-        busy = sum(worker.busy for worker in self._workers.values())
-        idle = sum(worker.free for worker in self._workers.values())
-        return {"idle": idle, "busy": busy, "arming": self._size - idle - busy}
+        return self.workforce.free() is not None
 
     def counts(self) -> dict[str, dict[str, int] | int]:
         """
         The part of `leeward status` that is the pool's.
         """
         return {
-            "workers": {"total": self._size, **self.states()},
-            "jobs": {"done": self.done, "failed": self.failed, "refused": self.refused},
-            "runners_made": self.runners_made,
-            "runners_armed": sum(worker.armed for worker in self._workers.values()),
-            "runners_arming": sum(worker.arming for worker in self._workers.values()),
-            "queued": len(self._queue),
-            "sessions": len(self._sessions),
+            **self.workforce.counts(),
+            "jobs": {"done": self.done, "failed": self.failed, "refused": self.admission.refused},
+            "queued": len(self.queue),
+            "sessions": self.sessions,
+            "max_sessions": self.most_sessions,
+            "sandboxes": self.seats,
         }

@@ -5,11 +5,14 @@ Runs in:   the daemon, and `leeward run`; pure: times are told, not asked for.
 
 Jobs at once and memory in sum make a user's further jobs wait; a rate, and a job that could never
 run, are refused. The daemon's own user and root have no quota unless one is set for them by number.
+
+A job may run for long, and none is ended to make room for another. So what has to be free when somebody comes is kept
+free before: guests leave workers to root and the daemon's owner, and each of them leaves one to other guests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest, Busy
@@ -26,12 +29,14 @@ class Quota:
         memory: bytes, the limits of all his running jobs together.
         rate: jobs a second; a second's worth may come at once.
         connections: at once.
+        sandboxes: live ones at once.
     """
 
     jobs: int = 0
     memory: int = 0
     rate: float = 0.0
     connections: int = 0
+    sandboxes: int = 0
 
 
 #: Of somebody who has none.
@@ -46,18 +51,39 @@ class Quotas:
     Attributes:
         others: of those who are not in *users* and not in *exempt*.
         users: by uid.
-        exempt: uids that have none, unless they are in *users*.
+        exempt: uids that have none, unless they are in *users*; all others are guests.
+        reserve: workers that guests leave to *exempt*, but for the last one.
     """
 
     others: Quota = NONE
     users: Mapping[int, Quota] = field(default_factory=dict)
     exempt: tuple[int, ...] = ()
+    reserve: int = 0
 
     def of(self, user: int) -> Quota:
         found = self.users.get(user)
         if found is not None:
             return found
         return NONE if user in self.exempt else self.others
+
+    def guest(self, user: int) -> bool:
+        """
+        Does *user* have to leave workers to others?
+        """
+        return self.reserve > 0 and user not in self.exempt
+
+    def most(self, user: int, workers: int) -> int:
+        """
+        Jobs that *user*, a guest, may run at once on so many *workers*: what his quota says, or all that guests may
+        have but one, which is for the next guest.
+        """
+        return self.of(user).jobs or max(1, workers - self.reserve - 1)
+
+    def all_guests(self, workers: int) -> int:
+        """
+        Jobs of all guests at once on so many *workers*.
+        """
+        return max(1, workers - self.reserve)
 
 
 @dataclass(slots=True)
@@ -76,14 +102,51 @@ class _Account:
 _IDLE = 256
 
 
+class Book:
+    """
+    The ledgers of all pools of a daemon. What a quota says holds for all of them together; the rate is counted in the
+    first one.
+
+    Attributes:
+        freed: called when a job has ended and there are several pools: another pool's may have waited for that.
+    """
+
+    def __init__(self) -> None:
+        self.ledgers: list[Ledger] = []
+        self.freed: Callable[[], None] = _nothing
+
+
+def _nothing() -> None:
+    return
+
+
 class Ledger:
     """
     Holds users to their *quotas*, which may be replaced at any time.
+
+    Args:
+        workers: how many there are to be when so many more of them are given away for long.
+        book: with the ledgers of other pools.
+
+    Attributes:
+        wake: has its pool look whether somebody who waits may start.
     """
 
-    def __init__(self, quotas: Quotas | None = None) -> None:
+    def __init__(self, quotas: Quotas | None = None, workers: Callable[[int], int] = lambda more: 1,
+                 book: Book | None = None) -> None:
         self.quotas = Quotas() if quotas is None else quotas
+        self._workers = workers
         self._accounts: dict[int, _Account] = {}
+        self._running = 0  # jobs of everybody
+        self.wake: Callable[[], None] = _nothing
+        self._book = Book() if book is None else book
+        self._book.ledgers.append(self)
+
+    def close(self) -> None:
+        """
+        Its pool is no more.
+        """
+        self._book.ledgers.remove(self)
 
     def admit(self, user: int, memory: int, now: float) -> None:
         """
@@ -97,8 +160,16 @@ class Ledger:
         if 0 < quota.memory < memory:
             raise BadRequest(f"limit memory={memory} is above the quota of user {user}, {size_text(quota.memory)}"
                              " for all his jobs together")
-        if not quota.rate:
-            return
+        if quota.rate:
+            self._book.ledgers[0].count(user, quota, now)
+
+    def count(self, user: int, quota: Quota, now: float) -> None:
+        """
+        Count a job against *user*'s rate.
+
+        Raises:
+            Busy: as `admit`.
+        """
         account = self._account(user)
         burst = max(1.0, quota.rate)
         tokens = burst if account.tokens is None else \
@@ -107,28 +178,50 @@ class Ledger:
         account.tokens = tokens - 1 if tokens >= 1 else tokens
         if tokens < 1:
             raise Busy(f"user {user} may send {quota.rate:g} jobs a second; the next one in"
-                       f" {(1 - tokens) / quota.rate:.3f} s")
+                       f" {(1 - tokens) / quota.rate:.3f} s", retry_after=(1 - tokens) / quota.rate)
 
-    def may_start(self, user: int, memory: int) -> bool:
+    def may_start(self, user: int, memory: int, lasting: bool = False) -> bool:
         """
-        Is there room in *user*'s quota for one more running job?
+        Is there room in *user*'s quota for one more running job, and does it leave others what is theirs?
+
+        Args:
+            lasting: it is a session or a sandbox, for which another worker may be made.
         """
+        guest = self.quotas.guest(user)
+        if guest and self._of_guests() >= self.quotas.all_guests(self._workers(lasting)):
+            return False
         quota = self.quotas.of(user)
-        account = self._accounts.get(user)
-        if account is None or not account.jobs:
+        found = [account for ledger in self._book.ledgers if (account := ledger.account_of(user)) is not None]
+        jobs = sum(account.jobs for account in found)
+        if not jobs:
             return True  # `admit` has seen to it that one fits
-        return (not quota.jobs or account.jobs < quota.jobs) and \
-            (not quota.memory or account.memory + memory <= quota.memory)
+        if guest and self.running(user) >= self.quotas.most(user, self._workers(lasting)):
+            return False
+        return (not quota.jobs or jobs < quota.jobs) and (
+            not quota.memory or sum(account.memory for account in found) + memory <= quota.memory)
+
+    def account_of(self, user: int) -> _Account | None:
+        """
+        For the ledgers of other pools.
+        """
+        return self._accounts.get(user)
+
+    def _of_guests(self) -> int:
+        return self._running - sum(self.running(user) for user in set(self.quotas.exempt))
 
     def start(self, user: int, memory: int) -> None:
         account = self._account(user)
         account.jobs += 1
+        self._running += 1
         account.memory += memory
 
     def end(self, user: int, memory: int) -> None:
         account = self._accounts[user]
         account.jobs -= 1
+        self._running -= 1
         account.memory -= memory
+        if len(self._book.ledgers) > 1:
+            self._book.freed()
 
     def running(self, user: int) -> int:
         """
@@ -136,6 +229,12 @@ class Ledger:
         """
         account = self._accounts.get(user)
         return 0 if account is None else account.jobs
+
+    def running_anywhere(self, user: int) -> int:
+        """
+        The same, in all pools together.
+        """
+        return sum(ledger.running(user) for ledger in self._book.ledgers)
 
     def _account(self, user: int) -> _Account:
         account = self._accounts.get(user)

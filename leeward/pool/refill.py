@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from leeward.worker.reactor import Reactor, Timer
+from leeward.loop.reactor import Reactor, Timer
 from leeward.worker.worker import Worker
 
 #: An arming that isn't over by then, its keeper stopped say, keeps nobody else from his any longer; and
@@ -61,7 +61,11 @@ class Refill:
             if len(self._arming) >= (1 if stocked else self._most):
                 return
             worker = self._waiting.popleft()
-            runner = worker.arm(patient=stocked)
+            try:
+                runner = worker.arm(patient=stocked)
+            except Exception as error:  # its own loss: others wait behind it
+                self._reactor.barrier.caught(worker.arm, error)
+                continue
             if runner is not None:
                 self._arming[runner] = self._reactor.after(PATIENCE_S, partial(self._lose_patience, worker, runner))
 

@@ -13,50 +13,69 @@ while a job runs takes its time; the session has forgotten it then, and only the
 from __future__ import annotations
 
 import enum
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from leeward.errors import Busy, LeewardError, Refused, SessionOver
+from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused, SessionOver
+from leeward.loop.barrier import in_any_case
+from leeward.loop.fast_path import ReplyAddress
+from leeward.loop.stream import JobStart, Ran
+from leeward.run.lease import Lease
+from leeward.run.report import Report
+from leeward.run.states import after
+from leeward.run.verdict import bug
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
-from leeward.worker.express import Client
-from leeward.worker.lease import Lease
-from leeward.worker.report import Report
-from leeward.worker.states import after
-from leeward.worker.stream import Begun, Ran
 from leeward.worker.worker import Worker
 
 Done = Callable[[Report], None]
-Told = Callable[[Refused | None], None]
+Opened = Callable[[Refused | None], None]
 
 
-class Taken(Protocol):
+class Cancellable(Protocol):
     """
-    A ticket of the pool's.
+    A job, or a wait for a worker, that its client may give up.
     """
 
     def cancel(self) -> None: ...
 
 
-class Home(Protocol):
+@runtime_checkable
+class Endable(Cancellable, Protocol):
+    """
+    A job that its client may end, and have the result of.
+    """
+
+    def interrupt(self) -> bool:
+        """
+        Raise KeyboardInterrupt in the job; does it run?
+        """
+
+    def kill(self) -> bool:
+        """
+        End the job; does it run?
+        """
+
+
+class SessionPool(Protocol):
     """
     The pool, as far as a session needs it.
     """
 
+    def now(self) -> float: ...
     def await_worker(self, limits: Limits, user: int, take: Callable[[Worker], bool], refused: Done,
-                     seconds: float) -> Taken | None: ...
-    def run_in(self, lease: Lease, job: Job, done: Done, user: int, admit: Limits) -> Taken: ...
-    def begun_in(self, lease: Lease, job: Job, done: Done, user: int, begun: Begun) -> Taken: ...
+                     seconds: float) -> Cancellable | None: ...
+    def run_in(self, session: PoolSession, lease: Lease, job: Job, done: Done,
+               start: JobStart | None = None) -> Cancellable: ...
     def ran_in(self, lease: Lease, ran: Ran, user: int) -> None: ...
     @property
-    def short(self) -> object | None: ...
+    def fast_path(self) -> object | None: ...
     def lease_over(self, user: int, limits: Limits) -> None: ...
-    def forget_session(self, session: Session) -> None: ...
+    def forget_session(self, session: PoolSession) -> None: ...
 
 
-class State(enum.Enum):
+class SessionState(enum.Enum):
     WAITING = "waiting"  # for a worker
     IDLE = "idle"
     RUNNING = "running"  # has a job
@@ -64,7 +83,7 @@ class State(enum.Enum):
     CLOSED = "closed"
 
 
-class Event(enum.Enum):
+class SessionEvent(enum.Enum):
     LEASED = "leased"
     REFUSED = "refused"  # no worker was to be had
     STARTED = "started"
@@ -74,77 +93,90 @@ class Event(enum.Enum):
     CLOSED = "closed"
 
 
-TABLE: Mapping[tuple[State, Event], State] = {
-    (State.WAITING, Event.LEASED): State.IDLE,
-    (State.WAITING, Event.REFUSED): State.LOST,
-    (State.IDLE, Event.STARTED): State.RUNNING,
-    (State.RUNNING, Event.ENDED): State.IDLE,
-    (State.IDLE, Event.LOST): State.LOST,
-    (State.RUNNING, Event.LOST): State.LOST,
-    (State.IDLE, Event.RESET): State.WAITING,
-    (State.RUNNING, Event.RESET): State.WAITING,
-    (State.LOST, Event.RESET): State.WAITING,
-    (State.WAITING, Event.CLOSED): State.CLOSED,
-    (State.IDLE, Event.CLOSED): State.CLOSED,
-    (State.RUNNING, Event.CLOSED): State.CLOSED,
-    (State.LOST, Event.CLOSED): State.CLOSED,
+TABLE: Mapping[tuple[SessionState, SessionEvent], SessionState] = {
+    (SessionState.WAITING, SessionEvent.LEASED): SessionState.IDLE,
+    (SessionState.WAITING, SessionEvent.REFUSED): SessionState.LOST,
+    (SessionState.IDLE, SessionEvent.STARTED): SessionState.RUNNING,
+    (SessionState.RUNNING, SessionEvent.ENDED): SessionState.IDLE,
+    (SessionState.IDLE, SessionEvent.LOST): SessionState.LOST,
+    (SessionState.RUNNING, SessionEvent.LOST): SessionState.LOST,
+    (SessionState.IDLE, SessionEvent.RESET): SessionState.WAITING,
+    (SessionState.RUNNING, SessionEvent.RESET): SessionState.WAITING,
+    (SessionState.LOST, SessionEvent.RESET): SessionState.WAITING,
+    (SessionState.WAITING, SessionEvent.CLOSED): SessionState.CLOSED,
+    (SessionState.IDLE, SessionEvent.CLOSED): SessionState.CLOSED,
+    (SessionState.RUNNING, SessionEvent.CLOSED): SessionState.CLOSED,
+    (SessionState.LOST, SessionEvent.CLOSED): SessionState.CLOSED,
 }
 
 
-def sessions_of(asked: int, workers: int) -> int:
+def sessions_of(asked: int, workers: int, room: int = 0) -> int:
     """
-    How many sessions a pool may have: *asked*, or below 0 as many as leave half of its *workers* to others.
+    How many sessions a pool may have: *asked*, or below 0 as many as leave half of its *workers* to others, if *room*
+    more are made for sessions.
     """
-    return workers // 2 if asked < 0 else min(asked, workers)
+    return workers // 2 + room if asked < 0 else min(asked, workers + room)
 
 
-class Session:
+def no_room(count: int, most: int, workers: int) -> Busy | BadRequest:
+    """
+    Why there is no place for one more session beside *count* others. It isn't busy where there never will be one.
+    """
+    if not most:
+        return BadRequest(f"this daemon has no sessions: of {workers} workers it keeps none for them (max_sessions)")
+    return Busy(f"{count} sessions are open already, all that this daemon has (max_sessions)")
+
+
+class PoolSession:
     """
     Made by `Pool.open_session`.
 
     Attributes:
-        since: when it was last used, CLOCK_MONOTONIC seconds.
+        user: the uid of whom it belongs to.
+        since: when it was last used, as the reactor tells the time.
         opened: when it was opened.
     """
 
-    def __init__(self, pool: Home, limits: Limits, user: int) -> None:
-        self.limits = limits
-        self.state = State.WAITING
-        self.opened = self.since = time.monotonic()
+    costs = "session"
+
+    def __init__(self, pool: SessionPool, limits: Limits, user: int) -> None:
         self._pool = pool
-        self._user = user
+        self.limits = limits
+        self.state = SessionState.WAITING
+        self.opened = self.since = self._pool.now()
+        self.user = user
         self._lease: Lease | None = None
-        self._wait: Taken | None = None
-        self._told: Told | None = None
+        self._wait: Cancellable | None = None
+        self._on_opened: Opened | None = None
         self._why = ""
 
-    def _happen(self, event: Event) -> None:
+    def _happen(self, event: SessionEvent) -> None:
         self.state = after("session", TABLE, self.state, event)
-        self.since = time.monotonic()
+        self.since = self._pool.now()
 
     # --- a worker -------------------------------------------------------------
 
-    def acquire(self, told: Told, seconds: float) -> None:
+    def acquire(self, opened: Opened, seconds: float) -> None:
         """
-        Wait for a worker, at most so many *seconds*; *told* is called once.
+        Wait for a worker, at most so many *seconds*; *opened* is called once.
 
         Raises:
             Refused, BadRequest: there is no use in waiting.
         """
-        self._told = told
+        self._on_opened = opened
         try:
-            self._wait = self._pool.await_worker(self.limits, self._user, self._take, self._refused, seconds)
+            self._wait = self._pool.await_worker(self.limits, self.user, self._take, self._refused, seconds)
         except LeewardError as error:
-            self._told = None
+            self._on_opened = None
             self._why = str(error)
-            self._happen(Event.REFUSED)
+            self._happen(SessionEvent.REFUSED)
             raise
 
     def _take(self, worker: Worker) -> bool:
         lease: Lease | None = None
 
         def lost(why: str) -> None:
-            self._pool.lease_over(self._user, self.limits)
+            self._pool.lease_over(self.user, self.limits)
             if self._lease is lease is not None:
                 self._lease = None
                 self._lose(why)
@@ -153,8 +185,8 @@ class Session:
         except LeewardError:
             return False
         self._wait = None
-        self._happen(Event.LEASED)
-        self._tell(None)
+        self._happen(SessionEvent.LEASED)
+        self._report_opened(None)
         return True
 
     def _refused(self, report: Report) -> None:
@@ -164,18 +196,18 @@ class Session:
             error = None if report.result is None else report.result.error
             why = Busy("no worker could be had" if error is None else f"no worker could be had: {error.message}")
         self._why = why.message
-        self._happen(Event.REFUSED)
-        self._tell(why)
+        self._happen(SessionEvent.REFUSED)
+        self._report_opened(why)
 
-    def _tell(self, why: Refused | None) -> None:
-        told, self._told = self._told, None
-        if told is not None:
-            told(why)
+    def _report_opened(self, why: Refused | None) -> None:
+        opened, self._on_opened = self._on_opened, None
+        if opened is not None:
+            opened(why)
 
     def _lose(self, why: str) -> None:
-        if self.state in (State.IDLE, State.RUNNING):
+        if self.state in (SessionState.IDLE, SessionState.RUNNING):
             self._why = why
-            self._happen(Event.LOST)
+            self._happen(SessionEvent.LOST)
 
     def _give_back(self, why: str) -> None:
         lease, self._lease = self._lease, None
@@ -184,7 +216,7 @@ class Session:
 
     # --- jobs -----------------------------------------------------------------
 
-    def run(self, job: Job, done: Done) -> Taken:
+    def run(self, job: Job, done: Done) -> Cancellable:
         """
         Run *job* in this session.
 
@@ -193,80 +225,86 @@ class Session:
             SessionOver: its process has ended.
             ShuttingDown: the daemon is draining.
         """
-        if State.RUNNING is self.state:
+        if SessionState.RUNNING is self.state:
             raise Busy("the session has a job already, and runs one at a time")
-        if State.WAITING is self.state:
+        if SessionState.WAITING is self.state:
             raise Busy("the session waits for its worker")
         if self._lease is None:
             raise SessionOver(f"the session's state is gone: {self._why}")
-        self._happen(Event.STARTED)
+        self._happen(SessionEvent.STARTED)
         try:
-            return self._pool.run_in(self._lease, job, partial(self._done, done), self._user, self.limits)
+            return self._pool.run_in(self, self._lease, job, done)
         except LeewardError:
-            self._happen(Event.ENDED)
+            self._happen(SessionEvent.ENDED)
+            raise
+        except Exception as error:
+            self.broken(error)
             raise
 
-    def begun(self, job: Job, done: Done, begun: Begun) -> Taken:
+    def job_started(self, job: Job, done: Done, start: JobStart) -> Cancellable:
         """
-        The short way has sent *job*.
+        The fast path has sent *job*.
         """
-        assert self._lease is not None
-        self._happen(Event.STARTED)
-        return self._pool.begun_in(self._lease, job, partial(self._done, done), self._user, begun)
+        if self._lease is None:
+            raise Bug("a job was sent to a session that has no process")
+        self._happen(SessionEvent.STARTED)
+        return self._pool.run_in(self, self._lease, job, done, start)
 
     def ran(self, ran: Ran) -> None:
         """
-        The short way has sent a job, and answered it.
+        The fast path has sent a job, and answered it.
         """
-        assert self._lease is not None
-        assert State.IDLE is self.state
+        if self._lease is None or SessionState.IDLE is not self.state:
+            raise Bug(f"a job was run by a session that is {self.state.value}")
         self.since = ran.ended
-        self._pool.ran_in(self._lease, ran, self._user)
+        self._pool.ran_in(self._lease, ran, self.user)
 
-    def offer(self, client: Client) -> None:
+    def offer(self, client: ReplyAddress) -> None:
         """
-        Let the short way have the next jobs; see Lease.offer.
+        Let the fast path have the next jobs; see Lease.offer.
         """
-        if State.IDLE is self.state and self._lease is not None and self._pool.short is not None:
+        if SessionState.IDLE is self.state and self._lease is not None and self._pool.fast_path is not None:
             self._lease.offer(self.limits, client)
 
-    def _done(self, done: Done, report: Report) -> None:
-        if State.RUNNING is self.state:
-            self._happen(Event.ENDED)
-        done(report)
+    def job_over(self) -> None:
+        """
+        For the ticket of its job: that is over.
+        """
+        if SessionState.RUNNING is self.state:
+            self._happen(SessionEvent.ENDED)
 
     def interrupt(self) -> bool:
         """
         KeyboardInterrupt in the job that runs; is there one?
         """
-        return State.RUNNING is self.state and self._lease is not None and self._lease.interrupt()
+        return SessionState.RUNNING is self.state and self._lease is not None and self._lease.interrupt()
 
     # --- the end --------------------------------------------------------------
 
-    def reset(self, told: Told, seconds: float) -> None:
+    def reset(self, opened: Opened, seconds: float) -> None:
         """
-        Give up the process for a fresh one; *told* is called once it is here, or can't be had. Its job, if there is
+        Give up the process for a fresh one; *opened* is called once it is here, or can't be had. Its job, if there is
         one, must have been taken back.
 
         Raises:
             Busy: it waits for a worker already.
             Refused, BadRequest: as `acquire`; the session is lost.
         """
-        if State.WAITING is self.state:
+        if SessionState.WAITING is self.state:
             raise Busy("the session waits for its worker")
-        self._happen(Event.RESET)
+        self._happen(SessionEvent.RESET)
         self._give_back("it was reset")
-        self.acquire(told, seconds)
+        self.acquire(opened, seconds)
 
     def give_up(self) -> None:
         """
         Nobody waits for its worker any more.
         """
-        if State.WAITING is self.state:
-            self._told = None
+        if SessionState.WAITING is self.state:
+            self._on_opened = None
             wait, self._wait = self._wait, None
             self._why = "nobody waited for its worker"
-            self._happen(Event.REFUSED)
+            self._happen(SessionEvent.REFUSED)
             if wait is not None:
                 wait.cancel()
 
@@ -277,11 +315,17 @@ class Session:
         self._lose(why)
         self._give_back(why)
 
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*. What state the process has isn't known any more.
+        """
+        self.lose(bug(error))
+
     def drain(self) -> None:
         """
         The daemon ends: what has no job has no worker any more, and what has one gets no other.
         """
-        if State.IDLE is self.state:
+        if SessionState.IDLE is self.state:
             self.lose("the daemon is shutting down")
         elif self._lease is not None:
             self._lease.keep()
@@ -290,13 +334,11 @@ class Session:
         """
         The end. A job that runs must have been taken back.
         """
-        if State.CLOSED is self.state:
+        if SessionState.CLOSED is self.state:
             return
-        self._told = None
+        self._on_opened = None
         wait, self._wait = self._wait, None
         self._why = "it was closed"
-        self._happen(Event.CLOSED)
-        if wait is not None:
-            wait.cancel()
-        self._give_back("it was closed")
-        self._pool.forget_session(self)
+        self._happen(SessionEvent.CLOSED)
+        in_any_case(*([wait.cancel] if wait is not None else []), partial(self._give_back, "it was closed"),
+                    partial(self._pool.forget_session, self))

@@ -2,21 +2,25 @@
 A submitted job, from its request to its one report.
 
 Runs in:   the daemon, and `leeward run`.
+
+Theory of operation. The ticket is whom an execution answers (run/holder.py). Its steps, in order: the pool takes it out
+of the books; the session that it ran in, if it has one, hears that the job is over; the client is answered by `done`;
+and the pool looks what can start now.
 """
 
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
 from typing import Protocol
 
-from leeward.dataclass import dataclass, field
+from leeward.dataclass import dataclass, field, replace
+from leeward.loop.fast_path import ReplyAddress
+from leeward.loop.reactor import Timer
+from leeward.run.execution import Execution
+from leeward.run.report import Report
+from leeward.run.verdict import Stop
 from leeward.spec.job import Job
-from leeward.worker.execution import Execution, Stop
-from leeward.worker.express import Client
-from leeward.worker.reactor import Timer
-from leeward.worker.report import Report
 from leeward.worker.worker import Worker
 
 Done = Callable[[Report], None]
@@ -24,12 +28,26 @@ Done = Callable[[Report], None]
 _numbers = itertools.count(1)
 
 
-class Line(Protocol):
+class TicketPool(Protocol):
     """
-    Where it may wait: the pool.
+    The pool.
     """
 
     def forget(self, ticket: Ticket) -> None: ...
+    def finished(self, ticket: Ticket, report: Report) -> None: ...
+    def lost(self, ticket: Ticket) -> None: ...
+    def broken(self, error: Exception) -> None: ...
+
+
+class JobSession(Protocol):
+    """
+    The session whose job it is.
+    """
+
+    def job_over(self) -> None:
+        """
+        Its job is over: the client hears of it next.
+        """
 
 
 @dataclass(slots=True, eq=False)
@@ -41,26 +59,36 @@ class Ticket:
         user: the uid of who sent it.
         number: unique in this daemon's life; the security log knows the job by it.
         runner: the number of the runner that has it, or had it; 0 before.
+        waited_from: when it was submitted, as the reactor tells the time.
         waited: seconds that it waited for a worker.
         cancelled: nobody waits for it any more.
+        session: whose job it is, if it has no worker of its own.
         take: takes the worker for a session, in place of running the job; False if its runner was lost.
     """
 
     job: Job
     done: Done | None
-    pool: Line
+    pool: TicketPool
+    waited_from: float
     deadline: Timer | None = None
     execution: Execution | None = None
     patience: float = 0.0
     losses: int = 0
-    waited_from: float = field(default_factory=time.monotonic)
     user: int = 0
     number: int = field(default_factory=_numbers.__next__)
     runner: int = 0
     waited: float = 0.0
     cancelled: bool = False
-    client: Client | None = None
+    client: ReplyAddress | None = None
+    session: JobSession | None = None
     take: Callable[[Worker], bool] | None = None
+
+    @property
+    def connection(self) -> int:
+        """
+        By which its user sent it; 0 for one that waits on behalf of a session, or in `leeward run`.
+        """
+        return 0 if self.client is None else self.client.fd
 
     def cancel(self) -> None:
         """
@@ -72,12 +100,52 @@ class Ticket:
         else:
             self.pool.forget(self)
 
+    def interrupt(self) -> bool:
+        """
+        Raise KeyboardInterrupt in the job; does it run?
+        """
+        if self.execution is None:
+            return False
+        self.execution.interrupt()
+        return True
+
+    def kill(self) -> bool:
+        """
+        End the job, and report it with what it has written; does it run?
+        """
+        if self.execution is None:
+            return False
+        self.execution.stop(Stop.KILLED)
+        return True
+
+    def finished(self, report: Report) -> None:
+        """
+        For its execution: the job is over.
+        """
+        self.pool.finished(self, report)
+
+    def lost(self) -> None:
+        """
+        For its execution: nothing of the job has run.
+        """
+        self.pool.lost(self)
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: the pool hears of it.
+        """
+        self.pool.broken(error)
+
     def answer(self, report: Report) -> None:
         """
         Call `done`, once; what nobody takes is closed.
         """
         done, self.done = self.done, None
+        if self.job.label and report.result is not None:
+            report.result = replace(report.result, label=self.job.label, job=self.number)
         if done is not None:
+            if self.session is not None:
+                self.session.job_over()  # first: whoever acts on the answer finds the session without a job
             done(report)
         elif report.arena is not None:
             report.arena.close()

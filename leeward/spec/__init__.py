@@ -1,6 +1,5 @@
 """
-What a sandbox sees and may do, as data: limits, view, profile, job.
+Data that describes jobs and sandboxes: limits, view, profile, job.
 
-Runs in:   anywhere; pure.
-How it gets there is the business of `isolation`.
+Runs in:   anywhere; pure. `isolation` turns a sandbox's description into system calls.
 """

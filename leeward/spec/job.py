@@ -1,7 +1,7 @@
 """
-One job: what a client asks to have run.
+One job: the code that a client wants run, with its inputs and limits.
 
-Runs in:   client and daemon; pure data, validated by `wire.messages`.
+Runs in:   client and daemon; pure data, validated by `wire.requests`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from leeward.dataclass import dataclass, field
+from leeward.spec.functions import Functions
 from leeward.spec.limits import Limits
 
 
@@ -18,15 +19,19 @@ class Job:
     A program and its inputs.
 
     Attributes:
-        code: source text, or None where `module` is given.
-        module: the name of a module to run as `python -m` would.
+        code: source text, or None if `module` is given.
+        module: the name of a module to run as `python -m` does.
         name: the file name that tracebacks show.
         args: sys.argv[1:].
-        env: added to the documented environment.
-        files: put into /workspace before the start, by relative name.
-        stdin: what the job reads on descriptor 0.
-        collect: globs under /workspace; matching regular files come back.
-        limits: already adjusted to the daemon's ceilings.
+        env: environment variables, added to the sandbox's own.
+        files: written to /workspace before the start, by relative name.
+        stdin: the job's standard input.
+        collect: glob patterns below /workspace; the regular files that match are returned.
+        most_files: how many of them, at most.
+        limits: the job's limits, already checked against the daemon's ceilings.
+        display: report what the code shows, and the value of its last expression.
+        label: the client's own name for it, for logs; at most 64 letters, digits and ._:/@-.
+        functions: what it may call outside.
     """
 
     code: bytes | None = None
@@ -37,4 +42,8 @@ class Job:
     files: Mapping[str, bytes] = field(default_factory=dict)
     stdin: bytes = b""
     collect: tuple[str, ...] = ()
+    most_files: int = 1000
     limits: Limits = field(default_factory=Limits)
+    display: bool = False
+    label: str = ""
+    functions: Functions | None = None

@@ -1,7 +1,7 @@
 """
-The limits of a job: defaults, units, and how far a request may move them.
+The limits of a job: defaults, units, and how far a request may change them.
 
-Runs in:   anywhere; pure. This is the one place where defaults are written down;
+Runs in:   anywhere; pure. Defaults are written down here and nowhere else;
            `leeward daemon run --print-config` prints them from here.
 """
 
@@ -25,10 +25,10 @@ class Limits:
     What one job may use.
 
     Attributes:
-        memory: bytes, of all its processes and files together; no swap.
-        cpu: percent of one processor, as cpu.max has it.
-        processes: tasks at once, threads included.
-        time: seconds from the moment its code is sent.
+        memory: bytes of all its processes and files together; no swap.
+        cpu: percent of one processor; set by cpu.max of cgroups.
+        processes: processes and threads at once.
+        time: seconds from the moment that its code is sent to a worker.
         files: bytes in /workspace, /tmp and /dev/shm together.
         output: bytes of stdout and stderr together.
         descriptors: open descriptors in each process.
@@ -43,20 +43,20 @@ class Limits:
     descriptors: int = 256
 
 
-#: How far a request may raise a limit. What is not named in ADJUSTABLE is the daemon's alone.
+#: How far a request may raise a limit. A limit that isn't in ADJUSTABLE can't be set by a request.
 CEILINGS = Limits(memory=4 * GIB, processes=256, time=600.0, output=256 * MIB)
 ADJUSTABLE = ("memory", "processes", "time", "output")
 
-#: Below these a job could not even start; asking for less is a mistake.
+#: Below these values a job could not start; a request for less is refused.
 FLOORS = {"memory": 16 * MIB, "processes": 1, "time": 0.001, "output": 0}
 
 
 def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Limits:
     """
-    *default* with what a request *asked* for, inside *ceilings*.
+    *default* with the limits that a request *asked* for.
 
     Raises:
-        BadRequest: an unknown limit, a wrong type, below the floor or above the ceiling.
+        BadRequest: an unknown limit, a wrong type, or a value below the floor or above the ceiling.
     """
     if not asked:
         return default

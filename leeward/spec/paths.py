@@ -1,31 +1,34 @@
 """
 Where the daemon's socket is.
 
-Runs in:   anywhere; pure but for one look at /run/user. The CLI's fast path loads it.
+Runs in:   anywhere; pure but for one check of /run/user and, in clients, the configuration files. The CLI's fast path
+           imports it.
 """
 
 from __future__ import annotations
 
 import os
 
+from leeward.spec.socket_key import configured
+
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: The variable that names a socket, for daemon and clients alike.
+#: The environment variable with the socket's path, for daemon and clients.
 SOCKET_VARIABLE = "LEEWARD_SOCKET"
 
-#: The variable that names a user, by number, whose daemon a client talks to beside root's and his own.
+#: The environment variable with the number of one more user whose daemon a client trusts, beside root and itself.
 TRUSTED_VARIABLE = "LEEWARD_TRUSTED_UID"
 
 
 def default_socket(environ: Mapping[str, str], uid: int) -> str:
     """
-    The socket of *uid*'s daemon where nobody says otherwise.
+    The default socket of *uid*'s daemon.
 
-    Root's is /run/leeward/leeward.sock, anybody else's in $XDG_RUNTIME_DIR. A login
-    without that variable (cron, su) has the same folder under /run/user, or else one in
-    /tmp, which daemon and clients only use if it and the peer are the user's own.
+    Root's is /run/leeward/leeward.sock, any other user's is in $XDG_RUNTIME_DIR. A login
+    without that variable (cron, su) uses the same folder in /run/user, or else one in
+    /tmp, which daemon and clients only use if the folder and the peer belong to the user.
     """
     if uid == 0:
         return "/run/leeward/leeward.sock"
@@ -37,9 +40,24 @@ def default_socket(environ: Mapping[str, str], uid: int) -> str:
     return f"{runtime}/leeward/leeward.sock"
 
 
+class OwnSocket(str):
+    """
+    The default socket of this process's user, which nobody has named. Where no daemon answers there, a client may
+    start one: leeward.client.autostart.
+    """
+
+    __slots__ = ()
+
+
 def client_socket(explicit: str | os.PathLike[str] | None) -> str:
     """
-    The socket that a client uses: the one it was told, then LEEWARD_SOCKET, then the default.
+    The socket that a client uses: *explicit*, else LEEWARD_SOCKET, else what the user's configuration file or the
+    system's names, else the default.
+
+    Raises:
+        BadRequest: a configuration file isn't to be trusted, or its `socket` isn't plainly written.
     """
     named = os.fspath(explicit) if explicit is not None else ""
-    return named or os.environ.get(SOCKET_VARIABLE) or default_socket(os.environ, os.geteuid())
+    uid = os.geteuid()
+    named = named or os.environ.get(SOCKET_VARIABLE) or configured(os.environ.get("HOME", ""), uid)
+    return named or OwnSocket(default_socket(os.environ, uid))

@@ -1,7 +1,7 @@
 """
-A sandbox, as data: the files it sees, the rights it has, what is warm in it.
+A sandbox as data: the files that it shows, its identity, and its imported modules.
 
-Runs in:   anywhere; pure. `profiles.py` builds these, `isolation` plans from them.
+Runs in:   anywhere; pure. `profiles.py` makes these, `isolation` plans from them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from leeward.spec.limits import Limits
 @dataclass(frozen=True, slots=True)
 class Bind:
     """
-    A part of the host, shown at *target*; read-only, nosuid and nodev.
+    A bind mount of a file or folder of the host; read-only, nosuid and nodev.
 
     Attributes:
-        optional: a host without *source* is no error.
-        device: a device node such as /dev/null: writable, and nodev is not set.
-        written: a device that may be opened for writing.
-        file: it isn't a folder. A device never is.
+        source: its path on the host.
+        target: its path in the sandbox.
+        optional: it is no error if the host lacks *source*.
+        device: a device node such as /dev/null: mounted writable and without nodev.
+        written: for a device: a job may open it for writing.
+        file: *source* is a file and not a folder. Not set for devices, which never are folders.
     """
 
     source: str
@@ -33,15 +35,19 @@ class Bind:
 @dataclass(frozen=True, slots=True)
 class Text:
     """
-    A small read-only file of our own making.
+    A small read-only file that leeward writes.
+
+    Attributes:
+        program: it can be run.
     """
 
     target: str
     content: bytes
+    program: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Symlink:
     """
     A symbolic link.
     """
@@ -56,8 +62,8 @@ class Scratch:
     Writable folders, fresh for each job, on one size-limited tmpfs.
 
     Attributes:
-        targets: where its folders show, e.g. ("/workspace", "/tmp", "/dev/shm").
-        inodes: files, folders and links at once.
+        targets: paths of the folders, e.g. ("/workspace", "/tmp", "/dev/shm").
+        inodes: files, folders and links at most.
     """
 
     targets: tuple[str, ...]
@@ -67,25 +73,41 @@ class Scratch:
 @dataclass(frozen=True, slots=True)
 class View:
     """
-    Everything that a sandbox sees. /proc of its own pid namespace comes on top.
+    The files of a sandbox. /proc of its own pid namespace is added to these.
+
+    Attributes:
+        proc: files that leeward writes in place of the kernel's, by their paths below /proc.
+        proc_live: files of the kernel's own /proc to show, by name. All others that aren't a process's are absent.
+        listed: folders whose names, and those of all folders below, may be listed, whatever else is refused there.
+        terminals: pseudo-terminals at once, on a devpts of the job's own; 0 is none, and no devpts.
     """
 
     binds: tuple[Bind, ...]
     texts: tuple[Text, ...]
-    links: tuple[Link, ...]
+    links: tuple[Symlink, ...]
     scratch: Scratch
+    proc: tuple[Text, ...] = ()
+    proc_live: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
+    terminals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
     """
-    A profile, resolved for one host.
+    A profile for one host.
 
     Attributes:
         profile: its name, e.g. "python".
-        executable: the Python that the zygote is, and sys.executable inside.
+        view: the files.
+        executable: the interpreter of the zygote, and `sys.executable` of a job.
         preload: modules that the zygote imports before any job.
+        limits: of a job that sets none.
+        hostname: what gethostname(2) returns inside.
         uid: user and group id inside; never 0.
+        environment: the environment variables of a job.
+        loopback: jobs may use TCP and UDP. Their network namespace has `lo` and no other interface.
+        egress: the ports of TCP on which they reach what a policy allows, in that namespace still; () for none.
     """
 
     profile: str
@@ -96,3 +118,5 @@ class SandboxSpec:
     hostname: str = "leeward"
     uid: int = 1000
     environment: tuple[tuple[str, str], ...] = ()
+    loopback: bool = False
+    egress: tuple[int, ...] = ()

@@ -1,7 +1,7 @@
 """
-Sizes as people write them: 64M, 1G, 512MiB, 1.5G, 268435456.
+Sizes as text: 64M, 1G, 512MiB, 1.5G, 268435456.
 
-Runs in:   anywhere; pure. The CLI's fast path loads it.
+Runs in:   anywhere; pure. The CLI's fast path imports it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ UNITS = {
 
 def parse_size(text: str) -> int:
     """
-    The bytes that *text* says.
+    The bytes that *text* stands for.
 
     Raises:
-        ValueError: it is no size; the message says what is one.
+        ValueError: *text* isn't a size; the message gives examples.
     """
     digits = text.rstrip("BKMGTibkmgt ")
     unit = text[len(digits):].strip().upper()
     whole, point, fraction = digits.partition(".")
-    # isdecimal takes other scripts' digits as well; int and float would, too.
+    # isdecimal accepts the digits of other scripts, as do int and float; isascii doesn't.
     plain = whole.isdecimal() and fraction.isdecimal() == bool(point) and digits.isascii()
     if unit not in UNITS or not plain or len(digits) > 20:
         raise ValueError(f"{text!r:.40} is no size; these are: 64M, 1.5G, 512MiB, 268435456")

@@ -1,14 +1,15 @@
 """
-The supervisor: refuses, counts and reports the system calls that no row allows.
+The supervisor: refuses, counts and reports the system calls that no row allows, and grants memory that it charges.
 
 Runs in:   the daemon; a native thread answers, which never waits for Python.
 Stands if: Python is busy, stopped at a breakpoint, out of descriptors or of memory.
-Leaves:    every decision. It says EACCES to all: who is asked has been refused.
+Leaves:    every decision but one. The filter sends it only calls to refuse, and it answers EACCES, except for memory
+           that no resident set shows: where no cgroup counts that, it grants and charges it.
 Source:    seccomp_unotify(2)
 
 Parties: each job's tasks, which wait in the kernel for an answer; the thread, which waits
 for all listeners; the daemon's loop, which waits for `fileno` and drains. A listener
-comes by SCM_RIGHTS before its job starts and goes when its last task is dead. The
+arrives by SCM_RIGHTS before its job starts, and is closed when its last task is dead. The
 names in counts and records are the kernel's.
 """
 
@@ -22,7 +23,7 @@ from leeward.dataclass import dataclass
 from leeward.errors import Bug
 from leeward.isolation.seccomp.syscalls import AUDIT_ARCH, name_of
 
-#: Records of jobs that have ended, not drained yet. A daemon that drains at all has a few.
+#: Bound on the records of ended jobs that weren't drained yet. In a daemon that drains there are a few.
 DEPARTED = 4096
 
 _ARCHES = {audit: arch for arch, audit in AUDIT_ARCH.items()}
@@ -37,7 +38,7 @@ class Denied:
         job: the number given to `Supervisor.add`.
         syscall: its name, "syscall_NNN" if it has none, "other" past 256 different ones.
         arch: as os.uname().machine has it.
-        pid: of the last task that tried, as the daemon sees it; 0 if it can't.
+        pid: of the last task that tried, in the daemon's pid namespace; 0 if it isn't visible there.
         count: how often.
     """
 
@@ -64,10 +65,10 @@ class Supervisor:
 
     def add(self, listener_fd: int, job: int) -> None:
         """
-        Answer for *job* from now on. Takes the descriptor, also when it fails.
+        Answer for *job* from now on. Takes ownership of the descriptor, also on failure.
 
         Raises:
-            KernelRefusal: the job must not start: its refused calls would wait for ever.
+            KernelRefusal: the job must not start then, since its refused calls would block for ever.
         """
         if job in self._slots:
             os.close(listener_fd)
@@ -80,19 +81,42 @@ class Supervisor:
 
     def counts(self, job: int) -> dict[str, int]:
         """
-        What *job* was refused so far, by name.
+        The refused calls of *job* so far, by name.
         """
         return _by_name(self._thread.counts(self._slots[job]))
 
     def total(self, job: int) -> int:
         """
-        How many calls *job* was refused so far, of all names.
+        The number of refused calls of *job* so far.
         """
         return self._thread.total(self._slots[job])
 
+    def grant(self, job: int, limit: int, files: int) -> None:
+        """
+        Grant *job* shared mappings without a file, and memory files, where no cgroup counts such memory.
+
+        Args:
+            limit: bytes of all these mappings. Each is charged with its length until the listener is removed.
+            files: of the job's tmpfs, where memory files are made; open until the listener is removed.
+        """
+        self._thread.grant(self._slots[job], limit, files)
+
+    def share(self, job: int, of: int) -> None:
+        """
+        Grant *job* what the job *of* is granted, from the same limit.
+        """
+        if of in self._slots:
+            self._thread.share(self._slots[job], self._slots[of])
+
+    def charged(self, job: int) -> int:
+        """
+        Bytes that *job* is charged with, and those with whom it shares its limit.
+        """
+        return self._thread.charged(self._slots[job])
+
     def place(self, job: int) -> tuple[object, int]:
         """
-        Where the shim finds the counts of *job*: its supervisor, and the slot there.
+        The location of *job*'s counts for C code: the native supervisor, and the slot in it.
         """
         return self._thread.handle, self._slots[job]
 
@@ -100,7 +124,7 @@ class Supervisor:
         """
         Close the job's listener and return the final counts; {} if it has none.
 
-        A task that is left gets ENOSYS for what it would have been refused.
+        A task that is still running gets ENOSYS for calls that would have been refused.
         """
         slot = self._slots.pop(job, None)
         if slot is None:
@@ -113,13 +137,13 @@ class Supervisor:
 
     def fileno(self) -> int:
         """
-        An eventfd that is readable when `drain` has something. Ours; not for closing.
+        An eventfd that is readable when `drain` has something. The supervisor owns it.
         """
         return self._thread.fileno()
 
     def drain(self) -> list[Denied]:
         """
-        What was refused since the last time, one record for each job and call.
+        The refused calls since the last `drain`, one record for each job and call.
 
         At most 257 of them from running jobs; `fileno` stays readable if there are more.
         """
@@ -129,7 +153,7 @@ class Supervisor:
 
     def close(self) -> None:
         """
-        End the thread, close all listeners. Once.
+        End the thread and close all listeners. Call it once.
         """
         self._thread.stop()
         self._slots.clear()

@@ -1,26 +1,31 @@
 """
-What daemon, zygote, keepers and newborn runners say to each other.
+Control messages between the daemon, the zygote, keepers and runners that are being armed.
 
-Runs in:   all four. One message is one SOCK_SEQPACKET datagram: a tag and a record in MessagePack,
-           or, for those that a keeper reads and writes in C, a struct lw_keeper_message.
-           Descriptors travel beside it; each record says which, in order.
-Trust:     daemon to zygote and keeper is trusted both ways: neither has run a job.
-           A newborn runner hasn't either, until it says Ready.
+Runs in:   all four. One message is one SOCK_SEQPACKET datagram: a tag and a record in MessagePack. Messages that a
+           keeper reads or writes in C are a struct lw_keeper_message instead. Descriptors travel beside a message;
+           the list below has them in their order.
+Trust:     the daemon, the zygote and keepers trust each other, because a zygote and a keeper never run a job. A runner
+           is trusted until it has sent Ready; its job comes later.
 
     daemon -> zygote   MakeKeeper    [control end] + Entry descriptors
     zygote -> daemon   Made          [pidfd]
     zygote -> daemon   Failed
     daemon -> keeper   Mapped
-    keeper -> daemon   Ready
+    keeper -> daemon   Ready         [devpts where there are sandboxes, listeners where there is egress]
     daemon -> keeper   Arm           [birth end] + Entry descriptors
     keeper -> daemon   Armed         [init pidfd, job write, reply read, stdout read, stderr read]
     keeper -> daemon   Ended | Failed
-    runner -> daemon   Locked        [seccomp listener, the job's tmpfs where memory is watched], on the birth socket
+    daemon -> keeper   Start         [pid, mount, ipc, uts namespace, ruleset, birth end, four of Start's], then Entry's
+    keeper -> daemon   Started       [pidfd]
+    keeper -> daemon   Unstarted | Exited
+    runner -> daemon   Locked        [seccomp listener, Locked's entrances, the job's tmpfs where memory is watched],
+                                     on the birth socket
     runner -> daemon   Ready | Failed
 """
 
 from __future__ import annotations
 
+import enum
 import struct
 
 import msgpack
@@ -29,10 +34,14 @@ from leeward.dataclass import dataclass
 from leeward.errors import KernelRefusal, PeerError
 from leeward.wire.records import build, learn, plain
 
-#: A control message is never larger; a longer datagram would be cut, and is refused.
+#: Bytes of a control message, at most. A longer datagram would be cut, and is refused.
 MAX_MESSAGE = 192 << 10
 #: Descriptors beside one message, at most.
-MAX_FDS = 16
+MAX_FDS = 32
+
+#: The locks of a new process, in no order: what `Unstarted.layer` and `Failed.layer` name.
+LAYERS = ("descriptors", "namespaces", "mounts", "entrances", "rlimits", "privileges", "landlock", "seccomp",
+          "self-check")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +51,8 @@ class MakeKeeper:
 
     Attributes:
         slot: the worker's number.
-        into: a cgroup directory for CLONE_INTO_CGROUP is the second descriptor.
-        attach: how many tasks files follow.
+        into: whether the second descriptor is a cgroup folder for CLONE_INTO_CGROUP.
+        attach: the number of tasks files whose descriptors follow.
     """
 
     slot: int
@@ -74,10 +83,10 @@ class Arm:
     Make a runner and lock it.
 
     Attributes:
-        runner: its number, unique in this daemon's life.
+        runner: its number, which the daemon never uses again.
         into, attach: as in MakeKeeper.
-        cpu: the one processor that the job may use, where affinity is the CPU limit.
-        hurried: a job waits for it already, so it rehearses nothing.
+        cpu: the processor that the job is pinned to, where affinity is the CPU limit; else None.
+        hurried: a job waits for this runner already, so it doesn't rehearse.
     """
 
     runner: int
@@ -90,7 +99,7 @@ class Arm:
 @dataclass(frozen=True, slots=True)
 class Armed:
     """
-    Init and job exist; the job is still on its way to the last lock.
+    The init and the job's process exist. The process is still setting its locks.
     """
 
     runner: int
@@ -103,24 +112,134 @@ class Ended:
     No process of a runner is left.
 
     Attributes:
-        status: wait status of the job's process, None where the init was killed first.
+        status: wait status of the job's process, None if the init was killed first.
+        spent: processor seconds of all processes that the init has reaped. The job's process is among them, unless the
+            init was killed first.
     """
 
     runner: int
     status: int | None
+    spent: float = 0.0
+
+
+class Kind(enum.IntEnum):
+    """
+    What Start makes. The values are flags of keeper.h.
+    """
+
+    PROGRAM = 0       # [stdin, stdout, stderr, a memory file with a launch.block]
+    TERMINAL = 16     # the same; its stdin becomes its controlling terminal
+    INTERPRETER = 32  # [its ends of job, reply, stdout, stderr]
+    PORTER = 64       # the same, of which it uses none: a copy of the keeper for the sandbox's folders
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """
+    Make one process more in a runner's namespaces.
+
+    Attributes:
+        process: its number, which the daemon never uses again, not for a runner either.
+        ruleset: whether a Landlock ruleset comes behind the namespaces.
+        into, attach, cpu, hurried: as in Arm.
+        reaper: it becomes a subreaper: what its descendants leave stays below it.
+        tasks, data: its RLIMIT_NPROC and RLIMIT_DATA; 0 leaves them as they are.
+    """
+
+    process: int
+    kind: Kind
+    ruleset: bool
+    into: bool
+    attach: int
+    cpu: int | None = None
+    hurried: bool = False
+    reaper: bool = False
+    tasks: int = 0
+    data: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """
+    The process exists: it has all locks and is its program, or it is an interpreter that sets them.
+
+    Attributes:
+        pid: in the keeper's pid namespace, which is the daemon's.
+        inside: in its own; 0 for an interpreter.
+    """
+
+    process: int
+    pid: int
+    inside: int
+
+
+class Stage(enum.IntEnum):
+    """
+    Where a process failed to start: enum lw_stage of beside.h.
+    """
+
+    CLONE = 0
+    NAMESPACES = 1
+    CGROUP = 2
+    RLIMITS = 3
+    AFFINITY = 4
+    STEP = 5
+    FOLDER = 6
+    EXEC = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Unstarted:
+    """
+    There is no such process, and there won't be.
+
+    Attributes:
+        layer: the lock that couldn't be set, where *stage* is STEP; else "".
+        result: what the call returned: an errno, negative, in all cases but a step's that returned what it may not.
+        inside: the pid that it had in its own namespace, or 0.
+    """
+
+    process: int
+    stage: Stage
+    layer: str
+    result: int
+    inside: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """
+    A process that was started has ended. Descendants of it may be left.
+
+    Attributes:
+        status: its wait status; None where the kernel didn't tell it.
+        spent: processor seconds of it and of those of its children that it has waited for.
+        peak: bytes of its largest resident set, or of such a child's; 0 where that is below what its keeper has.
+    """
+
+    process: int
+    status: int | None
+    spent: float = 0.0
+    peak: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Locked:
     """
-    All locks are on; the listener comes with this.
+    All locks are set. The seccomp listener comes with this message.
+
+    Attributes:
+        entrances: so many descriptors come behind the listener with which more processes can be put beside the
+            sender: its pid, mount, ipc and uts namespaces, and its Landlock ruleset where it has one.
     """
+
+    entrances: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """
-    Waiting for work. *report* tells what a self-check saw, layer by layer.
+    The sender waits for work. *report* has the result of its self-check, by layer.
     """
 
     report: dict[str, str]
@@ -132,9 +251,8 @@ class Failed:
     Something could not be made.
 
     Attributes:
-        number: the slot or runner it was for.
-        layer: which lock, or "" where it wasn't one.
-        feature: the host feature that is missing, or "".
+        number: the worker's slot, or the runner's number.
+        layer: the lock that couldn't be set, or "" for anything else.
     """
 
     number: int
@@ -142,33 +260,56 @@ class Failed:
     message: str
 
 
-Message = MakeKeeper | Made | Mapped | Arm | Armed | Ended | Locked | Ready | Failed
+Message = (MakeKeeper | Made | Mapped | Arm | Armed | Ended | Start | Started | Unstarted | Exited | Locked | Ready
+           | Failed)
 
 KINDS: tuple[type, ...] = (MakeKeeper, Made, Mapped, Locked, Ready, Failed)
 learn(*KINDS)
 _TAGS = {kind: tag for tag, kind in enumerate(KINDS)}
 
 
-#: struct lw_keeper_message of _native/src/keeper.h: mark, kind, into, attach, value, runner.
-_FIXED = struct.Struct("=BBBBiQ")
-#: The one byte with which no MessagePack starts.
-_MARK = 0xC1
-_ARM, _ARMED, _ENDED, _FAILED = 1, 2, 3, 4
-_INTO, _HURRIED = 1, 2
+#: struct lw_keeper_message of _native/src/keeper.h: mark, kind, into, attach, value, runner, spent_us, tasks,
+#: data.
+_FIXED = struct.Struct("=BBBBiQQQQ")
 
-#: What a keeper's Failed tells of, by number.
+
+class _Told(enum.IntEnum):
+    """
+    enum lw_keeper_kind.
+    """
+
+    ARM = 1
+    ARMED = 2
+    ENDED = 3
+    FAILED = 4
+    START = 5
+    STARTED = 6
+    EXITED = 7
+    UNSTARTED = 8
+
+
+#: The one byte that no MessagePack value starts with.
+_MARK = 0xC1
+_INTO, _HURRIED, _RULESET, _REAPER = 1, 2, 4, 8
+
+#: The call that a keeper's Failed is about, and what it was for, by number.
 _KEEPER_CALLS = (("clone3", "a runner"), ("pipe2", "its ends"), ("mmap", "the stack of its init"),
                  ("clone3", "more runners than a keeper has room for"))
 
 
 def encode(message: Message) -> bytes:
     """
-    One datagram.
+    *message* as one datagram.
     """
     if isinstance(message, Arm):
         flags = message.into * _INTO | message.hurried * _HURRIED
-        return _FIXED.pack(_MARK, _ARM, flags, message.attach, -1 if message.cpu is None else message.cpu,
-                           message.runner)
+        return _FIXED.pack(_MARK, _Told.ARM, flags, message.attach, -1 if message.cpu is None else message.cpu,
+                           message.runner, 0, 0, 0)
+    if isinstance(message, Start):
+        flags = (message.into * _INTO | message.hurried * _HURRIED | message.ruleset * _RULESET
+                 | message.reaper * _REAPER | message.kind)
+        return _FIXED.pack(_MARK, _Told.START, flags, message.attach, -1 if message.cpu is None else message.cpu,
+                           message.process, 0, message.tasks, message.data)
     packed = msgpack.packb([_TAGS[type(message)], plain(message)], use_bin_type=True)
     assert isinstance(packed, bytes)
     return packed
@@ -179,7 +320,7 @@ def decode(data: bytes) -> Message:
     The message in one datagram.
 
     Raises:
-        PeerError: it holds none.
+        PeerError: the datagram isn't a control message.
     """
     try:
         if _MARK == data[0]:
@@ -192,13 +333,25 @@ def decode(data: bytes) -> Message:
 
 
 def _fixed(data: bytes) -> Message:
-    _, kind, into, attach, value, runner = _FIXED.unpack(data)
-    if _ARM == kind:
-        return Arm(runner, bool(into & _INTO), attach, None if value < 0 else value, bool(into & _HURRIED))
-    if _ARMED == kind:
-        return Armed(runner, value)
-    if _ENDED == kind:
-        return Ended(runner, None if value < 0 else value)
-    if _FAILED == kind:
-        return Failed(runner, "namespaces", str(KernelRefusal(*_KEEPER_CALLS[into], value)))
+    _, kind, into, attach, value, number, spent_us, tasks, most_data = _FIXED.unpack(data)
+    match kind:
+        case _Told.ARM:
+            return Arm(number, bool(into & _INTO), attach, None if value < 0 else value, bool(into & _HURRIED))
+        case _Told.ARMED:
+            return Armed(number, value)
+        case _Told.ENDED:
+            return Ended(number, None if value < 0 else value, spent_us / 1e6)
+        case _Told.FAILED:
+            return Failed(number, "namespaces", str(KernelRefusal(*_KEEPER_CALLS[into], value)))
+        case _Told.START:
+            return Start(number, Kind(into & (Kind.TERMINAL | Kind.INTERPRETER | Kind.PORTER)), bool(into & _RULESET),
+                         bool(into & _INTO), attach, None if value < 0 else value, bool(into & _HURRIED),
+                         bool(into & _REAPER), tasks, most_data)
+        case _Told.STARTED:
+            return Started(number, value, tasks)
+        case _Told.EXITED:
+            return Exited(number, None if value < 0 else value, spent_us / 1e6, tasks)
+        case _Told.UNSTARTED:
+            stage = Stage(into)
+            return Unstarted(number, stage, LAYERS[attach] if Stage.STEP is stage else "", value, tasks)
     raise ValueError(f"kind {kind}")

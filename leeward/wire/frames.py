@@ -3,9 +3,8 @@ Frames: a 4-byte big-endian length, then one MessagePack map.
 
 Runs in:   anywhere; pure. No socket, no clock, and little to import: the CLI's fast
            path and processes that jobs can read load this module.
-Trust:     none. Bytes come from strangers on both sides of the daemon. Whatever goes
-           in, a map or PeerError comes out, and memory stays in proportion to what
-           has really arrived, never to a length that somebody claims.
+Trust:     none. The daemon and the clients don't trust each other's bytes. Whatever goes in, a map or PeerError comes
+           out, and memory stays in proportion to the bytes that have arrived, never to a length that they claim.
 Source:    the MessagePack specification, github.com/msgpack/msgpack
 """
 
@@ -15,10 +14,23 @@ from msgpack import Packer, unpackb
 
 from leeward.errors import PeerError
 
-TYPE_CHECKING = False  # typing costs the CLI as much as all the rest of this module
+# Not typing's own: `leeward exec` imports no typing, which costs it as much as all the rest of this module. Only the
+# modules that it imports do so; tests/unit/cli/test_imports.py
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
+    from typing import Any, Protocol, overload
+
+    class Bytes(Protocol):
+        """
+        Bytes that can be read without a copy of the whole. An index past the end raises IndexError.
+        """
+
+        def __len__(self) -> int: ...
+        @overload
+        def __getitem__(self, at: int, /) -> int: ...
+        @overload
+        def __getitem__(self, at: slice, /) -> bytes | memoryview: ...
 
 #: Version of everything that docs/wire.md says; both sides send it or check it.
 VERSION = 1
@@ -26,20 +38,20 @@ VERSION = 1
 #: Bytes of the length in front of each frame.
 HEADER = 4
 
-#: Bytes of one request: inputs (stdin and files have 64 MiB each way) share a frame.
+#: Bytes of one request. Its standard input and its files, at most 64 MiB each, share the frame.
 MAX_REQUEST = 80 << 20
 
-#: Bytes of one reply: what is larger goes by descriptor.
+#: Bytes of one reply. Larger results go by descriptor.
 MAX_REPLY = 16 << 20
 
-#: Maps and arrays inside each other. The widest message of ours has 4.
+#: Levels of maps and arrays inside each other. The deepest message of the protocol has 4.
 MAX_DEPTH = 32
 
 #: Entries of one map or array.
 MAX_ENTRIES = 4096
 
-#: Values in one frame, keys included. An empty array is 1 byte on the wire and 56 in
-#: memory, so the count is bounded apart from the bytes.
+#: Values in one frame, including keys. An empty array is 1 byte on the wire and 56 in memory, so a bound on bytes isn't
+#: enough.
 MAX_VALUES = 32768
 
 #: Bytes of a map's key: file names and environment variables are keys.
@@ -59,7 +71,7 @@ def encode(message: Mapping[str, Any], limit: int = MAX_REQUEST) -> bytes:
 
     Raises:
         ValueError: it is larger than *limit*, or text in it isn't valid Unicode.
-        TypeError, OverflowError: it holds what MessagePack can't say.
+        TypeError, OverflowError: it holds a value that MessagePack can't encode.
     """
     return frame(pack(message, limit))
 
@@ -71,7 +83,7 @@ def pack(message: Mapping[str, Any], limit: int = MAX_REQUEST) -> bytes:
     Raises:
         ValueError, TypeError, OverflowError: as `encode`.
     """
-    # A Packer each time: a kept one grows to its largest message and stays so.
+    # A new Packer each time: one that is kept would keep the memory of its largest message.
     payload: bytes = Packer().pack(message)
     if len(payload) > limit:
         raise ValueError(f"a message of {len(payload)} bytes is above the {limit} that a frame may have")
@@ -86,7 +98,7 @@ class FrameReader:
         limit: bytes that one payload may have.
 
     Attributes:
-        held: bytes of an unfinished frame that are kept here, its length included.
+        held: bytes of an unfinished frame that are kept here, including its length field.
     """
 
     __slots__ = ("_buffer", "_error", "_limit", "_need")
@@ -102,9 +114,16 @@ class FrameReader:
         return len(self._buffer)
 
     @property
+    def lacks(self) -> int:
+        """
+        Bytes that are missing until something can be done with those that are kept here, at least 1.
+        """
+        return max(1, self._need - len(self._buffer))
+
+    @property
     def idle(self) -> bool:
         """
-        Is it between two frames?
+        Whether the stream is between two frames.
         """
         return not self._buffer and self._error is None
 
@@ -113,8 +132,8 @@ class FrameReader:
         Take *data*; return the payloads that are complete now.
 
         Raises:
-            PeerError: a length above the limit, now or in an earlier call. The stream
-                has no next frame after that; close it.
+            PeerError: a length above the limit, now or in an earlier call. No later frame can be found in the stream
+                then; close it.
         """
         if self._error is not None:
             raise self._error
@@ -143,14 +162,13 @@ class FrameReader:
         return payloads
 
 
-# What the first byte of a value says, for `_survey`.
+# The kinds of a value, by its first byte, for `survey`.
 _ARRAY, _MAP, _SIZED, _REFUSED = -1, -2, -3, -4
 
 
 def _first_bytes() -> tuple[list[int], list[int]]:
     """
-    By first byte: the value's whole size, or one of the kinds above; and the bytes of
-    its length field.
+    Two tables by first byte: the value's whole size, or one of the kinds above; and the bytes of its length field.
     """
     kinds, widths = [1] * 256, [0] * 256
     for byte in range(0x80, 0x90):
@@ -172,12 +190,12 @@ def _first_bytes() -> tuple[list[int], list[int]]:
 _KINDS, _WIDTHS = _first_bytes()
 
 
-def _survey(payload: bytes | memoryview) -> None:
+def survey(payload: bytes | memoryview) -> None:
     """
-    Walk over the values without building any, and refuse what would be too much.
+    Walk over the values without building any, and refuse a payload beyond the limits above.
 
-    The decoder allocates an array by the length that it claims, and nests 1024 deep:
-    4 KiB of input could have it take hundreds of MiB before it finds the end missing.
+    The decoder allocates an array by the length that the payload claims, in up to 1024 levels. So 4 KiB of input could
+    make it allocate hundreds of MiB before it notices that the input ends too early.
     """
     kinds, widths = _KINDS, _WIDTHS
     position, values, left = 0, 0, 1
@@ -216,6 +234,37 @@ def _survey(payload: bytes | memoryview) -> None:
             left = outer.pop()
 
 
+def skip(payload: Bytes, position: int, most: int) -> int:
+    """
+    The end of the value that starts at *position*. The end may lie past the end of *payload*.
+
+    Raises:
+        IndexError: no value starts there, it is cut short, or it consists of more than *most* values.
+    """
+    kinds, widths = _KINDS, _WIDTHS
+    left = 1
+    for _ in range(most):
+        byte = payload[position]
+        kind = kinds[byte]
+        left -= 1
+        if kind > 0:
+            position += kind
+        elif kind == _REFUSED:
+            break
+        else:
+            width = widths[byte]
+            position += 1
+            count = int.from_bytes(payload[position:position + width], "big") if width else byte & 15
+            position += width
+            if kind == _SIZED:
+                position += count
+            else:
+                left += count * 2 if kind == _MAP else count
+        if not left:
+            return position
+    raise IndexError(position)
+
+
 def _map(pairs: list[tuple[object, object]]) -> dict[str, object]:
     result: dict[str, object] = {}
     for key, value in pairs:
@@ -229,8 +278,8 @@ def _map(pairs: list[tuple[object, object]]) -> dict[str, object]:
 
 def decode(payload: bytes | memoryview) -> dict[str, Any]:
     """
-    The map that *payload* holds, of which nothing is kept: text keys, each once; None, bool, int, float, str,
-    bytes, list and dict for values.
+    The map that *payload* holds, as a copy. Its keys are text and occur once; its values are None, bool, int, float,
+    str, bytes, list and dict.
 
     Raises:
         PeerError: it is anything else, or larger or deeper than the limits above.
@@ -238,13 +287,13 @@ def decode(payload: bytes | memoryview) -> dict[str, Any]:
     if not payload or _KINDS[payload[0]] != _MAP:
         raise PeerError("a frame must hold a map")
     try:
-        _survey(payload)
+        survey(payload)
         result: dict[str, Any] = unpackb(payload, raw=False, strict_map_key=True, object_pairs_hook=_map)
     except PeerError:
         raise
     except IndexError:
         raise PeerError("the map is cut short") from None
     except Exception as error:
-        # Whatever a decoder may raise for strange bytes, the bytes were strange.
+        # A decoder may raise any exception for malformed bytes, so each of them means malformed bytes.
         raise PeerError(f"not MessagePack: {type(error).__name__}: {error!s:.80}") from None
     return result

@@ -1,37 +1,49 @@
 """
-What goes down the job pipe, and what comes back on the reply pipe.
+The frames on a runner's two pipes: jobs on the job pipe, replies on the reply pipe.
 
 Runs in:   the daemon and `inside`. Pure.
-Trust:     a job's bytes come from the daemon; a reply comes from the job, and is hostile:
-           `read_reply` checks every field and bounds every length.
+Trust:     a job's frame comes from the daemon. A reply comes from the job and is hostile: `read_reply` checks every
+           field and bounds every length.
 
-Each pipe carries one frame: 4 bytes of big-endian length, then MessagePack; or, down the job pipe and for code
-and nothing else, the byte CODE, with which no map starts, and the code as it is. In a session they carry one for each
-job, and those down the job pipe have the byte SESSION in front of the rest; the first one holds nothing else, and has
-no reply.
+A frame is 4 bytes of big-endian length and a body. The body is a map in MessagePack. For a job that is code and nothing
+else it is the byte CODE, which no map starts with, and the code.
+
+Outside of a session each pipe carries one frame. In a session each pipe carries one for each job, and the body of a
+frame on the job pipe has the byte SESSION in front. The first frame of a session holds that byte only, and gets no
+reply.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgpack
 
 from leeward.dataclass import dataclass, field, replace
 from leeward.errors import PeerError
-from leeward.outcome import JobError, Limit
+from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit
 from leeward.spec.job import Job
+from leeward.wire import bundles
+
+T = TypeVar("T")
 
 HEADER = struct.Struct(">I")
 
-#: The error text of a job is cut here: type, message, traceback, in characters.
+#: The signal for a job whose time is up and that has files to bring back; inside/answer.py.
+LATE = 16  # SIGSTKFLT
+
+#: Characters after which a job's error is cut: its type, and each of message and traceback.
 MAX_TYPE, MAX_TEXT = 200, 64 << 10
-#: A reply without files, packed: the texts above in UTF-8, and change.
+#: Bytes of a reply without files, at most: the texts above in UTF-8, and the other fields.
 MAX_BARE_REPLY = 1 << 20
-#: Files that `collect` brings back, at most.
+#: Bytes that a file beside its content, or something left out, may take of a reply.
+PER_NAME = 1100
+#: Files that `collect` brings back, at most, unless the daemon's operator says otherwise.
 MAX_FILES = 1000
+#: What `collect` left out: entries that are listed at most, with one more that says so, and characters of a name.
+MAX_LEFT_OUT, MAX_SHOWN = 256, 255
 #: Components of a file's name, at most.
 MAX_DEPTH = 16
 
@@ -39,12 +51,18 @@ MAX_DEPTH = 16
 CODE = b"\0"
 #: The first byte of a frame after which others may come.
 SESSION = b"\1"
-#: Comes first in a session, without a job.
+#: The first frame of a session; it holds no job.
 SESSION_BEGINS = HEADER.pack(len(SESSION)) + SESSION
-#: What a job is told that its frame doesn't say.
+#: The frame that makes a process of a live sandbox the one that does file calls (wire/file_answers.py), and none else.
+FILE_CALLS = b"\2"
+FILE_CALLS_BEGIN = HEADER.pack(len(FILE_CALLS)) + FILE_CALLS
+#: A job with the default of every field, which is what a frame with code alone stands for.
 _NOTHING = Job()
 
 _REPLY_FIELDS = {"exit", "error", "limit", "files"}
+_ALL_FIELDS = _REPLY_FIELDS | {"left_out"}
+#: Of a job that was asked to show things.
+_SHOWN_FIELDS = _ALL_FIELDS | {"results", "value"}
 _NIL = 0xC0
 
 
@@ -52,7 +70,7 @@ def job_frame(job: Job) -> bytes:
     """
     The frame that starts *job*.
     """
-    if job.code is not None and replace(job, code=None, limits=_NOTHING.limits) == _NOTHING:
+    if job.code is not None and replace(job, code=None, limits=_NOTHING.limits, label="") == _NOTHING:
         return HEADER.pack(1 + len(job.code)) + CODE + job.code
     body = _packed(job)
     return HEADER.pack(len(body)) + body
@@ -69,7 +87,8 @@ def session_frame(job: Job) -> bytes:
 def _packed(job: Job) -> bytes:
     body = msgpack.packb({
         "code": job.code, "module": job.module, "name": job.name, "args": list(job.args), "env": dict(job.env),
-        "files": dict(job.files), "stdin": job.stdin, "collect": list(job.collect),
+        "files": dict(job.files), "stdin": job.stdin, "collect": list(job.collect), "most_files": job.most_files,
+        "display": job.display, "functions": [] if job.functions is None else list(job.functions.names),
     }, use_bin_type=True)
     assert isinstance(body, bytes)
     return body
@@ -77,14 +96,14 @@ def _packed(job: Job) -> bytes:
 
 def code_of(body: bytes) -> bytes | None:
     """
-    The code, where the frame holds nothing else.
+    The code, if the frame holds nothing else; else None.
     """
     return body[1:] if body.startswith(CODE) else None
 
 
 def read_job(body: bytes) -> dict[str, Any]:
     """
-    The fields that `job_frame` wrote, of a job that is more than code.
+    The fields that `job_frame` wrote for a job that is more than code.
     """
     fields = msgpack.unpackb(body, raw=False, max_bin_len=len(body), max_str_len=len(body))
     assert isinstance(fields, dict)
@@ -92,14 +111,17 @@ def read_job(body: bytes) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class JobReply:
     """
-    What a job says of its own end.
+    How a job ended, by its own account.
 
     Attributes:
         exit_code: 0 to 255.
         raised: an exception left the main module.
-        limit: the limit it believes it ran into.
+        limit: the limit that the job reports to have hit.
+        left_out: what `collect` left out: a name or pattern, and one of outcome.LeftOutReason; and of what it showed.
+        results: what it showed, in the order in which it did.
+        value: the text of its last expression's value.
     """
 
     exit_code: int
@@ -107,87 +129,120 @@ class Reply:
     error: JobError | None = None
     limit: Limit | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
+    results: tuple[bundles.Bundle, ...] = ()
+    value: str | None = None
 
 
 def reply_frame(exit_code: int, error: tuple[str, str, str] | None, limit: str | None,
-                files: Mapping[str, bytes]) -> bytes:
+                files: Mapping[str, bytes], left_out: Sequence[tuple[str, str]] = (),
+                results: Sequence[bundles.Bundle] = (), value: str | None = None) -> bytes:
     """
-    The frame that ends a job. Its error is cut to what the daemon takes.
+    The frame that ends a job. Its error is cut to the length that the daemon accepts.
     """
     if error is not None:
         kind, message, shown = error
         error = kind[:MAX_TYPE], message[:MAX_TEXT], shown[:MAX_TEXT]
-    body = msgpack.packb({"exit": exit_code, "error": error, "limit": limit, "files": dict(files)},
-                         use_bin_type=True, unicode_errors="replace")
+    fields: dict[str, Any] = {"exit": exit_code, "error": error, "limit": limit, "files": dict(files)}
+    if left_out:
+        fields["left_out"] = left_out
+    if results:
+        fields["results"] = results
+    if value is not None:
+        fields["value"] = value[:bundles.MAX_PLAIN]
+    body = msgpack.packb(fields, use_bin_type=True, unicode_errors="replace")
     assert isinstance(body, bytes)
     return HEADER.pack(len(body)) + body
 
 
-#: The reply of most jobs, which needs no decoder; and its frame, which needs no packer.
+#: The reply of most jobs as a frame, which needs no packer, and as a body, which needs no decoder.
 NOTHING_FRAME = reply_frame(0, None, None, {})
 NOTHING_TO_TELL = NOTHING_FRAME[HEADER.size:]
 
 
-def read_reply(body: bytes, max_files: int) -> Reply:
+def read_reply(body: bytes, max_files: int, *, display: bool = False) -> JobReply:
     """
     The reply in *body*, whose bytes are hostile.
 
     Args:
-        max_files: how many files it may bring back.
+        max_files: files that it may bring back, at most.
+        display: it may show things.
 
     Raises:
-        PeerError: it is no reply; nothing else comes out, whatever goes in.
+        PeerError: it isn't a reply. No bytes cause any other exception.
     """
     if body == NOTHING_TO_TELL:
-        return Reply(0)
+        return JobReply(0)
     try:
-        fields = _reply_fields(body, max_files)
-    except Exception as wrong:  # whatever a decoder finds wrong with hostile bytes is the peer's fault
+        return _reply(body, max_files, _SHOWN_FIELDS if display else _ALL_FIELDS)
+    except PeerError:
+        raise
+    except Exception as wrong:  # any error means that the bytes are wrong
         raise PeerError(f"reply of a job: {type(wrong).__name__}") from wrong
-    if set(fields) != _REPLY_FIELDS:
-        raise PeerError("reply of a job: wrong fields")
-    exit_code, error, limit, files = fields["exit"], fields["error"], fields["limit"], fields["files"]
-    if type(exit_code) is not int or not 0 <= exit_code <= 255:
-        raise PeerError("reply of a job: exit code out of range")
-    if error is not None and not all(isinstance(x, str) for x in error):
-        raise PeerError("reply of a job: error is no triple of texts")
-    if limit is not None and limit not in set(Limit):
-        raise PeerError("reply of a job: unknown limit")
-    for name, content in files.items():
-        if not is_plain_name(name) or not isinstance(content, bytes):
-            raise PeerError("reply of a job: a file's name or content")
-    return Reply(
-        exit_code=exit_code,
-        raised=error is not None,
-        error=None if error is None else JobError(error[0][:MAX_TYPE], error[1][:MAX_TEXT], error[2][:MAX_TEXT]),
-        limit=None if limit is None else Limit(limit),
-        files=files,
-    )
 
 
-def _reply_fields(body: bytes, max_files: int) -> dict[Any, Any]:
+def _reply(body: bytes, max_files: int, known: set[str]) -> JobReply:
     """
-    The four fields, each of its shape but not yet checked.
+    As `read_reply`, but for malformed bytes it raises any exception.
 
-    Container by container, never "whatever comes": three bytes of nested arrays make some 200
-    of objects, and 60 MiB of them, with `collect`, would be the end of the daemon.
+    Containers are read one by one, so that none appears where it isn't expected. Three bytes of nested arrays become
+    some 200 bytes of objects, and 60 MiB of them, which `collect` allows, would use up the daemon's memory.
     """
     decoder = msgpack.Unpacker(None, raw=False, max_buffer_size=max(1, len(body)), max_array_len=0, max_map_len=0,
                                max_ext_len=0, unicode_errors="replace")
     decoder.feed(body)
-    fields: dict[Any, Any] = {}
-    for _ in range(_counted(decoder.read_map_header(), len(_REPLY_FIELDS))):
+    exit_code: int | None = None
+    error: JobError | None = None
+    limit: Limit | None = None
+    files: dict[str, bytes] = {}
+    left_out: list[LeftOut] = []
+    results: tuple[bundles.Bundle, ...] = ()
+    value: str | None = None
+    missing = set(known)
+    for _ in range(_counted(decoder.read_map_header(), len(known), least=len(_REPLY_FIELDS))):
         name = decoder.unpack()
-        if "error" == name and _NIL != body[decoder.tell()]:
-            fields[name] = [decoder.unpack() for _ in range(_counted(decoder.read_array_header(), 3, least=3))]
+        missing.remove(name)  # each of them once, and nothing else
+        is_nil = _NIL == body[decoder.tell()]
+        if "exit" == name:
+            exit_code = decoder.unpack()
         elif "files" == name:
-            fields[name] = {decoder.unpack(): decoder.unpack()
-                            for _ in range(_counted(decoder.read_map_header(), max_files))}
+            for _ in range(_counted(decoder.read_map_header(), max_files)):
+                path = decoder.unpack()
+                files[_plain_name(path)] = _of(bytes, decoder.unpack())
+        elif "left_out" == name:
+            for _ in range(_counted(decoder.read_array_header(), MAX_LEFT_OUT + 1)):
+                _counted(decoder.read_array_header(), 2, least=2)
+                shown, reason = _of(str, decoder.unpack()), _of(str, decoder.unpack())
+                left_out.append(LeftOut(shown_name(shown), LeftOutReason(reason)))
+        elif "results" == name:
+            results = bundles.read(decoder)
+        elif "value" == name:
+            value = bundles.plain(decoder.unpack())
+        elif is_nil:
+            decoder.unpack()
+        elif "error" == name:
+            _counted(decoder.read_array_header(), 3, least=3)
+            error = JobError(*(_of(str, decoder.unpack())[:most] for most in (MAX_TYPE, MAX_TEXT, MAX_TEXT)))
         else:
-            fields[name] = decoder.unpack()
-    if decoder.tell() != len(body):
-        raise ValueError("bytes are left over")
-    return fields
+            limit = Limit(_of(str, decoder.unpack()))
+    if decoder.tell() != len(body) or missing & _REPLY_FIELDS:
+        raise PeerError("reply of a job: bytes are left over, or fields are missing")
+    if type(exit_code) is not int or not 0 <= exit_code <= 255:
+        raise PeerError("reply of a job: exit code out of range")
+    return JobReply(exit_code, error is not None, error, limit, files, tuple(left_out), results, value)
+
+
+def _of(kind: type[T], value: object) -> T:
+    if not isinstance(value, kind):
+        raise PeerError(f"reply of a job: {type(value).__name__} in place of {kind.__name__}")
+    return value
+
+
+def _plain_name(name: object) -> str:
+    if not is_plain_name(name):
+        raise PeerError("reply of a job: a file's name")
+    assert isinstance(name, str)
+    return name
 
 
 def _counted(count: int, most: int, least: int = 0) -> int:
@@ -196,11 +251,18 @@ def _counted(count: int, most: int, least: int = 0) -> int:
     return count
 
 
+def shown_name(name: str) -> str:
+    """
+    *name* as it can be shown: what can't be printed is written as repr does, and the end is cut.
+    """
+    return name[:MAX_SHOWN] if name.isprintable() else repr(name[:MAX_SHOWN])[1:-1][:MAX_SHOWN]
+
+
 def is_plain_name(name: object) -> bool:
     """
-    Is *name* a relative path of ordinary components, such as may stand below /workspace?
+    Whether *name* is a relative path that may name a file below /workspace.
 
-    No empty, "." or ".." component, no NUL or other control character, at most 1024 characters
+    It has no empty, "." or ".." component, no NUL or other control character, at most 1024 characters
     in at most MAX_DEPTH components.
     """
     if not isinstance(name, str) or not 0 < len(name) <= 1024 or not name.isprintable():

@@ -2,7 +2,7 @@
 Frozen dataclasses to plain values and back, by their type hints.
 
 Runs in:   daemon, zygote, keeper: the trusted side of the control channels.
-Not for:   bytes from a client or a job; `wire.messages` and `wire.job` check those field by field.
+Not for:   bytes from a client or a job; `wire.requests` and `wire.job` check those field by field.
 """
 
 from __future__ import annotations
@@ -12,19 +12,16 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgpack
 
 from leeward.dataclass import names
 from leeward.errors import PeerError
 
-TYPE_CHECKING = False  # see wire/frames.py
-if TYPE_CHECKING:
-    from typing import Any, TypeVar
+T = TypeVar("T")
 
-    T = TypeVar("T")
-
-#: What stays as it is, and makes up most of a message.
+#: Types that are packed as they are; most of a message consists of them.
 _PLAIN = frozenset({bool, bytes, float, int, str})
 #: Their hints as they are written, which need no look at a module.
 _PLAIN_HINTS: dict[str, Any] = {kind.__name__: kind for kind in _PLAIN}
@@ -44,7 +41,7 @@ def unpack(kind: type[T], data: bytes) -> T:
     The *kind* that `pack` wrote.
 
     Raises:
-        PeerError: these bytes are no *kind*.
+        PeerError: these bytes aren't a *kind*.
     """
     try:
         value: T = build(kind, msgpack.unpackb(data, raw=False, strict_map_key=False))
@@ -82,7 +79,7 @@ def plain(value: Any) -> Any:
 @functools.cache
 def _fields(kind: Any) -> tuple[Any, ...]:
     """
-    The type hints of a record. They were put off as text; `typing`, which evaluates such, is dear to import.
+    The type hints of a record, which are kept as text. `typing` would evaluate them, but is expensive to import.
     """
     known = vars(sys.modules[kind.__module__])
     return tuple(_PLAIN_HINTS.get(hint) or eval(hint, known)
@@ -99,8 +96,8 @@ def build(kind: Any, value: Any) -> Any:
 @functools.cache
 def _builder(kind: Any) -> Callable[[Any], Any]:
     """
-    What `build` does for *kind*, looked up once: a message has a dozen hints, and taking
-    one apart costs more than the value.
+    The function by which `build` makes a *kind*, cached: a message has a dozen hints, and interpreting
+    one costs more than converting the value.
     """
     origin: Any = getattr(kind, "__origin__", None)
     args: Any = getattr(kind, "__args__", ())
@@ -124,7 +121,7 @@ def _builder(kind: Any) -> Callable[[Any], Any]:
 
 def _is(kind: type[T], value: Any) -> T:
     """
-    *value*, if it is of *kind* and not merely like it: bytes look like a list of numbers.
+    *value*, if it is of *kind*. Likeness isn't enough: bytes can be iterated like a list of numbers.
     """
     if type(value) is not kind:
         raise TypeError(f"{value!r:.80} is no {kind.__name__}")

@@ -1,8 +1,8 @@
 """
-Replies, as a client reads them.
+Decodes replies, for clients.
 
-Runs in:   the clients and the CLI's fast path; pure. Imports next to nothing: a whole
-           `leeward exec` is one short process, and dataclasses alone cost it 8 ms.
+Runs in:   the clients and the CLI's fast path; pure. Imports next to nothing, because a whole
+           `leeward exec` is one short process, and dataclasses alone would cost it 8 ms.
 Trust:     none. The daemon carries a job's bytes, so a reply is read as if a job had
            written it: plain data, each field's type and size checked, nothing imported
            or looked up by a name from it.
@@ -17,37 +17,46 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-#: Memory files with one reply.
+#: Most memory files that one reply may have.
 MAX_ARENAS = 4
-#: Bytes of one memory file that a client maps.
+#: Most bytes of one memory file that a client maps.
 MAX_ARENA = 1 << 40
 
-#: The largest number of a request, as messages.py has it, which no client imports; a test compares.
+#: The largest number of a request, as fields.py has it, which no client imports; a test compares.
 MAX_ID = 2**53 - 1
 #: The largest number of a result, and what its times are below.
 MAX_WHOLE, MAX_SECONDS = 2**63 - 1, 1e12
 
 #: Values of leeward.outcome's enumerations, which cost too much to import here; a test compares.
 OUTCOMES = frozenset({"finished", "raised", "signalled", "timed_out", "out_of_memory", "output_limit", "internal"})
-LIMITS = frozenset({"memory", "processes", "files", "output", "time"})
+LIMITS = frozenset({"memory", "processes", "files", "output", "time", "cpu"})
+LEFT_OUT = frozenset({"no_match", "hidden", "folder", "link", "special", "unreadable", "name", "too_large", "too_many",
+                      "ended", "more"})
+
+#: Entries of the list of what `collect` left out, at most.
+MAX_LEFT_OUT = 1024
 
 
 class Reply:
     """
-    One answer: `ok` is a map, or None and then `kind` and `message` say why not.
+    One reply. `ok` is a map, or None for a refusal; then `kind` and `message` say why, and `error` has all of it.
 
     Attributes:
-        id: of the request, or 0 for a refusal of the whole connection.
+        id: the request's, or 0 for a refusal of the whole connection.
         arenas: sizes in bytes of the memory files that came with it.
-        fields: of a result, if they were read already.
+        descriptors: how many came with it: those, and a socket where it has one.
+        fields: those of a result, if they were decoded already.
+        retry_after: of a refusal: seconds after which the request may be taken, where the daemon can tell.
     """
 
-    __slots__ = ("arenas", "fields", "id", "kind", "message", "ok")
+    __slots__ = ("arenas", "descriptors", "error", "fields", "id", "kind", "message", "ok", "retry_after")
 
     def __init__(self, number: int, ok: dict[str, Any] | None, kind: str, message: str, arenas: list[int],
-                 fields: dict[str, Any] | None = None) -> None:
+                 fields: dict[str, Any] | None = None, error: dict[str, Any] | None = None) -> None:
         self.id, self.ok, self.kind, self.message, self.arenas = number, ok, kind, message, arenas
-        self.fields = fields
+        self.fields, self.error = fields, error
+        self.retry_after: float | None = None
+        self.descriptors = len(arenas)
 
 
 def _get(fields: Mapping[str, Any], name: str, kind: type, what: str) -> Any:
@@ -64,24 +73,28 @@ def _whole(fields: Mapping[str, Any], name: str, what: str, limit: int) -> int:
     return value
 
 
-def _seconds(fields: Mapping[str, Any], name: str) -> float:
+def _seconds(fields: Mapping[str, Any], name: str, what: str = "a result") -> float:
     value = fields.get(name)
     if type(value) not in (int, float) or not 0 <= value < MAX_SECONDS:  # type: ignore[operator]  # NaN compares false
-        raise PeerError(f"a result: {name} is no time")
+        raise PeerError(f"{what}: {name} is no time")
     return float(value)  # type: ignore[arg-type]  # a number, by the line above
 
 
 def parse_reply(message: Mapping[str, Any]) -> Reply:
     """
-    The answer that *message* is; an answer's own fields are the business of the next functions.
+    Decode a reply; `parse_result` decodes the fields of a result.
 
     Raises:
-        PeerError: it is none.
+        PeerError: *message* isn't a reply.
     """
     number = _whole(message, "id", "a reply", MAX_ID)
     if "error" in message:
         error = _get(message, "error", dict, "a reply")
-        return Reply(number, None, _get(error, "kind", str, "a refusal"), _get(error, "message", str, "a refusal"), [])
+        kind, why = (_get(error, name, str, "a refusal") for name in ("kind", "message"))
+        refused = Reply(number, None, kind, why, [], error=error)
+        if error.get("retry_after") is not None:
+            refused.retry_after = _seconds(error, "retry_after", "a refusal")
+        return refused
     ok = _get(message, "ok", dict, "a reply")
     arenas = ok.pop("arenas", [])
     if type(arenas) is not list or len(arenas) > MAX_ARENAS:
@@ -89,12 +102,15 @@ def parse_reply(message: Mapping[str, Any]) -> Reply:
     for size in arenas:
         if type(size) is not int or not 0 < size <= MAX_ARENA:
             raise PeerError("a reply: a memory file's size is out of range")
-    return Reply(number, ok, "", "", arenas)
+    reply = Reply(number, ok, "", "", arenas)
+    if "socket" in ok:
+        reply.descriptors += _get(ok, "socket", bool, "a reply")
+    return reply
 
 
 def _piece(value: Any, arenas: list[int], what: str) -> bytes | tuple[int, int, int]:
     """
-    Bytes as they are, or a place that lies inside one of *arenas*.
+    Bytes, or a place (arena, offset, length) that is inside one of *arenas*.
     """
     if type(value) is bytes:
         return value
@@ -113,13 +129,31 @@ def _error(value: Any) -> dict[str, str] | None:
     return {name: _get(value, name, str, "a job's error") for name in ("type", "message", "traceback")}
 
 
+def _left_out(value: Any) -> tuple[tuple[str, str], ...]:
+    if type(value) is not list or len(value) > MAX_LEFT_OUT:
+        raise PeerError("a result: left_out is no short array")
+    for one in value:
+        if type(one) is not list or len(one) != 2 or type(one[0]) is not str or type(one[1]) is not str \
+                or one[1] not in LEFT_OUT:
+            raise PeerError("a result: left_out holds something else than a name and a reason")
+    return tuple((name, reason) for name, reason in value)
+
+
+def _shown(ok: dict[str, Any]) -> dict[str, Any]:
+    if "results" not in ok and "value" not in ok:
+        return {}
+    from leeward.wire.bundles import checked, plain  # only who asks for it pays
+
+    return {"results": checked(ok.get("results", [])), "value": plain(ok.get("value"))}
+
+
 def parse_result(reply: Reply) -> dict[str, Any]:
     """
-    The fields of a result, checked; those of leeward.outcome.Result, but plain values,
-    and with places for stdout, stderr and files that lie in a memory file.
+    The checked fields of a result: those of leeward.outcome.Result, as plain values,
+    with places for stdout, stderr and files that are in a memory file.
 
     Raises:
-        PeerError: the reply holds no result.
+        PeerError: the reply isn't a result.
     """
     if reply.fields is not None:
         return reply.fields
@@ -156,4 +190,8 @@ def parse_result(reply: Reply) -> dict[str, Any]:
         "degraded": tuple(degraded),
         "error": _error(ok.get("error")),
         "files": {name: _piece(piece, arenas, f"file {name!r:.80}") for name, piece in files.items()},
+        "left_out": _left_out(ok.get("left_out", [])),
+        **_shown(ok),
+        **({"label": _get(ok, "label", str, "a result"), "job": _whole(ok, "job", "a result", MAX_WHOLE)}
+           if "label" in ok else {}),
     }

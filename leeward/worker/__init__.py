@@ -1,3 +1,5 @@
 """
-The daemon's side of zygote, keepers and runners: their channels, states and ends.
+One worker as the daemon sees it: the zygote that makes its keeper, the keeper's channel, its states and its end.
+
+Runs in:   the daemon, and `leeward run`.
 """

@@ -7,7 +7,6 @@ Runs in:   the daemon, and imports little: while the zygote warms up the daemon 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import _cffi_backend
@@ -16,7 +15,9 @@ import msgpack
 import leeward
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import ZygotePlan
+from leeward.spec.sandbox import Bind
 from leeward.wire import records
+from leeward.worker.process import BackstageProcess, ZygoteProcess
 
 #: What the zygote's interpreter is told to run. Its source comes by standard input, so
 #: that no path of the host stands in the command line that every job can read.
@@ -38,26 +39,36 @@ def import_path() -> tuple[str, ...]:
     return tuple(dict.fromkeys(folders))
 
 
+def modules() -> tuple[Bind, ...]:
+    """
+    The folders and the file of these modules, which a zygote's own root shows.
+    """
+    folders = [os.path.dirname(os.path.realpath(module.__file__)) for module in (leeward, msgpack) if module.__file__]
+    backend = os.path.realpath(_cffi_backend.__file__)
+    return *(Bind(folder, folder) for folder in dict.fromkeys(folders)), Bind(backend, backend, file=True)
+
+
 class Hatched:
     """
     A zygote that warms up by its plan, and the daemon's end of its channel.
 
     Raises:
-        OSError: it can't be started.
+        LeewardError, OSError: it can't be started.
     """
 
     __slots__ = ("channel", "process")
 
     def __init__(self, plan: ZygotePlan) -> None:
         self.channel, there = Channel.pair()
+        self.process: ZygoteProcess
         try:
-            self.process = _exec(plan, there.fileno())
+            self.process, number = begin(plan, there.fileno())
         except BaseException:
             self.channel.close()
             there.close()
             raise
         try:
-            _feed(self.process, plan, there.fileno())
+            _feed(self.process, plan, number)
             self.channel.send_raw(records.pack(plan))
         except BaseException:
             self.end()
@@ -76,19 +87,19 @@ class Hatched:
         self.process.wait()
 
 
-def _exec(plan: ZygotePlan, control_fd: int) -> subprocess.Popen[bytes]:
+def begin(plan: ZygotePlan, control_fd: int) -> tuple[ZygoteProcess, int]:
+    """
+    Start the interpreter that becomes a zygote.
+
+    Returns:
+        The process, and the number that *control_fd* has there.
+    """
     flags = ["-S"] if plan.bare else []
-    return subprocess.Popen(
-        [plan.executable, *flags, "-c", _BOOTSTRAP],
-        # Pipes, all three: sys.stdin, stdout and stderr of every job are made here, at the start
-        # of the interpreter, and one made on /dev/null would take a job's pipes for seekable.
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/",
-        env=dict(plan.environment), pass_fds=[control_fd], close_fds=True,
-        start_new_session=True,  # a Ctrl-C at the daemon's terminal is the daemon's to decide on
-    )
+    return BackstageProcess([plan.executable, *flags, "-c", _BOOTSTRAP], dict(plan.environment), control_fd,
+                   plan.view, plan.modules), BackstageProcess.CONTROL
 
 
-def _feed(process: subprocess.Popen[bytes], plan: ZygotePlan, control_fd: int) -> None:
+def _feed(process: ZygoteProcess, plan: ZygotePlan, control_fd: int) -> None:
     source = (
         "import sys\n"
         f"sys.path[:0] = {list(plan.import_path)!r}\n"

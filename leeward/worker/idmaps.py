@@ -2,19 +2,24 @@
 The id maps of a worker's user namespace.
 
 Runs in:   the daemon, which stands outside of the namespace and may write them.
-Source:    user_namespaces(7), and systemd's list of what takes which ids (Users, Groups, UIDs and GIDs)
+Source:    user_namespaces(7), ioctl_ns(2), and systemd's list of what takes which ids (Users, Groups, UIDs and GIDs)
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterable
 
+from leeward._native.spawn import Clone
+from leeward._native.steps import Block, Call, Cell, Table, gives, returns
 from leeward.errors import KernelRefusal, Unsupported
 
 #: A daemon run by root gives worker n the host id BASE + n: above all that login.defs,
 #: subuid and container ranges of the distributions hand out, below 2^31.
 WORKER_UID_BASE = 2_000_000_000
+
+_NS_GET_PARENT = 0xB702  # ioctl_ns(2), Linux 4.9
 
 #: The same where root is that of a container, whose user namespace has 65536 ids: above login.defs and
 #: systemd-homed, below systemd's dynamic users, which start at 61184.
@@ -44,18 +49,71 @@ def first_worker_id(maps: Iterable[str], workers: int) -> int:
 
 def write_id_maps(pid: int, inside: int, host_uid: int, host_gid: int) -> None:
     """
-    One user and one group: *inside* in the namespace is the host's. user_namespaces(7)
+    One user and one group: *inside* in the user namespace of the process *pid* is the host's. user_namespaces(7)
+
+    Only a process of that namespace's parent may write them. Where the zygote has a user namespace of its own, and so
+    the parent isn't ours, a child of ours enters it for that; as the user whose namespace it is we may.
 
     Raises:
         KernelRefusal: which file, and the errno.
     """
-    rows = (("setgroups", "deny"), ("uid_map", f"{inside} {host_uid} 1"), ("gid_map", f"{inside} {host_gid} 1"))
-    for name, text in rows:
+    write_maps(pid, f"{inside} {host_uid} 1", f"{inside} {host_gid} 1", setgroups=False)
+
+
+def write_maps(pid: int, uid_map: str, gid_map: str, *, setgroups: bool) -> None:
+    """
+    As `write_id_maps`, with these texts.
+    """
+    rows = (*(() if setgroups else (("setgroups", "deny"),)), ("uid_map", uid_map), ("gid_map", gid_map))
+    parent = _parent(pid)
+    try:
+        if parent is not None:
+            _write_from(parent, pid, rows)
+            return
+        for name, text in rows:
+            _write(f"/proc/{pid}/{name}", text)
+    finally:
+        if parent is not None:
+            os.close(parent)
+
+
+def _parent(pid: int) -> int | None:
+    """
+    The user namespace in which that of *pid* was made, the caller's descriptor; None if it is our own.
+    """
+    try:
+        fd = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fd = os.open(f"/proc/{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                os.write(fd, text.encode())
-            finally:
-                os.close(fd)
-        except OSError as error:
-            raise KernelRefusal("write", f"/proc/{pid}/{name}, {text!r}", error.errno or 0) from error
+            parent = fcntl.ioctl(fd, _NS_GET_PARENT)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise KernelRefusal("ioctl", f"/proc/{pid}/ns/user, NS_GET_PARENT", error.errno or 0) from error
+    os.set_inheritable(parent, False)
+    if os.path.samestat(os.fstat(parent), os.stat("/proc/self/ns/user")):
+        os.close(parent)
+        return None
+    return parent
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise KernelRefusal("write", f"{path}, {text!r}", error.errno or 0) from error
+
+
+def _write_from(namespace: int, pid: int, rows: Iterable[tuple[str, str]]) -> None:
+    """
+    Write them as a process in *namespace*.
+    """
+    steps = [returns(Call.SETNS, namespace, Clone.NEWUSER)]
+    for name, text in rows:
+        fd, data = Cell(name), text.encode()
+        steps += [gives(fd, Call.OPENAT, -1, f"/proc/{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC, 0),
+                  returns(Call.WRITE, fd, Block(data), len(data), value=len(data))]
+    Table(steps).run_aside(0, len(steps))

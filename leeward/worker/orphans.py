@@ -9,6 +9,11 @@ from __future__ import annotations
 
 import os
 
+from leeward.errors import SHORT
+
+#: LW_HELPER of _native/src/beside.h.
+_HELPER = "lw-helper"
+
 
 def reap(pidfd: int) -> None:
     """
@@ -20,25 +25,40 @@ def reap(pidfd: int) -> None:
         return
 
 
-def reap_inits() -> None:
+def reap_inits() -> bool:
     """
-    Collect dead inits that became our children before we heard of them.
+    Collect dead inits, and processes beside a runner's first, that became our children before we heard of them.
 
-    One whose keeper died between making it and saying so. Only the first process of a pid
-    namespace is taken: other children may be somebody else's to wait for.
+    One whose keeper died between making it and saying so, and a keeper's helper. Only processes of further pid
+    namespaces and helpers are taken: other children may be somebody else's to wait for.
+
+    Returns:
+        False if there was no descriptor, or no memory, to look for all of them: call again later.
     """
     me = os.getpid()
-    for task in os.listdir(f"/proc/{me}/task"):
+    complete = True
+    try:
+        tasks = os.listdir(f"/proc/{me}/task")
+    except OSError as error:
+        if error.errno not in SHORT:
+            raise
+        return False
+    for task in tasks:
         try:
             with open(f"/proc/{me}/task/{task}/children") as file:
                 children = file.read().split()
-        except OSError:  # a thread that ended, or a kernel without the file
+        except OSError as error:  # a thread that ended, or a kernel without the file
+            complete = complete and error.errno not in SHORT
             continue
         for child in children:
             try:
                 with open(f"/proc/{child}/status") as file:
                     fields = dict(line.split(":\t", 1) for line in file.read().splitlines() if ":\t" in line)
-                if fields["State"].startswith("Z") and fields["NSpid"].split()[1:] == ["1"]:
+                ours = len(fields["NSpid"].split()) > 1 or _HELPER == fields["Name"]
+                if ours and fields["State"].startswith("Z"):
                     os.waitid(os.P_PID, int(child), os.WEXITED | os.WNOHANG)
-            except (OSError, KeyError):
+            except OSError as error:
+                complete = complete and error.errno not in SHORT
+            except KeyError:
                 continue
+    return complete

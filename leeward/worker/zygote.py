@@ -6,19 +6,21 @@ Runs in:   the daemon.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from leeward.errors import LeewardError, PeerError
 from leeward.isolation.plan import WorkerPlan
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.wire import control, records
 from leeward.worker.hatch import Hatched
-from leeward.worker.reactor import READ, Reactor
 
-#: Bytes that are read of a last word at a time.
+#: Bytes of what it says that are read at a time, and that are told of one zygote.
 _MOST_WORDS = 4096
+_MOST_SAID = 64 << 10
 
 
 class Zygote:
@@ -34,6 +36,8 @@ class Zygote:
         gone: called once when it is no more.
     """
 
+    costs = "zygote"
+
     def __init__(self, reactor: Reactor, hatched: Hatched, *,
                  ready: Callable[[], None],
                  made: Callable[[control.Made, int], None],
@@ -42,6 +46,7 @@ class Zygote:
                  gone: Callable[[], None]) -> None:
         self._reactor = reactor
         self._ready, self._made, self._failed, self._said, self._gone = ready, made, failed, said, gone
+        self._heard = 0
         self.process, self._channel = hatched.process, hatched.channel
         self._channel.socket.setblocking(False)
         reactor.watch(self._channel.fileno(), READ, self._on_message)
@@ -83,27 +88,62 @@ class Zygote:
         except (PeerError, OSError):
             received = None
         if received is None:
-            self.close()
-            self._gone()
+            self._leave()
             return
         message, fds = received
-        if isinstance(message, control.Made):
+        if isinstance(message, control.Made) and not fds:
+            self._failed(control.Failed(message.slot, "", "no descriptor was left for its keeper's pidfd"))
+        elif isinstance(message, control.Made):
             self._made(message, fds[0])
         elif isinstance(message, control.Failed):
             self._failed(message)
         elif isinstance(message, control.Ready):
+            self._hear_out()  # what it said before: imported modules', and no failure
             self._ready()
 
     def _on_words(self, _events: int) -> None:
+        self._hear()
+
+    def _hear(self) -> bool:
         """
-        What it, or one of its keepers, wrote to stderr: only ever a last word.
+        What it, or one of its keepers, wrote to stderr: what imported modules have to say, or a last word.
+
+        Returns:
+            Was there something?
         """
-        with contextlib.suppress(BlockingIOError):
+        if self.process.stdout is None:
+            return False
+        try:
             text = os.read(self._words, _MOST_WORDS)
-            if text:
-                self._said(text.decode("utf-8", "replace").rstrip())
-                return
+        except BlockingIOError:
+            return False
+        if not text:
             self._stop_listening()
+            return False
+        self._heard += len(text)
+        if self._heard <= _MOST_SAID:
+            self._said(text.decode("utf-8", "replace").rstrip())
+        elif self._heard - len(text) <= _MOST_SAID:
+            self._said("... and more than is told")
+        return True
+
+    def _hear_out(self) -> None:
+        """
+        All that it has said until now, if that isn't without end.
+        """
+        for _ in range(_MOST_SAID // _MOST_WORDS):
+            if not self._hear():
+                return
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*, and what it said may be lost. Another one is to be made.
+        """
+        in_any_case(self.process.kill, self._leave)
+
+    def _leave(self) -> None:
+        gone, self._gone = self._gone, _nothing
+        in_any_case(self._hear_out, self.close, gone)
 
     def _stop_listening(self) -> None:
         if self.process.stdout is not None:
@@ -119,6 +159,33 @@ class Zygote:
         if self._channel.fileno() >= 0:
             self._reactor.forget(self._channel.fileno())
             self._channel.close()
+
+    def take_office(self, *, failed: Callable[[control.Failed], None], gone: Callable[[], None]) -> None:
+        """
+        From now on others hear of what fails, and of its end.
+        """
+        self._failed, self._gone = failed, gone
+
+    def leave(self, seconds: float, left: Callable[[], None]) -> None:
+        """
+        Let it go, as `end` does, without waiting for it: it is reaped when it has ended, and killed after so many
+        *seconds*. Then *left* is called.
+        """
+        self.close()
+        try:
+            pidfd = os.pidfd_open(self.process.pid)
+        except OSError:  # no descriptor is left, or it was reaped: then at once
+            in_any_case(partial(self.end, 0.0), left)
+            return
+        hurry = self._reactor.after(seconds, self._hurry)
+        self._reactor.watch(pidfd, READ, partial(self._on_end, pidfd, hurry, left))
+
+    def _hurry(self) -> None:
+        self.process.kill()
+
+    def _on_end(self, pidfd: int, hurry: Timer, left: Callable[[], None], _events: int) -> None:
+        in_any_case(hurry.cancel, partial(self._reactor.forget, pidfd), partial(os.close, pidfd), self.process.wait,
+                    left)
 
     def end(self, seconds: float = 0.5) -> None:
         """
@@ -145,3 +212,7 @@ class Zygote:
             return bool(poll.poll(seconds * 1000))
         finally:
             os.close(pidfd)
+
+
+def _nothing() -> None:
+    return

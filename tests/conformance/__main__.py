@@ -41,7 +41,7 @@ PLAIN = {"outcome": "finished", "exit_code": 0, "limit": None, "duration": 0.5, 
          "denied": {}, "truncated": False, "degraded": [], "error": None, "stdout": b"out\n", "stderr": b""}
 PLAIN_SEEN = {"outcome": "finished", "exit_code": 0, "limit": None, "duration_us": 500_000, "cpu_time_us": 250_000,
               "memory_peak": 4096, "denied": {}, "truncated": False, "degraded": [], "error": None,
-              "stdout": b"out\n".hex(), "stderr": "", "files": {}}
+              "stdout": b"out\n".hex(), "stderr": "", "files": {}, "left_out": []}
 
 TRACE = {"type": "ValueError", "message": "né\n", "traceback": "Traceback\n  x"}
 
@@ -164,9 +164,11 @@ def good() -> list[dict[str, Any]]:
              stdout=bytes(range(256)).hex(), stderr="ff00"),
         seen("everything",
              result(outcome="raised", exit_code=1, limit="memory", denied={"mount": 2, "ptrace": 2**63 - 1},
-                    truncated=True, degraded=["landlock", "cgroup"], error=TRACE, files={"a/b": b"x", "é": b""}),
+                    truncated=True, degraded=["landlock", "cgroup"], error=TRACE, files={"a/b": b"x", "é": b""},
+                    left_out=[["*.csv", "no_match"], ["é", "link"], ["", "more"]]),
              outcome="raised", exit_code=1, limit="memory", denied={"mount": 2, "ptrace": 2**63 - 1}, truncated=True,
-             degraded=["landlock", "cgroup"], error=TRACE, files={"a/b": "78", "é": ""}),
+             degraded=["landlock", "cgroup"], error=TRACE, files={"a/b": "78", "é": ""},
+             left_out=[["*.csv", "no_match"], ["é", "link"], ["", "more"]]),
         seen("times as whole numbers, and as float 32",
              framed(b"\x82\xa2id\x01\xa2ok" + msgpack.packb({**PLAIN, "duration": 3}).replace(
                  b"\xcb" + struct.pack(">d", 0.25), b"\xca" + struct.pack(">f", 0.25))), duration_us=3_000_000),
@@ -192,7 +194,7 @@ def good() -> list[dict[str, Any]]:
     cases += [seen(f"the outcome {word}", result(outcome=word, exit_code=255), outcome=word, exit_code=255)
               for word in ("signalled", "timed_out", "out_of_memory", "output_limit", "internal")]
     cases += [seen(f"the limit {word}", result(limit=word), limit=word)
-              for word in ("processes", "files", "output", "time")]
+              for word in ("processes", "files", "output", "time", "cpu")]
     return cases
 
 
@@ -208,7 +210,11 @@ def refused() -> list[dict[str, Any]]:
              "forbidden", "internal", "a kind that nobody knows")
     return [{"what": f"refused: {kind}, id {number}", "refused": {"kind": kind, "message": "not today: é"},
              "frame": message(id=number, error={"kind": kind, "message": "not today: é"})}
-            for kind in kinds for number in ((0, 1) if kind in ("busy", "shutting_down") else (1,))]
+            for kind in kinds for number in ((0, 1) if kind in ("busy", "shutting_down") else (1,))] + [
+        {"what": f"refused: busy, to come back after {after}",
+         "refused": {"kind": "busy", "message": "not now", "retry_after": after},
+         "frame": message(id=1, error={"kind": "busy", "message": "not now", "retry_after": after})}
+        for after in (0, 1.5)]
 
 
 def broken() -> list[dict[str, Any]]:
@@ -257,6 +263,9 @@ def broken() -> list[dict[str, Any]]:
         "an error that is text": message(id=1, error="no"),
         "an error without a message": message(id=1, error={"kind": "busy"}),
         "an error whose kind is a number": message(id=1, error={"kind": 1, "message": "x"}),
+        "a time to come back that is text": message(id=1, error={"kind": "busy", "message": "", "retry_after": "1"}),
+        "a time to come back before now": message(id=1, error={"kind": "busy", "message": "", "retry_after": -1}),
+        "a time to come back without end": message(id=1, error={"kind": "busy", "message": "", "retry_after": 1e300}),
         "arenas that are nil": result(arenas=NIL),
         "five memory files": result(arenas=[1] * 5),
         "a memory file of no bytes": result(arenas=[0]),
@@ -279,6 +288,8 @@ def broken() -> list[dict[str, Any]]:
         "files": [NIL, [], {"f": "text"}, {"f": [0, 0, 0]}, {"": b""}, {"/a": b""}, {"a//b": b""}, {"../a": b""},
                   {"a/./b": b""}, {"a/": b""}, {"a\0b": b""}, {"a\nb": b""}, {"/".join("a" * 17): b""},
                   {"a" * 1025: b""}],
+        "left_out": [NIL, {}, "a", ["ab"], [["a"]], [["a", "link", "b"]], [["a", "weather"]], [["a", ""]],
+                     [[b"a", "link"]], [["a", b"link"]], [["a", ["link"]]], [["a", "link"]] * 1025],
     }
     for name, values in bad.items():
         for value in values:

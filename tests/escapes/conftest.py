@@ -2,7 +2,7 @@
 Sandboxes and canaries that the escape tests share.
 
 Each test of a case says by a mark which lock it is about, or why there is none, and is held to it:
-tests/lock_policy.py has the marks, tests/locks.py the names.
+tests/kit/lock_policy.py has the marks, tests/kit/locks.py the names.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from box import Box
-from drivers import BorrowedDriver
+from kit.box import Box
+from kit.drivers import BorrowedDriver
 
 #: Every cgroup driver; each is tested where this machine can have it.
 DRIVERS = [

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from box import RUNS, Box, Run, run_outside
+from kit.box import RUNS, Box, Run, control, run_outside
+from kit.locks import LOCKS as ALL
 from leeward.outcome import Outcome
+from leeward.run.report import Report
 from leeward.spec.job import Job
 from leeward.wire.job import job_frame
-from leeward.worker.report import Report
-from locks import LOCKS as ALL
 
 #: Jobs after which the descriptors are looked at again.
 ROUNDS = 1000 if os.environ.get("LEEWARD_LONG") else 20
@@ -88,14 +88,16 @@ def careless() -> Iterator[str]:
     folder.rmdir()
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("descriptors")
 def test_c077_cannot_use_a_descriptor_of_the_daemon(careless: str):
     """
     What a careless daemon had open when it started is in no job.
     """
-    assert careless in run_outside(LOOK, close_fds=False)  # control
-    with Box(locks=ALL - {"descriptors"}) as open_to_all:
-        assert careless in open_to_all.run(LOOK).stdout_text  # control: nothing else would hide it
+    with control():
+        assert careless in run_outside(LOOK, close_fds=False)
+    with Box(locks=ALL - {"descriptors"}) as open_to_all, control():  # nothing else would hide it
+        assert careless in open_to_all.run(LOOK).stdout_text
 
     for locks in (None, {"descriptors"}):
         with Box(locks=locks) as box:
@@ -110,9 +112,9 @@ def test_c078_cannot_use_a_descriptor_of_another_job(careless: str):
     """
     Nor of a client's connection, a listener, an epoll or a cgroup folder, after many jobs and a new zygote's.
     """
-    with Box(locks=ALL - {"descriptors"}, pool_size=2) as open_to_all:
+    with control(), Box(locks=ALL - {"descriptors"}, pool_size=2) as open_to_all:
         seen = json.loads(open_to_all.run(LOOK).stdout)["open"]
-        assert {"socket"} < {what.split()[0] for what in seen.values()} - {"/dev/null"}  # control: its keeper's channel
+        assert {"socket"} < {what.split()[0] for what in seen.values()} - {"/dev/null"}  # its keeper's channel
 
     for locks, rounds in ((None, ROUNDS), ({"descriptors"}, 8)):
         with Box(locks=locks, pool_size=2, recycle_after=7) as box:
@@ -130,8 +132,9 @@ def test_c078_a_program_that_a_job_starts_has_the_three_alone(box: Box):
     The reply's pipe closes on exec.
     """
     shell = "os.execv('/bin/sh', ['sh', '-c', 'ls /proc/self/fd'])"
-    control = box.run("import os; os.set_inheritable(4, True); " + shell)
-    assert ["0", "1", "2", "3", "4"] == control.stdout_text.split()
+    with control():
+        loose = box.run("import os; os.set_inheritable(4, True); " + shell)
+        assert ["0", "1", "2", "3", "4"] == loose.stdout_text.split()
 
     got = box.run("import os; " + shell)
 
@@ -157,10 +160,12 @@ shell = subprocess.run(["/bin/sh", "-c", "cat /proc/self/environ; env"], capture
 print(json.dumps({"keys": sorted(os.environ), "block": entries, "shell": shell, **seen}))
 """
 
-KEYS = {"PATH", "HOME", "TMPDIR", "LANG", "USER", "LOGNAME", "PYTHONDONTWRITEBYTECODE", "MPLCONFIGDIR",
-        "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"}
+KEYS = {"PATH", "HOME", "TMPDIR", "LANG", "USER", "LOGNAME", "TERM", "PYTHONDONTWRITEBYTECODE", "MPLCONFIGDIR",
+        "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "GOMAXPROCS",
+        "JE_ARROW_MALLOC_CONF", "_RJEM_MALLOC_CONF"}
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("environment")
 def test_c079_cannot_read_the_environment_of_the_daemon(monkeypatch: pytest.MonkeyPatch):
     """
@@ -168,10 +173,12 @@ def test_c079_cannot_read_the_environment_of_the_daemon(monkeypatch: pytest.Monk
     """
     token = secrets.token_hex(16)
     monkeypatch.setenv("LEEWARD_CANARY", token)
-    assert token in run_outside(ENVIRONMENT)  # control
+    monkeypatch.setenv("TERM", "dumb")  # the one of the daemon's variables that jobs get
+    with control():
+        assert token in run_outside(ENVIRONMENT)
 
-    with Box(locks=ALL - {"environment"}) as open_to_all:
-        assert token in open_to_all.run(ENVIRONMENT).stdout_text  # control: nothing else would hide it
+    with Box(locks=ALL - {"environment"}) as open_to_all, control():  # nothing else would hide it
+        assert token in open_to_all.run(ENVIRONMENT).stdout_text
 
     for locks in (None, {"environment"}):
         with Box(locks=locks) as box:
@@ -234,7 +241,8 @@ def test_c080_cannot_find_a_secret_of_the_daemon_or_another_job_in_its_memory(mo
     assert held
     assert b"1\n" == other.stdout
     copies, read = map(int, planted.stdout.split())
-    assert copies >= 9  # control: what is there is found
+    with control():  # what is there is found
+        assert copies >= 9
     assert read > 4 << 20
     own, read = map(int, got.stdout.split())
     assert read > 4 << 20
@@ -271,10 +279,12 @@ def test_c081_cannot_do_more_with_its_streams_than_they_are_for(box: Box, only: 
     """
     with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
         outside = _reopened(file.name)
-    assert b"x" == outside  # control: a file of the host behind stdin can be opened anew, for writing
+    with control():  # a file of the host behind stdin can be opened anew, for writing
+        assert b"x" == outside
 
-    tried = json.loads(only().run(STREAMS).stdout)
-    assert ("0", "EINVAL") == (tried["owner"], tried["lease"])  # control: asked, the kernel has its own answers
+    with control():  # asked, the kernel has its own answers
+        tried = json.loads(only().run(STREAMS).stdout)
+        assert ("0", "EINVAL") == (tried["owner"], tried["lease"])
 
     for sandbox in (box, only("seccomp")):
         tried = json.loads(sandbox.run(STREAMS).stdout)
@@ -310,13 +320,15 @@ for attempt in (lambda: os.set_blocking(3, False), lambda: os.read(3, 1),
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("job-pipe")
 def test_c166_cannot_read_on_from_its_job_pipe(box: Box, only: Callable[..., Box]):
     """
     It is closed before the job's code runs, and there is no other end to be had.
     """
-    kept = only(*ALL - {"job-pipe"}).run(READ_ON).stdout_text.splitlines()
-    assert ["done None", f"BlockingIOError {errno.EAGAIN}"] == kept[:2]  # control: it waits for what comes next
+    with control():  # it waits for what comes next
+        kept = only(*ALL - {"job-pipe"}).run(READ_ON).stdout_text.splitlines()
+        assert ["done None", f"BlockingIOError {errno.EAGAIN}"] == kept[:2]
 
     for sandbox in (box, only("job-pipe")):
         got = sandbox.run(READ_ON)
@@ -339,7 +351,8 @@ def test_c166_half_a_job_is_none(sent: str):
         frame = job_frame(Job(code=b"print('ran', flush=True)"))
         os.write(other.job, frame)
         os.set_blocking(other.out, True)
-        assert b"ran\n" == os.read(other.out, 100)  # control: a whole one runs
+        with control():  # a whole one runs
+            assert b"ran\n" == os.read(other.out, 100)
         other.kill()
         box.reactor.run(lambda: other not in worker._armed)
         os.write(runner.job, {"half a header": frame[:2], "half a job": frame[:-1], "nothing": b""}[sent])
@@ -359,7 +372,8 @@ def test_c166_two_jobs_in_one_pipe_are_one():
     """
     What stands behind the first frame is never read, by the job neither: one job for a process.
     """
-    assert b"second" in _two_in_one(ALL - {"job-pipe"})  # control: else the first reads the other's code
+    with control():  # else the first reads the other's code
+        assert b"second" in _two_in_one(ALL - {"job-pipe"})
 
     for locks in (None, frozenset({"job-pipe"})):
         assert b"first\n" == _two_in_one(locks)

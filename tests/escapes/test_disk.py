@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from attack import serves, within, without
-from box import Box
+from kit.attack import serves, within, without
+from kit.box import Box, control
+from kit.running import status
 from leeward.outcome import Limit, Outcome
 from leeward.spec.limits import MIB, Limits
 from leeward.spec.sandbox import Scratch
 from leeward.wire.job import MAX_BARE_REPLY, MAX_FILES, MAX_TEXT, MAX_TYPE
-from running import status
 
 Only = Callable[..., Box]
 
@@ -74,7 +74,8 @@ def test_c059_cannot_flood_the_daemon(box: Box, kind: str) -> None:
         size = 0
         while data := outside.stdout.read1(MIB):
             size += len(data)
-    assert FLOOD_MIB * MIB == size  # control
+    with control():
+        assert FLOOD_MIB * MIB == size
 
     before = forget()
     report = box.report(code)
@@ -90,6 +91,7 @@ def test_c059_cannot_flood_the_daemon(box: Box, kind: str) -> None:
     assert peak() - before < 2 * most
 
 
+@pytest.mark.smoke
 @pytest.mark.no_single_lock("the daemon cuts what it reads")
 def test_c059_one_byte_at_a_time_is_cut_at_the_same_place(box: Box) -> None:
     """
@@ -97,8 +99,9 @@ def test_c059_one_byte_at_a_time_is_cut_at_the_same_place(box: Box) -> None:
     """
     flood = "import os\nfor _ in range(100_000): os.write(1, b'x')"
 
-    whole = box.run(flood)
-    assert (100_000, False) == (len(whole.stdout), whole.truncated)  # control
+    with control():
+        whole = box.run(flood)
+        assert (100_000, False) == (len(whole.stdout), whole.truncated)
 
     cut = box.run(flood, limits={"output": 30_000})
     assert (Outcome.OUTPUT_LIMIT, b"x" * 30_000, True) == (cut.outcome, cut.stdout, cut.truncated)
@@ -112,6 +115,8 @@ def test_c059_cannot_flood_by_its_error(box: Box, code: str, size: int) -> None:
     """
     An error is cut to what is documented; its traceback on stderr counts as output.
     """
+    with control():  # it has that much to say
+        assert len(box.run(code.format(10_000)).stderr) > 10_000
     before = forget()
 
     got = box.run(code.format(size))
@@ -121,7 +126,7 @@ def test_c059_cannot_flood_by_its_error(box: Box, code: str, size: int) -> None:
     else:
         assert Outcome.RAISED is got.outcome
         assert got.error is not None
-        assert len(got.stderr) > size  # control: it had that much to say
+        assert len(got.stderr) > size
         assert (True, True) == (len(got.error.type) <= MAX_TYPE, len(got.error.message) <= MAX_TEXT)
         assert len(got.error.traceback) <= MAX_TEXT
     assert peak() - before < 4 * Limits().output  # with the copy that this test reads
@@ -134,7 +139,8 @@ def test_c059_cannot_flood_by_its_reply(box: Box) -> None:
     """
     before = forget()
     assert b"x" * (4 * MAX_BARE_REPLY)
-    assert peak() - before >= 3 * MAX_BARE_REPLY  # control: this is where it would show
+    with control():  # this is where it would show
+        assert peak() - before >= 3 * MAX_BARE_REPLY
 
     before = forget()
     got = box.run("import os, signal\nos.write(4, (1 << 27).to_bytes(4, 'big'))\n"
@@ -179,9 +185,9 @@ def test_c060_cannot_fill_more_than_its_own_disk(box: Box, only: Only) -> None:
     most, names = Limits().files + 2 * MIB, Scratch(()).inodes + 100
     free = os.statvfs("/dev/shm")  # some containers have less than a job there; else it is faster
     place = "/dev/shm" if free.f_bavail * free.f_frsize > 2 * most else "/var/tmp"
-    with tempfile.TemporaryDirectory(dir=place) as host:
+    with control(), tempfile.TemporaryDirectory(dir=place) as host:  # the host has more
         said, used, made, end = without(FULL, folders=[host], most=most, names=names)
-    assert ({host: ""}, True, names, "") == (said, most <= used, made, end)  # control: the host has more
+        assert ({host: ""}, True, names, "") == (said, most <= used, made, end)
 
     for sandbox in (box, only("mounts")):
         said, used, made, end = within(sandbox, FULL, folders=["/workspace", "/tmp", "/dev/shm"], most=most,
@@ -192,6 +198,7 @@ def test_c060_cannot_fill_more_than_its_own_disk(box: Box, only: Only) -> None:
         assert "ENOSPC" == end
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("mounts")
 def test_c060_cannot_write_anywhere_else(box: Box, only: Only) -> None:
     """
@@ -210,7 +217,8 @@ tell({folder: os.stat(folder).st_dev for folder in places or mounted | others if
 """
     others = {"/", "/etc", "/home", "/opt", "/root", "/run", "/srv", "/usr/local", "/var", "/var/tmp", "/var/run",
               "/dev"}
-    assert "/var/tmp" in without(attack, places=["/var/tmp"])  # control: the host's own; others aren't tried there
+    with control():  # the host's own; others aren't tried there
+        assert "/var/tmp" in without(attack, places=["/var/tmp"])
 
     for sandbox in (box, only("mounts")):
         found = within(sandbox, attack, places=[], others=others)
@@ -255,8 +263,9 @@ def test_c060_what_comes_back_is_bounded(box: Box, what: str, patterns: tuple[st
     such a file takes.
     """
     wanted = "import os\nopen('/workspace/0 wanted', 'w').write('x')\nopen('/workspace/wanted', 'w').write('x')\n"
-    plain = box.run(wanted, collect=("**",)).files
-    assert {"0 wanted": b"x", "wanted": b"x"} == plain  # control: nothing is bounded there
+    with control():  # nothing is bounded there
+        plain = box.run(wanted, collect=("**",)).files
+        assert {"0 wanted": b"x", "wanted": b"x"} == plain
 
     got = box.run(wanted + ODD[what], collect=patterns, limits={"time": 10.0})
 
@@ -317,7 +326,8 @@ def test_c062_cannot_have_a_core(box: Box, only: Only) -> None:
     No core and no file, whether the process is dumpable or not; with the limits alone, too.
     """
     if OUTSIDE:
-        assert OUTSIDE[0] is True  # control
+        with control():
+            assert OUTSIDE[0] is True
         assert OUTSIDE[1]
 
     for sandbox in (box, only("rlimits")):
@@ -347,7 +357,8 @@ def test_c062_cannot_have_its_memory_given_to_the_hosts_handler(box: Box, only: 
     try:
         pattern.write_text(f"|{handler} %e")
         subprocess.run([sys.executable, "-c", crash + "os.kill(os.getpid(), signal.SIGSEGV)"], check=False)
-        assert 1 == len(handled.read_text().splitlines())  # control; the kernel waits for the handler
+        with control():  # the kernel waits for the handler
+            assert 1 == len(handled.read_text().splitlines())
 
         for sandbox in (box, only("rlimits")):
             assert [False, 0] == within(sandbox, CRASH)[:2]

@@ -1,5 +1,5 @@
 """
-Files: a job reads what the view lists and changes what is its own. Catalogue cases 12, 21, 22 and 25 to 28.
+Files: a job reads what the view lists and changes what is its own. Catalogue cases 12, 21, 22, 25 to 28 and 225.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from attack import READ, make_environment, serves, within, without
-from box import Box
+from kit.attack import READ, make_environment, serves, within, without
+from kit.box import Box, control
 from leeward._native import _shim
 from leeward.isolation import mounts
 
@@ -52,24 +52,27 @@ def canaries() -> Iterator[dict[str, str]]:
         yield found
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("mounts")
 @pytest.mark.lock("landlock")
 def test_c012_cannot_read_a_file_of_the_host(box: Box, only: Only, canaries: dict[str, str]) -> None:
     """
     What is not in the view has no name.
     """
-    paths = [*canaries, "/etc/shadow", "/etc/hostname", "/etc/machine-id"]
-    assert list(canaries.values()) == without(READ, paths=list(canaries))  # control
+    paths = [*canaries, "/etc/shadow", "/etc/machine-id", "/etc/hosts.allow"]
+    with control():
+        assert list(canaries.values()) == without(READ, paths=list(canaries))
     beside = [path for path in canaries if path.startswith("/var/tmp/")]
     assert beside
-    assert [canaries[path] for path in beside] == within(only(), READ, paths=beside)  # control
+    with control():
+        assert [canaries[path] for path in beside] == within(only(), READ, paths=beside)
 
     assert ["ENOENT"] * len(paths) == within(box, READ, paths=paths)
     assert ["ENOENT"] * len(paths) == within(only("mounts"), READ, paths=paths)
     # Landlock alone lets a job have the host's /tmp, /dev/shm and /etc, in place of its own.
     others = [path for path in canaries if not path.startswith(("/tmp/", "/dev/shm/"))]
     said = within(only("landlock"), READ, paths=others)
-    assert {"EACCES", "ENOENT"} >= set(said)  # ENOENT: what tests/halfway.py covers, where Python is in root's home
+    assert {"EACCES", "ENOENT"} >= set(said)  # ENOENT: what tests/kit/halfway.py covers, where Python is in root's home
     assert "EACCES" == said[others.index(beside[0])]
 
 
@@ -96,6 +99,7 @@ tell({"paths": each(["/proc/self/exe", "/proc/1/exe", f"/proc/self/fd/{held}", *
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("mounts")
 @pytest.mark.lock("landlock")
 def test_c021_cannot_overwrite_the_interpreter_or_the_shim(box: Box, only: Only, folder: Path) -> None:
@@ -106,7 +110,8 @@ def test_c021_cannot_overwrite_the_interpreter_or_the_shim(box: Box, only: Only,
     ours = [executable, "/usr/bin/env", str(_shim.__file__)]
     copy = folder / "copy"
     shutil.copy(executable, copy)
-    assert "" in without(OVERWRITE, paths=[str(copy)])["paths"][str(copy)]  # control
+    with control():
+        assert "" in without(OVERWRITE, paths=[str(copy)])["paths"][str(copy)]
     before = [hashlib.sha256(Path(path).read_bytes()).digest() for path in ours]
 
     for sandbox in (box, only("mounts"), only("landlock")):
@@ -139,7 +144,8 @@ for way in ("canary", "./canary", "../canary", "../private/canary", "/proc/self/
         pass
 tell({"found": found, "cwd": os.getcwd(), "link": os.readlink("/proc/self/cwd"), "entries": os.listdir()})
 """
-    assert text in without(attack, cwd=private)["found"]  # control
+    with control():
+        assert text in without(attack, cwd=private)["found"]
 
     monkeypatch.chdir(private)
     for locks in (None, {"mounts"}):
@@ -152,13 +158,23 @@ tell({"found": found, "cwd": os.getcwd(), "link": os.readlink("/proc/self/cwd"),
 @pytest.mark.lock("mounts")
 def test_c025_cannot_see_sys(box: Box, only: Only) -> None:
     """
-    /sys isn't there.
+    /sys isn't the kernel's: it has a dozen files that leeward wrote, with the job's own limits.
     """
-    attack = 'tell([attempt(os.listdir, path) for path in ("/sys", "/sys/kernel", "/sys/fs/cgroup", "/sys/class/net")])'
-    assert ["", ""] == without(attack)[:2]  # control
+    attack = """
+paths = ("/sys/kernel", "/sys/class", "/sys/class/net", "/sys/block", "/sys/module", "/sys/fs/bpf")
+tell({"absent": [attempt(os.listdir, path) for path in paths],
+      "files": sorted(os.path.join(at, name) for at, _, names in os.walk("/sys") for name in names),
+      "write": attempt(os.open, "/sys/fs/cgroup/memory.max", os.O_WRONLY)})
+"""
+    with control():
+        assert ["", ""] == without(attack)["absent"][:2]
 
     for sandbox in (box, only("mounts")):
-        assert ["ENOENT"] * 4 == within(sandbox, attack)
+        got = within(sandbox, attack)
+        assert ["ENOENT"] * 6 == got["absent"]
+        assert sorted(text.target for text in sandbox.engine.spec.view.texts if text.target.startswith("/sys/")
+                      ) == got["files"]
+        assert got["write"] in ("EROFS", "EACCES")
 
 
 DEVICES = """
@@ -183,8 +199,9 @@ def test_c026_cannot_open_or_make_a_device(box: Box, only: Only) -> None:
     """
     The five harmless ones are there; no other opens and none can be made.
     """
-    control = without("import os\ntell(attempt(os.open, '/dev/ptmx', os.O_RDWR | os.O_NOCTTY))")
-    assert "" == control
+    with control():
+        loose = without("import os\ntell(attempt(os.open, '/dev/ptmx', os.O_RDWR | os.O_NOCTTY))")
+        assert "" == loose
     # With the keeper's capabilities, but on a device that means nothing: the kernel lets it make a whiteout.
     assert "" == within(only("mounts"), DEVICES)["mknod"]["whiteout"]
 
@@ -203,19 +220,20 @@ def test_c026_cannot_open_or_make_a_device(box: Box, only: Only) -> None:
 @pytest.mark.lock("mounts")
 def test_c026_dev_is_exactly_the_list(box: Box, only: Only) -> None:
     """
-    Landlock keeps /dev itself from being listed; without it, this is all there is.
+    Five harmless devices, a folder of the job's own and four links.
     """
-    assert "EACCES" == within(box, 'tell(attempt(os.listdir, "/dev"))')
-    assert without('tell(len(os.listdir("/dev")))') > 10  # control
+    with control():
+        assert without('tell(len(os.listdir("/dev")))') > 10
 
-    got = within(only("mounts"), """
+    for sandbox in (box, only("mounts")):
+        got = within(sandbox, """
 def what(path):
     return [os.readlink(path)] if os.path.islink(path) else os.major(os.stat(path).st_rdev)
 tell({name: what(f"/dev/{name}") for name in os.listdir("/dev")})
 """)
 
-    assert {"null": 1, "zero": 1, "full": 1, "random": 1, "urandom": 1, "shm": 0, "fd": ["/proc/self/fd"],
-            "stdin": ["/proc/self/fd/0"], "stdout": ["/proc/self/fd/1"], "stderr": ["/proc/self/fd/2"]} == got
+        assert {"null": 1, "zero": 1, "full": 1, "random": 1, "urandom": 1, "shm": 0, "fd": ["/proc/self/fd"],
+                "stdin": ["/proc/self/fd/0"], "stdout": ["/proc/self/fd/1"], "stderr": ["/proc/self/fd/2"]} == got
 
 
 @pytest.mark.lock("mounts")
@@ -230,7 +248,8 @@ null = "/dev/null"
 tell([attempt(os.utime, null), attempt(os.chmod, null, 0o600), attempt(os.chown, null, 1000, 1000)])
 """
     before = os.stat("/dev/null")
-    assert "" == within(only(), attack)[0]  # control: anybody may touch it
+    with control():  # anybody may touch it
+        assert "" == within(only(), attack)[0]
     after = os.stat("/dev/null")
     assert after.st_mtime_ns > before.st_mtime_ns
 
@@ -264,10 +283,11 @@ def test_c027_cannot_open_by_a_made_up_handle(box: Box, only: Only) -> None:
     """
     Handles are neither told nor taken; without the filter the kernel wants a capability over the host.
     """
-    control = without(HANDLE)
-    assert "" == control["name"]
-    if 0 == os.geteuid():
-        assert "" == control["own"]
+    with control():
+        loose = without(HANDLE)
+        assert "" == loose["name"]
+        if 0 == os.geteuid():
+            assert "" == loose["own"]
 
     for sandbox in (box, only("seccomp")):
         assert {"name": "EACCES", "own": "EACCES", "made": ["EACCES"] * 3} == within(sandbox, HANDLE)
@@ -319,6 +339,7 @@ def everybodys(place: Path) -> Path:
     return place
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("mounts")
 def test_c028_cannot_change_a_file_that_it_sees(box: Box, folder: Path) -> None:
     """
@@ -327,8 +348,9 @@ def test_c028_cannot_change_a_file_that_it_sees(box: Box, folder: Path) -> None:
     make_environment(folder / "environment")
     place = everybodys(folder / "environment" / "data")
     twin = everybodys(folder / "twin")
-    control = without(CHANGE, place=str(twin), scratch=str(folder))
-    assert {name for name in control if not control[name]} >= {"write", "chmod", "utime", "setxattr", "link", "mkdir"}
+    with control():
+        said = without(CHANGE, place=str(twin), scratch=str(folder))
+        assert {name for name in said if not said[name]} >= {"write", "chmod", "utime", "setxattr", "link", "mkdir"}
     before = state(place)
 
     for locks in (None, {"mounts"}):
@@ -355,15 +377,86 @@ def test_c028_every_mount_but_the_jobs_own_is_read_only(box: Box, only: Only, fo
     """
     In the root, in each bind and in /proc: nothing can be made, and no mode can be changed.
     """
-    assert {str(folder): ["", "", ""]} == without(CHANGE_ALL, targets=[str(folder)])  # control
+    with control():
+        assert {str(folder): ["", "", ""]} == without(CHANGE_ALL, targets=[str(folder)])
 
     for sandbox in (box, only("mounts")):
         got = within(sandbox, CHANGE_ALL, targets=[])
 
         own = {"/workspace", "/tmp", "/dev/shm"}
         assert own < set(got)
-        assert all(["", "", ""] == got[target] for target in own)  # control: the attempts work where they may
+        with control():  # the attempts work where they may
+            assert all(["", "", ""] == got[target] for target in own)
         for target in set(got) - own - {"/proc"}:
             assert {"EROFS", "EACCES"} >= set(got[target]), target
             assert "EROFS" == got[target][1], target
         assert {"EPERM", "EACCES", "ENOENT"} >= set(got["/proc"])
+
+
+#: Every way to give a file S_ISUID or S_ISGID: what each says, or the bits that the file has then.
+SET_ID = """
+import ctypes, errno, os, platform, stat
+libc = ctypes.CDLL(None, use_errno=True)
+X86 = platform.machine() == "x86_64"
+CHMOD, OPEN, CREAT, MKNODAT, FCHMODAT2 = (90, 2, 85, 259, 452) if X86 else (None, None, None, 33, 452)
+os.chdir("/tmp")
+
+def call(number, *arguments):
+    if number is None:
+        raise FileNotFoundError(errno.ENOSYS, "")
+    if libc.syscall(number, *arguments) < 0:
+        raise OSError(ctypes.get_errno(), "")
+
+def fresh(does):
+    open("file", "w").close()
+    try:
+        does()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    finally:
+        bits = os.stat("file").st_mode & (stat.S_ISUID | stat.S_ISGID)
+        os.unlink("file")
+    return oct(bits)
+
+def made(does):
+    try:
+        kept = does()
+        bits = (os.fstat(kept) if isinstance(kept, int) else os.stat("file")).st_mode & (stat.S_ISUID | stat.S_ISGID)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    finally:
+        if os.path.exists("file"):
+            os.unlink("file")
+    return oct(bits)
+
+answer = []
+for bits in (0o4755, 0o2755, 0o6755):
+    high = ctypes.c_ulong(bits | 1 << 32)
+    answer += [
+        fresh(lambda: os.chmod("file", bits)), fresh(lambda: os.fchmod(os.open("file", os.O_RDWR), bits)),
+        fresh(lambda: os.chmod("file", bits, dir_fd=os.open(".", os.O_RDONLY))),
+        fresh(lambda: call(FCHMODAT2, -100, b"file", bits, 0)), fresh(lambda: call(CHMOD, b"file", high)),
+        made(lambda: os.open("file", os.O_CREAT | os.O_RDWR, bits)),
+        made(lambda: os.open(".", os.O_TMPFILE | os.O_RDWR, bits)),
+        made(lambda: os.mknod("file", stat.S_IFREG | bits)), made(lambda: os.mknod("file", bits)),
+        made(lambda: call(OPEN, b"file", os.O_CREAT | os.O_RDWR, high)), made(lambda: call(CREAT, b"file", high)),
+        made(lambda: call(MKNODAT, -100, b"file", ctypes.c_ulong(stat.S_IFREG | bits | 1 << 32), 0)),
+    ]
+print(json.dumps(answer))
+"""
+
+
+@pytest.mark.lock("seccomp")
+def test_c225_cannot_make_a_set_id_file(box: Box, only: Only) -> None:
+    """
+    In a folder of the host that a sandbox may write it would be a program that runs as the client, for everybody.
+    """
+    with control():
+        loose = within(only("mounts"), SET_ID)
+        assert len(loose) == 36
+        assert {"0o4000", "0o2000", "0o6000"} <= set(loose)
+        assert loose.count("0o0") < 6  # whatever this kernel has no call for says so
+
+    for held in (box, only("seccomp")):
+        assert {"EACCES", "EPERM", "ENOSYS"} >= set(within(held, SET_ID)), held
+    assert within(box, SET_ID).count("ENOSYS") < 12

@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from attack import serves, within
-from box import RUNS, Box, run_outside
-from drivers import BorrowedDriver
+from kit.attack import serves, within
+from kit.box import RUNS, Box, control, run_outside
+from kit.drivers import BorrowedDriver
+from kit.memory_attacks import AROUND, BESIDE, BEYOND, HIDDEN, KERNEL, TOUCH
+from kit.promises import promised
+from kit.running import running, status
 from leeward.outcome import Limit, Outcome, Result
 from leeward.spec.limits import MIB
-from promises import promised
-from running import running, status
 
 Only = Callable[..., Box]
 
@@ -35,162 +36,6 @@ def _still_serves(held: Box) -> Iterator[None]:
     yield
     assert serves(held)
 
-
-#: Before an attack, which ends by a value or an error; that is what it says.
-AROUND = """
-import ctypes, errno, fcntl, mmap, os, select, signal, socket
-MIB = 1 << 20
-libc = ctypes.CDLL(None, use_errno=True)
-def touch(where):
-    for at in range(0, len(where), 4096):
-        where[at] = 1
-def checked(got):
-    if got in (-1, None, 2**64 - 1):
-        raise OSError(ctypes.get_errno(), "")
-    return got
-def spread(job, processes):
-    "Run job in so many children, which go on holding what it took; the sum of what they return."
-    read, write = os.pipe()
-    for _ in range(processes):
-        if 0 == os.fork():
-            os.write(write, job().to_bytes(8, "big"))
-            signal.pause()
-    os.close(write)  # a child that fails ends, and counts as nothing
-    return sum(int.from_bytes(os.read(read, 8), "big") for _ in range(processes))
-def attack():
-{}
-try:
-    said = attack() or "done"
-    select.select((), (), (), 0.05)  # a few looks of a watch
-except MemoryError:
-    said = "MemoryError"
-except OSError as error:
-    said = errno.errorcode[error.errno]
-os.write(1, str(said).encode())
-os._exit(0)
-"""
-
-#: Case 53: what a job touches.
-TOUCH = {
-    "touches 600 MiB of one bytearray": "touch(bytearray(600 * MIB))",
-    "maps 600 MiB with MAP_POPULATE":
-        "mmap.mmap(-1, 600 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)",
-    "makes 600,000 objects of 1,000 bytes": "[bytes(1000) for _ in range(600_000)]",
-    "touches 600 mappings of 1 MiB": """
-kept = []
-for _ in range(600):
-    kept.append(mmap.mmap(-1, MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-    touch(kept[-1])
-""",
-    "touches 60 MiB in each of ten processes": """
-def job():
-    kept.append(b"x" * 60 * MIB)
-    return 0
-kept = []
-spread(job, 10)
-""",
-}
-
-#: Case 54: what no resident set shows, or not that of a process which still lives; and the limit that it has.
-HIDDEN: dict[str, tuple[str, int]] = {
-    "fills shared memory without a name": ("touch(mmap.mmap(-1, 300 * MIB))", 256 * MIB),
-    "fills a memfd": ("""
-fd = os.memfd_create("full")
-for _ in range(300):
-    os.write(fd, b"x" * MIB)
-""", 256 * MIB),
-    "fills a shared mapping of /dev/zero": ("touch(mmap.mmap(os.open('/dev/zero', os.O_RDWR), 300 * MIB))", 256 * MIB),
-    "fills a System V segment": ("""
-libc.shmat.restype = ctypes.c_void_p
-segment = checked(libc.shmget(0, ctypes.c_size_t(300 * MIB), 0o1600))
-ctypes.memset(checked(libc.shmat(segment, None, 0)), 1, 300 * MIB)
-""", 256 * MIB),
-    "fills a file in /dev/shm": ("""
-fd = os.open("/dev/shm/full", os.O_CREAT | os.O_WRONLY)
-for _ in range(60):
-    os.write(fd, b"x" * MIB)
-""", 48 * MIB),
-    "fills a deleted file that is open": ("""
-fd = os.open("/tmp/full", os.O_CREAT | os.O_WRONLY)
-os.unlink("/tmp/full")
-for _ in range(60):
-    os.write(fd, b"x" * MIB)
-""", 48 * MIB),
-    "makes pipes larger and fills them": ("""
-kept = [os.pipe() for _ in range(40)]
-for read, write in kept:
-    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, MIB)
-    os.set_blocking(write, False)
-    os.write(write, b"x" * MIB)
-""", 32 * MIB),
-    "fills a thousand pipes": ("""
-def job():
-    size = 0
-    for _ in range(120):
-        kept.append(os.pipe())
-        os.set_blocking(kept[-1][1], False)
-        try:
-            while True:
-                size += os.write(kept[-1][1], b"x" * 4096)
-        except BlockingIOError:
-            pass
-    return size
-kept = []
-# What one user's pipes may hold before new ones hold a page or two: fs.pipe-user-pages-soft, 64 MiB.
-return f"{-(-spread(job, 8) // (64 * MIB)) * 64} MiB beyond its limit"
-""", 48 * MIB),
-    "fills socket buffers": ("""
-def job():
-    for _ in range(110):
-        pair = socket.socketpair()
-        kept.append(pair)
-        for end in pair:
-            end.setblocking(False)
-            try:
-                while True:
-                    end.send(b"x" * 65536)
-            except BlockingIOError:
-                pass
-    return 0
-kept = []
-spread(job, 8)
-""", 64 * MIB),
-    "makes page tables for memory that it only reads": ("""
-libc.mmap.restype = ctypes.c_void_p
-size, MAP_NORESERVE, MADV_NOHUGEPAGE = 64 << 30, 0x4000, 15
-start = checked(libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ,
-                          mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE, -1, ctypes.c_long(0)))
-libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), MADV_NOHUGEPAGE)
-for at in range(0, size, 2 * MIB):
-    ctypes.c_ubyte.from_address(start + at).value
-""", 32 * MIB),
-}
-
-#: Case 66: what the kernel keeps for a job beside its memory.
-KERNEL: dict[str, tuple[str, int]] = {
-    "registers 90,000 epoll watches": ("""
-def job():
-    kept.append(([select.epoll() for _ in range(122)], [os.eventfd(0) for _ in range(123)]))
-    for epoll in kept[0][0]:
-        for event in kept[0][1]:
-            epoll.register(event)
-    return 122 * 123
-kept = []
-return f"{spread(job, 6) * 200 // MIB} MiB beyond its limit"  # 200 bytes each: an epitem and an eppoll_entry
-""", 20 * MIB),
-}
-
-#: Where the driver alone can't show that it holds one: the lock that it needs, and why.
-BESIDE = {
-    **dict.fromkeys(("fills shared memory without a name", "fills a memfd", "fills a System V segment",
-                     "makes pipes larger and fills them"),
-                    ("seccomp", "where nothing counts such memory, it is the filter that refuses it")),
-    "fills a shared mapping of /dev/zero":
-        ("landlock", "where nothing counts such memory, it is a rule that refuses the device"),
-    **dict.fromkeys(("fills a file in /dev/shm", "fills a deleted file that is open"),
-                    ("mounts", "the file has to be on the job's own disk and not on the host's")),
-    "fills socket buffers": ("namespaces", "a watch counts the sockets of the job's own network namespace"),
-}
 
 ALL = {**dict.fromkeys(TOUCH, 256 * MIB), **{name: limit for name, (_, limit) in {**HIDDEN, **KERNEL}.items()}}
 
@@ -232,7 +77,7 @@ def hiding(names: Iterable[str]) -> list[ParameterSet]:
     """
     Each attack, and a mark for what holds it.
     """
-    return [pytest.param(name, marks=pytest.mark.lock("limits", beside=BESIDE[name][:1], because=BESIDE[name][1])
+    return [pytest.param(name, marks=pytest.mark.lock("limits", beside=BESIDE[name][0], because=BESIDE[name][1])
                          if name in BESIDE else pytest.mark.lock("limits")) for name in names]
 
 
@@ -256,12 +101,14 @@ def test_c053_cannot_touch_more_than_its_limit(held: Box, held_alone: Box, beyon
     """
     Whatever way it asks for 600 MiB, it is ended or refused at 256; by the driver alone, too.
     """
-    assert "done" == beyond(name)  # control: it is the driver that holds it
+    with control():  # it is the driver that holds it
+        assert "done" == beyond(name)
 
     for box in (held, held_alone):
         expect(box, name)
 
 
+@pytest.mark.smoke
 @pytest.mark.no_single_lock("nothing happens to a neighbour without a limit either: it is about what a limit ends")
 def test_c053_a_job_beside_it_and_the_daemon_notice_nothing(held: Box) -> None:
     """
@@ -276,7 +123,8 @@ def test_c053_a_job_beside_it_and_the_daemon_notice_nothing(held: Box) -> None:
                     for pid in (there.job, there.keeper, there.zygote, os.getpid())}
 
         before = resident()
-        assert before[there.job] >= 50  # control: it is there to be taken away
+        with control():  # it is there to be taken away
+            assert before[there.job] >= 50
 
         expect(box, "touches 600 mappings of 1 MiB")
 
@@ -291,9 +139,10 @@ def test_c054_cannot_hide_memory_from_its_limit(held: Box, held_with: Only, beyo
     """
     Memory that is in no process's resident set is counted, or can't be had.
     """
-    assert beyond(name) == ("64 MiB beyond its limit" if "thousand" in name else "done")  # control
+    with control():
+        assert beyond(name) == BEYOND.get(name, "done")
 
-    for box in (held, held_with(*BESIDE.get(name, ())[:1])):
+    for box in (held, held_with(*BESIDE.get(name, ((), ""))[0])):
         expect(box, name)
 
 
@@ -303,8 +152,9 @@ def test_c054_files_in_memory_go_with_the_job(held: Box, only: Only) -> None:
     Six jobs, each of which leaves 30 MiB in files: the host has no more of such pages than before.
     """
     left = Path(f"/dev/shm/left-{secrets.token_hex(8)}")
-    run_outside(f"open('{left}', 'wb').write(bytes(1 << 20))")
-    assert 1 << 20 == left.stat().st_size  # control: without a mount of its own it outlives who made it
+    with control():  # without a mount of its own it outlives who made it
+        run_outside(f"open('{left}', 'wb').write(bytes(1 << 20))")
+        assert 1 << 20 == left.stat().st_size
     left.unlink()
 
     def shared() -> int:
@@ -324,7 +174,8 @@ def test_c054_files_in_memory_go_with_the_job(held: Box, only: Only) -> None:
         return shared() - before
 
     # Others on this machine make and remove files, too, but hardly so that each try looks otherwise than it is.
-    assert any(shown() >= 20 for _ in range(5))  # control: this is where they show
+    with control():  # this is where they show
+        assert any(shown() >= 20 for _ in range(5))
     for box in (held, only("mounts")):
         assert any(left_by(box) < 90 for _ in range(5))  # of 180
 
@@ -336,7 +187,8 @@ def test_c066_cannot_have_memory_of_the_kernel(held: Box, held_alone: Box, beyon
     """
     Watches are counted as memory is, where anything counts.
     """
-    assert "beyond" in beyond(name)  # control
+    with control():
+        assert "beyond" in beyond(name)
 
     for box in (held, held_alone):
         expect(box, name)
@@ -379,12 +231,13 @@ def test_c066_objects_of_the_kernel_are_bounded_and_released(held: Box, only: On
     """
     counted = held.engine.driver.memory_counted
     none = [0, "EACCES"]
-    control = within(only("namespaces", "mounts"), OBJECTS)  # those of the host's own namespaces would stay
-    assert 1024 < control["timers"][0]
-    assert 256 < control["descriptors"][0]
-    # What the user has of some is shared with his other processes, and given back a while after they end.
-    assert not [kind for kind, (_, said) in control.items() if "EACCES" == said], control
-    assert 0 < min(control[kind][0] for kind in ("segments", "semaphores", "queues"))
+    with control():
+        loose = within(only("namespaces", "mounts"), OBJECTS)  # those of the host's own namespaces would stay
+        assert 1024 < loose["timers"][0]
+        assert 256 < loose["descriptors"][0]
+        # What the user has of some is shared with his other processes, and given back a while after they end.
+        assert not [kind for kind, (_, said) in loose.items() if "EACCES" == said], loose
+        assert 0 < min(loose[kind][0] for kind in ("segments", "semaphores", "queues"))
 
     first = within(held, OBJECTS)
 
@@ -418,7 +271,7 @@ def test_c066_locks_of_files_are_released(held: Box) -> None:
     def locks(pid: int) -> int:
         return sum(str(pid) in line.split() for line in Path("/proc/locks").read_text().splitlines())
 
-    with running(held, LOCKS.encode()) as there:
-        assert locks(there.job) >= 10_000  # control
+    with running(held, LOCKS.encode()) as there, control():
+        assert locks(there.job) >= 10_000
 
     assert 0 == locks(there.job)

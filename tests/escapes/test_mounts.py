@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from attack import serves, within, without
-from box import Box
-from features import is_met
+from kit.attack import serves, within, without
+from kit.box import Box, control
+from kit.features import is_met
 
 Only = Callable[..., Box]
 
@@ -24,6 +24,7 @@ def _still_serves(box: Box) -> Iterator[None]:
     assert serves(box)
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("mounts", beside=("descriptors",), because="with one from before there is a way back")
 def test_c014_cannot_find_the_old_root(box: Box, only: Only, secret: tuple[Path, str]) -> None:
     """
@@ -50,8 +51,9 @@ for ups in range(12):
         pass
 tell({"found": found, "held": list(held.values()), "up": up})
 """
-    assert text in without(attack, path=str(path))["up"]      # control
-    assert text in within(only(), attack, path=str(path))["up"]  # control
+    with control():
+        assert text in without(attack, path=str(path))["up"]
+        assert text in within(only(), attack, path=str(path))["up"]
 
     got = within(box, attack, path=str(path))
 
@@ -87,7 +89,8 @@ def test_c015_cannot_climb_out_of_a_chroot(box: Box, only: Only, secret: tuple[P
     chroot is refused; with CAP_SYS_CHROOT in a user namespace of its own the climb ends at its own root.
     """
     path, text = secret
-    assert {"nested": "", "said": "", "again": "", "read": text} == within(only(), CHROOT, path=str(path))  # control
+    with control():
+        assert {"nested": "", "said": "", "again": "", "read": text} == within(only(), CHROOT, path=str(path))
 
     got = within(box, CHROOT, path=str(path))
     assert {"nested": "EACCES", "said": "EACCES", "again": "EACCES", "read": "ENOENT"} == got
@@ -124,9 +127,10 @@ def test_c016_cannot_unmount_what_hides_the_host(box: Box, only: Only, secret: t
     path, _ = secret
     # Control: with the keeper's capabilities the job's own mounts go. What comes to light is the
     # template's /proc, of a pid namespace in which nobody lives.
-    control = within(only("mounts"), UNMOUNT, path=str(path), nest=False)
-    assert "" in control["said"]
-    assert ("ENOENT", 0) == (control["read"], control["pids"])
+    with control():
+        loose = within(only("mounts"), UNMOUNT, path=str(path), nest=False)
+        assert "" in loose["said"]
+        assert ("ENOENT", 0) == (loose["read"], loose["pids"])
 
     for sandbox in (box, only("seccomp", "mounts")):
         got = within(sandbox, UNMOUNT, path=str(path), nest=False)
@@ -176,8 +180,9 @@ def test_c017_cannot_use_the_new_mount_calls(box: Box, only: Only, name: str) ->
 said = {MOUNT_CALLS[name]}
 tell({{"said": said, "usr": os.statvfs("/usr").f_flag & os.ST_RDONLY}})
 """
-    said = within(only("mounts"), attack, call_name=name)["said"]  # control: with the keeper's capabilities
-    assert "" == said or not is_met(f"kernel>={SINCE.get(name, '5.2')}")
+    with control():  # with the keeper's capabilities
+        said = within(only("mounts"), attack, call_name=name)["said"]
+        assert "" == said or not is_met(f"kernel>={SINCE.get(name, '5.2')}")
 
     for sandbox in (box, only("seccomp", "mounts")):
         assert {"said": "EACCES", "usr": os.ST_RDONLY} == within(sandbox, attack, call_name=name)
@@ -204,6 +209,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.needs("unfiltered")
 @pytest.mark.lock("seccomp", beside=("mounts",), because="read-only and the like are said of its own mounts")
 @pytest.mark.lock("privileges", beside=("mounts",), because="read-only and the like are said of its own mounts")
@@ -212,9 +218,10 @@ def test_c018_cannot_mount(box: Box, only: Only) -> None:
     """
     No filesystem, no bind, no remount; what is read-only stays so.
     """
-    control = within(only("mounts"), MOUNT, nest=False)
-    assert "" == control["said"]["tmpfs"] == control["said"]["over proc"] == control["said"]["remount"]
-    assert 0 == control["usr"]
+    with control():
+        loose = within(only("mounts"), MOUNT, nest=False)
+        assert "" == loose["said"]["tmpfs"] == loose["said"]["over proc"] == loose["said"]["remount"]
+        assert 0 == loose["usr"]
 
     for sandbox in (box, only("seccomp", "mounts")):
         got = within(sandbox, MOUNT, nest=False)

@@ -9,12 +9,12 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
-from attack import NAMESPACES, serves, within, without
-from box import Box
+from kit.attack import NAMESPACES, serves, within, without
+from kit.box import Box, control
 
 Only = Callable[..., Box]
 
@@ -39,14 +39,16 @@ tell({"said": said, "same": before == seen(), "capabilities": int(status("CapEff
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("seccomp")
 def test_c001_cannot_make_a_namespace_by_unshare(box: Box, only: Only) -> None:
     """
     Every namespace flag, alone and with others, is refused; the job stays where it is, without a capability.
     """
-    control = within(only(), UNSHARE, flags=[NAMESPACES["CLONE_NEWUSER"]])
-    assert {"said": [""], "same": False, "capabilities": 0x1ffffffffff} == control | {
-        "capabilities": 0x1ffffffffff if control["capabilities"] else 0}
+    with control():
+        loose = within(only(), UNSHARE, flags=[NAMESPACES["CLONE_NEWUSER"]])
+        assert {"said": [""], "same": False, "capabilities": 0x1ffffffffff} == loose | {
+            "capabilities": 0x1ffffffffff if loose["capabilities"] else 0}
 
     for sandbox in (box, only("seccomp")):
         got = within(sandbox, UNSHARE, flags=FLAGS)
@@ -75,9 +77,10 @@ def test_c002_cannot_make_a_namespace_by_clone3(box: Box, only: Only, flags: int
     """
     clone3 isn't there for a job, whatever it asks for: its flags lie where no filter looks.
     """
-    control = within(only(), CLONE3, flags=flags and flags | NAMESPACES["CLONE_NEWUSER"])
-    # CLONE_NEWTIME needs a namespace for children already: EPERM or EINVAL, from a call that is there.
-    assert control["made"] or (NAMESPACES["CLONE_NEWTIME"] == flags and "ENOSYS" != control["said"])
+    with control():
+        loose = within(only(), CLONE3, flags=flags and flags | NAMESPACES["CLONE_NEWUSER"])
+        # CLONE_NEWTIME needs a namespace for children already: EPERM or EINVAL, from a call that is there.
+        assert loose["made"] or (NAMESPACES["CLONE_NEWTIME"] == flags and "ENOSYS" != loose["said"])
 
     for sandbox in (box, only("seccomp")):
         got = within(sandbox, CLONE3, flags=flags)
@@ -134,7 +137,8 @@ def test_c003_cannot_make_a_namespace_by_clone(box: Box, only: Only) -> None:
     sigchld = 17
     newuser = NAMESPACES["CLONE_NEWUSER"] | sigchld
     for flags in (newuser, newuser | GARBAGE):
-        assert {"said": "", "left": True} == within(only(), CLONE, flags=flags)  # control
+        with control():
+            assert {"said": "", "left": True} == within(only(), CLONE, flags=flags)
 
     makes = [flag for name, flag in NAMESPACES.items() if "CLONE_NEWTIME" != name]  # that bit is a signal's here
     for sandbox in (box, only("seccomp")):
@@ -169,9 +173,10 @@ def test_c004_cannot_join_a_namespace(box: Box, only: Only) -> None:
     """
     Neither by a file of /proc nor by a pidfd nor by what it was born with.
     """
-    control = within(only(), SETNS)
-    assert "" == control["self"]["mnt"]
-    assert "" in control["pidfd"]
+    with control():
+        loose = within(only(), SETNS)
+        assert "" == loose["self"]["mnt"]
+        assert "" in loose["pidfd"]
 
     for sandbox in (box, only("seccomp")):
         got = within(sandbox, SETNS)
@@ -221,15 +226,17 @@ def stranger() -> Iterator[tuple[int, str]]:
     process.stdout.close()
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("namespaces")
 def test_c005_cannot_reach_a_process_of_the_host(box: Box, only: Only, stranger: tuple[int, str]) -> None:
     """
     A pid that the host tells means nothing inside: no file, no signal, no question about it.
     """
     pid, text = stranger
-    control = without(PROBE, pid=pid)
-    assert text in control["found"]
-    assert {""} == set(control["said"].values())
+    with control():
+        loose = without(PROBE, pid=pid)
+        assert text in loose["found"]
+        assert {""} == set(loose["said"].values())
 
     for sandbox in (box, only("namespaces"), only("namespaces", "mounts")):
         assert {"ESRCH"} == set(within(sandbox, PROBE, pid=pid)["said"].values())
@@ -250,7 +257,8 @@ for target in (-1, 1, pid):
     attempt(os.kill, target, signal.SIGKILL)
 tell(os.listdir("/proc/1/task"))
 """
-    assert "" == without("tell(attempt(os.kill, pid, 0))", pid=stranger[0])  # control
+    with control():
+        assert "" == without("tell(attempt(os.kill, pid, 0))", pid=stranger[0])
 
     for sandbox in (box, only("namespaces", "mounts")):
         assert ["1"] == within(sandbox, attack, pid=stranger[0])
@@ -285,9 +293,10 @@ def test_c011_cannot_read_the_hosts_names(named: str) -> None:
     """
     Node and domain name are the sandbox's; a new uts namespace would start with copies of the host's.
     """
-    assert {"node": named, "domain": named} == without(NAMES)  # control
-    with Box(locks=()) as bare:
-        assert {"node": named, "domain": named} == within(bare, NAMES)  # control
+    with control():
+        assert {"node": named, "domain": named} == without(NAMES)
+    with Box(locks=()) as bare, control():
+        assert {"node": named, "domain": named} == within(bare, NAMES)
 
     for locks in (None, {"namespaces"}):
         with Box(locks=locks) as sandbox:
@@ -306,7 +315,8 @@ def test_c011_cannot_change_a_name(box: Box, only: Only) -> None:
     Refused by the filter, and without it for want of a capability.
     """
     before = os.uname()
-    assert ["", ""] == within(only("namespaces"), SET_NAMES)  # control: in a uts namespace of its own
+    with control():  # in a uts namespace of its own
+        assert ["", ""] == within(only("namespaces"), SET_NAMES)
 
     assert ["EACCES"] * 2 == within(box, SET_NAMES)
     assert ["EACCES"] * 2 == within(only("seccomp"), SET_NAMES)
@@ -328,7 +338,8 @@ def test_c011_cannot_touch_a_clock(box: Box, only: Only) -> None:
     """
     Not even the calls that could set a clock are a job's, whatever it asks of them.
     """
-    assert {""} == set(without(CLOCKS, set_it=False).values())  # control: the harmless half, since root could set it
+    with control():  # the harmless half, since root could set it
+        assert {""} == set(without(CLOCKS, set_it=False).values())
 
     for sandbox in (box, only("seccomp")):
         assert {"EACCES"} == set(within(sandbox, CLOCKS, set_it=True).values())
@@ -342,17 +353,17 @@ def test_c004_no_namespace_descriptor_is_inherited_from_the_daemon() -> None:
     attack = """
 tell([os.readlink(f"/proc/self/fd/{n}") for n in range(1024) if os.path.lexists(f"/proc/self/fd/{n}")])
 """
-    seen = []
+    def seen(locks: Collection[str] | None) -> list[str]:
+        with Box(locks=locks) as box:
+            return [name.partition(":")[0] for name in within(box, attack)]
+
     fd = os.open("/proc/self/ns/mnt", os.O_RDONLY)
     os.set_inheritable(fd, True)
     try:
-        for locks in (None, {"descriptors"}, ()):
-            with Box(locks=locks) as box:
-                seen.append([name.partition(":")[0] for name in within(box, attack)])
+        with control():
+            assert "mnt" in seen(())
+        product = seen(None)
+        assert "pipe" in product
+        assert "mnt" not in product + seen({"descriptors"})
     finally:
         os.close(fd)
-
-    product, alone, control = seen
-    assert "mnt" in control
-    assert "pipe" in product
-    assert "mnt" not in product + alone

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from attack import make_environment, serves, within, without
-from box import RUNS, TESTS, Box, Run
+from kit.attack import make_environment, serves, within, without
+from kit.box import RUNS, TESTS, Box, Run, control
 from leeward.errors import LeewardError
 
 Only = Callable[..., Box]
@@ -64,13 +64,15 @@ print(subprocess.run([sys.executable, "-c", (nested if nest else "") + program],
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("privileges")
 def test_c006_cannot_rewrite_its_id_maps(box: Box, only: Only) -> None:
     """
     One user, one group, setgroups denied; all three stay as they are.
     """
-    control = within(only(), MAPS, nest=True)  # in a user namespace that the attack makes itself
-    assert 0 == control["id"]
+    with control():
+        loose = within(only(), MAPS, nest=True)  # in a user namespace that the attack makes itself
+        assert 0 == loose["id"]
 
     for sandbox in (box, only("privileges")):
         got = within(sandbox, MAPS, nest=False)
@@ -100,9 +102,11 @@ def test_c006_cannot_become_another_user(box: Box, only: Only) -> None:
     No call that sets an id changes one, and no group can be given up or taken.
     """
     if 0 == os.geteuid():
-        assert without(IDS)["none"] == ""  # control: root may
-    bare = within(only(), IDS)["said"]
-    assert {"EINVAL"} == {bare[name] for name in ("setuid", "setgid", "setresuid")}  # control: may, if there were a 0
+        with control():  # root may
+            assert without(IDS)["none"] == ""
+    with control():  # may, if there were a 0
+        bare = within(only(), IDS)["said"]
+        assert {"EINVAL"} == {bare[name] for name in ("setuid", "setgid", "setresuid")}
 
     for sandbox in (box, only("privileges")):
         got = within(sandbox, IDS)
@@ -129,7 +133,8 @@ def test_c007_cannot_open_what_is_roots_though_root_runs_the_daemon(box: Box, on
     """
     A worker's host uid is never 0: without a capability, root's own files would still open.
     """
-    assert {""} == set(without(OPEN_SYSCTLS, names=SYSCTLS).values())  # control: opened, not written
+    with control():  # opened, not written
+        assert {""} == set(without(OPEN_SYSCTLS, names=SYSCTLS).values())
 
     before = [Path("/proc/sys/kernel", name).read_bytes() for name in SYSCTLS]
     assert {"ENOENT"} == set(within(box, OPEN_SYSCTLS, names=SYSCTLS).values())
@@ -149,6 +154,7 @@ def run(*command):
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.needs("root")
 @pytest.mark.lock("privileges")
 @pytest.mark.lock("mounts")
@@ -170,8 +176,9 @@ def test_c008_cannot_gain_by_a_set_id_file_or_a_file_capability(folder: Path) ->
         return subprocess.run(command, capture_output=True, text=True, check=True, user=NOBODY, group=NOBODY,
                               extra_groups=[]).stdout
 
-    assert "0" == as_nobody(set_id, "-u").strip()                                # control
-    assert f"CapEff:\t{net_raw:016x}" in as_nobody(capable, "/proc/self/status")  # control
+    with control():
+        assert "0" == as_nobody(set_id, "-u").strip()
+        assert f"CapEff:\t{net_raw:016x}" in as_nobody(capable, "/proc/self/status")
 
     for locks in (None, {"privileges"}, {"mounts"}):
         with Box(locks=locks, python_env=str(folder)) as box:
@@ -208,9 +215,10 @@ def test_c008_every_mount_ignores_set_id_bits(box: Box, only: Only) -> None:
     """
     The real su, if there is one, starts as nobody special; and no mount would let it.
     """
-    control = without(SET_ID_BITS)
-    assert ["0"] * 4 == control["nnp"]
-    assert not all("nosuid" in options.split(",") for options in control["mounts"])
+    with control():
+        loose = without(SET_ID_BITS)
+        assert ["0"] * 4 == loose["nnp"]
+        assert not all("nosuid" in options.split(",") for options in loose["mounts"])
 
     for sandbox in (box, only("privileges")):
         assert ["1"] * 4 == within(sandbox, SET_ID_BITS)["nnp"]
@@ -231,16 +239,18 @@ tell({"said": said, "dumpable": libc.prctl(3), "nnp": status("NoNewPrivs"),
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("seccomp")
 def test_c009_cannot_change_its_posture_by_prctl(box: Box, only: Only) -> None:
     """
     Capabilities stay none, no_new_privs stays set, the process stays undumpable and nobody's tracee.
     """
-    control = within(only(), CONTROL_OF_PRCTL, numbers=PRCTL)
-    assert 1 == control["dumpable"]
-    assert "" == control["said"]["PR_SET_DUMPABLE"] == control["said"]["PR_SET_CHILD_SUBREAPER"]
-    # Yama's PR_SET_PTRACER is EINVAL where Yama isn't.
-    assert control["caps"]["CapEff"]
+    with control():
+        loose = within(only(), CONTROL_OF_PRCTL, numbers=PRCTL)
+        assert 1 == loose["dumpable"]
+        assert "" == loose["said"]["PR_SET_DUMPABLE"] == loose["said"]["PR_SET_CHILD_SUBREAPER"]
+        # Yama's PR_SET_PTRACER is EINVAL where Yama isn't.
+        assert loose["caps"]["CapEff"]
 
     got = within(box, CONTROL_OF_PRCTL, numbers=PRCTL)
 
@@ -250,7 +260,7 @@ def test_c009_cannot_change_its_posture_by_prctl(box: Box, only: Only) -> None:
     assert {name: allowed.get(name, "EACCES") for name in PRCTL} == got["said"]
     alone = within(only("seccomp"), CONTROL_OF_PRCTL, numbers=PRCTL)
     assert got["said"] == alone["said"]
-    assert control["caps"] == alone["caps"]
+    assert loose["caps"] == alone["caps"]
 
 
 @pytest.mark.lock("privileges")
@@ -258,8 +268,9 @@ def test_c009_cannot_raise_a_capability_without_the_filter(box: Box, only: Only)
     """
     The kernel itself refuses, once the sets are empty.
     """
-    control = within(only(), CONTROL_OF_PRCTL, numbers=PRCTL)
-    assert "" == control["said"]["PR_CAPBSET_DROP"] == control["said"]["PR_SET_SECUREBITS"]
+    with control():
+        loose = within(only(), CONTROL_OF_PRCTL, numbers=PRCTL)
+        assert "" == loose["said"]["PR_CAPBSET_DROP"] == loose["said"]["PR_SET_SECUREBITS"]
 
     got = within(only("privileges"), CONTROL_OF_PRCTL, numbers=PRCTL)
 
@@ -274,9 +285,9 @@ def test_c009_cannot_raise_a_capability_without_the_filter(box: Box, only: Only)
 DAEMON = """
 import os, sys
 sys.path.insert(0, {tests!r})
-from attack import PRELUDE
-from box import Box
-from leeward.worker.runner import job_of
+from kit.attack import PRELUDE
+from kit.box import Box
+from leeward.run.runner import job_of
 attack = PRELUDE + '''
 call("prctl", 1, 0, 0, 0, 0)
 for number in range(1, 32):
@@ -299,7 +310,7 @@ box.engine.pool.submit(Job(code=attack.encode(), limits=Limits()), print, 60.0)
 def children(pid):
     return [int(child) for child in open(f"/proc/{{pid}}/task/{{pid}}/children").read().split()]
 def family():
-    runner = next((w._running for w in box.engine.pool.workers if w._running), None)
+    runner = next((w._leasing.running for w in box.engine.pool.workers if w._leasing.running), None)
     job = children(runner.pid) if runner else []
     return [runner.pid, *job, *(grandchild for child in job for grandchild in children(child))] if runner else []
 box.reactor.run(lambda: len(family()) >= 3)
@@ -314,21 +325,22 @@ def test_c009_cannot_outlive_its_daemon(box: Box) -> None:
     """
     A job that cleared its death signal, ignores all others and forked goes with a daemon that is killed.
     """
-    parent = ("import subprocess, sys\nchild = subprocess.Popen([sys.executable, '-c', 'input()'], stdout=2)\n"
-              "print(child.pid, flush=True)\ninput()")
-    survivor = subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE,
-                                stdout=subprocess.PIPE, text=True)
-    assert survivor.stdin is not None
-    assert survivor.stdout is not None
-    child = os.pidfd_open(int(survivor.stdout.readline()))
-    survivor.kill()
-    survivor.wait()
-    assert not select.select([child], [], [], 0)[0]  # control: an ordinary child lives on
-    survivor.stdin.close()
-    survivor.stdout.close()
-    os.close(child)
+    with control():  # an ordinary child lives on
+        RUNS.append(Run(outside=True))
+        parent = ("import subprocess, sys\nchild = subprocess.Popen([sys.executable, '-c', 'input()'], stdout=2)\n"
+                  "print(child.pid, flush=True)\ninput()")
+        survivor = subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE,
+                                    stdout=subprocess.PIPE, text=True)
+        assert survivor.stdin is not None
+        assert survivor.stdout is not None
+        child = os.pidfd_open(int(survivor.stdout.readline()))
+        survivor.kill()
+        survivor.wait()
+        assert not select.select([child], [], [], 0)[0]
+        survivor.stdin.close()
+        survivor.stdout.close()
+        os.close(child)
 
-    RUNS.append(Run(outside=True))
     for locks in (None, frozenset({"namespaces"})):
         code = DAEMON.format(tests=str(TESTS), locks=locks)
         daemon = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=TESTS.parent,
@@ -372,16 +384,17 @@ def test_c010_no_thread_has_another_posture(box: Box, only: Only) -> None:
     """
     All threads of a job have the same locks; what brought it there had one thread only.
     """
-    control = within(only(), THREADS)
-    assert "Seccomp:\t2" in control[1][0]
-    assert any(line.startswith("CapEff") and not line.endswith("0" * 16) for line in control[1][0])
+    with control():
+        loose = within(only(), THREADS)
+        assert "Seccomp:\t2" in loose[1][0]
+        assert any(line.startswith("CapEff") and not line.endswith("0" * 16) for line in loose[1][0])
 
     count, postures, spaces = within(box, THREADS)
 
     assert 9 == count
     assert 1 == len(postures) == spaces
     assert {"NoNewPrivs:\t1", "Seccomp:\t2", f"CapEff:\t{0:016x}", f"CapBnd:\t{0:016x}"} <= set(postures[0])
-    zygote, (worker,) = box.engine._zygote, box.engine.pool.workers
+    zygote, (worker,) = box.engine.zygotes.current, box.engine.pool.workers
     assert zygote is not None
     box.reactor.run(lambda: bool(worker._armed))
     for pid in (zygote.pid, worker.pid, *(runner.pid for runner in worker._armed)):
@@ -397,7 +410,7 @@ def test_c010_cannot_start_a_thread_in_the_zygote(folder: Path) -> None:
     (packages / "quiet.py").write_text("")
     (packages / "threads.py").write_text("import threading\nevent = threading.Event()\n"
                                          "threading.Thread(target=event.wait, daemon=True).start()\n")
-    with Box(python_env=str(folder), preload=("quiet",)) as box:  # control
+    with control(), Box(python_env=str(folder), preload=("quiet",)) as box:
         assert within(box, 'tell("quiet" in sys.modules)')
 
     with pytest.raises(LeewardError, match="threads starts a thread"), \

@@ -16,18 +16,18 @@ from pathlib import Path
 
 import pytest
 
-import features
-from attack import PRELUDE, serves, within, without
-from box import PATIENCE_S, RUNS, Box, Run
-from halfway import LOCKS
+from kit import features
+from kit.attack import PRELUDE, serves, within, without
+from kit.box import PATIENCE_S, RUNS, Box, Run, control, settle_all
+from kit.halfway import LOCKS
+from kit.live_daemon import descendants
+from kit.promises import promised
+from kit.running import running
+from kit.skip_policy import require
 from leeward.isolation.cgroup import hierarchy
 from leeward.outcome import Limit, Outcome
+from leeward.run.runner import Runner, job_of
 from leeward.spec.limits import Limits
-from leeward.worker.runner import Runner, job_of
-from live_daemon import descendants
-from promises import promised
-from running import running
-from skip_policy import require
 
 Only = Callable[..., Box]
 
@@ -44,12 +44,11 @@ def _still_serves(held: Box) -> Iterator[None]:
     assert serves(held)
 
 
-def processes(*boxes: Box) -> int:
+def processes() -> int:
     """
-    How many there are below this one, with no job in any of *boxes*.
+    How many there are below this one, with no job in any sandbox and no runner on its way.
     """
-    for box in boxes:
-        box.settle()
+    settle_all()
     return len(descendants(os.getpid()))
 
 
@@ -136,16 +135,17 @@ def test_c055_cannot_have_more_tasks_than_its_limit(held: Box, held_alone: Box, 
     EAGAIN at 32, threads included; the whole tree is dead at the end.
     """
     driver = held.engine.driver.name
-    assert [200, ""] == within(unlimited, bomb(name))  # control
+    with control():
+        assert [200, ""] == within(unlimited, bomb(name))
 
     for box in (held, held_alone):
-        before = processes(held, held_alone, unlimited)
+        before = processes()
         made, said = within(box, bomb(name))
 
         assert promised(name, driver) == said
         assert MOST - 2 <= made + 1 <= MOST + BEYOND.get(driver, 0)
         # Without a pid namespace it is the tests' own keeper that ends what is left.
-        assert box is held_alone or processes(box) <= before
+        assert box is held_alone or processes() <= before
 
 
 SPIN = """
@@ -174,7 +174,8 @@ def test_c056_cannot_have_more_than_one_processor(held: Box, held_alone: Box, un
         # Not what they got together: that says how busy the machine is.
         return within(unlimited, SPIN, SECONDS=0.1, CHILDREN=8)[1] > 1
 
-    assert any(more_than_one() for _ in range(20))  # control
+    with control():
+        assert any(more_than_one() for _ in range(20))
 
     for box in (held, held_alone):
         # Of the kernel's periods one more than fit may be seen: 9 in 0.8 s.
@@ -204,29 +205,29 @@ def _goes_soon(box: Box) -> bool:
 
 
 @pytest.mark.lock("namespaces")
-def test_c056_nothing_spins_after_the_result(held: Box, only: Only) -> None:
+def test_c056_nothing_spins_after_the_result(held: Box, only: Only, unlimited: Box) -> None:
     """
     A child whose parent has ended ends with the job.
     """
-    RUNS.append(Run(outside=True))  # its output is a file: of a pipe the reader would wait for the child's end
-    with tempfile.TemporaryFile() as out:
-        subprocess.run([sys.executable, "-c", PRELUDE + ORPHAN], stdout=out, check=True, timeout=PATIENCE_S)
-        out.seek(0)
-        pid = json.loads(out.read())
-    os.kill(pid, signal.SIGKILL)  # control: it is still there
-    os.waitpid(pid, 0)  # ours, as an orphan: an engine is a subreaper
+    with control():
+        RUNS.append(Run(outside=True))  # its output is a file: of a pipe the reader would wait for the child's end
+        with tempfile.TemporaryFile() as out:
+            subprocess.run([sys.executable, "-c", PRELUDE + ORPHAN], stdout=out, check=True, timeout=PATIENCE_S)
+            out.seek(0)
+            pid = json.loads(out.read())
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)  # ours, as an orphan: an engine is a subreaper
+        assert signal.SIGKILL == os.WTERMSIG(status)  # it was still there, and ended by that alone
 
     for box in (held, only("namespaces")):
         while _goes_soon(box):  # the next one would have another runner than that which is its last
             box.run("pass")
             box.settle()
-        for each in (held, box):
-            each.settle()
-        before = processes(held, box)
+        serves(unlimited)  # somebody else's sandbox, which has just had a job
+        before = processes()
         within(box, ORPHAN)
 
-        box.settle()
-        assert processes(held, box) <= before
+        assert processes() <= before
 
 
 FILL = """
@@ -269,8 +270,8 @@ def test_c061_cannot_have_more_descriptors_than_its_limit(held: Box, only: Only)
         return int(Path("/proc/sys/fs/file-nr").read_text().split()[0])
 
     most, tell = Limits().descriptors, "tell([[row[0] << 8 | row[1], row[2]] for row in rows])\n"
-    without_rlimits = within(only(*LOCKS - {"rlimits"}), FILL + tell, PROCESSES=2)
-    assert [[400, 0]] * 2 == without_rlimits  # control
+    with control():
+        assert [[400, 0]] * 2 == within(only(*LOCKS - {"rlimits"}), FILL + tell, PROCESSES=2)
 
     serves(held)
     held.settle()
@@ -296,19 +297,26 @@ def test_c061_cannot_have_more_descriptors_than_its_limit(held: Box, only: Only)
 CGROUP_MOUNTS = """
 with open("/proc/self/mountinfo") as file:
     kinds = [line.partition(" - ")[2].split()[0] for line in file]
-tell([sum(kind.startswith("cgroup") for kind in kinds), os.path.isdir("/sys/fs/cgroup")])
+tell([sum(kind.startswith("cgroup") for kind in kinds),
+      [name for name in ("cgroup.procs", "tasks", "cgroup.subtree_control", "unified", "memory", "pids")
+       if os.path.exists(f"/sys/fs/cgroup/{name}")],
+      attempt(os.open, "/sys/fs/cgroup/memory.max", os.O_WRONLY), attempt(os.mkdir, "/sys/fs/cgroup/mine")])
 """
 
 
 @pytest.mark.lock("mounts")
 def test_c063_no_cgroup_file_system_is_there(held: Box, only: Only) -> None:
     """
-    There is nothing to write to, with every lock and with the mounts alone.
+    There is nothing to write to, with every lock and with the mounts alone: /sys/fs/cgroup holds the limits, as files
+    that leeward wrote.
     """
-    assert without(CGROUP_MOUNTS)[0] > 0  # control
+    with control():
+        assert without(CGROUP_MOUNTS)[0] > 0
 
     for box in (held, only("mounts")):
-        assert [0, False] == within(box, CGROUP_MOUNTS)
+        mounts, groups, *writes = within(box, CGROUP_MOUNTS)
+        assert (0, []) == (mounts, groups)
+        assert {"EROFS", "EACCES"} >= set(writes)
 
 
 WRITE = """
@@ -327,6 +335,7 @@ tell([groups, open_to_me])
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.needs("root")
 @pytest.mark.lock("limits")
 def test_c063_cannot_change_the_group_it_is_in(held: Box, only: Only) -> None:
@@ -348,8 +357,9 @@ def test_c063_cannot_change_the_group_it_is_in(held: Box, only: Only) -> None:
     homes = sorted({str(folder)[:at.end()] for folder in folders.values()
                     if (at := re.search(r"/leeward-\d[^/]*", str(folder)))})
     assert homes
-    _, by_root = without(WRITE, homes=homes)
-    assert any(path.endswith(f"/{held_by}") for path in by_root)  # control: root may, as the daemon does
+    with control():  # root may, as the daemon does
+        _, by_root = without(WRITE, homes=homes)
+        assert any(path.endswith(f"/{held_by}") for path in by_root)
     assert any(path.endswith("leeward-nested") for path in by_root)
 
     seen, mine = within(only(), WRITE, homes=homes)
@@ -359,6 +369,7 @@ def test_c063_cannot_change_the_group_it_is_in(held: Box, only: Only) -> None:
     assert [0, []] == within(held, WRITE, homes=homes)
 
 
+@pytest.mark.smoke
 @pytest.mark.needs("x86-64")
 @pytest.mark.lock("limits")
 def test_c065_cannot_fork_before_it_is_counted(held: Box, held_alone: Box, unlimited: Box) -> None:
@@ -379,7 +390,8 @@ def test_c065_cannot_fork_before_it_is_counted(held: Box, held_alone: Box, unlim
 
     first = VFORKS.replace("import mmap", "import ctypes, mmap") + "counts = chain(5000, 5000)\n"
     code = first + "print(counts[0], counts[1])\n"
-    assert 200 <= int(unlimited.run(code.replace("5000, 5000", "200, 5000")).stdout.split()[0])  # control
+    with control():
+        assert 200 <= int(unlimited.run(code.replace("5000, 5000", "200, 5000")).stdout.split()[0])
 
     for box in (held, held_alone):
         got = box.run(code)

@@ -21,12 +21,13 @@ from typing import Any
 
 import pytest
 
-from fake_daemon import PATIENCE, FakeDaemon, finished
-from leeward.daemon import arena
+from kit.box import control
+from kit.fake_daemon import PATIENCE, FakeDaemon, finished
+from kit.waiting import poll_until
+from leeward.daemon.serving import arena
 from leeward.spec.job import Job
 from leeward.wire.frames import FrameReader, decode, encode
 from leeward.wire.job import is_plain_name
-from waiting import poll_until
 
 #: Why these are about no lock of a job's.
 pytestmark = pytest.mark.no_single_lock("it is a client's, and the daemon's own reading")
@@ -91,6 +92,7 @@ def payload(**message: Any) -> bytes:
     return encode({"v": 1, **message})[4:]
 
 
+@pytest.mark.smoke
 def test_c067_a_client_cannot_end_the_daemon_by_its_arena(peer: Peer):
     """
     Neither shrink nor grow nor seal it. A hole is zeros, which are no request.
@@ -98,7 +100,9 @@ def test_c067_a_client_cannot_end_the_daemon_by_its_arena(peer: Peer):
     fd = peer.arena()
     other = os.memfd_create("other", os.MFD_ALLOW_SEALING)
     os.ftruncate(other, SIZE)
-    os.ftruncate(other, 0)  # control: a file without seals is shrunk
+    with control():  # a file without seals is shrunk
+        os.ftruncate(other, 0)
+        assert 0 == os.fstat(other).st_size
     os.close(other)
     written = payload(id=2, op="execute", code=b"x")
     os.pwrite(fd, written, 0)
@@ -119,6 +123,7 @@ def test_c067_a_client_cannot_end_the_daemon_by_its_arena(peer: Peer):
     assert peer.works()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("slot", "length"), [
     (arena.SLOTS, 1), (2**53 - 1, 1), (2**32, 1), (-1, 1), (2**63, 1), (0.0, 1), (True, 1), ("0", 1), (None, 1),
     ([0], 1),
@@ -132,7 +137,8 @@ def test_c068_cannot_read_beyond_a_slot(daemon: FakeDaemon, peer: Peer, slot: ob
     os.pwrite(peer.arena(), written, 0)
 
     assert "bad_request" == peer.ask(id=2, op="slot", slot=slot, length=length)["error"]["kind"]
-    assert "ok" in peer.ask(id=2, op="slot", slot=0, length=len(written))  # control: there is something to be read
+    with control():  # there is something to be read
+        assert "ok" in peer.ask(id=2, op="slot", slot=0, length=len(written))
     assert b"fine" == daemon.jobs.get(timeout=PATIENCE).code  # the only one
 
 
@@ -153,7 +159,8 @@ def test_c068_cannot_confuse_the_daemon_by_what_lies_in_a_slot(daemon: FakeDaemo
     assert peer.ask(id=2, op="slot", slot=0, length=len(content))["error"]["kind"] in ("bad_request", "version")
     good = payload(id=2, op="execute", code=b"fine")
     os.pwrite(fd, good, 0)
-    assert "ok" in peer.ask(id=2, op="slot", slot=0, length=len(good))  # control: the slot is read
+    with control():  # the slot is read
+        assert "ok" in peer.ask(id=2, op="slot", slot=0, length=len(good))
     assert b"fine" == daemon.jobs.get(timeout=PATIENCE).code
 
 
@@ -185,9 +192,8 @@ def test_c069_cannot_change_a_request_after_it_was_checked(tmp_path: Path):
         flipper = threading.Thread(target=flip, args=[fd])
         flipper.start()
         try:
-            twice = 0
-            while not twice:  # control: who looks a second time sees something else
-                twice += os.pread(fd, len(good), 0) != os.pread(fd, len(good), 0)
+            with control():  # who looks a second time sees something else, sooner or later
+                assert any(os.pread(fd, len(good), 0) != os.pread(fd, len(good), 0) for _ in itertools.count())
             for _ in range(ROUNDS):
                 outcomes.add("ok" if "ok" in peer.ask(id=2, op="slot", slot=0, length=len(good)) else "refused")
         finally:
@@ -210,7 +216,8 @@ def test_c102_cannot_use_the_arena_of_another_connection(daemon: FakeDaemon, pee
     assert "no arena" in other.ask(id=2, op="slot", slot=0, length=len(written))["error"]["message"]
     other.arena()
     assert "bad_request" == other.ask(id=2, op="slot", slot=0, length=len(written))["error"]["kind"]
-    assert b"mine" == peer.ask(id=2, op="slot", slot=0, length=len(written))["ok"]["stdout"]  # control
+    with control():
+        assert b"mine" == peer.ask(id=2, op="slot", slot=0, length=len(written))["ok"]["stdout"]
     other.close()
 
 
@@ -226,7 +233,8 @@ def test_c102_two_requests_in_one_slot(daemon: FakeDaemon, peer: Peer):
 
     first, second = peer.next(), peer.next()
 
-    assert (2, b"two") == (first["id"], first["ok"]["stdout"])  # control: it is a request
+    with control():  # it is a request
+        assert (2, b"two") == (first["id"], first["ok"]["stdout"])
     assert (3, "slot 0 holds request 2, not 3") == (second["id"], second["error"]["message"])
     assert b"two" == daemon.jobs.get(timeout=PATIENCE).code
     assert peer.works()
@@ -257,7 +265,8 @@ def test_c073_cannot_have_arenas_without_number(daemon: FakeDaemon):
             kinds[kind] = kinds.get(kind, 0) + 1
 
     assert most == kinds["ok"] == sum(len(peer.fds) for peer in peers)
-    assert {"ok", "bad_request", "busy"} == set(kinds)  # control: some were given
+    with control():  # some were given
+        assert {"ok", "bad_request", "busy"} == set(kinds)
     assert 2 * most == held()  # the client's and the daemon's
     for peer in peers:
         peer.close()
@@ -279,7 +288,8 @@ def test_c103_a_client_that_vanishes_leaves_no_arena(daemon: FakeDaemon):
     for number in range(ROUNDS // 10):
         peer = Peer(daemon.path)
         os.pwrite(peer.arena(), written, 0)
-        assert held() >= 2  # control: here it is, once for each of them
+        with control():  # here it is, once for each of them
+            assert held() >= 2
         peer.send(id=2, op="slot", slot=0, length=len(written))
         if not number % 10:
             kept.append(peer.fds.pop())

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from attack import serves
-from box import PATIENCE_S, Box, run_outside
-from sessions import Peer, Wire
+from kit.attack import serves
+from kit.box import PATIENCE_S, Box, control, run_outside
+from kit.sessions import Peer, Wire
 
 BY_THE_DAEMON = pytest.mark.no_single_lock("the daemon's books say whose a session is, and no lock of a job could")
 
@@ -36,6 +36,7 @@ def wire(two: Box) -> Iterator[Wire]:
     assert serves(two)
 
 
+@pytest.mark.smoke
 @BY_THE_DAEMON
 def test_c167_a_session_of_another_connection_cannot_be_named(wire: Wire):
     """
@@ -45,7 +46,8 @@ def test_c167_a_session_of_another_connection_cannot_be_named(wire: Wire):
     number = owner.open()
     secret = secrets.token_hex(16)
     owner.run(number, f"secret = {secret!r}")
-    assert f"{secret}\n".encode() == owner.run(number, "print(secret)")["stdout"]  # control: its owner sees it
+    with control():  # its owner sees it
+        assert f"{secret}\n".encode() == owner.run(number, "print(secret)")["stdout"]
 
     running = owner.send("execute", session=number, code=b"import time; time.sleep(0.3); print(secret)")
     for guess in (*range(1, 40), number, 2**53 - 1):
@@ -65,7 +67,8 @@ def test_c167_one_that_has_ended_is_nobodys(wire: Wire):
     peer = wire.peer()
     first = peer.open()
     peer.run(first, "kept = 'state of the first'")
-    assert b"state" in peer.run(first, "print(kept)")["stdout"]  # control: before its end it is there
+    with control():  # before its end it is there
+        assert b"state" in peer.run(first, "print(kept)")["stdout"]
     assert {} == peer.ask("session_close", session=first)
     second = peer.open()
 
@@ -88,7 +91,26 @@ def test_c167_two_requests_at_once(wire: Wire):
 
     assert "busy" == peer.run(number, "print('quick')")["kind"]
     assert b"slow\n" == peer.wait(slow)["ok"]["stdout"]
-    assert b"quick\n" == peer.run(number, "print('quick')")["stdout"]  # control: after it there is room
+    with control():  # after it there is room
+        assert b"quick\n" == peer.run(number, "print('quick')")["stdout"]
+
+
+@BY_THE_DAEMON
+@pytest.mark.parametrize("how", ["interrupt", "kill"])
+def test_c238_a_job_of_another_connection_cannot_be_ended(wire: Wire, how: str):
+    """
+    By its request's number, in no way.
+    """
+    owner, stranger = wire.peer(), wire.peer()
+    running = owner.send("execute", code=b"import time; time.sleep(0.3); print('done')")
+    for number in range(1, 40):
+        assert {"cancelled": False} == stranger.ask("cancel", target=number, **{how: True})
+    assert b"done\n" == owner.wait(running)["ok"]["stdout"]
+
+    with control():  # its owner's can
+        running = owner.send("execute", code=b"import time; time.sleep(60)")
+        owner.ask("cancel", target=running, **{how: True})
+        assert owner.wait(running)["ok"]["exit_code"] in (130, 137)
 
 
 LEAVE = """
@@ -112,9 +134,10 @@ def test_c167_nothing_is_left_of_an_ended_session(wire: Wire, end: str):
     peer, other = wire.peer(), wire.peer()
     number = peer.open()
     said = peer.run(number, LEAVE)
-    assert b"3 1\n" == said["stdout"], said  # control: inside it is all there
-    pids = [runner.pid for worker in wire.box.engine.pool.workers for runner in worker._runners.values()
-            if runner is worker._running]
+    with control():  # inside it is all there
+        assert b"3 1\n" == said["stdout"], said
+    pids = [runner.pid for worker in wire.box.engine.pool.workers for runner in worker.runners.values()
+            if runner is worker._leasing.running]
     if "client" == end:
         peer.send("execute", session=number, code=b"import time; time.sleep(60)")
         wire.box.reactor.turn(0.1)
@@ -129,7 +152,7 @@ def test_c167_nothing_is_left_of_an_ended_session(wire: Wire, end: str):
     wire.box.settle()
 
     assert [] == [pid for pid in pids if any(
-        runner.pid == pid for worker in wire.box.engine.pool.workers for runner in worker._runners.values())]
+        runner.pid == pid for worker in wire.box.engine.pool.workers for runner in worker.runners.values())]
     look = b"""\
 import os
 print(len([n for n in os.listdir('/proc') if n.isdigit()]), os.listdir('/workspace'),
@@ -153,7 +176,8 @@ print(hasattr(builtins, 'shared'), os.listdir('/workspace'), os.listdir('/dev/sh
       sorted(n for n in os.listdir('/proc') if n.isdigit()))
 """
 
-    assert b"True ['s'] ['s'] True ['1', '2']\n" == peer.run(ours, look)["stdout"]  # control: its own does
+    with control():  # its own does
+        assert b"True ['s'] ['s'] True ['1', '2']\n" == peer.run(ours, look)["stdout"]
     assert b"False [] [] False ['1', '2']\n" == other.run(theirs, look)["stdout"]
 
 
@@ -180,7 +204,8 @@ def test_c093_late_output_is_the_next_jobs_of_the_same_session_alone(wire: Wire)
     peer.run(chatty, CHATTER)
     listen = "was = said\nwhile said < was + 2: time.sleep(0.001)\nprint('own')"
     later = [peer.run(chatty, listen)["stdout"] for _ in range(3)]
-    assert all(b"late\n" in said and b"own\n" in said for said in later)  # control: it does write
+    with control():  # it does write
+        assert all(b"late\n" in said and b"own\n" in said for said in later)
 
     for number in range(10):
         assert f"{number}\n".encode() == other.run(quiet, f"print({number})")["stdout"]
@@ -207,9 +232,10 @@ def test_c093_a_flood_between_jobs_waits_in_its_pipe(wire: Wire):
     peer = wire.peer()
     number = peer.open(limits={"output": 1 << 20})
     flood = "import os, sys, threading, time\ndef flood():\n    while True: os.write(1, b'x' * 4096)\n"
-    assert "x" * 65536 in run_outside(flood.replace("while True", "for _ in range(100)") + "flood()")  # control
+    with control():
+        assert "x" * 65536 in run_outside(flood.replace("while True", "for _ in range(100)") + "flood()")
     peer.run(number, flood + BETWEEN)
-    runner = next(worker._running for worker in wire.box.engine.pool.workers if worker.busy)
+    runner = next(worker._leasing.running for worker in wire.box.engine.pool.workers if worker.busy)
     assert runner is not None
     begun = select.poll()
     begun.register(runner.out, select.POLLIN)
@@ -246,7 +272,8 @@ def test_c113_a_forged_end_is_the_forgers_own(wire: Wire, forged: bytes):
     peer, other = wire.peer(), wire.peer()
     number, quiet = peer.open(limits={"time": 1.0}), other.open()
     other.run(quiet, "x = 1")
-    assert b"1\n" == peer.run(number, "print(1)")["stdout"]  # control: before, all is well
+    with control():  # before, all is well
+        assert b"1\n" == peer.run(number, "print(1)")["stdout"]
 
     peer.run(number, FORGE.format(frame=forged.hex()))
     for _ in range(4):
@@ -272,7 +299,8 @@ def test_c166_a_job_that_reads_its_own_job_pipe_gets_its_own_clients_jobs_alone(
 
     assert [f"{n}\n".encode() for n in range(5)] == said
     assert b"token" not in answer["stdout"]
-    assert "timed_out" == answer["outcome"] or b"" == answer["stdout"]  # control: or the thread came too late
+    with control():  # or the thread came too late
+        assert "timed_out" == answer["outcome"] or b"" == answer["stdout"]
     assert b"5\n" == other.run(quiet, "print(5)")["stdout"]
 
 
@@ -292,6 +320,7 @@ print([resource.getrlimit(n) for n in range(16)], sorted(os.listdir('/')),
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.no_single_lock("it compares all of them with those of a plain job")
 def test_c167_a_sessions_jobs_have_the_locks_of_any_other(wire: Wire):
     """
@@ -300,7 +329,8 @@ def test_c167_a_sessions_jobs_have_the_locks_of_any_other(wire: Wire):
     peer = wire.peer()
     number = peer.open()
     plain = peer.ask("execute", code=LOCKS.encode())["stdout"]
-    assert b"'NoNewPrivs:', '1'" in plain  # control: it tells of them
+    with control():  # it tells of them
+        assert b"'NoNewPrivs:', '1'" in plain
     assert "'NoNewPrivs:', '1'" not in run_outside(LOCKS)
 
     assert plain == locks_of(peer, number) == locks_of(peer, number)

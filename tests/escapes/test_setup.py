@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from attack import READ, make_environment, serves, within, without
-from box import Box
+from kit.attack import READ, make_environment, serves, within, without
+from kit.box import Box, control
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Table, returns
 from leeward.errors import BadRequest, KernelRefusal, LeewardError, Unsupported
@@ -125,9 +125,10 @@ def test_c019_cannot_have_a_link_mounted_in_place_of_a_folder(trap: Path, device
     A bind that must be there and is a link stops the start, and says so.
     """
     link = str(trap / "base" / "dev" / "null")
-    assert (trap / "base" / "dev" / "null" / "canary").exists()  # control: it leads to the victim
-    plain = in_child(built(Bind(str(trap / "base" / "plain"), "/plain")))
-    assert "/plain" in plain["mounts"]  # control: a folder can be mounted
+    with control():  # it leads to the victim, and a folder can be mounted
+        assert (trap / "base" / "dev" / "null" / "canary").exists()
+        plain = in_child(built(Bind(str(trap / "base" / "plain"), "/plain")))
+        assert "/plain" in plain["mounts"]
 
     got = in_child(built(Bind(link, "/dev/null", device=device)))
 
@@ -141,7 +142,8 @@ def test_c019_a_link_that_may_be_missing_leads_nowhere_but_inside(trap: Path) ->
     """
     It is shown as what it is; the victim isn't in the view, so it dangles.
     """
-    assert (trap / "base" / "etc" / "ssl" / "canary").exists()  # control: on the host it leads to the victim
+    with control():  # on the host it leads to the victim
+        assert (trap / "base" / "etc" / "ssl" / "canary").exists()
     got = in_child(built(Bind(str(trap / "base" / "etc" / "ssl"), "/etc/ssl", optional=True)))
 
     assert {"/etc/ssl": str(trap / "victim")} == got["links"]
@@ -149,6 +151,7 @@ def test_c019_a_link_that_may_be_missing_leads_nowhere_but_inside(trap: Path) ->
     assert "/etc/ssl" not in got["mounts"]
 
 
+@pytest.mark.smoke
 @pytest.mark.no_single_lock(BEFORE)
 @pytest.mark.parametrize("way", ["link", "proc", "dev/shm", "link/deeper", "plain/../link"])
 def test_c019_cannot_lead_a_mount_point_through_a_link(trap: Path, way: str) -> None:
@@ -156,8 +159,9 @@ def test_c019_cannot_lead_a_mount_point_through_a_link(trap: Path, way: str) -> 
     A link in one bind, on the way to another's mount point, stops the start; nothing is made behind it.
     """
     before = shown(trap / "victim")
-    nested = in_child(built(Bind(str(trap / "base"), "/base"), Bind(str(trap / "victim"), "/base/plain")))
-    assert "/base/plain" in nested["mounts"]  # control: a bind in a bind is possible
+    with control():  # a bind in a bind is possible
+        nested = in_child(built(Bind(str(trap / "base"), "/base"), Bind(str(trap / "victim"), "/base/plain")))
+        assert "/base/plain" in nested["mounts"]
 
     got = in_child(built(Bind(str(trap / "base"), "/base"), Bind("/usr/bin", f"/base/{way}/point")))
 
@@ -177,7 +181,8 @@ def test_c019_links_in_an_environment_lead_nowhere_but_inside(box: Box, folder: 
     (packages / "up").symlink_to("../" * 16 + str(path).lstrip("/"))
     (folder / "alias").symlink_to(folder / "environment")
     paths = [str(packages / "link"), str(packages / "up"), str(folder / "alias" / "pyvenv.cfg")]
-    assert [text, text] == without(READ, paths=paths)[:2]  # control
+    with control():
+        assert [text, text] == without(READ, paths=paths)[:2]
 
     for locks in (None, {"mounts"}):
         with Box(locks=locks, python_env=str(folder / "alias")) as own:
@@ -211,7 +216,8 @@ def test_c020_cannot_start_on_an_environment_that_others_may_swap(folder: Path) 
     link.symlink_to(way / "environment")
     stranger = 4711 if 0 == os.geteuid() else os.geteuid()
     way.chmod(0o777)
-    assert can_swap(way / "environment", stranger)  # control
+    with control():
+        assert can_swap(way / "environment", stranger)
 
     for path in (way / "environment", link):
         with pytest.raises(BadRequest, match=f"'{way}' can be written by others .*`chmod go-w {way}`"), \
@@ -251,10 +257,12 @@ def test_c020_cannot_win_a_race_against_the_setup(trap: Path) -> None:
         swap_for_ever(swapped, victim)
     outcomes: dict[str, int] = {}
     try:
-        while before == shown(victim):  # control: who goes by the name wins nothing, and lands there sooner or later
-            with contextlib.suppress(OSError):
-                (swapped / "made").mkdir()
-        (victim / "made").rmdir()
+        with control():  # who goes by the name lands there sooner or later
+            while before == shown(victim):
+                with contextlib.suppress(OSError):
+                    (swapped / "made").mkdir()
+            (victim / "made").rmdir()
+            assert before == shown(victim)
         for _ in range(TRIES):
             for binds in ((Bind(str(base), "/base"), Bind("/usr/bin", "/base/swapped")),
                           (Bind(str(swapped), "/swapped"),)):
@@ -275,7 +283,8 @@ def test_c019_a_prefix_that_would_show_the_host_is_refused(folder: Path) -> None
     An environment in a job's own /tmp would be hidden by it; one that is the root would be all of the host.
     """
     make_environment(folder / "environment")
-    assert str(folder / "environment") == interpreter.find(str(folder / "environment")).env  # control
+    with control():
+        assert str(folder / "environment") == interpreter.find(str(folder / "environment")).env
 
     with tempfile.TemporaryDirectory(dir="/tmp") as hidden:
         make_environment(Path(hidden, "environment"))

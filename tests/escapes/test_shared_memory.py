@@ -27,14 +27,15 @@ from pathlib import Path
 import msgpack
 import pytest
 
-import features
-from box import RUNS, Box, Run, run_outside
+from kit import features
+from kit.attack import within
+from kit.box import RUNS, Box, Run, control, run_outside
+from kit.live_daemon import held
+from kit.locks import LOCKS as ALL
 from leeward.outcome import Outcome, Result
+from leeward.run.report import Report
 from leeward.spec.job import Job
 from leeward.worker.idmaps import WORKER_UID_BASE
-from leeward.worker.report import Report
-from live_daemon import held
-from locks import LOCKS as ALL
 
 #: Why some of these are about no lock of a job's.
 PROTOCOL = "it is the daemon's reading of a reply, and there is no reading without that"
@@ -96,9 +97,10 @@ def test_c067_cannot_change_the_size_of_its_result(box: Box, only: Callable[...,
     """
     memfd = os.memfd_create("arena", os.MFD_ALLOW_SEALING)
     os.ftruncate(memfd, 4096)
-    outside = run_outside(SHRINK.replace("(1, 2)", f"({memfd},)") + "print(json.dumps(tried))", pass_fds=[memfd])
+    with control():  # a file is changed
+        outside = run_outside(SHRINK.replace("(1, 2)", f"({memfd},)") + "print(json.dumps(tried))", pass_fds=[memfd])
+        assert all(outcome.startswith("done") for outcome in json.loads(outside).values())
     os.close(memfd)
-    assert all(outcome.startswith("done") for outcome in json.loads(outside).values())  # control: a file is changed
 
     for one in (box, only()):
         got = one.run(SHRINK + f"print(json.dumps(tried)); print('x' * {LARGE})")
@@ -126,6 +128,8 @@ LIES = {
     "longer than it may be": framed(b"", 2**32 - 1),
     "half of 2^32": framed(b"", 2**31),
     "empty": framed(b""),
+    "a map for a limit": framed(msgpack.packb({**GOOD, "limit": {}})),
+    "a list for a limit": framed(msgpack.packb({**GOOD, "limit": []})),
     "no MessagePack": framed(b"\xc1" * 20),
     "an array of four thousand millions": framed(b"\xdd\xff\xff\xff\xff"),
     "a map of four thousand millions": framed(b"\x84\xa5files\xdf\xff\xff\xff\xff"),
@@ -148,8 +152,9 @@ def test_c068_cannot_confuse_the_daemon_by_a_lie_in_its_reply(box: Box, lie: str
     """
     One answer, `internal`, and the daemon goes on.
     """
-    control = box.run(FORGE.format(frame=framed(msgpack.packb(GOOD))))
-    assert (Outcome.FINISHED, 7) == (control.outcome, control.exit_code)  # control: this is the reply's pipe
+    with control():  # this is the reply's pipe
+        loose = box.run(FORGE.format(frame=framed(msgpack.packb(GOOD))))
+        assert (Outcome.FINISHED, 7) == (loose.outcome, loose.exit_code)
 
     got = box.run(FORGE.format(frame=LIES[lie]))
 
@@ -184,7 +189,8 @@ before = resident()
 kept = msgpack.unpackb(tree(13))
 print(resident() - before)
 """
-    assert int(run_outside(grown)) > 50_000  # control, in KiB: it is one to an ordinary decoder
+    with control():  # in KiB: it is one to an ordinary decoder
+        assert int(run_outside(grown)) > 50_000
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     got = box.run(bomb, collect=("*",))  # with files to bring back a reply may be that long
@@ -200,8 +206,9 @@ def test_c110_cannot_answer_twice_or_for_another(box: Box):
     Of many replies the first counts; what follows belongs to nobody.
     """
     good, other = framed(msgpack.packb(GOOD)), framed(msgpack.packb({**GOOD, "exit": 8}))
-    control = box.run(FORGE.format(frame=other))
-    assert (Outcome.FINISHED, 8) == (control.outcome, control.exit_code)
+    with control():
+        loose = box.run(FORGE.format(frame=other))
+        assert (Outcome.FINISHED, 8) == (loose.outcome, loose.exit_code)
 
     got = box.run(FORGE.format(frame=good + other * 200))
 
@@ -215,9 +222,9 @@ def test_c110_cannot_hang_the_daemon_by_its_descriptors(box: Box, after: str):
     """
     A reply pipe that is closed, replaced or broken off: the job ends at its time limit at the latest.
     """
-    # control: the reply comes by that descriptor, and without one the daemon would wait for ever
-    assert Outcome.TIMED_OUT is box.run("import os, signal\nos.write(4, b'\\0\\0')\nsignal.pause()",
-                                        limits={"time": 0.1}).outcome
+    with control():  # the reply comes by that descriptor, and without one the daemon would wait for ever
+        assert Outcome.TIMED_OUT is box.run("import os, signal\nos.write(4, b'\\0\\0')\nsignal.pause()",
+                                            limits={"time": 0.1}).outcome
 
     got = box.run(f"import os\n{after}", limits={"time": 1.0})
 
@@ -231,6 +238,7 @@ def arena_of(box: Box, code: str) -> Report:
     return report
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("sealing")
 def test_c070_a_client_cannot_write_to_a_result(box: Box, only: Callable[..., Box]):
     """
@@ -250,10 +258,10 @@ def test_c070_a_client_cannot_write_to_a_result(box: Box, only: Callable[..., Bo
                 pass
         return done
 
-    with Box(lacks={"sealing"}) as careless:
+    with control(), Box(lacks={"sealing"}) as careless:
         unsealed = arena_of(careless, f"print('A' * {LARGE})").arena
         assert unsealed is not None
-        assert ["pwrite", "mmap", "shrink", "grow", "seal"] == attempts(unsealed.fd)  # control
+        assert ["pwrite", "mmap", "shrink", "grow", "seal"] == attempts(unsealed.fd)
         unsealed.close()
 
     for one in (box, only()):
@@ -289,10 +297,10 @@ def test_c071_cannot_write_to_its_result_after_it_was_given(box: Box, only: Call
     Children that ignore all signals and write on: what was given doesn't change, and nothing of it is in the
     next result.
     """
-    with Box(lacks={"sealing"}) as careless:
+    with control(), Box(lacks={"sealing"}) as careless:  # else whoever has the file may
         unsealed = arena_of(careless, LINGER % LARGE).arena
         assert unsealed is not None
-        assert 4 == os.pwrite(unsealed.fd, b"late", 0)  # control: else whoever has the file may
+        assert 4 == os.pwrite(unsealed.fd, b"late", 0)
         unsealed.close()
 
     for one in (box,) * ROUNDS + (only(),) * 3:
@@ -344,7 +352,8 @@ def test_c159_cannot_write_to_its_result_by_a_descriptor_in_flight(box: Box):
     with subprocess.Popen([sys.executable, "-c", IN_FLIGHT % (LARGE, tail)], stdout=subprocess.PIPE) as outside:
         assert outside.stdout is not None
         assert b"A" * LARGE == outside.stdout.read(LARGE)
-        assert b"late late " == outside.stdout.read(10)  # control: it is the same output
+        with control():  # it is the same output
+            assert b"late late " == outside.stdout.read(10)
         outside.stdout.close()
 
     for number in range(ROUNDS):
@@ -364,15 +373,63 @@ def test_c159_cannot_write_to_its_result_by_a_descriptor_in_flight(box: Box):
 
 
 PARK = """
-import os, sys
+import errno, os, sys
 with open("/tmp/page", "wb") as file:
     file.write(b"A" * 65536)
 file = os.open("/tmp/page", os.O_RDWR)
 for _ in range(%d):
-    os.sendfile(1, file, 0, 65536)
+    try:
+        os.sendfile(1, file, 0, 65536)
+    except OSError as refused:  # what programs do then
+        if refused.errno != errno.EINVAL:
+            raise
+        os.write(1, os.pread(file, 65536, 0))
+        os.write(2, b"refused")
 os.pwrite(file, b"B" * 65536, 0)
 os._exit(0)
 """
+
+
+#: A page of its own file in a pipe, the file changed, and what the pipe then has; by each call that could do that.
+PAGE_IN_A_PIPE = """
+import socket
+file = os.open("/tmp/page", os.O_RDWR | os.O_CREAT)
+os.write(file, b"A" * 4096)
+def through(write, read):
+    os.lseek(file, 0, 0)
+    said = attempt(os.sendfile, write, file, 0, 4096)
+    os.pwrite(file, b"B", 0)
+    os.write(write, b"-")
+    got = os.read(read, 1).decode()
+    os.pwrite(file, b"A", 0)
+    return [said, got]
+read, write = os.pipe()
+one, other = socket.socketpair()
+tell([through(write, read), through(one.fileno(), other.fileno())])
+"""
+
+
+@pytest.mark.lock("seccomp", beside=("mounts",), because="its page lies in a /tmp of its own")
+def test_c157_cannot_send_a_page_into_a_pipe(box: Box, only: Callable[..., Box]):
+    """
+    sendfile(2) says EINVAL, to a pipe and to a socket: what is in them is copies.
+    """
+    with control():  # what is written to the file later shows in what was sent before
+        assert ["", "B"] == within(only("mounts"), PAGE_IN_A_PIPE)[0]
+
+    for sandbox in (box, only("seccomp", "mounts")):
+        assert [["EINVAL", "-"]] * 2 == within(sandbox, PAGE_IN_A_PIPE)
+    copied = """
+import shutil, socket
+with open("/tmp/one", "wb") as file:
+    file.write(b"x" * 300_000)
+shutil.copyfile("/tmp/one", "/tmp/two")
+one, other = socket.socketpair()
+with open("/tmp/one", "rb") as file:
+    sent = one.sendfile(file, count=50_000)
+tell([os.path.getsize("/tmp/two"), sent])
+"""
+    assert [300_000, 50_000] == within(box, copied)
 
 
 @pytest.mark.lock("sealing", beside=("mounts",), because="its page lies in a /tmp of its own")
@@ -380,11 +437,12 @@ def test_c157_pages_parked_in_its_pipe_do_not_end_up_in_its_result(box: Box, onl
     """
     sendfile(2) puts pages of a job's file into its output, not copies. In the result they are copies: it is sealed.
     """
-    assert b"B" == _parked_page()  # control: in the pipe it is the page itself, and what is written later shows
-    with Box(lacks={"sealing"}) as careless:
+    with control():  # in the pipe it is the page itself, and what is written later shows
+        assert b"B" == _parked_page()
+    with control(), Box(lacks={"sealing"}) as careless:
         unsealed = arena_of(careless, PARK % 16).arena
         assert unsealed is not None
-        assert MADE == fcntl.fcntl(unsealed.fd, fcntl.F_GET_SEALS)  # control
+        assert MADE == fcntl.fcntl(unsealed.fd, fcntl.F_GET_SEALS)
         unsealed.close()
 
     for one, rounds in ((box, ROUNDS), (only("mounts"), 3)):
@@ -433,12 +491,14 @@ print(json.dumps(tried))
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("seccomp")
 def test_c157_cannot_splice(box: Box, only: Callable[..., Box]):
     """
     splice, tee and vmsplice are refused, and counted.
     """
-    assert {"done: 10"} == set(json.loads(run_outside(PIPES)).values())  # control
+    with control():
+        assert {"done: 10"} == set(json.loads(run_outside(PIPES)).values())
 
     for one in (box, only("seccomp")):
         got = one.run(PIPES)
@@ -482,7 +542,8 @@ def test_c073_a_daemon_without_descriptors_answers_and_recovers(few_descriptors:
         assert Outcome.INTERNAL is starved.outcome
         assert starved.error is not None
         assert "descriptor" in starved.error.message
-        assert LARGE + 1 == len(box.run(f"print('x' * {LARGE})").stdout)  # control: there are descriptors again
+        with control():  # there are descriptors again
+            assert LARGE + 1 == len(box.run(f"print('x' * {LARGE})").stdout)
         serves(box)
 
 
@@ -535,8 +596,9 @@ def test_c074_cannot_find_shared_memory_of_the_host(box: Box, only: Callable[...
     """
     Not by key, not by name.
     """
-    outside = run_outside(SEGMENT)
-    assert segment in outside  # control
+    with control():
+        outside = run_outside(SEGMENT)
+        assert segment in outside
     assert shared_file.name in outside
 
     got = box.run(SEGMENT).stdout_text.splitlines()
@@ -570,7 +632,8 @@ def test_c074_cannot_find_a_message_queue_of_the_host(box: Box, only: Callable[.
     os.umask(before)
     assert queue >= 0
     try:
-        assert "opened" in json.loads(run_outside(QUEUE))["mq_open"]  # control
+        with control():
+            assert "opened" in json.loads(run_outside(QUEUE))["mq_open"]
         assert {"mq_open": "EACCES"} == errors(box.run(QUEUE))
         assert {"mq_open": "ENOENT"} == errors(only("namespaces").run(QUEUE))
     finally:
@@ -601,13 +664,15 @@ print(json.dumps(tried))
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("namespaces")
 def test_c075_cannot_reach_an_abstract_socket_of_the_host(box: Box, only: Callable[..., Box], listener: str):
     """
     Its network namespace has names of its own.
     """
     attack = f"NAME = {listener!r}" + CONNECT
-    assert "connected" in json.loads(run_outside(attack))["connect"]  # control
+    with control():
+        assert "connected" in json.loads(run_outside(attack))["connect"]
     assert "connected" in errors(only().run(attack))["connect"]
 
     assert errors(box.run(attack))["connect"] in ("ECONNREFUSED", "EPERM")
@@ -621,7 +686,8 @@ def test_c075_cannot_reach_an_abstract_socket_with_landlock_alone(box: Box, only
     Landlock's scope stands alone.
     """
     attack = f"NAME = {listener!r}" + CONNECT
-    assert "connected" in errors(only().run(attack))["connect"]  # control
+    with control():
+        assert "connected" in errors(only().run(attack))["connect"]
 
     assert errors(box.run(attack))["connect"] in ("ECONNREFUSED", "EPERM")
     assert {"connect": "EPERM"} == errors(only("landlock").run(attack))
@@ -671,7 +737,8 @@ def test_c076_cannot_keep_the_daemon_from_passing_descriptors():
     The kernel bounds what all processes of one user id have in flight by the limit of the one that sends. A job
     fills that up to its own limit; newborn runners, of that id too, still get their listener out.
     """
-    assert 0 < _lost_to_a_hoarder(ALL - {"late-limit"})  # control: else the listener of the next doesn't get out
+    with control():  # else the listener of the next doesn't get out
+        assert 0 < _lost_to_a_hoarder(ALL - {"late-limit"})
 
     for locks in (None, frozenset({"rlimits", "late-limit"})):
         assert 0 == _lost_to_a_hoarder(locks)
@@ -688,12 +755,13 @@ def _lost_to_a_hoarder(locks: frozenset[str] | None) -> int:
         hoarder: list[Report] = []
         ticket = box.engine.pool.submit(Job(code=HOARD.encode()), hoarder.append, 1.0)
         busy = next(worker for worker in box.engine.pool.workers if worker.busy)
-        assert busy._execution is not None
-        stream = busy._execution._output.out
+        assert busy._leasing.execution is not None
+        stream = busy._leasing.execution._output.out
         box.reactor.run(lambda: stream.length > 0)
         assert errno.ETOOMANYREFS == int(stream.head)
         uid = WORKER_UID_BASE + busy.slot if 0 == os.geteuid() else os.geteuid()
-        assert errno.ETOOMANYREFS == send_one_as(uid, 256)  # control: under a job's own limit no more go out
+        with control():  # under a job's own limit no more go out
+            assert errno.ETOOMANYREFS == send_one_as(uid, 256)
         assert 0 == send_one_as(uid, 4096)
 
         busy._armed[0].kill()  # the spare of its own worker, and so of its user id: another is armed in its place
@@ -728,7 +796,8 @@ print(json.dumps(tried))
     before = held("self")
     pair = socket.socketpair()
     passed = f"import socket; print(socket.send_fds(socket.socket(fileno={pair[0].fileno()}), [b'x'], [0]))"
-    assert "1\n" == run_outside(passed, pass_fds=[pair[0].fileno()])  # control: on a socket it goes
+    with control():  # on a socket it goes
+        assert "1\n" == run_outside(passed, pass_fds=[pair[0].fileno()])
     for end in pair:
         end.close()
 
@@ -758,10 +827,11 @@ def test_c158_cannot_seal_its_result_first(box: Box, only: Callable[..., Box]):
     """
     There is nothing to seal in a pipe; the result is whole and immutable.
     """
-    memfd = os.memfd_create("control", os.MFD_ALLOW_SEALING)
-    assert run_outside(SEAL_FIRST.replace("(1, 2)", f"({memfd},)"), pass_fds=[memfd]).startswith("sealed ")
-    with pytest.raises(PermissionError):
-        fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)  # control: who seals first has the last word
+    memfd = os.memfd_create("other", os.MFD_ALLOW_SEALING)
+    with control():  # who seals first has the last word
+        assert run_outside(SEAL_FIRST.replace("(1, 2)", f"({memfd},)"), pass_fds=[memfd]).startswith("sealed ")
+        with pytest.raises(PermissionError):
+            fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
     os.close(memfd)
 
     for one in (box, only()):

@@ -13,22 +13,22 @@ import os
 import secrets
 import select
 import socket
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from attack import make_environment
-from box import Box, run_outside
+from kit.attack import make_environment, within
+from kit.box import Box, control, run_outside
+from kit.locks import LOCKS as ALL
+from kit.running import named
 from leeward.outcome import Outcome
+from leeward.run.execution import Execution
+from leeward.run.report import Report
+from leeward.run.runner import Runner
 from leeward.spec.job import Job
-from leeward.worker.execution import Execution
-from leeward.worker.report import Report
-from leeward.worker.runner import Runner
-from locks import LOCKS as ALL
-from running import named
 
 Only = Callable[..., Box]
 
@@ -158,8 +158,8 @@ def looks() -> dict[int, tuple[dict[str, Any], dict[str, Any], list[dict[str, An
 def _nothing_of_the_one_before(looks: Any, pool_size: int, case: int) -> None:
     fresh, planted, after = looks[pool_size]
     of_case = ASPECTS[case]
-    # control: in A's own process the look sees what A did
-    assert of_case - UNMOVED <= {name for name in of_case if fresh[name] != planted[name]}
+    with control():  # in A's own process the look sees what A did
+        assert of_case - UNMOVED <= {name for name in of_case if fresh[name] != planted[name]}
 
     for found in after:
         assert {name: fresh[name] for name in of_case} == {name: found[name] for name in of_case}
@@ -183,7 +183,7 @@ def test_c088_a_job_finds_a_pristine_interpreter(looks: Any, pool_size: int) -> 
     """
     Modules, builtins, hooks, collector: as in a fresh sandbox, pair after pair.
     """
-    _nothing_of_the_one_before(looks, pool_size, 88)  # and its control
+    _nothing_of_the_one_before(looks, pool_size, 88)
 
 
 @ALL_OF_THEM
@@ -192,7 +192,7 @@ def test_c089_nothing_of_the_job_before_runs(looks: Any, pool_size: int) -> None
     """
     No thread, timer, handler, atexit function or process.
     """
-    _nothing_of_the_one_before(looks, pool_size, 89)  # and its control
+    _nothing_of_the_one_before(looks, pool_size, 89)
 
 
 @ALL_OF_THEM
@@ -201,7 +201,7 @@ def test_c090_no_file_of_the_job_before_is_there(looks: Any, pool_size: int) -> 
     """
     In no place that could be written; so nothing is imported from one.
     """
-    _nothing_of_the_one_before(looks, pool_size, 90)  # and its control
+    _nothing_of_the_one_before(looks, pool_size, 90)
 
 
 @ALL_OF_THEM
@@ -210,7 +210,7 @@ def test_c091_nothing_that_the_job_before_opened_is_open(looks: Any, pool_size: 
     """
     No descriptor, socket, name of a socket or segment.
     """
-    _nothing_of_the_one_before(looks, pool_size, 91)  # and its control
+    _nothing_of_the_one_before(looks, pool_size, 91)
 
 
 @ALL_OF_THEM
@@ -219,7 +219,7 @@ def test_c092_a_job_starts_from_the_documented_state(looks: Any, pool_size: int)
     """
     Folder, masks, limits, environment, locale, contexts.
     """
-    _nothing_of_the_one_before(looks, pool_size, 92)  # and its control
+    _nothing_of_the_one_before(looks, pool_size, 92)
 
 
 CHATTER = """
@@ -251,7 +251,8 @@ def test_c093_nothing_of_a_job_shows_in_the_output_of_the_next(box: Box, only: O
     """
     A's children write on and on; B's output is B's, to the byte, and so is its error.
     """
-    assert "late" in run_outside(f"chatter = {CHATTER!r}{SHARED}")  # control: the first is over, its children aren't
+    with control():  # the first is over, its children aren't
+        assert "late" in run_outside(f"chatter = {CHATTER!r}{SHARED}")
 
     for one, pairs in ((box, PAIRS), (only(), 4)):
         for number in range(pairs):
@@ -262,16 +263,18 @@ def test_c093_nothing_of_a_job_shows_in_the_output_of_the_next(box: Box, only: O
             assert (f"{number}\n".encode(), b"e\n") == (got.stdout, got.stderr)
 
 
+@pytest.mark.smoke
 @pytest.mark.no_single_lock("a process of its own and the kernel's zeroes: neither can be left out")
 def test_c093_memory_and_files_come_zeroed(box: Box):
     """
     What A wrote everywhere is nowhere in what B gets from the kernel.
     """
     token = secrets.token_hex(16)
-    planted = box.run(f"kept = [{token!r} * 100_000 for _ in range(10)]\n"
-                      f"with open('/tmp/t', 'w') as file: file.write({token!r} * 100_000)\n"
-                      f"print(open('/tmp/t').read().count({token!r}))")
-    assert b"100000\n" == planted.stdout  # control: in A's own process it is there
+    with control():  # in A's own process it is there
+        planted = box.run(f"kept = [{token!r} * 100_000 for _ in range(10)]\n"
+                          f"with open('/tmp/t', 'w') as file: file.write({token!r} * 100_000)\n"
+                          f"print(open('/tmp/t').read().count({token!r}))")
+        assert b"100000\n" == planted.stdout
     got = box.run("""
 import mmap
 page = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -294,6 +297,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.lock("namespaces", beside=("mounts", "descriptors"), because="A plants in what is theirs, too")
 def test_c094_two_jobs_at_once_do_not_see_each_other():
     """
@@ -302,7 +306,8 @@ def test_c094_two_jobs_at_once_do_not_see_each_other():
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("\0leftover")
         server.listen()
-        assert "connected\n" == run_outside(REACH)  # control: in one namespace the name is anybody's
+        with control():  # in one namespace the name is anybody's
+            assert "connected\n" == run_outside(REACH)
     for locks in (None, {"namespaces", "mounts", "descriptors"}):
         _look_beside(locks)
 
@@ -315,8 +320,8 @@ def _look_beside(locks: set[str] | None) -> None:
         ticket = box.engine.pool.submit(
             Job(code=(PLANT + "os.write(1, b'planted')\nwhile True: time.sleep(60)").encode()), running.append, 9.0)
         worker = next(worker for worker in box.engine.pool.workers if worker.busy)
-        assert worker._execution is not None
-        stream = worker._execution._output.out
+        assert worker._leasing.execution is not None
+        stream = worker._leasing.execution._output.out
         box.reactor.run(lambda: stream.length > 0)
         reach = box.run(REACH)
 
@@ -351,8 +356,9 @@ os.register_at_fork(after_in_child=lambda: renewed.append(os.urandom(8).hex()))
             return [json.loads(box.run("import hooking, json; print(json.dumps(hooking.renewed))").stdout)
                     for _ in range(3)]
 
-    before = renewed(ALL - {"randomness"})
-    assert 1 == len(set(map(tuple, before)))  # control: else it is everybody's
+    with control():  # else it is everybody's
+        before = renewed(ALL - {"randomness"})
+        assert 1 == len(set(map(tuple, before)))
 
     for locks in (None, {"randomness"}):
         assert 3 == len({each[-1] for each in renewed(locks)})
@@ -363,8 +369,9 @@ def test_c095_c164_no_two_jobs_draw_the_same():
     """
     Though all are copies of one interpreter, in which OpenSSL had a state and multiprocessing a key.
     """
-    *_, keys = zip(*_drawn(ALL - {"randomness"}, 4), strict=True)
-    assert 1 == len(set(keys))  # control: else it is everybody's
+    with control():  # else it is everybody's
+        *_, keys = zip(*_drawn(ALL - {"randomness"}, 4), strict=True)
+        assert 1 == len(set(keys))
 
     for locks in (None, {"randomness"}):
         for column in zip(*_drawn(locks, PAIRS), strict=True):
@@ -437,10 +444,11 @@ def test_c096_c162_what_a_job_uses_up_is_there_for_the_next(end: str):
         reports: list[Report] = []
         ticket = box.engine.pool.submit(Job(code=(EXHAUST % end).encode()), reports.append, 9.0)
         worker = next(worker for worker in box.engine.pool.workers if worker.busy)
-        assert worker._execution is not None
-        stream = worker._execution._output.out
+        assert worker._leasing.execution is not None
+        stream = worker._leasing.execution._output.out
         box.reactor.run(lambda: b"\n" in stream.head or bool(reports))
-        assert b"full" in stream.head  # control: A itself gets no more
+        with control():  # A itself gets no more
+            assert b"full" in stream.head
         for _ in range(4):
             assert "thread\nchild\nworks\n" == box.run(NORMAL).stdout_text
         ticket.cancel()
@@ -456,12 +464,13 @@ def test_c097_a_job_is_charged_with_its_own_alone(box: Box):
                      "while time.process_time() < end: pass")
     modest = [box.run("import time; print(time.process_time())") for _ in range(PAIRS)]
 
-    assert greedy.cpu_time >= 0.28  # control
+    with control():
+        assert greedy.cpu_time >= 0.28
     assert max(got.cpu_time for got in modest) < 0.25
     if not box.engine.driver.degraded:
         assert greedy.memory_peak > 100 << 20
         assert max(got.memory_peak for got in modest) < 50 << 20
-        # control and promise of c165: the process has existed, and used time, before it was a job
+        # The promise of c165, too: the process has existed, and used time, before it was a job.
         assert all(got.cpu_time < float(got.stdout) + 0.02 for got in modest)
     assert not any(got.denied for got in modest)
 
@@ -497,13 +506,13 @@ if os.getpid() != 2:
     while True: pass
 print("A")
 """
-    with Box(lacks={"turns"}) as hasty:
+    with control(), Box(lacks={"turns"}) as hasty:  # B's code is sent while processes of A's are there
         for _ in range(PAIRS):
             hasty.run(stubborn)
             hasty.run("print('B')")
             if overlaps:
                 break
-    assert overlaps  # control: else B's code is sent while processes of A's are there
+        assert overlaps
     overlaps.clear()
     os.close(inits.pop())
 
@@ -546,7 +555,8 @@ def test_c161_no_socket_waits_in_the_network_namespace():
         with Box(**made_of) as box:
             return all("0\nbound\n" == (box.run(CYCLE), box.run(TAKE))[1].stdout_text for _ in range(pairs))
 
-    assert not all_free(PAIRS, lacks={"sockets"})  # control
+    with control():
+        assert not all_free(PAIRS, lacks={"sockets"})
 
     assert all_free(PAIRS)
     assert all_free(4, locks={"namespaces"})
@@ -568,7 +578,8 @@ def makes(family):
 print(json.dumps([name for name in ("AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK", "AF_PACKET", "AF_VSOCK")
                   if makes(getattr(socket, name))]))
 """
-    assert {"AF_UNIX", "AF_INET", "AF_NETLINK"} <= set(json.loads(only().run(attack).stdout))  # control
+    with control():
+        assert {"AF_UNIX", "AF_INET", "AF_NETLINK"} <= set(json.loads(only().run(attack).stdout))
 
     for one in (box, only("seccomp")):
         assert ["AF_UNIX"] == json.loads(one.run(attack).stdout)
@@ -580,13 +591,15 @@ def test_c165_time_counts_from_the_start_of_the_job(monkeypatch: pytest.MonkeyPa
     A runner may have been armed for hours; its job has all of its time, and the limits that it asked for.
     """
     with Box() as box:
-        assert Outcome.TIMED_OUT is box.run("while True: pass", limits={"time": 0.1}).outcome  # control: it is counted
+        with control():  # it is counted
+            assert Outcome.TIMED_OUT is box.run("while True: pass", limits={"time": 0.1}).outcome
         box.reactor.run(lambda: box.engine.pool.any_free)
         (worker,) = box.engine.pool.workers
         runner = worker._armed[0]
         assert isinstance(runner, Runner)
         # As if days had gone by since it was armed.
-        monkeypatch.setattr("leeward.worker.execution.time", SimpleNamespace(monotonic=lambda: 1e6))
+        days = time.monotonic() + 1e6
+        monkeypatch.setattr(box.reactor, "now", lambda: days)
         got = box.run("import resource; print(resource.getrlimit(resource.RLIMIT_CPU))", limits={"time": 5.0})
 
     assert (Outcome.FINISHED, b"(-1, -1)\n") == (got.outcome, got.stdout)
@@ -609,7 +622,8 @@ def test_c165_a_parked_runner_has_the_limits_of_its_own_job(monkeypatch: pytest.
 
         monkeypatch.setattr(Runner, "limit", lambda self, limits: None)
         box.reactor.run(lambda: 2 == len(worker._armed))
-        assert b"has it\n" == box.run(TAKES, limits={"memory": 64 << 20}).stdout  # control: nothing else sets them
+        with control():  # nothing else sets them
+            assert b"has it\n" == box.run(TAKES, limits={"memory": 64 << 20}).stdout
 
 
 @pytest.mark.no_single_lock("a bind is the folder itself, and no state of it")
@@ -641,4 +655,32 @@ print(json.dumps([when(name) for name in ("changed", "gone", "new", "loaded")]))
 
         assert parked[0] not in [runner.number for runner in worker._armed]  # it was that one
     assert ["afterwards", "", "afterwards"] == got[:3]
-    assert "before" == got[3]  # control: what was read before the change is stale until the daemon starts anew
+    with control():  # what was read before the change is stale until the daemon starts anew
+        assert "before" == got[3]
+
+
+#: One process has about as many pipes as it may, and makes them larger; then the size of one that is made anew.
+LARGE_PIPES = """
+import fcntl
+kept = [os.pipe() for _ in range(100)]
+said = {attempt(fcntl.fcntl, write, fcntl.F_SETPIPE_SZ, 1 << 20) for _, write in kept}
+kept += [os.pipe() for _ in range(20)]
+write = kept[-1][1]
+tell([sorted(said), fcntl.fcntl(write, fcntl.F_GETPIPE_SZ) > 8192,
+      attempt(fcntl.fcntl, write, fcntl.F_SETPIPE_SZ, 4096),
+      attempt(fcntl.fcntl, write, fcntl.F_SETPIPE_SZ, 1 << 16)])
+"""
+
+
+@pytest.mark.lock("seccomp")
+def test_c096_cannot_use_up_a_users_pipes_with_one_process(box: Box, only: Callable[..., Box]):
+    """
+    64 pipes of 1 MiB are all that the kernel grants a user (fs.pipe-user-pages-soft); then each gets 8 KiB.
+    """
+    with control():
+        said, wide, *_ = within(only(), LARGE_PIPES)
+        assert ("EPERM" in said, False) == (True, wide)
+    only().settle()  # its pipes are gone, which are the same user's
+
+    for sandbox in (box, only("seccomp")):
+        assert [["EACCES"], True, "", ""] == within(sandbox, LARGE_PIPES)

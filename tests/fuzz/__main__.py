@@ -1,9 +1,12 @@
 """
-Feeds hostile bytes to the C client: `./dev fuzz [RUNS]`, by default 10 million.
+Feeds hostile bytes to every decoder: `./dev fuzz [RUNS]`, by default 10 million to each that is Python (decoders.py)
+and as many to the C client. `--python`,
+`--egress` (what the broker of egress decodes) and `--c` feed the one or the other
+alone.
 
-Runs in:   anybody's shell; needs clang with libFuzzer (clang-14 and libclang-rt-14-dev on Debian 12).
+Runs in:   anybody's shell; the C client's needs clang with libFuzzer (clang-14 and libclang-rt-14-dev on Debian 12).
 
-Two targets under ASan and UBSan share the runs: `replies` decodes one reply, `session` is the whole
+Two targets of the C client under ASan and UBSan share the runs: `replies` decodes one reply, `session` is the whole
 library over a kernel that is played, from connect to disconnect. They start from real
 replies, and keep nothing between runs. The seed is printed; FUZZ_SEED repeats it.
 """
@@ -21,21 +24,24 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import decoders
+import egress_decoders
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))  # for those without leeward in their environment
-CLIENT = HERE.parent.parent / "leeward" / "_native" / "client"
+CLIENT = HERE.parent.parent / "leeward" / "capi"
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", '-DLEEWARD_LIBRARY_VERSION="fuzz"', "-O1", "-g",
          "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all", "-Wall", "-Wextra")
 
 #: By the name of its source: what it is compiled with, and what of the library.
 TARGETS = {
-    "replies": (("-Dmunmap=lw_fuzz_unmap",), ("reply", "text", "wire")),
+    "replies": (("-Dmunmap=lw_fuzz_unmap",), ("reply", "shown", "text", "wire")),
     "session": (("-include", str(HERE / "host.h")),
                 runpy.run_path(str(HERE.parent.parent / "build_client.py"))["LIBRARY"]),
 }
 
 #: Bytes of an input: every length in it is a claim and not the thing, so that longer ones are only slower.
-MAX_LENGTH = {"replies": 512, "session": 1024}
+MAX_LENGTH = {"replies": 512, "session": 1280}
 
 #: What the target `session` takes for its kernel: 16 equal bytes, for which session.c has each read bring all
 #: there is, 16 bytes of it, just one frame, one frame and a file of 16 bytes, the same with seals that lack one,
@@ -43,8 +49,8 @@ MAX_LENGTH = {"replies": 512, "session": 1024}
 AT_ONCE, IN_DROPS, BY_FRAME, WITH_FILE, UNSEALED, NO_FILE, WITH_FILES = (
     bytes([choice]) * 16 for choice in (0x00, 0x02, 0x0f, 0x1f, 0x9f, 0xdf, 0x2f))
 
-#: Of 20 inputs, how many each target gets: they run beside each other, and one of `session` costs as much as six.
-OF_20 = {"replies": 17, "session": 3}
+#: Of 20 inputs, how many each target gets: they run beside each other, and one of `session` costs as much as ten.
+OF_20 = {"replies": 18, "session": 2}
 
 
 def compiler() -> str | None:
@@ -71,7 +77,7 @@ def frames(first: int = 1) -> list[bytes]:
     Frames as a daemon sends them in session.c, to the requests *first* and those after it.
     """
     from leeward.outcome import JobError, Limit, Outcome, Result
-    from leeward.wire.messages import encode_ok, encode_refusal, encode_result
+    from leeward.wire.answers import encode_ok, encode_refusal, encode_result
 
     full = Result(b"out", b"err", 1, Outcome.RAISED, Limit.MEMORY, 0.5, 0.25, 1 << 20, {"mount": 2}, True,
                   ("landlock",), JobError("ValueError", "no", "Traceback"), {"a/b": b"x", "é": b""})
@@ -79,11 +85,36 @@ def frames(first: int = 1) -> list[bytes]:
         encode_refusal(first + 1, "cancelled", "as it was asked"),
         encode_ok(first + 2, {"cancelled": True}),
         encode_result(first, full, stdout=(0, 0, 100), stderr=(0, 4000, 96), files={"f": (0, 3, 4)}, arenas=(4096,)),
-        encode_ok(first + 3, {"workers": {"total": 4}, "uptime": 1.5,
-                              "degraded": ["x", None, True, -70000, 2**64 - 1]}),
+        encode_ok(first + 3, {"json": '{"workers": {"total": 4}}', "more": [1.5, "x", None, True, -70000, 2**64 - 1]}),
         encode_ok(first + 4, {"version": "0", "wire": 1}),
         encode_result(first + 5, full),
     ]
+
+
+def sandbox_frames() -> list[bytes]:
+    """
+    Frames to the requests that session.c sends of a live sandbox, in their order.
+    """
+    from leeward.outcome import Outcome, Result
+    from leeward.wire.answers import encode_ok, encode_refusal, encode_result
+    from leeward.wire.frames import HEADER, decode
+
+    name = "abcdefghijklmnopqrstuvwx27"
+    done = Result(b"out", b"", 0, Outcome.FINISHED, results=({"text/plain": "1", "image/png": b"x"},), value="1")
+    fields = decode(encode_result(1, done)[HEADER:])["ok"]
+    about = {"sandbox": name, "profile": "python", "metadata": {"a": "b"}, "age": 1.0, "idle": 60, "unused": 0.5,
+             "left": 9.0, "processes": 1, "calls": 0, "memory_limit": 1 << 28, "memory_peak": 0, "cpu_time": 0.1}
+    file, link = [b"a", "file", 0o644, 3, 1, b""], [b"b", "link", 0o777, 1, -1, b"\xff"]
+    piece = {"data": b"abc", "at": 0, "end": 3, "handle": 0, "mode": 0o644, "time": 1}
+    answers = [
+        {"sandbox": name, "idle": 60.0, "lifetime": 600.0}, {"process": 1},
+        {"chunks": [[1, 1, 0.5, b"out"], [2, 2, 0.75, b"err"]], "over": False}, {"written": 1},
+        {"over": True, **{key: value for key, value in fields.items() if key not in ("stdout", "stderr")}},
+        fields, fields, piece, {"handle": 0, "size": 1}, {"rows": [file], "more": True},
+        {"rows": [link], "more": False}, {"row": file}, {"sandboxes": [about]}, {}]
+    return [*(encode_ok(number, answer) for number, answer in enumerate(answers, 1)),
+            encode_ok(8, {"errno": 2, "why": ""}), encode_refusal(2, "sandbox_over", "idle"),
+            encode_ok(8, {**piece, "end": 6, "handle": 4}), encode_ok(9, {**piece, "at": 3, "end": 6})]
 
 
 def known_replies() -> list[bytes]:
@@ -100,17 +131,22 @@ def seeds(name: str) -> list[bytes]:
     """
     What a target starts from.
     """
+    from leeward.wire.answers import encode_refusal
     from leeward.wire.frames import HEADER
-    from leeward.wire.messages import encode_refusal
 
     answers = frames()
     if "replies" == name:
         return [frame[HEADER:] for frame in (*answers, *frames(2**53 - 6), encode_refusal(0, "busy", "full"),
                                              *known_replies())]
+    sandbox = sandbox_frames()
     endless = (900).to_bytes(HEADER, "big") + b"x" * 900  # it is cut off, and comes slower than a deadline
     return [*(script + b"".join(some) for script in (AT_ONCE, IN_DROPS, BY_FRAME, WITH_FILES)
               for some in (answers, answers[:2], answers[2:3])),
             *(script + frame for script in (BY_FRAME, WITH_FILE, UNSEALED, NO_FILE) for frame in known_replies()),
+            *(script[:15] + b"\x0a" + b"".join(sandbox[:count]) for script in (AT_ONCE, BY_FRAME)
+              for count in (14, *range(1, 14))),
+            *(BY_FRAME[:15] + b"\x0a" + b"".join((*sandbox[:other - 1], frame)) for other, frame in (
+                (8, sandbox[14]), (2, sandbox[15]), (8, sandbox[16] + sandbox[17]))),
             IN_DROPS + endless]
 
 
@@ -130,7 +166,18 @@ def start(name: str, runs: int, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def main() -> int:
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
+    sides = {"--python", "--egress", "--c"} & set(sys.argv[1:]) or {"--python", "--egress", "--c"}
+    numbers = [int(text) for text in sys.argv[1:] if text not in sides]
+    runs = numbers[0] if numbers else 10_000_000
+    worst = 0
+    names = [name for name in decoders.TARGETS
+             if ("--egress" if name in egress_decoders.TARGETS else "--python") in sides]
+    if names:
+        worst = decoders.main(runs, int(os.environ["FUZZ_SEED"]) if "FUZZ_SEED" in os.environ else None, names)
+    return max(worst, feed_client(runs)) if "--c" in sides else worst
+
+
+def feed_client(runs: int) -> int:
     with tempfile.TemporaryDirectory(prefix="leeward-fuzz-") as work:
         folder = Path(work)
         with ThreadPoolExecutor(len(TARGETS)) as pool:

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,7 +16,7 @@ int fake_setsockopt(int fd, int level, int option, const void *value, socklen_t 
 int fake_getsockopt(int fd, int level, int option, void *value, socklen_t *length);
 ssize_t fake_send(int fd, const void *data, size_t length, int flags);
 ssize_t fake_recvmsg(int fd, struct msghdr *message, int flags);
-int fake_poll(struct pollfd *polled, nfds_t count, int timeout_ms);
+int fake_ppoll(struct pollfd *polled, nfds_t count, const struct timespec *time, const sigset_t *mask);
 int fake_clock_gettime(clockid_t clock, struct timespec *ret_now);
 int fake_fcntl(int fd, int command, ...);
 int fake_fstat(int fd, struct stat *ret_about);
@@ -29,7 +30,7 @@ int fake_close(int fd);
 #define getsockopt fake_getsockopt
 #define send fake_send
 #define recvmsg fake_recvmsg
-#define poll fake_poll
+#define ppoll fake_ppoll
 #define clock_gettime fake_clock_gettime
 #define fcntl fake_fcntl
 #define fstat fake_fstat

@@ -49,11 +49,22 @@ static void read_result(const leeward_result *result)
 		read_text(result->denied[i].name);
 	for (size_t i = 0; i < result->degraded_count; i++)
 		read_text(result->degraded[i]);
+	for (size_t i = 0; i < result->left_out_count; i++) {
+		read_text(result->left_out[i].name);
+		read_text(result->left_out[i].reason);
+	}
 	for (size_t i = 0; i < result->file_count; i++) {
 		read_text(result->files[i].name);
 		read_bytes(result->files[i].data, result->files[i].length);
 	}
-	if (!lw_outcome_word(result->outcome) || (result->limit && !lw_limit_word(result->limit)))
+	read_text(result->value);
+	for (size_t i = 0; i < result->shown_count; i++)
+		for (size_t j = 0; j < result->shown[i].form_count; j++) {
+			read_text(result->shown[i].forms[j].type);
+			read_bytes(result->shown[i].forms[j].data, result->shown[i].forms[j].length);
+		}
+	if (result->outcome < LEEWARD_FINISHED || result->outcome > LEEWARD_INTERNAL || result->limit < LEEWARD_LIMIT_NONE ||
+	    result->limit > LEEWARD_LIMIT_CPU)
 		abort();
 }
 
@@ -62,7 +73,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	/* A block of its own, as the library has it: header, payload, one byte to spare. */
 	uint8_t *block = malloc(LW_HEADER + size + 1);
 	struct lw_mapping files[LW_MAX_ARENAS] = {{NULL, 0}};
-	struct lw_buffer text = {.limit = SIZE_MAX / 2};
 	struct lw_reply reply;
 	leeward_result *result = NULL;
 	const char *wrong = NULL;
@@ -81,9 +91,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (reply.refused) {
 		read_bytes(reply.kind.data, reply.kind.length);
 		read_bytes(reply.message.data, reply.message.length);
-	} else {
-		lw_json_map(&text, &reply.ok);
-		free(text.data);
 	}
 	for (size_t i = 0; i < reply.arena_count; i++)
 		came = came && reply.arenas[i] <= MOST;

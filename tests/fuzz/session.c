@@ -18,6 +18,9 @@
 
 enum { SCRIPT = 16, SOCKET = 3, FIRST_FILE = 100, FILES = 512 };
 
+/* A script that ends so is of a live sandbox. */
+#define OF_A_SANDBOX 0x0a
+
 /* Seconds that each call of the kernel takes: what turns in a circle ends by a deadline. */
 #define TICK_S 0.05
 /* Seconds that a deadline may be missed by: a few calls of the kernel. */
@@ -175,12 +178,13 @@ ssize_t fake_recvmsg(int fd, struct msghdr *message, int flags)
 	return (ssize_t)length;
 }
 
-int fake_poll(struct pollfd *polled, nfds_t count, int timeout_ms)
+int fake_ppoll(struct pollfd *polled, nfds_t count, const struct timespec *time, const sigset_t *mask)
 {
-	PROMISE(count == 1 && polled->fd == SOCKET && host.connected && timeout_ms >= 0);
+	PROMISE(count == 1 && polled->fd == SOCKET && host.connected && time->tv_sec >= 0 && !mask);
+	PROMISE(time->tv_nsec >= 0 && time->tv_nsec < 1000000000);
 	choice();
 	if (!host.left && host.ending == SILENT) {
-		host.now += timeout_ms / 1e3;
+		host.now += (double)time->tv_sec + (double)time->tv_nsec / 1e9;
 		return 0;
 	}
 	polled->revents = polled->events;
@@ -282,16 +286,92 @@ static void read_result(const leeward_result *result)
 		read_text(result->denied[i].name);
 	for (size_t i = 0; i < result->degraded_count; i++)
 		read_text(result->degraded[i]);
+	for (size_t i = 0; i < result->left_out_count; i++) {
+		read_text(result->left_out[i].name);
+		read_text(result->left_out[i].reason);
+	}
 	for (size_t i = 0; i < result->file_count; i++) {
 		read_text(result->files[i].name);
 		read_bytes(result->files[i].data, result->files[i].length);
 	}
+	read_text(result->value);
+	for (size_t i = 0; i < result->shown_count; i++)
+		for (size_t j = 0; j < result->shown[i].form_count; j++) {
+			read_text(result->shown[i].forms[j].type);
+			read_bytes(result->shown[i].forms[j].data, result->shown[i].forms[j].length);
+		}
 }
 
 static void read_and_free(leeward_result *result)
 {
 	read_result(result);
 	leeward_free_result(result);
+}
+
+static void read_sandboxes(leeward_sandboxes *list)
+{
+	for (size_t i = 0; list && i < list->count; i++) {
+		PROMISE(strlen(list->sandboxes[i]->id) == 26);
+		read_text(list->sandboxes[i]->profile);
+		for (size_t j = 0; j < 2 * list->sandboxes[i]->metadata_count; j++)
+			read_text(list->sandboxes[i]->metadata[j]);
+	}
+	leeward_free_sandboxes(list);
+}
+
+static void read_entries(leeward_entries *list, bool sorted)
+{
+	for (size_t i = 0; list && i < list->count; i++) {
+		PROMISE(list->entries[i]->kind >= LEEWARD_KIND_FILE && list->entries[i]->kind <= LEEWARD_KIND_OTHER);
+		PROMISE(!sorted || !i || strcmp(list->entries[i - 1]->name, list->entries[i]->name) < 0);
+		read_text(list->entries[i]->name);
+		read_text(list->entries[i]->target);
+	}
+	leeward_free_entries(list);
+}
+
+static int see(void *context, const leeward_chunk *chunk)
+{
+	int64_t *last = context;
+
+	PROMISE(chunk->number > *last && (chunk->stream == 1 || chunk->stream == 2));
+	*last = chunk->number;
+	read_bytes(chunk->data, chunk->length);
+	return 0;
+}
+
+/* A live sandbox, of whatever the daemon says; each answer may be that of the call before. */
+static void use_sandbox(leeward_handle *handle)
+{
+	const leeward_program program = {.shell = "x"};
+	leeward_sandbox *box = leeward_sandbox_open(handle, NULL);
+	leeward_content *content;
+	int64_t process, after = 0, last = 0;
+
+	if (!box)
+		box = leeward_sandbox_attach(handle, "aaaaaaaaaaaaaaaaaaaaaaaaaa");
+	if (!box)
+		return;
+	process = leeward_process_start(box, &program);
+	PROMISE(process);
+	process = process > 0 ? process : 1;
+	leeward_process_read(box, process, &after, 1, see, &last);
+	leeward_process_write(box, process, "x", 1);
+	read_and_free(leeward_process_wait(box, process, 1));
+	read_and_free(leeward_sandbox_run(box, &program));
+	read_and_free(leeward_sandbox_execute(box, 0, "x", 1, NULL));
+	content = leeward_file_read(box, "x", 1 << 20);
+	if (content) {
+		PROMISE(content->length <= 1 << 20);
+		read_bytes(content->data, content->length);
+	}
+	leeward_free_content(content);
+	leeward_file_write(box, "x", "y", 1, -1);
+	read_entries(leeward_file_list(box, "x"), true);
+	read_entries(leeward_file_stat(box, "x", 0), false);
+	read_sandboxes(leeward_sandbox_list(handle));
+	leeward_sandbox_kill(box);
+	leeward_sandbox_detach(box);
 }
 
 static void use(leeward_handle *handle)
@@ -334,8 +414,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	host.ending = data[0] % ENDINGS;
 	host.now = 1;
 	handle = leeward_connect("/socket");
-	if (handle)
+	if (handle && data[SCRIPT - 1] == OF_A_SANDBOX) {
+		use_sandbox(handle);
+		leeward_disconnect(handle);
+	} else if (handle) {
 		use(handle);
+	}
 	PROMISE(!host.connected);
 	for (int i = 0; i < host.file_count; i++)
 		PROMISE(!host.files[i].open);

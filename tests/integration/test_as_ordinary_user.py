@@ -2,7 +2,7 @@
 The integration and escape tests again, by somebody without any privilege.
 
 root's run starts one pytest as an ordinary user, on an installation that he can reach and a copy of the tests
-(beside.py), and passes if that passes. What he finds is printed.
+(kit/beside.py), and passes if that passes. What he finds is printed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from beside import DEADLINE_S, Run
+from kit.beside import DEADLINE_S, Run
 
 
 @pytest.mark.needs("root", "ordinary-user")

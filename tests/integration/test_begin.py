@@ -6,25 +6,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from box import MISSING, PATIENCE_S, Box
+from kit.box import MISSING, PATIENCE_S, Box
+from kit.live_daemon import descendants
 from leeward.errors import LeewardError, Unsupported
 from leeward.isolation.channel import Channel
-from leeward.pool import engine as engine_module
-from leeward.pool.begin import Begun, Settings, begin
+from leeward.loop.reactor import Reactor
+from leeward.pool import confinement
+from leeward.pool.begin import Bootstrap, Settings, begin
 from leeward.pool.engine import Engine
 from leeward.wire import control
-from leeward.worker.reactor import Reactor
-from live_daemon import descendants
+from leeward.worker.patience import Patience
 
 SETTINGS = Settings(pool_size=1, allow_degraded=MISSING)
 
 
 @pytest.fixture
-def begun() -> Iterator[Begun]:
+def bootstrap() -> Iterator[Bootstrap]:
     made = begin(SETTINGS)
     try:
         yield made
@@ -45,11 +47,11 @@ def test_what_nobody_takes_is_given_back() -> None:
     assert not set(descendants(os.getpid())) - before
 
 
-def test_an_order_before_the_plan_makes_nothing(begun: Begun) -> None:
+def test_an_order_before_the_plan_makes_nothing(bootstrap: Bootstrap) -> None:
     """
     A zygote takes the first message for its workers' plan. It ends by one that isn't, as by an end of its channel.
     """
-    hatched = begun.take()
+    hatched = bootstrap.take()
     here, there = Channel.pair()
     try:
         hatched.channel.send(control.MakeKeeper(0, into=False, attach=0), [there.fileno()])
@@ -57,26 +59,26 @@ def test_an_order_before_the_plan_makes_nothing(begun: Begun) -> None:
         answer = hatched.channel.receive()
 
         assert answer is None or isinstance(answer[0], control.Failed)
-        assert hatched.process.wait(PATIENCE_S)
+        assert hatched.process.wait()
     finally:
         hatched.end()
-        begun.driver.close()
+        bootstrap.driver.close()
         here.close()
         there.close()
 
 
-def test_a_zygote_without_a_plan_ends_with_its_daemon(begun: Begun) -> None:
+def test_a_zygote_without_a_plan_ends_with_its_daemon(bootstrap: Bootstrap) -> None:
     """
     Its channel's end is enough.
     """
-    hatched = begun.take()
+    hatched = bootstrap.take()
     try:
         hatched.channel.close()
 
-        assert 0 == hatched.process.wait(PATIENCE_S)
+        assert 0 == hatched.process.wait()
     finally:
         hatched.end()
-        begun.driver.close()
+        bootstrap.driver.close()
 
 
 def test_a_filter_that_cant_be_had_ends_the_zygote(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +89,7 @@ def test_a_filter_that_cant_be_had_ends_the_zygote(monkeypatch: pytest.MonkeyPat
         raise Unsupported("seccomp", have="riscv64", need="x86_64")
 
     before = set(descendants(os.getpid()))
-    monkeypatch.setattr(engine_module, "filters", SimpleNamespace(program=fails))
+    monkeypatch.setattr(confinement, "filters", SimpleNamespace(program=fails))
     reactor = Reactor()
     engine = Engine(reactor, SETTINGS, Box().log)
     with pytest.raises(LeewardError, match="seccomp: have riscv64"):
@@ -98,20 +100,48 @@ def test_a_filter_that_cant_be_had_ends_the_zygote(monkeypatch: pytest.MonkeyPat
     assert not set(descendants(os.getpid())) - before
 
 
-def test_an_engine_takes_what_was_begun(begun: Begun) -> None:
+def test_an_engine_takes_what_was_begun(bootstrap: Bootstrap) -> None:
     """
     It is the same zygote that makes its workers, and closing what was begun no longer touches it.
     """
-    process = begun._hatched.process if begun._hatched is not None else None
+    process = bootstrap._hatched.process if bootstrap._hatched is not None else None
     reactor = Reactor()
-    engine = Engine(reactor, SETTINGS, Box().log, begun=begun)
+    engine = Engine(reactor, SETTINGS, Box().log, bootstrap=bootstrap)
     engine.start()
-    begun.close()
+    bootstrap.close()
     try:
         assert process is not None
         assert process.poll() is None
-        assert engine._zygote is not None
-        assert process is engine._zygote.process
+        assert engine.zygotes.current is not None
+        assert process is engine.zygotes.current.process
     finally:
         engine.close()
         reactor.close()
+
+
+def test_a_start_that_fails_has_closed_and_a_second_close_is_harmless() -> None:
+    """
+    Whoever has the engine closes it in any case. What is closed twice in C is an abort, or never ends.
+    """
+    before = set(descendants(os.getpid()))
+    reactor = Reactor()
+    engine = Engine(reactor, replace(SETTINGS, patience=Patience(start=0.0)), Silent())
+    try:
+        with pytest.raises(LeewardError, match="no worker was ready within 0 s"):
+            engine.start()
+        engine.close()
+    finally:
+        reactor.close()
+
+    assert not set(descendants(os.getpid())) - before
+
+
+class Silent:
+    """
+    A log that nobody reads.
+    """
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        return
+
+    info = warning = error = debug

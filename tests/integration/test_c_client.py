@@ -7,6 +7,8 @@ and with the library under ASan and UBSan.
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import os
 import re
 import socket
@@ -20,20 +22,19 @@ from pathlib import Path
 
 import pytest
 
-import c_client
-import reactors
-from c_client import CLIENT, SOURCES
-from fake_daemon import FakeDaemon, Rogue, finished
-from features import ROOT, clang
+from kit import c_client, reactors
+from kit.c_client import CLIENT, SOURCES
+from kit.fake_daemon import FakeDaemon, Rogue, finished
+from kit.features import ROOT, clang
+from kit.live_daemon import PATIENCE, LiveDaemon
 from leeward import Client
-from leeward.daemon.parcel import seal
+from leeward.daemon.serving.parcel import seal
 from leeward.errors import Busy
 from leeward.outcome import Outcome, Result
-from leeward.pool.report import Report
+from leeward.run.report import Report
 from leeward.spec.job import Job
+from leeward.wire.answers import encode_ok, encode_result
 from leeward.wire.frames import FrameReader, decode, encode
-from leeward.wire.messages import encode_result
-from live_daemon import LiveDaemon
 
 pytestmark = pytest.mark.needs("compiler")
 
@@ -160,6 +161,27 @@ def test_refusals(sanitized: Path, tmp_path: Path) -> None:
         assert (BUSY, "all workers are busy") == one(sanitized, tmp_path / "s")
 
 
+def test_a_busy_daemon_is_asked_again(sanitized: Path, tmp_path: Path) -> None:
+    """
+    As long as the time that it names is before the deadline.
+    """
+    asked: list[float] = []
+
+    def room(job: Job) -> Report:
+        asked.append(time.monotonic())
+        return finished(b"x") if len(asked) > 3 else Report(refusal=Busy("full", retry_after=0.05))
+
+    with FakeDaemon(tmp_path / "s", room):
+        assert (0, "x") == one(sanitized, tmp_path / "s", str(PATIENCE))
+    assert 4 == len(asked)
+    assert all(later - earlier >= 0.05 for earlier, later in itertools.pairwise(asked))
+
+    with FakeDaemon(tmp_path / "t", lambda job: Report(refusal=Busy("full", retry_after=2 * PATIENCE))):
+        start = time.monotonic()
+        assert (BUSY, "full") == one(sanitized, tmp_path / "t", str(PATIENCE))
+    assert time.monotonic() - start < PATIENCE
+
+
 def test_large_results_are_mapped(sanitized: Path, tmp_path: Path) -> None:
     """
     Both streams in one memory file.
@@ -259,6 +281,28 @@ def test_c113_a_hostile_daemon(sanitized: Path, tmp_path: Path, what: str) -> No
     assert text.isprintable()
 
 
+@pytest.mark.parametrize(("answer", "given"), [
+    ({"json": '{"workers": {"total": 4}}'}, b'{"workers": {"total": 4}}'),
+    ({}, None), ({"json": {}}, None), ({"json": b"{}"}, None), ({"json": ""}, None), ({"json": "[]"}, None),
+    ({"json": "{\0}"}, None), ({"json": "{\n}"}, None), ({"json": '{"\u00e9": 1}'}, None), ({"json": "{\x7f}"}, None),
+])
+def test_c113_a_status_is_one_line_of_ascii(c_build: Path, tmp_path: Path, answer: dict[str, object],
+                                            given: bytes | None) -> None:
+    """
+    The daemon writes it; what a program would cut at a NUL, or print to a terminal, is refused.
+    """
+    library = ctypes.CDLL(str(c_build / "libleeward.so"))
+    library.leeward_connect.restype = ctypes.c_void_p
+    library.leeward_status.restype = ctypes.c_char_p
+    with Rogue(tmp_path / "s", answers(lambda number: encode_ok(number, answer))):
+        handle = ctypes.c_void_p(library.leeward_connect(str(tmp_path / "s").encode()))
+        status = library.leeward_status(handle, ctypes.c_double(5))
+        library.leeward_disconnect(handle)
+
+    assert given == status
+    assert given is not None or BAD_REPLY == library.leeward_last_error_code()
+
+
 def test_c113_the_control_is_taken(sanitized: Path, tmp_path: Path) -> None:
     """
     The same daemon with a result that is right.
@@ -339,8 +383,6 @@ def test_it_connects_again(c_build: Path, tmp_path: Path) -> None:
     """
     A daemon that was started anew between two calls, by the shared library.
     """
-    import ctypes
-
     library = ctypes.CDLL(str(c_build / "libleeward.so"))
     library.leeward_connect.restype = ctypes.c_void_p
     with FakeDaemon(tmp_path / "s", lambda job: finished()):
@@ -403,7 +445,10 @@ def test_it_shows_its_own_names_alone(c_build: Path) -> None:
     needed = subprocess.run(["readelf", "-d", c_build / "libleeward.so.0"], capture_output=True, text=True,
                             check=True).stdout
 
-    assert {f"{name}@@LEEWARD_0.1" for name in declared} == set(re.findall(r" T (\S+)", shared))
+    blocks = dict(re.findall(r"(leeward_\w+);(?=[^}]*\} LEEWARD_0\.(\d))", (CLIENT / "leeward.map").read_text()))
+
+    wanted = {f"{name}@@LEEWARD_0.{int(blocks.get(name, '0')) + 1}" for name in declared}
+    assert wanted == set(re.findall(r" T (\S+)", shared))
     assert declared == set(re.findall(r" T (\S+)", archive))
     assert "Library soname: [libleeward.so.0]" in needed
     libraries = re.findall(r"Shared library: \[(\w+)[^\]]*\]", needed)
@@ -448,7 +493,7 @@ def test_c113_no_bytes_do_harm(tmp_path: Path) -> None:
     A million inputs under ASan and UBSan; LEEWARD_LONG=1 feeds ten million.
     """
     runs = 10_000_000 if os.environ.get("LEEWARD_LONG") else 1_000_000
-    done = subprocess.run([sys.executable, ROOT / "tests" / "fuzz", str(runs)], capture_output=True, text=True,
+    done = subprocess.run([sys.executable, ROOT / "tests" / "fuzz", "--c", str(runs)], capture_output=True, text=True,
                           check=False)
 
     assert 0 == done.returncode, done.stdout + done.stderr[-4000:]

@@ -28,7 +28,8 @@ from typing import Any
 
 import pytest
 
-import features
+from kit import features
+from kit.waiting import poll_until
 from leeward._native import spawn
 from leeward._native.spawn import Clone
 from leeward.errors import KernelRefusal, Unsupported
@@ -38,7 +39,6 @@ from leeward.isolation.cgroup.entry import Driver, Entry, Leaf, Usage, WorkerGro
 from leeward.isolation.cgroup.none import OTHERS
 from leeward.outcome import Limit
 from leeward.spec.limits import MIB, Limits
-from waiting import poll_until
 
 CLONE_NEWUSER = 0x10000000
 PR_SET_CHILD_SUBREAPER = 36
@@ -243,7 +243,7 @@ def be_job(leaf: Leaf, driver: Driver, job: Callable[[], object], telling: int) 
         fixed = leaf.cpu()
         if fixed is not None:
             os.sched_setaffinity(0, {fixed})
-        if not driver.huge_pages:
+        if not driver.memory_counted:
             ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
         os.write(telling, pickle.dumps(job()))
     except MemoryError:

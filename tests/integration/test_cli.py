@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-import live_daemon
-from live_daemon import PATIENCE, LiveDaemon, command, descendants, environment, run, watched
+from kit import live_daemon
+from kit.live_daemon import PATIENCE, LiveDaemon, command, descendants, environment, run, watched
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +90,42 @@ def test_c117_a_traceback_names_the_jobs_own_file(daemon: LiveDaemon, tmp_path: 
     assert b"leeward" not in done.stderr
 
 
+@pytest.mark.parametrize("command_", ["exec", "run"])
+def test_files_in_and_out(daemon: LiveDaemon, command_: str, tmp_path: Path) -> None:
+    """
+    A job gets copies, and what it made comes back; what is here already stays, and the status says so.
+    """
+    (tmp_path / "in.txt").write_text("abc")
+    code = "import os; os.mkdir('out'); open('out/up.txt', 'w').write(open('data/in.txt').read().upper())"
+    argv = (command_, "--put", "in.txt:data/in.txt", "--collect", "out/*", code)
+    first, again, replaced = (daemon.run(*words, cwd=tmp_path) for words in (argv, argv, (*argv, "--into", ".")))
+
+    assert [(0, b""), (1, b"leeward: 'out/up.txt' is there already and stays as it is; --into FOLDER replaces files\n"),
+            (0, b"")] == [(done.returncode, done.stderr) for done in (first, again, replaced)]
+    assert "ABC" == (tmp_path / "out/up.txt").read_text()
+
+
+def test_processes_and_output_have_bounds(daemon: LiveDaemon) -> None:
+    """
+    Those of the command line.
+    """
+    done = daemon.run("exec", "--output", "10", "print('x' * 100)")
+    assert (153, b"x" * 10) == (done.returncode, done.stdout)
+    done = daemon.run("exec", "--json", "--processes", "3", "import os, time\nwhile True:\n"
+                                                            "    if os.fork() == 0:\n        time.sleep(60)")
+    assert "processes" == json.loads(done.stdout)["limit"]
+
+
+def test_a_path_in_place_of_code(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """
+    Nothing runs, and the message has the option.
+    """
+    done = daemon.run("exec", "job.py", cwd=tmp_path)
+
+    assert (2, b"") == (done.returncode, done.stdout)
+    assert b"--file job.py" in done.stderr
+
+
 def test_environment_and_standard_input(daemon: LiveDaemon) -> None:
     """
     Given when asked for, empty else.
@@ -160,7 +196,7 @@ def test_json_has_the_names_of_the_result(daemon: LiveDaemon) -> None:
     result = json.loads(daemon.run("exec", "--json", "1/0").stdout)
 
     assert {"stdout", "stderr", "exit_code", "outcome", "limit", "duration", "cpu_time", "memory_peak", "denied",
-            "truncated", "degraded", "error"} == set(result)
+            "truncated", "degraded", "error", "left_out"} == set(result)
     assert ("raised", 1, None, {}) == (result["outcome"], result["exit_code"], result["limit"], result["denied"])
     assert ("ZeroDivisionError", "division by zero") == (result["error"]["type"], result["error"]["message"])
     assert "line 1" in result["error"]["traceback"]
@@ -224,7 +260,7 @@ def test_ctrl_c_ends_the_job(daemon: LiveDaemon) -> None:
     process.send_signal(signal.SIGINT)
 
     assert daemon.until(lambda status: status["workers"]["busy"] == 0) < 1.0
-    assert -signal.SIGINT == process.wait(PATIENCE)
+    assert 130 == process.wait(PATIENCE)
 
 
 # --- without a daemon ---------------------------------------------------------

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 import leeward
+from kit.live_daemon import PATIENCE, LiveDaemon, environment
+from kit.waiting import poll_until
 from leeward import Outcome
 from leeward.client.link import Link
-from live_daemon import PATIENCE, LiveDaemon, environment
-from waiting import poll_until
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +204,7 @@ def test_a_full_queue_is_refused_at_once(tmp_path: Path) -> None:
     config.chmod(0o600)
     with LiveDaemon(tmp_path, "--pool-size", "1", "--config", str(config)) as daemon:
         async def main() -> list[object]:
-            async with leeward.AsyncClient(str(daemon.socket)) as client:
+            async with leeward.AsyncClient(str(daemon.socket), retry_busy=False) as client:
                 first = asyncio.create_task(client.execute("import time; time.sleep(1)"))
                 while (await client.status())["workers"]["busy"] == 0:
                     pass
@@ -223,6 +223,96 @@ def test_a_full_queue_is_refused_at_once(tmp_path: Path) -> None:
         daemon.idle()
 
 
+def test_a_batch_on_one_connection_is_in_turn_with_the_others_of_its_user(tmp_path: Path) -> None:
+    """
+    While two hundred jobs of one wait, a job of another waits for a few of them.
+    """
+    config = tmp_path / "c.toml"
+    config.write_text("queue_size = 256\n")
+    config.chmod(0o600)
+    with LiveDaemon(tmp_path, "--pool-size", "2", "--config", str(config)) as daemon:
+        async def main() -> list[int]:
+            overtaken = []
+            async with (leeward.AsyncClient(str(daemon.socket)) as crowd,
+                        leeward.AsyncClient(str(daemon.socket)) as single):
+                await single.ping()
+                batch = [asyncio.create_task(crowd.execute("1")) for _ in range(200)]
+                await crowd.ping()  # answered behind them: all of them are there
+                for _ in range(8):
+                    before = sum(job.done() for job in batch)
+                    await single.execute("2")
+                    overtaken.append(sum(job.done() for job in batch) - before)
+                assert not all(job.done() for job in batch)  # control: they were waiting all the time
+                assert all(isinstance(answer, leeward.Result) for answer in await asyncio.gather(*batch))
+            return overtaken
+
+        # Two that run, two whose turn comes before its own, and those whose answers come in the same read.
+        assert 8 >= sorted(asyncio.run(main()))[4]
+
+
+def test_a_burst_of_the_queues_size_is_served(tmp_path: Path) -> None:
+    """
+    By default, at once, and again and again.
+    """
+    with LiveDaemon(tmp_path, "--pool-size", "2") as daemon:
+        async def main() -> None:
+            async with leeward.AsyncClient(str(daemon.socket)) as client:
+                for _ in range(5):
+                    got = await asyncio.gather(*(client.execute("1") for _ in range(64)))
+                    assert {Outcome.FINISHED} == {each.outcome for each in got}
+
+        asyncio.run(main())
+
+
+def overloaded(folder: Path, delay: float) -> tuple[list[float], int]:
+    """
+    How long each call took that was served, of those sent after the first second of an overload; and how many were
+    refused.
+    """
+    folder.mkdir()
+    config = folder / "c.toml"
+    config.write_text(f"queue_delay = {delay}\n")
+    config.chmod(0o600)
+    served, refused = [], 0
+    with LiveDaemon(folder, "--pool-size", "2", "--config", str(config)) as daemon:
+        async def call(client: leeward.AsyncClient, late: bool) -> None:
+            nonlocal refused
+            start = time.monotonic()
+            try:
+                await client.execute("import time; time.sleep(0.02)")
+            except leeward.Busy:
+                refused += 1
+            else:
+                if late:
+                    served.append(time.monotonic() - start)
+
+        async def main() -> None:
+            async with (leeward.AsyncClient(str(daemon.socket), retry_busy=False) as one,
+                        leeward.AsyncClient(str(daemon.socket), retry_busy=False) as two):
+                calls = []
+                for number in range(500):
+                    calls.append(asyncio.create_task(call((one, two)[number % 2], number > 250)))
+                    await asyncio.sleep(0.004)
+                await asyncio.gather(*calls)
+
+        asyncio.run(main())
+        daemon.idle()
+    return sorted(served), refused
+
+
+def test_an_overload_that_lasts_is_shed(tmp_path: Path) -> None:
+    """
+    Who is served waits a fraction of what they wait where the queue is bounded by its size alone.
+    """
+    bounded, refused = overloaded(tmp_path / "bounded", 0.1)
+    control, refused_too = overloaded(tmp_path / "control", 0.0)
+
+    assert min(refused, refused_too) > 50  # control: there was an overload
+    assert min(len(bounded), len(control)) > 10
+    assert bounded[len(bounded) // 2] < 0.4 * control[len(control) // 2]
+
+
+@pytest.mark.smoke
 @pytest.mark.parametrize("how", ["killed", "closed", "cancelled"])
 def test_c103_a_client_that_vanishes_takes_its_job_along(daemon: LiveDaemon, how: str) -> None:
     """

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from fake_daemon import Rogue
-from features import ROOT
+from kit.fake_daemon import Rogue
+from kit.features import ROOT
+from kit.skip_policy import require
 from leeward import Client
 from leeward.errors import BY_KIND, BadReply, Refused
 from leeward.outcome import Result
 from leeward.wire import frames
-from leeward.wire.messages import Execute, SessionClose, SessionOpen, SessionReset, parse_request
-from skip_policy import require
+from leeward.wire.requests import Execute, SessionClose, SessionOpen, SessionReset, parse_request
 
 FRAMES = ROOT / "tests" / "conformance" / "frames.json"
 CASES = json.loads(FRAMES.read_text())
@@ -33,11 +33,11 @@ DEADLINE_S = 20.0
 
 #: What the C client says of a refusal, by its kind on the wire; leeward.h.
 CODES = {"busy": -17, "queue_timeout": -18, "shutting_down": -19, "version": -20, "bad_request": -21, "cancelled": -22,
-         "forbidden": -23}
+         "forbidden": -23, "sandbox_over": -24, "process_over": -25, "session_over": -26}
 BAD_REPLY, REFUSED = -5, -16
 
 OUTCOMES = (None, "finished", "raised", "signalled", "timed_out", "out_of_memory", "output_limit", "internal")
-LIMITS = (None, "memory", "processes", "files", "output", "time")
+LIMITS = (None, "memory", "processes", "files", "output", "time", "cpu")
 
 #: What became of an execute: its result as the file has it, {"refused": ...} or {"broken": True}.
 Seen = dict[str, Any]
@@ -64,7 +64,8 @@ def shown(result: Result) -> Seen:
             "cpu_time_us": round(result.cpu_time * 1e6),
             "memory_peak": result.memory_peak, "denied": dict(result.denied), "truncated": result.truncated,
             "degraded": list(result.degraded), "error": error, "stdout": result.stdout.hex(),
-            "stderr": result.stderr.hex(), "files": {name: data.hex() for name, data in result.files.items()}}
+            "stderr": result.stderr.hex(), "files": {name: data.hex() for name, data in result.files.items()},
+            "left_out": [[one.name, one.reason.value] for one in result.left_out]}
 
 
 def unhexed(asked: dict[str, Any]) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def unhexed(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_python(path: str, asked: dict[str, Any]) -> Seen:
-    with Client(path) as client:
+    with Client(path, retry=False) as client:  # the frames have an id: that of a first attempt
         try:
             return {"result": shown(client.execute(**unhexed(asked), deadline=DEADLINE_S))}
         except BadReply:
@@ -83,7 +84,8 @@ def by_python(path: str, asked: dict[str, Any]) -> Seen:
         except Refused as refusal:
             # Of a class of its own, as far as there is one.
             known = type(refusal) is BY_KIND.get(refusal.kind, Refused)
-            return {"refused": {"kind": refusal.kind if known else None, "message": refusal.message}}
+            after = {} if refusal.retry_after is None else {"retry_after": refusal.retry_after}
+            return {"refused": {"kind": refusal.kind if known else None, "message": refusal.message, **after}}
 
 
 # --- the C client ------------------------------------------------------------------
@@ -105,6 +107,14 @@ class Denied(ctypes.Structure):
     _fields_ = (("name", ctypes.c_char_p), ("count", ctypes.c_uint64))
 
 
+class LeftOut(ctypes.Structure):
+    """
+    leeward_left_out.
+    """
+
+    _fields_ = (("name", ctypes.c_char_p), ("reason", ctypes.c_char_p))
+
+
 class Options(ctypes.Structure):
     """
     leeward_options.
@@ -118,7 +128,8 @@ class Options(ctypes.Structure):
         ("environment_count", ctypes.c_size_t),
         ("files", ctypes.POINTER(File)), ("file_count", ctypes.c_size_t), ("collect", ctypes.POINTER(ctypes.c_char_p)),
         ("collect_count", ctypes.c_size_t), ("stdin_data", ctypes.c_char_p), ("stdin_length", ctypes.c_size_t),
-        ("deadline", ctypes.c_double),
+        ("deadline", ctypes.c_double), ("idempotent", ctypes.c_int32), ("no_retry", ctypes.c_int32),
+        ("label", ctypes.c_char_p), ("no_retry_busy", ctypes.c_int32), ("display", ctypes.c_int32),
     )
 
 
@@ -136,6 +147,8 @@ class CResult(ctypes.Structure):
         ("degraded", ctypes.POINTER(ctypes.c_char_p)), ("degraded_count", ctypes.c_size_t),
         ("error_type", ctypes.c_char_p), ("error_message", ctypes.c_char_p), ("error_traceback", ctypes.c_char_p),
         ("files", ctypes.POINTER(File)), ("file_count", ctypes.c_size_t),
+        ("left_out", ctypes.POINTER(LeftOut)), ("left_out_count", ctypes.c_size_t),
+        ("value", ctypes.c_char_p), ("shown", ctypes.c_void_p), ("shown_count", ctypes.c_size_t),
     )
 
 
@@ -156,6 +169,8 @@ def c_shown(result: CResult) -> Seen:
         "stderr": data(result.stderr_data, result.stderr_length),
         "files": {result.files[at].name.decode(): data(result.files[at].data, result.files[at].length)
                   for at in range(result.file_count)},
+        "left_out": [[result.left_out[at].name.decode(), result.left_out[at].reason.decode()]
+                     for at in range(result.left_out_count)],
     }
 
 
@@ -180,7 +195,8 @@ def c_options(asked: dict[str, Any], keep: list[Any]) -> Options:
         arguments=strings(*asked.get("args", ())), argument_count=len(asked.get("args", ())),
         environment=strings(*(f"{key}={value}" for key, value in env.items())), environment_count=len(env),
         files=files, file_count=len(files), collect=strings(*asked.get("collect", ())),
-        collect_count=len(asked.get("collect", ())), stdin_data=stdin, stdin_length=len(stdin), deadline=DEADLINE_S)
+        collect_count=len(asked.get("collect", ())), stdin_data=stdin, stdin_length=len(stdin), deadline=DEADLINE_S,
+        no_retry=1)
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +208,7 @@ def by_c(c_build: Path) -> Asker:
     library.leeward_connect.restype = ctypes.c_void_p
     library.leeward_execute.restype = ctypes.POINTER(CResult)
     library.leeward_last_error.restype = ctypes.c_char_p
+    library.leeward_last_error_retry_after.restype = ctypes.c_double
 
     def run(path: str, asked: dict[str, Any]) -> Seen:
         keep: list[Any] = []
@@ -210,7 +227,9 @@ def by_c(c_build: Path) -> Asker:
             return {"broken": True}
         kinds = {code: kind for kind, code in CODES.items()}
         assert error in kinds or REFUSED == error, text
-        return {"refused": {"kind": kinds.get(error), "message": text}}
+        after = library.leeward_last_error_retry_after()
+        told = {"retry_after": after} if after >= 0 else {}
+        return {"refused": {"kind": kinds.get(error), "message": text, **told}}
 
     return run
 

@@ -3,7 +3,7 @@ leeward in a container made from nothing but a Debian's files: with the engine's
 docs/containers.md.
 
 The engine is runc. Docker and Podman give their containers to it or to crun; what they add of
-their own (a filter, AppArmor's profile) is in container.py as far as it can be had here.
+their own (a filter, AppArmor's profile) is in kit/container.py as far as it can be had here.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-import features
-from beside import NOT_HIS
-from container import DOCKER_LIKE, Container
-from ordinary_user import Installation
+from kit import features
+from kit.beside import NOT_HIS
+from kit.container import DOCKER_LIKE, Container
+from kit.ordinary_user import Installation
 
 pytestmark = pytest.mark.needs("root", "runc", "user-namespaces", "landlock")
 
@@ -68,7 +68,7 @@ def told(text: str) -> dict[str, dict[str, str]]:
     return {feature["name"]: feature for feature in json.loads(text)["features"]}
 
 
-CAPABILITIES_OF_ROOT = ("CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID")
+CAPABILITIES_OF_ROOT = ("CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID")
 ROOT = {"uid": 0, "capabilities": CAPABILITIES_OF_ROOT}
 USER = {"uid": 1000}
 

@@ -23,7 +23,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from integration.cpython_exceptions import HANGS, row_for
-from live_daemon import LiveDaemon, command, environment
+from kit.live_daemon import LiveDaemon, command, environment
 
 LONG = bool(os.environ.get("LEEWARD_LONG"))
 

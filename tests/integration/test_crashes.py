@@ -14,20 +14,23 @@ import resource
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import leeward
-from box import PATIENCE_S, Box
+from kit import features
+from kit.box import PATIENCE_S, Box
+from kit.live_daemon import LiveDaemon, descendants, watched
 from leeward.client import conversation
 from leeward.isolation.cgroup import hierarchy
-from leeward.pool import engine as engine_module
+from leeward.worker import hatch
+from leeward.worker.states import WorkerState
 from leeward.worker.zygote import Zygote
-from live_daemon import LiveDaemon, descendants, watched
 
-#: Moments at which a daemon is killed. The long run has as many as the catalogue says.
+#: Moments at which a daemon is killed. The long run has enough for a rare one to be met.
 MOMENTS = 50 if os.environ.get("LEEWARD_LONG") else 6
 
 #: Jobs that leave something to clear up: output in a memory file, children, files, refused calls.
@@ -156,8 +159,8 @@ def test_c109_a_client_of_another_version_is_told_so(tmp_path: Path, monkeypatch
 
 
 def zygote_of(box: Box) -> Zygote:
-    assert box.engine._zygote is not None
-    return box.engine._zygote
+    assert box.engine.zygotes.current is not None
+    return box.engine.zygotes.current
 
 
 def state_of(pid: int) -> str:
@@ -221,7 +224,7 @@ def zygotes(daemon: LiveDaemon) -> list[int]:
             if session_of(pid) == pid and daemon.process.pid == parent_of(pid)]
 
 
-def test_c107_a_stopped_zygote_is_replaced_when_a_keeper_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c107_a_stopped_zygote_is_replaced_when_a_keeper_is_wanted() -> None:
     """
     Until then nothing depends on it; from then on it has its time, is killed, and the next one makes the keeper.
     """
@@ -233,11 +236,11 @@ def test_c107_a_stopped_zygote_is_replaced_when_a_keeper_is_wanted(monkeypatch: 
                 assert b"1\n" == box.run("print(1)").stdout
             assert "T" == state_of(old.pid)  # control: it is stopped, and nobody minds
 
-            monkeypatch.setattr(engine_module, "_ZYGOTE_DEADLINE_S", 0.05)
+            box.engine.patience.zygote = 0.05
 
             def restore() -> None:
                 if box.log.of("zygote doesn't answer"):
-                    monkeypatch.undo()
+                    box.engine.patience.zygote = PATIENCE_S
 
             serve_from_another(box, old, restore)
 
@@ -245,18 +248,18 @@ def test_c107_a_stopped_zygote_is_replaced_when_a_keeper_is_wanted(monkeypatch: 
         assert {old.pid} == {row["pid"] for row in box.log.of("zygote doesn't answer")}
 
 
-def test_c107_a_zygote_stopped_before_it_is_ready_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c107_a_zygote_stopped_before_it_is_ready_is_replaced() -> None:
     """
     One that is stuck in its imports, say, has the time of a start.
     """
     with Box(pool_size=1, recycle_after=1) as box:
         first = zygote_of(box)
-        monkeypatch.setattr(engine_module, "_START_DEADLINE_S", 0.05)
+        box.engine.patience.start = 0.05
         os.kill(first.pid, signal.SIGKILL)
-        box.reactor.run(lambda: box.engine._zygote not in (None, first))
+        box.reactor.run(lambda: box.engine.zygotes.current not in (None, first))
         stuck = zygote_of(box)
         os.kill(stuck.pid, signal.SIGSTOP)
-        monkeypatch.undo()
+        box.engine.patience.start = PATIENCE_S
         with watched([stuck.pid]) as wait:
             serve_from_another(box, first)
 
@@ -264,7 +267,7 @@ def test_c107_a_zygote_stopped_before_it_is_ready_is_replaced(monkeypatch: pytes
         assert stuck.pid in [row["pid"] for row in box.log.of("zygote doesn't answer")]
 
 
-def test_c107_a_zygote_that_takes_no_orders_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c107_a_zygote_that_takes_no_orders_is_replaced() -> None:
     """
     It is stopped and its queue is full: the order that finds no room goes to the next one.
     """
@@ -274,10 +277,10 @@ def test_c107_a_zygote_that_takes_no_orders_is_replaced(monkeypatch: pytest.Monk
         with contextlib.suppress(BlockingIOError):
             while True:
                 old._channel.socket.send(b"never read")
-        monkeypatch.setattr(engine_module, "_ZYGOTE_DEADLINE_S", 0.05)
+        box.engine.patience.zygote = 0.05
         assert b"1\n" == box.run("print(1)").stdout
         box.reactor.run(lambda: bool(box.log.of("zygote doesn't answer")))
-        monkeypatch.undo()
+        box.engine.patience.zygote = PATIENCE_S
 
         assert box.log.of("zygote takes no orders")
         serve_from_another(box, old)
@@ -293,3 +296,55 @@ def test_c107_a_zygote_without_descriptors_is_replaced() -> None:
         resource.prlimit(old.pid, resource.RLIMIT_NOFILE, (4, most))
 
         serve_from_another(box, old)
+
+
+def test_c107_without_a_zygote_workers_go_on_past_their_number_of_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    One that ends as soon as it starts: no job waits for it. When one stands again the workers are renewed.
+    """
+    with Box(pool_size=2, recycle_after=20) as box:
+        pool = box.engine.pool
+        box.reactor.run(lambda: 2 == len([worker for worker in pool.workers if worker.free]))
+        before = pool.workers
+        monkeypatch.setattr(hatch, "ENTRY", "raise SystemExit(1)  # {control}\n")
+        os.kill(zygote_of(box).pid, signal.SIGKILL)
+        box.reactor.run(lambda: len(box.log.of("zygote is gone")) >= 2)
+
+        longest = 0.0
+        for number in range(300):
+            started = time.monotonic()
+            assert f"{number}\n".encode() == box.run(f"print({number})").stdout
+            longest = max(longest, time.monotonic() - started)
+
+        assert before == pool.workers
+        assert longest < 1.0 * features.SLOWER
+        assert 1 == len(box.log.of("no zygote: workers go on past their number of jobs"))
+        assert max(worker.jobs for worker in before) > 20  # control
+
+        monkeypatch.undo()
+        box.reactor.run(lambda: not set(before) & set(pool.workers) and 2 == pool.workforce.states()["idle"])
+        assert b"1\n" == box.run("print(1)").stdout
+        assert all(worker.jobs <= 20 for worker in pool.workers)
+
+
+def test_c107_without_a_zygote_a_doomed_worker_goes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    One whose job left sockets has no other job, whether or not there is another worker: that is a lock.
+    """
+    with Box(pool_size=1, recycle_after=2) as box:
+        (worker,) = box.engine.pool.workers
+        monkeypatch.setattr(hatch, "ENTRY", "raise SystemExit(1)  # {control}\n")
+        os.kill(zygote_of(box).pid, signal.SIGKILL)
+        box.reactor.run(lambda: len(box.log.of("zygote is gone")) >= 2)
+        for _ in range(3):
+            assert b"1\n" == box.run("print(1)").stdout
+        box.reactor.run(lambda: worker.free)
+        assert worker.overdue
+
+        monkeypatch.setattr(worker.keeper, "sockets", lambda: 1)  # what such a job leaves is gone a moment later
+        assert b"1\n" == box.run("print(1)").stdout
+        box.reactor.run(lambda: WorkerState.SERVING is not worker.state)
+        assert not worker.free
+        monkeypatch.undo()
+        assert b"1\n" == box.run("print(1)").stdout
+        assert worker not in box.engine.pool.workers

@@ -11,12 +11,13 @@ import stat
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import leeward
-from live_daemon import PATIENCE, LiveDaemon, command, descendants, environment, run, watched
-from waiting import poll_until, until_written
+from kit.live_daemon import PATIENCE, LiveDaemon, command, descendants, environment, run, watched
+from kit.waiting import poll_until, until_written
 
 #: Seconds within which a SIGTERM is over, whatever runs.
 DRAIN = 5.0
@@ -51,6 +52,7 @@ def test_a_folder_that_others_can_look_into_is_warned_of(tmp_path: Path) -> None
     assert [(str(folder), "0755", f"chmod 0700 {folder}")] == warned
 
 
+@pytest.mark.smoke
 def test_start_and_stop(tmp_path: Path) -> None:
     """
     `start` returns when a job can be run, `stop` when nothing is left.
@@ -167,9 +169,78 @@ def test_a_job_that_never_ends_is_ended(tmp_path: Path) -> None:
             answer, _, took = in_flight(daemon, "while True: pass", signal.SIGTERM)
             assert [] == wait(1.0)
 
-    assert isinstance(answer, (leeward.Result, leeward.Refused))
+    assert isinstance(answer, leeward.Result)
+    assert CUT == (answer.outcome, answer.error and answer.error.message)
     assert took < DRAIN + 1  # the second is the test's own, for its start
     assert 0 == daemon.process.returncode
+
+
+#: How a job ends that had begun and was cut: by a result, so that its client knows that it has run in part.
+CUT = leeward.Outcome.INTERNAL, "the daemon shut down before the job was over"
+
+
+async def begun(daemon: LiveDaemon, client: leeward.AsyncClient, count: int, code: str) -> list[asyncio.Task[Any]]:
+    """
+    So many jobs, all of which run.
+    """
+    jobs = [asyncio.create_task(client.execute(code)) for _ in range(count)]
+    while (await client.status())["workers"]["busy"] < count:
+        pass
+    return jobs
+
+
+def test_asked_again_to_end_it_goes_on_draining(tmp_path: Path) -> None:
+    """
+    Signals of both kinds and `daemon stop`, twice each: every job that runs is answered in full, and so is who asks.
+    """
+    async def main(daemon: LiveDaemon) -> tuple[list[Any], list[subprocess.Popen[bytes]]]:
+        async with leeward.AsyncClient(str(daemon.socket)) as client:
+            jobs = await begun(daemon, client, 4, "import time; time.sleep(3); print('done')")
+            daemon.process.terminate()
+            await asyncio.to_thread(daemon.logged, lambda rows: any("draining" == row["event"] for row in rows))
+            stops = [subprocess.Popen(command("daemon", "stop"), env=environment(daemon.socket)) for _ in range(2)]
+            for number in (signal.SIGINT, signal.SIGTERM) * 2:
+                seen = len(daemon.log)
+                daemon.process.send_signal(number)
+                await asyncio.to_thread(daemon.logged, lambda rows: any("draining already" == row["event"]
+                                                                        for row in rows), seen)
+            return await asyncio.gather(*jobs, return_exceptions=True), stops
+
+    with LiveDaemon(tmp_path, "--pool-size", "4") as daemon:
+        answers, stops = asyncio.run(main(daemon))
+        assert 0 == daemon.process.wait(PATIENCE)
+        assert [0, 0] == [stop.wait(PATIENCE) for stop in stops]
+
+    assert ["done\n"] * 4 == [getattr(answer, "stdout_text", answer) for answer in answers]
+    assert 2 == sum("a client asks to shut down" == row["event"] for row in daemon.log)
+
+
+@pytest.mark.parametrize("drains", [False, True])
+def test_a_hurry_is_asked_for(tmp_path: Path, drains: bool) -> None:
+    """
+    `daemon stop --now`, also of a daemon that drains: what runs is answered by a result, what waits is refused.
+    """
+    async def main(daemon: LiveDaemon) -> list[Any]:
+        async with leeward.AsyncClient(str(daemon.socket), retry=False) as client:
+            jobs = await begun(daemon, client, 2, "while True: pass")
+            if drains:
+                daemon.process.terminate()
+                await asyncio.to_thread(daemon.logged, lambda rows: any("draining" == row["event"] for row in rows))
+            jobs += [asyncio.create_task(client.execute("1")) for _ in range(4)]
+            await client.ping()  # they are there
+            start = time.monotonic()
+            stop = await asyncio.to_thread(daemon.run, "daemon", "stop", "--now")
+            assert (0, b"") == (stop.returncode, stop.stderr)
+            assert daemon.process.wait(0) == 0  # it was gone when the command returned
+            assert time.monotonic() - start < DRAIN - 1
+            return await asyncio.gather(*jobs, return_exceptions=True)
+
+    with LiveDaemon(tmp_path, "--pool-size", "2") as daemon:
+        answers = asyncio.run(main(daemon))
+
+    assert [CUT] * 2 == [(answer.outcome, answer.error.message) for answer in answers[:2]]
+    assert [leeward.ShuttingDown] * 4 == [type(answer) for answer in answers[2:]]
+    assert not any(answer.may_have_run for answer in answers[2:])
 
 
 def test_ctrl_c_at_the_terminal(tmp_path: Path) -> None:

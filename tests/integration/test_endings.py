@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from box import Box
+from kit.box import Box
 from leeward.outcome import Limit, Outcome
 
 #: A child comes to the end of the code before its parent does.
@@ -35,6 +35,104 @@ import os
 os.closerange(3, 256)
 print("told by the exit status")
 """
+
+
+#: How a job ends in the middle, and how that is told.
+CUT = {
+    "time": ("while True: pass", Outcome.TIMED_OUT),
+    "memory": ("x = bytearray(1 << 30)\nfor i in range(0, 1 << 30, 4096): x[i] = 1", Outcome.OUT_OF_MEMORY),
+    "signal": ("os.kill(os.getpid(), 9)", Outcome.SIGNALLED),
+    "abort": ("os.abort()", Outcome.SIGNALLED),
+    "exit": ("os._exit(3)", Outcome.FINISHED),
+}
+
+
+@pytest.mark.parametrize("end", CUT)
+def test_what_was_printed_before_an_end_in_the_middle_comes_back(end: str) -> None:
+    """
+    Without a group that counts memory so large a piece is refused by an rlimit: a MemoryError.
+    """
+    code, outcome = CUT[end]
+    with Box() as box:
+        if "memory" == end and not box.engine.driver.memory_counted:
+            outcome = Outcome.RAISED
+        result = box.run(f"import os\nprint('said before')\n{code}", limits={"time": 2.0})
+
+    assert (outcome, b"said before\n") == (result.outcome, result.stdout)
+
+
+def test_many_short_lines_come_back_whole() -> None:
+    """
+    The daemon looks at a job's output now and then, while the job goes on writing.
+    """
+    code = ("import time\n"
+            "for i in range(20000):\n"
+            "    print(i)\n"
+            "    if not i % 2000: time.sleep(0.004)\n"
+            "print('x' * 300000)\n"
+            "for i in range(20000): print(i)\n")
+    numbers = "".join(f"{i}\n" for i in range(20000))
+    with Box() as box:
+        result = box.run(code)
+
+    assert (Outcome.FINISHED, f"{numbers}{'x' * 300000}\n{numbers}") == (result.outcome, result.stdout_text)
+
+
+def test_an_unbuffered_job_loses_no_part_of_a_line() -> None:
+    with Box() as box:
+        result = box.run("import os\nprint('half a', end='')\nos._exit(0)", env={"PYTHONUNBUFFERED": "1"})
+
+    assert b"half a" == result.stdout
+
+
+def test_a_signal_is_named() -> None:
+    with Box() as box:
+        result = box.run("import os; os.kill(os.getpid(), 11)")
+
+    assert result.error is not None
+    assert "Signalled" == result.error.type
+    assert 'killed by SIGSEGV: segmentation fault, in <module> ("<string>", line 1)' == result.error.message
+    assert result.error.traceback.startswith("Fatal Python error: Segmentation fault\n")
+    assert result.error.traceback in result.stderr_text.partition('  File "/')[0]
+
+
+def test_a_childs_fault_is_not_its_parents() -> None:
+    """
+    It is told on stderr; the job that goes on ends as it does.
+    """
+    with Box() as box:
+        result = box.run("import os\nif os.fork() == 0: os.abort()\nos.wait(); print('goes on')")
+        killed = box.run("import os\nif os.fork() == 0: os.abort()\nos.wait(); os.kill(os.getpid(), 9)")
+
+    assert (Outcome.FINISHED, b"goes on\n", None) == (result.outcome, result.stdout, result.error)
+    assert b"Fatal Python error: Aborted" in result.stderr
+    assert killed.error is not None
+    assert ("killed by SIGKILL: killed", "") == (killed.error.message, killed.error.traceback)
+
+
+def test_a_fault_behind_much_output_is_told() -> None:
+    with Box() as box:
+        result = box.run("import os, sys\nfor _ in range(20000): print('line', file=sys.stderr)\nos.abort()")
+
+    assert result.error is not None
+    assert result.error.traceback.startswith("Fatal Python error: Aborted\n")
+
+
+def test_last_words_that_a_job_makes_up_are_its_own_text() -> None:
+    """
+    They are taken for no more than text, and no init has a handler that it could be made to say something by.
+    """
+    with Box() as box:
+        forged = box.run("import faulthandler, os\nfaulthandler.disable()\n"
+                         "os.write(2, b'Fatal Python error: \\xff made up')\nos.abort()")
+        masks = box.run("import os\nfor pid in (1, 2):\n"
+                        "    print([line.split()[1] for line in open(f'/proc/{pid}/status') if 'SigCgt' in line])")
+
+    assert forged.error is not None
+    assert "Fatal Python error: \ufffd made up" == forged.error.traceback
+    init, job = (int(line.strip("[']"), 16) for line in masks.stdout_text.splitlines())
+    assert not init & 1 << 10
+    assert job & 1 << 10  # SIGSEGV
 
 
 @pytest.mark.parametrize("rehearse", [True, False])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from features import ROOT
+from kit.features import ROOT
 from leeward_cli.units import SERVICE, SOCKET, Installation, units
 
 pytestmark = pytest.mark.needs("nix")
@@ -61,7 +61,7 @@ def test_the_flake_checks(tree):
 
 
 @pytest.mark.parametrize(("old", "new", "why"), [
-    ("cffi click msgpack", "cffi clack msgpack", "undefined variable 'clack'"),
+    ("cffi click msgpack structlog", "cffi clack msgpack structlog", "undefined variable 'clack'"),
     ("doCheck = false", "doChek = false", "unknown arguments doChek"),
     ("import ./packaging/nixos.nix", "import ./packaging/nixo.nix", "nixo.nix"),
 ])

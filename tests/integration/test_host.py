@@ -1,7 +1,7 @@
 """
 What `leeward doctor` finds on this machine, and where something is taken away from it; and its cures, typed.
 
-In containers: test_containers.py. Hosts that can't be had: tests/unit/isolation/host/test_records.py.
+In containers: test_containers.py. Hosts that can't be had: tests/unit/host/test_records.py.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import Any
 
 import pytest
 
-import features
-from container import DOCKER_LIKE
+from kit import features
+from kit.container import DOCKER_LIKE
+from kit.live_daemon import command, environment
+from leeward import host
 from leeward._native import mounts
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Table, returns
-from leeward.isolation import host
+from leeward.host.facts import facts_of, from_object
+from leeward.host.findings import Feature, Support, judge
+from leeward.host.probe import look
+from leeward.host.profiles import text
 from leeward.isolation.cgroup import hierarchy
-from leeward.isolation.host.facts import facts_of, from_object
-from leeward.isolation.host.findings import Feature, State, judge
-from leeward.isolation.host.probe import look
-from leeward.isolation.host.profiles import text
-from live_daemon import command, environment
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
@@ -68,18 +68,18 @@ def in_child(job: Callable[[], object]) -> object:
 
 def test_it_finds_what_the_tests_themselves_find():
     """
-    Asked by other code: tests/features.py.
+    Asked by other code: tests/kit/features.py.
     """
     got = found()
 
-    assert all(got[name].state is State.OK for name in ("namespace.user", "namespace.uts", "memfd.seals"))
-    assert (State.OK is got["mount.proc"].state) is features.is_met("kernel>=5.2")
-    assert (State.OK is got["kernel"].state) is features.is_met("kernel>=5.13")
-    assert (State.OK is got["io_uring"].state) is bool(features.have("io-uring"))
-    assert (State.MISSING is got["landlock"].state) is not bool(features.have("landlock"))
-    assert (State.MISSING is got["seccomp.notification"].state) is not bool(features.have("seccomp-notify"))
+    assert all(got[name].state is Support.OK for name in ("namespace.user", "namespace.uts", "memfd.seals"))
+    assert (Support.OK is got["mount.proc"].state) is features.is_met("kernel>=5.2")
+    assert (Support.OK is got["kernel"].state) is features.is_met("kernel>=5.13")
+    assert (Support.OK is got["io_uring"].state) is bool(features.have("io-uring"))
+    assert (Support.MISSING is got["landlock"].state) is not bool(features.have("landlock"))
+    assert (Support.MISSING is got["seccomp.notification"].state) is not bool(features.have("seccomp-notify"))
     held = features.have("cgroup-v2-controllers") or (features.have("cgroup-v1-controllers") and features.have("root"))
-    assert (State.OK is got["cgroup"].state) is bool(held)
+    assert (Support.OK is got["cgroup"].state) is bool(held)
 
 
 def test_looking_leaves_no_trace():
@@ -122,7 +122,7 @@ def test_a_host_that_allows_no_more_namespaces(switch, name):
 
     wanting, cured = in_child(job)
 
-    assert State.MISSING is wanting.state
+    assert Support.MISSING is wanting.state
     assert "ENOSPC" in wanting.have
     assert wanting.cure.startswith(f"sysctl -w user.{switch}=15000")
     assert "ENOSPC" not in cured.have
@@ -175,9 +175,9 @@ def test_switches_of_the_whole_kernel(switch: str, off: str, name: str):
     finally:
         path.write_text(before)
 
-    assert State.MISSING is wanting.state
+    assert Support.MISSING is wanting.state
     assert f"(kernel.{switch} is {off})" in wanting.have
-    assert State.OK is cured.state
+    assert Support.OK is cured.state
 
 
 @pytest.mark.needs("guest", "root", "cgroup-v2-controllers")
@@ -200,10 +200,10 @@ def test_a_group_that_is_delegated_without_the_cpu_controller() -> None:
     inner.rmdir()
     above.rmdir()
 
-    assert State.LIMITED is wanting.state
+    assert Support.LIMITED is wanting.state
     assert "version 2 without the cpu controller" in wanting.have
     assert "Delegate=cpu memory pids" in wanting.cure
-    assert State.OK is cured.state
+    assert Support.OK is cured.state
 
 
 def put_filter(profile: dict[str, Any]) -> None:
@@ -253,7 +253,7 @@ def test_a_filter_like_dockers_and_the_profile_in_its_place():
     assert before | {"namespace.user"} == stopped
     assert "refused: ENOSYS (the seccomp filter of" in by_name["namespace.user"].have
     assert "seccomp filter is around this process" in by_name["modules"].have
-    assert (State.MISSING, "refused: EPERM") == (by_name["io_uring"].state, by_name["io_uring"].have)
+    assert (Support.MISSING, "refused: EPERM") == (by_name["io_uring"].state, by_name["io_uring"].have)
     assert by_name["io_uring"].cure == by_name["namespace.user"].cure
     assert before == cured
     assert after["io_uring"].state is found()["io_uring"].state
@@ -356,7 +356,7 @@ def test_a_daemon_whose_engine_refuses_rings_serves_by_epoll(tmp_path: Path):
 
     feature, stopped, said = in_child(job)
 
-    assert (State.MISSING, False, b"42\n") == (feature.state, stopped, said)
+    assert (Support.MISSING, False, b"42\n") == (feature.state, stopped, said)
     assert "by epoll" in feature.without
 
 

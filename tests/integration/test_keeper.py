@@ -7,12 +7,13 @@ would otherwise be a copy of pytest.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 
-from features import ROOT
+from kit.features import ROOT
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
@@ -69,14 +70,14 @@ def end(here, pid):
 """
 
 
-def program(body: str) -> str:
+def program(body: str, prelude: str = PRELUDE) -> str:
     """
     The output of *body*.
     """
-    got = subprocess.run([sys.executable, "-c", PRELUDE + body], cwd=ROOT, capture_output=True, text=True, check=False,
+    got = subprocess.run([sys.executable, "-c", prelude + body], cwd=ROOT, capture_output=True, text=True, check=False,
                          timeout=60, stdin=subprocess.DEVNULL)
     assert 0 == got.returncode, got.stdout + got.stderr
-    return got.stdout
+    return re.sub(r", spent=[0-9.e-]+", "", got.stdout)  # which no run repeats
 
 
 def test_a_runner_comes_with_its_ends_and_its_end_is_told():
@@ -99,7 +100,7 @@ print(message == control.Armed(11, message.pid), not any(map(os.get_blocking, (j
 os.write(job, b"code")
 print(here.receive())
 print(*(os.read(fd, 100) for fd in (reply, out, err)))
-born = f"Born(join_error=0, affinity_error=0, done={len(WAY)}, result=0, hurried=False)"
+born = f"Born(join_error=0, affinity_error=0, done={len(WAY)}, result=0, hurried=False, beside=0)"
 said = f"({born}, 2, 1, [0, 1, 2, 3, 4, 5, 6, 7], {{{cpu}}})"
 print(birth.socket.recv(1000).decode() == said)
 print(end(here, pid))

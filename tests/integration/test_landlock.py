@@ -18,13 +18,13 @@ from pathlib import Path
 import landlock as witness
 import pytest
 
-from landlocked import ATTACKS, PR_SET_NO_NEW_PRIVS, in_child, locked, make_host, needed_for, plan_for
+from kit.landlocked import ATTACKS, PR_SET_NO_NEW_PRIVS, in_child, locked, make_host, needed_for, plan_for
+from kit.skip_policy import require
 from leeward._native import landlock as native
 from leeward._native.landlock import FsAccess, NetAccess
 from leeward._native.steps import Block, Call, Cell, Table, returns
 from leeward.isolation import landlock
-from leeward.isolation.landlock import Rule
-from skip_policy import require
+from leeward.isolation.landlock import PathRule
 
 pytestmark = pytest.mark.needs("landlock")
 
@@ -116,7 +116,7 @@ def test_an_optional_path_may_be_missing(host):
     The others hold all the same.
     """
     plan = plan_for(host)
-    gone = Rule(str(host / "missing"), FsAccess.READ_FILE, optional=True)
+    gone = PathRule(str(host / "missing"), FsAccess.READ_FILE, optional=True)
 
     assert in_child(lambda: os.listdir(host / "outside"),
                     locked(dataclasses.replace(plan, rules=(gone, *plan.rules)))) == "EACCES"

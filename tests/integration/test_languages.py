@@ -18,12 +18,11 @@ from pathlib import Path
 
 import pytest
 
-import features
 import leeward
-import reactors
-from features import ROOT
-from live_daemon import PROGRAM, LiveDaemon, environment
-from skip_policy import require
+from kit import features, reactors
+from kit.features import ROOT
+from kit.live_daemon import PROGRAM, LiveDaemon, environment
+from kit.skip_policy import require
 
 pytestmark = pytest.mark.needs("libleeward", "compiler")
 

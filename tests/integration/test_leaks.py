@@ -10,10 +10,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from box import RUNS, Box
+import pytest
+
+import leeward
+from kit.box import RUNS, Box
+from kit.live_daemon import LiveDaemon
+from kit.sessions import Wire
 from leeward.isolation.cgroup import hierarchy
 from leeward.spec.job import Job
-from sessions import Wire
 
 #: Jobs between the first look and the last.
 JOBS = 10_000 if os.environ.get("LEEWARD_LONG") else 300
@@ -44,11 +48,11 @@ def state(box: Box) -> dict[str, int]:
     """
     What could have leaked, counted.
     """
-    zygote = box.engine._zygote
+    zygote = box.engine.zygotes.current
     assert zygote is not None
     pool = box.engine.pool
     box.reactor.run(lambda: WORKERS == len(pool.workers) and all(
-        worker.free and 2 == len(worker._armed) and not worker._leaves for worker in pool.workers)
+        worker.free and 2 == len(worker._armed) and not worker._retirement.removal for worker in pool.workers)
         and not any(timer.call for _, _, timer in box.reactor._timers))
     for worker in pool.workers:  # groups that wait for a later job: how many depends on how jobs met
         kept = getattr(worker.group, "_kept", ())
@@ -77,11 +81,11 @@ def state(box: Box) -> dict[str, int]:
     }
 
 
-def memory() -> int:
+def memory(pid: int | str = "self") -> int:
     """
     Of the daemon, in KiB, without pages that it shares with files.
     """
-    fields = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+    fields = dict(line.split(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     return int(fields["RssAnon"].split()[0])
 
 
@@ -145,6 +149,35 @@ def test_jobs_and_faults_leave_nothing():
     assert after_memory - before_memory < 4096
 
 
+#: A job with much of one thing, and how much that is.
+LARGE = 4 << 20
+MUCH: dict[str, dict[str, Any]] = {
+    "code": {"code": "#" * LARGE},
+    "stdin": {"code": "pass", "stdin": bytes(LARGE)},
+    "files": {"code": "pass", "files": {"large": bytes(LARGE)}},
+    "output": {"code": f"print('x' * {LARGE})"},
+    "collect": {"code": f"open('large', 'wb').write(bytes({LARGE}))", "collect": ["large"]},
+}
+
+
+def test_the_daemon_keeps_no_contents_of_jobs(tmp_path: Path) -> None:
+    """
+    Of the last jobs it remembers numbers. 50 of each kind would be a gigabyte.
+    """
+    def run_much(client: leeward.Client, count: int) -> None:
+        for _ in range(count):
+            for fields in MUCH.values():
+                assert "finished" == client.execute(**fields).outcome
+
+    with LiveDaemon(tmp_path, "--pool-size", "2") as daemon, daemon.client() as client:
+        pid = client.status()["pid"]
+        run_much(client, 5)
+        before = memory(pid)
+        run_much(client, 50)
+
+        assert memory(pid) - before < 20 << 10
+
+
 def test_a_closed_engine_leaves_nothing():
     """
     Not even in the process that it was in.
@@ -161,3 +194,55 @@ def test_a_closed_engine_leaves_nothing():
 
     assert before == sorted(os.readlink(f"/proc/self/fd/{fd}").split(":")[0] for fd in os.listdir("/proc/self/fd")
                             if os.path.islink(f"/proc/self/fd/{fd}"))
+
+
+#: Sandboxes before the first look, and before the last.
+SANDBOXES = (20, 200)
+
+
+def run_sandboxes(box: Box, count: int) -> None:
+    """
+    Opened and ended in every way: by the client, with its daemon's clock, with a first process that is killed; with
+    programs, readers, kernels and children that are left in it.
+    """
+    with Wire(box) as wire:
+        for number in range(count):
+            peer = wire.peer()
+            name = peer.box(lifetime=0.2) if number % 10 == 3 else peer.box()
+            process = peer.ask("process_start", sandbox=name, shell="setsid sleep 60 & cat", open=True)["process"]
+            peer.ask("process_write", sandbox=name, process=process, data=b"x")
+            assert "outcome" in peer.command(name, "head", "-c", "200000", "/dev/zero")
+            if number % 4 == 0:
+                kernel = peer.ask("kernel_open", sandbox=name)["kernel"]
+                peer.ask("sandbox_execute", sandbox=name, kernel=kernel, code=b"x = 1")
+            if number % 4 == 1:
+                peer.ask("sandbox_execute", sandbox=name, code=b"print(1)")
+            peer.send("process_read", sandbox=name, process=process, after=1, wait=60.0)
+            peer.send("process_run", sandbox=name, argv=["sleep", "60"])
+            if number % 10 == 7:
+                place = wire.server.desk._registry.all()[0].sandbox.sandbox._place
+                worker = next(worker for worker in box.engine.pool.workers if place and worker.running == place.number)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker.pid, 9)
+            elif number % 10 != 3:
+                peer.ask("sandbox_kill", sandbox=name)
+            wire.until(lambda: not len(wire.server.desk))
+            peer.close()
+            wire.until(lambda: not wire.server.connections)
+    box.log.rows.clear()
+    RUNS.clear()
+
+
+@pytest.mark.timeout(600)
+def test_sandboxes_leave_nothing() -> None:
+    """
+    Descriptors, memfds, processes, mounts, cgroups, timers: after two hundred as after twenty.
+    """
+    with Box(pool_size=WORKERS, recycle_after=40, max_sessions=WORKERS) as box:
+        run_sandboxes(box, SANDBOXES[0])
+        before, before_memory = state(box), memory()
+        run_sandboxes(box, SANDBOXES[1])
+        after, after_memory = state(box), memory()
+
+    assert before == after
+    assert after_memory - before_memory < 4096

@@ -4,9 +4,11 @@ Operating a daemon: metrics, the security log, several users, reload, and the se
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
+import operator
 import os
 import pwd
 import signal
@@ -20,14 +22,13 @@ from typing import Any
 
 import pytest
 
-import exposition
-import features
 import leeward
-from box import MISSING
+from kit import exposition, features
+from kit.box import MISSING
+from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
+from kit.ordinary_user import Installation, OrdinaryUser
+from kit.waiting import poll_until, until_written
 from leeward.wire.frames import encode
-from live_daemon import PATIENCE, LiveDaemon, command, environment
-from ordinary_user import Installation, OrdinaryUser
-from waiting import poll_until, until_written
 
 DENIED = "import os\nfor _ in range({}):\n    try: os.chroot('/')\n    except OSError: pass"
 
@@ -62,7 +63,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveDaem
     A daemon with one worker, metrics on a socket and a security log.
     """
     folder = tmp_path_factory.mktemp("watched")
-    config = configured(folder, f'metrics = "{folder}/m"\nsecurity_log = "{folder}/security.log"\n')
+    config = configured(folder, f'max_sessions = 1\nmetrics = "{folder}/m"\nsecurity_log = "{folder}/security.log"\n')
     with LiveDaemon(folder, "--pool-size", "1", "--config", str(config)) as daemon:
         yield daemon, folder
 
@@ -102,6 +103,46 @@ def test_metrics_after_some_jobs(watched: tuple[LiveDaemon, Path]) -> None:
     assert 1 << 20 < after["leeward_memory_usage_bytes"].value(worker="0") < 1 << 30
     duration = after["leeward_execution_duration_seconds"]
     assert 0.05 <= duration.samples["leeward_execution_duration_seconds_sum", ()] < PATIENCE
+
+
+def test_health_users_and_sessions(watched: tuple[LiveDaemon, Path]) -> None:
+    """
+    Asked over the same socket: whether it takes jobs; whose they are; how many sessions are open.
+    """
+    daemon, folder = watched
+    user = str(os.geteuid())
+    before = scraped(folder / "m")["leeward_user_executions_total"].value(user=user)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect(str(folder / "m"))
+        sock.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert sock.recv(1 << 16).startswith(b"HTTP/1.1 200 OK\r\n")
+    with daemon.client() as client, client.session() as session:
+        session.execute("x = 1", args=["not the fast path"])
+        poll_until(lambda: before + 1 == scraped(folder / "m")["leeward_user_executions_total"].value(user=user),
+                   "counted after the answer, and a text is good for some time")
+        assert 1 == scraped(folder / "m")["leeward_sessions_active"].value()
+    daemon.idle()
+
+
+def test_a_label_is_in_log_and_result(tmp_path: Path) -> None:
+    """
+    With the number that the log names the job by; and a line for each job, where asked for.
+    """
+    config = configured(tmp_path, "log_jobs = true\n")
+    with LiveDaemon(tmp_path, "--pool-size", "1", "--config", str(config)) as daemon:
+        with daemon.client() as client:
+            result, plain = client.execute("print(1)", label="run-7/a"), client.execute("print(2)")
+            with pytest.raises(leeward.RequestRejected, match="label"):
+                client.execute("1", label="two words")
+        daemon.logged(lambda rows: 2 == sum("job ended" == row["event"] for row in rows))
+        ended = [row for row in daemon.log if "job ended" == row["event"]]
+        shown = json.loads(daemon.run("exec", "--json", "--label", "b", "print(3)").stdout)
+
+    assert ("run-7/a", "", 0) == (result.label, plain.label, plain.job)
+    assert [(result.job, "run-7/a"), (result.job + 1, None)] == [(row["job"], row.get("label")) for row in ended]
+    assert {(os.geteuid(), "finished", "info")} == {(row["user"], row["outcome"], row["level"]) for row in ended}
+    assert ("b", result.job + 2) == (shown["label"], shown["job"])
 
 
 def test_the_memory_of_a_worker_is_that_of_its_job(watched: tuple[LiveDaemon, Path]) -> None:
@@ -176,8 +217,8 @@ def test_hangup_reloads_what_can_be(tmp_path: Path) -> None:
         reload(daemon, f'security_log = "{log}"\npython_env = "/x"\n[limits]\ntime = 0.05\nfiles = "1M"\n'
                        f"[users.{os.geteuid()}]\nrate = 0.001\n")
         result = client.execute("while True: pass")
-        with pytest.raises(leeward.Busy, match="jobs a second"):
-            client.execute("1")
+        with pytest.raises(leeward.Busy, match="jobs a second") as refusal:
+            client.execute("1")  # not sent again: the next job would be long after the client gives up
         until_written(tmp_path, lambda: len(rows(log)) == 2)
         wrong = reload(daemon, "queue_size = many\n")
         again = reload(daemon, "queue_size = 5\n")
@@ -187,6 +228,7 @@ def test_hangup_reloads_what_can_be(tmp_path: Path) -> None:
 
     assert leeward.Outcome.TIMED_OUT is result.outcome
     assert [("limit", "time"), ("request refused", "busy")] == [(row["event"], row["reason"]) for row in rows(log)]
+    assert 900 < (refusal.value.retry_after or 0) <= 1000
     assert "queue_size" in wrong["error"]
     assert "configuration reloaded" == again["event"]
     left = [row["keys"] for row in daemon.log if "changes that need a restart" == row["event"]]
@@ -334,13 +376,13 @@ class Manager:
         self.log = folder / "log"
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, **more: str) -> subprocess.Popen[bytes]:
+    def start(self, *options: str, **more: str) -> subprocess.Popen[bytes]:
         # LISTEN_PID is the number that the process will have: the shell's, which becomes the daemon.
         line = 'exec 3<&"$0"; LISTEN_PID=$$ exec "$@"'
         fd = self.socket.fileno()
         with self.log.open("ab") as log:
             process = subprocess.Popen(
-                ["bash", "-c", line, str(fd), *command("daemon", "run", "--log-json", "--pool-size", "1")],
+                ["bash", "-c", line, str(fd), *command("daemon", "run", "--log-json", "--pool-size", "1", *options)],
                 env=environment(LISTEN_FDS="1", NOTIFY_SOCKET=self.heard.getsockname(), **more), pass_fds=(fd,),
                 stdin=subprocess.DEVNULL, stderr=log, start_new_session=True)
         self.processes.append(process)
@@ -453,6 +495,86 @@ def test_a_restart_refuses_nobody(manager: Manager) -> None:
             one.join()
 
     assert [] == faults
+
+
+#: Restarts under load, and clients of each kind.
+RESTARTS, EACH = 20, 4
+
+
+@pytest.mark.needs("compiler")
+def test_restarts_under_load_fail_no_call_and_run_none_twice(manager: Manager, c_build: Path) -> None:
+    """
+    Clients that send without pause, through twenty restarts: each call has its own answer, and the daemons together
+    have run as many jobs as were answered.
+    """
+    over = threading.Event()
+    answered: list[int] = [0] * (2 * EACH + 1)
+    faults: list[BaseException | str] = []
+
+    def check(who: int, number: int, said: str) -> None:
+        if f"{who} {number}\n" != said:
+            faults.append(said)
+        answered[who] += 1
+
+    def by_c() -> None:
+        """
+        `leeward exec`, which is the C library's.
+        """
+        for number in itertools.count():
+            if over.is_set():
+                return
+            done = subprocess.run([c_build / "leeward", "exec", f"print({2 * EACH}, {number})"], text=True, check=False,
+                                  env=environment(manager.path), capture_output=True, timeout=PATIENCE)
+            check(2 * EACH, number, done.stdout + done.stderr)
+
+    def blocking(who: int) -> None:
+        with leeward.Client(str(manager.path)) as client:
+            for number in itertools.count():
+                if over.is_set():
+                    return
+                try:
+                    check(who, number, client.execute(f"print({who}, {number})").stdout_text)
+                except leeward.DaemonError as fault:
+                    faults.append(fault)
+
+    async def pipelined() -> None:
+        async def one(client: leeward.AsyncClient, who: int) -> None:
+            for number in itertools.count():
+                if over.is_set():
+                    return
+                try:
+                    check(who, number, (await client.execute(f"print({who}, {number})")).stdout_text)
+                except leeward.DaemonError as fault:
+                    faults.append(fault)
+        async with leeward.AsyncClient(str(manager.path)) as client:
+            await asyncio.gather(*(one(client, EACH + who) for who in range(EACH)))
+
+    process = manager.start("--log-level", "debug")
+    manager.hears()
+    clients = [threading.Thread(target=blocking, args=(who,)) for who in range(EACH)]
+    clients += [threading.Thread(target=lambda: asyncio.run(pipelined())), threading.Thread(target=by_c)]
+    for one in clients:
+        one.start()
+    try:
+        for _ in range(RESTARTS):
+            seen = list(answered)
+            poll_until(lambda seen=seen: all(map(operator.lt, seen, answered)) or faults, "every client is served")
+            process.terminate()
+            assert 0 == process.wait(PATIENCE)
+            process = manager.start("--log-level", "debug")
+            while "READY" not in manager.hears():
+                pass
+    finally:
+        over.set()
+        for one in clients:
+            one.join()
+    process.terminate()
+    assert 0 == process.wait(PATIENCE)
+    events = [row["event"] for row in rows(manager.log)]
+
+    assert [] == faults
+    assert RESTARTS + 1 == events.count("ready")
+    assert sum(answered) == events.count("job ended")
 
 
 def test_a_job_is_finished_over_a_hand_over(manager: Manager) -> None:

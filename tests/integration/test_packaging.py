@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from features import ROOT
+from kit.features import ROOT
 
 SHIM = "leeward/_native/_shim.abi3.so"
 
@@ -53,7 +53,9 @@ def test_the_wheel_holds_both_packages_the_shim_libleeward_and_no_sources(wheel)
     assert SDK == {name for name in names if "/sdk/" in name}
     assert not [name for name in names if name.endswith((".c", ".h", ".o")) and name not in SDK | FLOORS]
     assert FLOORS <= set(names)
-    assert ["leeward"] == [name.split(".data/scripts/")[1] for name in names if ".data/" in name]
+    assert {"scripts/leeward", "data/share/bash-completion/completions/leeward",
+            "data/share/zsh/site-functions/_leeward", "data/share/fish/vendor_completions.d/leeward.fish",
+            } == {name.split(".data/")[1] for name in names if ".data/" in name}
 
 
 def test_the_source_archive_builds_the_same_wheel(wheel, tmp_path):
@@ -106,7 +108,7 @@ def test_an_ordinary_user_can_import_what_is_installed(ordinary_user, user_insta
 def test_dev_lists_its_tasks(tmp_path):
     listed = subprocess.run([ROOT / "dev"], capture_output=True, text=True, check=True, cwd=tmp_path)
 
-    assert {"setup", "demo", "test", "lint", "bench", "vm", "fuzz", "build", "emulate", "deb"} == {
+    assert {"setup", "demo", "test", "lint", "bench", "figures", "docs", "vm", "fuzz", "build", "emulate", "deb"} == {
         line.split()[1] for line in listed.stdout.splitlines() if line.startswith("./dev ")}
 
     unknown = subprocess.run([ROOT / "dev", "dance"], capture_output=True, text=True, check=False)

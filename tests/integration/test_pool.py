@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from box import PATIENCE_S, Box
+from kit.box import PATIENCE_S, Box
 from leeward.errors import Busy, KernelRefusal, QueueTimeout, ShuttingDown
 from leeward.outcome import Outcome, Result
+from leeward.pool import drain as drain_module
 from leeward.pool.ticket import Ticket
+from leeward.run.report import Report
+from leeward.run.runner import Runner, job_of
+from leeward.run.states import RunnerState
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
-from leeward.worker import worker as worker_module
-from leeward.worker.report import Report
-from leeward.worker.runner import Runner, job_of
-from leeward.worker.states import RunnerState
 from leeward.worker.worker import Worker
 
 WORKERS = 2
@@ -93,7 +93,7 @@ def kill(box: Box, worker: Worker, runner: Runner, target: str) -> None:
     """
     SIGKILL to *target*, and wait until all that dies of it is dead; the reactor sees nothing yet.
     """
-    zygote = box.engine._zygote
+    zygote = box.engine.zygotes.current
     assert zygote is not None
     job = job_of(runner.pid)
     pids = {"job": [job, runner.pid], "init": [runner.pid, job], "keeper": [worker.pid, runner.pid, job],
@@ -117,8 +117,8 @@ def next_up(box: Box) -> tuple[Worker, Runner]:
 
 def running(box: Box) -> tuple[Worker, Runner]:
     worker = next(worker for worker in box.engine.pool.workers if worker.busy)
-    assert worker._running is not None
-    return worker, worker._running
+    assert worker._leasing.running is not None
+    return worker, worker._leasing.running
 
 
 def started(worker: Worker) -> None:
@@ -126,7 +126,7 @@ def started(worker: Worker) -> None:
     Wait until the job of *worker* has said something, without taking it.
     """
     output = select.poll()
-    output.register(worker._execution._output.out.fd, select.POLLIN)  # type: ignore[union-attr]  # it is busy
+    output.register(worker._leasing.execution._output.out.fd, select.POLLIN)  # type: ignore[union-attr]  # it is busy
     assert output.poll(PATIENCE_S * 1000)
 
 
@@ -158,8 +158,8 @@ def test_a_death_while_arming_spoils_no_job_of_that_worker(target: str, monkeypa
         monkeypatch.setattr(Runner, "ready", lambda self: False)
         requests.submit("print('first')")
         box.reactor.run(lambda: any(RunnerState.ARMING is runner.state and runner.pid > 0 and runner.checked
-                                    for runner in worker._runners.values()) and worker._running is not first)
-        newborn = next(runner for runner in worker._runners.values() if RunnerState.ARMING is runner.state)
+                                    for runner in worker.runners.values()) and worker._leasing.running is not first)
+        newborn = next(runner for runner in worker.runners.values() if RunnerState.ARMING is runner.state)
         requests.submit(FOREVER, time=PATIENCE_S if "keeper" == target else 1.5)  # its end comes first, or the time's
         assert worker.busy
         started(worker)  # else it may run elsewhere
@@ -189,15 +189,14 @@ def test_a_death_under_a_running_job_spoils_that_one_alone(box: Box, requests: R
     assert [f"{number}\n".encode() for number in range(2 * WORKERS)] == [got.stdout for got in others]
     assert {"job": Outcome.SIGNALLED, "zygote": Outcome.TIMED_OUT}.get(target, Outcome.INTERNAL) is first.outcome
     assert b"started\n" == first.stdout
-    assert (Outcome.INTERNAL is first.outcome) is (first.error is not None)
+    assert (first.outcome in (Outcome.INTERNAL, Outcome.SIGNALLED)) is (first.error is not None)
 
 
-def test_a_stopped_keeper_is_replaced_and_its_job_answered(box: Box, requests: Requests,
-                                                           monkeypatch: pytest.MonkeyPatch):
+def test_a_stopped_keeper_is_replaced_and_its_job_answered(box: Box, requests: Requests):
     """
     It is alive and says nothing: no end of a job, no armed runner. Both have a deadline.
     """
-    monkeypatch.setattr(worker_module, "_KEEPER_DEADLINE_S", 0.3)
+    box.engine.patience.keeper = 0.3
     requests.submit(FOREVER, time=0.2)
     worker, _ = running(box)
     os.kill(worker.pid, signal.SIGSTOP)
@@ -209,12 +208,11 @@ def test_a_stopped_keeper_is_replaced_and_its_job_answered(box: Box, requests: R
     assert worker not in box.engine.pool.workers
 
 
-def test_a_keeper_that_stops_between_two_jobs_is_replaced(box: Box, requests: Requests,
-                                                          monkeypatch: pytest.MonkeyPatch):
+def test_a_keeper_that_stops_between_two_jobs_is_replaced(box: Box, requests: Requests):
     """
     The reply comes; the next runner doesn't.
     """
-    monkeypatch.setattr(worker_module, "_KEEPER_DEADLINE_S", 0.3)
+    box.engine.patience.keeper = 0.3
     requests.submit("print(1)")
     worker, _ = running(box)
     os.kill(worker.pid, signal.SIGSTOP)
@@ -247,7 +245,7 @@ def test_a_kill_without_waiting_spoils_at_most_one(box: Box, requests: Requests,
     """
     Whatever the processes were at when the signal came: one answer each, one job spoiled at most.
     """
-    zygote = box.engine._zygote
+    zygote = box.engine.zygotes.current
     assert zygote is not None
     for number in range(2 * WORKERS):
         requests.submit(f"print({number})")
@@ -272,7 +270,7 @@ def test_code_that_lies_unread_in_the_pipe_runs_elsewhere(box: Box, requests: Re
     while "T" != Path(f"/proc/{job}/stat").read_text().rpartition(")")[2].split()[0]:
         pass  # on its way to stop it would still read
     requests.submit("print('here')")
-    assert runner is worker._running
+    assert runner is worker._leasing.running
     kill(box, worker, runner, "init")
 
     (got,) = requests.results()
@@ -433,6 +431,33 @@ def test_draining_refuses_what_waits_and_lets_what_runs_end():
         ran, waited = (answers[0] for answers in requests.answers)
         assert Outcome.TIMED_OUT is result(ran).outcome
         assert isinstance(waited.refusal, ShuttingDown)
+
+
+def test_what_a_drain_cuts_is_answered_though_its_processes_live_on(monkeypatch: pytest.MonkeyPatch):
+    """
+    By a result, for it has run in part; a job whose runner was lost after the cut has not, and is refused.
+    """
+    refused: list[Report] = []
+    with Box(pool_size=1) as box:
+        pool, requests = box.engine.pool, Requests(box)
+        requests.submit(FOREVER, time=PATIENCE_S)
+        drained: list[bool] = []
+        monkeypatch.setattr(drain_module, "_CUT_S", 0.1)
+        with monkeypatch.context() as nothing_dies:
+            nothing_dies.setattr(Runner, "kill", lambda self: None)
+            box.engine.drain(PATIENCE_S, lambda: drained.append(True))
+            for _ in range(2):
+                box.engine.cut()
+            lost = Ticket(Job(code=b""), refused.append, pool, box.reactor.now())
+            pool._ledger.start(lost.user, lost.job.limits.memory)
+            pool.lost(lost)
+            box.reactor.run(lambda: bool(drained))
+        cut = list(requests.answers[0])  # before the box closes, and the processes die with it
+
+    assert 1 == len(cut) == len(requests.answers[0])
+    assert Outcome.INTERNAL is result(cut[0]).outcome
+    assert "the daemon shut down before the job was over" == result(cut[0]).error.message  # type: ignore[union-attr]  # it has one
+    assert [ShuttingDown] == [type(report.refusal) for report in refused]
 
 
 # --- recycling ----------------------------------------------------------------

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from attack import make_environment, within
-from box import Box
-from running import Running, running, status
+from kit.attack import make_environment, within
+from kit.box import Box
+from kit.running import Running, running, status
 
 SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 NONE = f"{0:016x}"

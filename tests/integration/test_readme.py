@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from features import ROOT
+from kit.features import ROOT
 
 README = (ROOT / "README.md").read_text()
 

@@ -10,24 +10,19 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import features
-from leeward.errors import BadRequest
-from leeward.isolation import interpreter
-from live_daemon import command, environment
-from ordinary_user import Installation, OrdinaryUser
-from skip_policy import require
+from kit import features, packages
+from kit.live_daemon import command, environment
+from kit.ordinary_user import Installation, OrdinaryUser
+from kit.skip_policy import require
 
-PACKAGES = (features.ROOT / ".venv-realpackages").resolve()
 PATIENCE_S = 100
 
 CSV = "city,year,people\nUlm,2020,126405\nUlm,2021,126949\nBern,2020,134794\nBern,2021,133883\n"
@@ -101,46 +96,10 @@ class Place:
         return got
 
 
-def _version(python: str | Path) -> str:
-    ask = "import sys; print('%d.%d' % sys.version_info[:2])"
-    return subprocess.run([python, "-I", "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
-
-
-def _environment_for(python: Path, folder: Path) -> Path:
-    """
-    An environment of *python* with the same packages; copied, where they fit.
-    """
-    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True, capture_output=True)
-    version = _version(python)
-    packages = PACKAGES / "lib" / f"python{version}" / "site-packages"
-    if packages.is_dir():
-        shutil.copytree(packages, folder / "lib" / f"python{version}" / "site-packages", dirs_exist_ok=True)
-    else:
-        subprocess.run([sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet",
-                        "--disable-pip-version-check", "-r", PACKAGES / "requirements.txt"],
-                       check=True, capture_output=True)
-    return folder
-
-
-def _can_be_shown(env: Path) -> bool:
-    """
-    Not in a checkout below /tmp, nor in one that others may write or that is somebody else's.
-    """
-    try:
-        interpreter.find(str(env))
-    except BadRequest:
-        return False
-    return True
-
-
 @pytest.fixture(scope="module")
 def shown_folder() -> Iterator[Path]:
-    """
-    A folder that everybody can look into and that a sandbox can show; it has a /tmp of its own.
-    """
-    with tempfile.TemporaryDirectory(prefix="leeward-tests-", dir="/var/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
+    with packages.shown_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module", params=["whoever runs this", "an ordinary user"])
@@ -153,7 +112,7 @@ def place(request: pytest.FixtureRequest, shown_folder: Path, tmp_path_factory: 
             return subprocess.run(words, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                   check=False, timeout=PATIENCE_S)
 
-        env = PACKAGES if _can_be_shown(PACKAGES) else _environment_for(Path(sys.executable), shown_folder / "own")
+        env = packages.shown(Path(sys.executable), shown_folder / "own")
         return Place(run, [sys.executable, "-P"], env, tmp_path_factory.mktemp("packages"))
     require("root", "ordinary-user")
     user: OrdinaryUser = request.getfixturevalue("ordinary_user")
@@ -168,7 +127,7 @@ def place(request: pytest.FixtureRequest, shown_folder: Path, tmp_path_factory: 
         done: subprocess.CompletedProcess[str] = user.run(words, timeout=PATIENCE_S)
         return done
 
-    return Place(run_as_user, [str(installation.python), "-P"], _environment_for(system, shown_folder / "his"),
+    return Place(run_as_user, [str(installation.python), "-P"], packages.environment_for(system, shown_folder / "his"),
                  folder)
 
 

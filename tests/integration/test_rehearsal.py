@@ -9,9 +9,9 @@ import json
 
 import pytest
 
-from box import Box
+from kit.box import Box
 from leeward.isolation.plan import WorkerPlan
-from leeward.pool import engine
+from leeward.pool import confinement
 
 #: Everything that a rehearsal touches, as a job sees it.
 LOOK = """
@@ -40,7 +40,8 @@ print(json.dumps({
     "folders": [os.getcwd(), os.listdir("/workspace"), os.listdir("/tmp"), os.listdir("/dev/shm")],
     "threads": [threading.active_count(), threading.main_thread().is_alive()],
     "atexit": atexit._ncallbacks(),
-    "signals": {str(number): str(signal.getsignal(number)) for number in signal.valid_signals()},
+    "signals": {str(number): str(getattr(signal.getsignal(number), "__qualname__", signal.getsignal(number)))
+                for number in signal.valid_signals()},
     "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
     "warnings": [len(warnings.filters), len(warnings.onceregistry), "__warningregistry__" in globals()],
     "globals": sorted(globals()),
@@ -54,7 +55,7 @@ print(json.dumps({
 def test_a_job_finds_what_it_would_find_without_a_rehearsal(monkeypatch: pytest.MonkeyPatch):
     with Box() as box:
         rehearsed = box.run(LOOK)
-    monkeypatch.setattr(engine, "WorkerPlan", functools.partial(WorkerPlan, rehearse=False))
+    monkeypatch.setattr(confinement, "WorkerPlan", functools.partial(WorkerPlan, rehearse=False))
     with Box() as box:
         fresh = box.run(LOOK)  # control
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from features import ROOT
+from kit.features import ROOT
 from leeward_cli import full
 
 AUDIT = runpy.run_path(str(ROOT / "packaging/audit.py"))["audit"]

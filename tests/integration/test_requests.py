@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 import leeward
+from kit.live_daemon import LiveDaemon, open_files
+from kit.waiting import poll_until
 from leeward.client.slots import LARGE
-from leeward.daemon import arena
-from live_daemon import LiveDaemon, open_files
-from waiting import poll_until
+from leeward.daemon.serving import arena
 
 READ = "import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())"
 

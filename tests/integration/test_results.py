@@ -15,14 +15,15 @@ from pathlib import Path
 import pytest
 
 import leeward
+from kit.live_daemon import LiveDaemon, open_files
 from leeward.client import results
 from leeward.client.arena import SEALS, map_arenas
-from leeward.worker.output import INLINE, MOST_INLINE
-from live_daemon import LiveDaemon, open_files
+from leeward.run.placement import PLACEMENTS
 
 NAME = "/memfd:leeward_results"
 #: More than one that says "auto" sends inline.
-MUCH = 4 * INLINE
+MOST_INLINE = PLACEMENTS["inline"].output
+MUCH = 4 * PLACEMENTS["auto"].output
 
 
 @pytest.fixture(scope="module")

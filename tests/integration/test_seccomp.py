@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-import confined
-from confined import HERE, NUMBER
+from kit import confined
+from kit.confined import HERE, NUMBER
 from leeward._native import seccomp as native
 from leeward._native.steps import Cell, Table
 from leeward.errors import KernelRefusal
@@ -374,7 +374,6 @@ def test_what_the_kernel_offers() -> None:
 
     assert native.has_user_notif()
     assert native.has_wait_killable() == (release >= (5, 19))
-    assert native.notif_sizes() >= (80, 24, 64)
 
 
 def test_the_inits_filter_kills() -> None:

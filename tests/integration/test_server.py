@@ -1,5 +1,5 @@
 """
-Hostile clients against a real daemon, and a good one beside them. Section 10 of the catalogue.
+Hostile clients against a real daemon, and a good one beside them. In the catalogue: daemon and protocol.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-import features
 import leeward
+from kit import features
+from kit.live_daemon import PATIENCE, LiveDaemon, held
+from kit.ordinary_user import OrdinaryUser
+from kit.waiting import poll_until
 from leeward.wire.frames import MAX_REQUEST, FrameReader, decode, encode, frame
-from live_daemon import PATIENCE, LiveDaemon, held
-from ordinary_user import OrdinaryUser
-from waiting import poll_until
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +193,7 @@ def test_c104_another_user_is_turned_away(open_folder: Path, ordinary_user: Ordi
         assert any(row.get("event") == "peer refused" and row["user"] == ordinary_user.uid for row in daemon.log)
 
 
+@pytest.mark.smoke
 def test_c105_a_job_cannot_reach_the_daemon(daemon: LiveDaemon) -> None:
     """
     Neither by the socket's path nor by looking for it.
@@ -221,7 +222,10 @@ def test_c108_without_descriptors(tmp_path: Path) -> None:
     config.chmod(0o600)
     with LiveDaemon(tmp_path, "--pool-size", "1", "--config", str(config)) as daemon:
         socks = [connect(daemon) for _ in range(20)]
-        with pytest.raises(leeward.Busy, match="20 connections"), daemon.client() as client:
+        for sock in socks:  # or they would make room: who says nothing is idle at once
+            sock.sendall(encode({"v": 1, "id": 1, "op": "ping"}))
+        with pytest.raises(leeward.Busy, match="20 connections"), \
+                leeward.Client(str(daemon.socket), retry_busy=False) as client:
             client.ping()
         for sock in socks:
             sock.close()

@@ -1,7 +1,7 @@
 """
 Sessions under whatever clients do, in any order, faster than the daemon hears of it.
 
-Several connections send requests at random, without waiting for answers: short jobs, which go the short way and are
+Several connections send requests at random, without waiting for answers: short jobs, which go by the fast path and are
 counted when they are over, and everything that takes them off it. Each request gets one answer, a session's state is
 what its jobs made of it, and in the end the books are empty.
 """
@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-import reactors
-from box import Box
-from leeward.worker.native import reactor_for
-from sessions import Peer, Wire
+from kit import reactors
+from kit.box import Box
+from kit.sessions import Peer, Wire
+from leeward.loop.native import reactor_for
 
 WORKERS, PEERS, SESSIONS = 6, 3, 5
 STEPS = 40_000 if os.environ.get("LEEWARD_LONG") else 3000
@@ -38,7 +38,7 @@ def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
     io = request.param
     if io == "uring" and "uring" not in reactors.WAYS:
         io = "auto"
-    reactor = reactors.reactor(io) if io == reactors.REFERENCE else reactor_for(io, express=True)
+    reactor = reactors.reactor(io) if io == reactors.REFERENCE else reactor_for(io, fast_path=True)
     with Box(pool_size=WORKERS, spares=1, max_sessions=SESSIONS, reactor=reactor) as box, Wire(box) as made:
         yield made
 

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from features import ROOT
+from kit.features import ROOT
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
@@ -21,7 +21,7 @@ import os, struct, sys, random, threading, signal
 sys.path.append("tests")
 from leeward._native import privileges
 from leeward._native.spawn import Clone, clone
-from inits import Init
+from kit.inits import Init
 
 ALLOW_ALL = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)
 NAMESPACES = Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS

@@ -14,11 +14,9 @@ from pathlib import Path
 
 import pytest
 
-import features
-import reactors
-import skip_policy
+from kit import features, reactors, skip_policy
+from kit.live_daemon import PATIENCE, LiveDaemon
 from leeward.wire.frames import FrameReader, encode
-from live_daemon import PATIENCE, LiveDaemon
 
 pytestmark = pytest.mark.needs("strace")
 
@@ -110,8 +108,8 @@ def test_calls_for_a_batch_of_questions(way: str, tmp_path_factory: pytest.TempP
 
 def ways(calls: Sequence[str]) -> list[list[str]]:
     """
-    What was called for each job that went the short way, from the wait in which its request came to its answer; without
-    the looks at its pipes, of which there are the more the longer it takes.
+    What was called for each job that went by the fast path, from the wait in which its request came to its answer;
+    without the looks at its pipes, of which there are the more the longer it takes.
     """
     found = []
     for at, call in enumerate(calls):
@@ -138,7 +136,7 @@ def until_reply(calls: Sequence[str]) -> list[str]:
 
 
 @pytest.fixture
-def short_way() -> None:
+def fast_path_calls() -> None:
     """
     It reads what a job has used from control files; without controllers every job goes Python's way.
     """
@@ -146,15 +144,15 @@ def short_way() -> None:
         skip_policy.require("cgroup-v1-controllers", "root")
 
 
-#: Of a request on the short way: to hear of it, pass it on and hear of the reply 3 or 4; to read the reply 1; to see
+#: Of a request on the fast path: to hear of it, pass it on and hear of the reply 3 or 4; to read the reply 1; to see
 #: what waits in two pipes and stands in four control files 6; to read its output 1; and to answer 1.
-SHORT_WAY = {reactors.URING: 12, reactors.EPOLL: 13}
+FAST_PATH = {reactors.URING: 12, reactors.EPOLL: 13}
 
 #: Beside the waits: of everything, its record, the end of its runner, and the arming of another included.
 WHOLE = 90
 
 
-@pytest.mark.usefixtures("short_way")
+@pytest.mark.usefixtures("fast_path_calls")
 @pytest.mark.parametrize("way", reactors.WAYS)
 def test_calls_for_a_request(way: str, tmp_path: Path) -> None:
     """
@@ -177,14 +175,14 @@ def test_calls_for_a_request(way: str, tmp_path: Path) -> None:
     short = [len(each) for each in ways(calls)]
     assert len(short) > count // 2, names(calls)
     # The least of them: the end of a connection that asked whether it is idle may come between.
-    assert min(short) <= SHORT_WAY[way], ways(calls)
+    assert min(short) <= FAST_PATH[way], ways(calls)
     # Asking whether it is idle isn't counted; the answer has the daemon's number.
     asking = (*WAITS, "accept4(", "getpid(")
     own = [call for call in calls if not call.startswith(asking) and "<UNIX-STREAM" not in call]
     assert len(own) / asked <= WHOLE, names(own)
 
 
-@pytest.mark.usefixtures("short_way")
+@pytest.mark.usefixtures("fast_path_calls")
 @pytest.mark.parametrize("way", reactors.WAYS)
 def test_calls_for_a_batch_of_jobs(way: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """

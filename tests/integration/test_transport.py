@@ -4,6 +4,7 @@ The daemon over each of its transports: the same answers, and what it does where
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -11,14 +12,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import leeward
-import reactors
+from kit import reactors
+from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from leeward.wire.frames import FrameReader, decode, encode
-from live_daemon import PATIENCE, LiveDaemon, command, environment
 
 TRANSPORTS = [reactors.REFERENCE, *reactors.WAYS]
 
@@ -40,7 +42,7 @@ def test_status_tells_which(daemon: LiveDaemon, request: pytest.FixtureRequest) 
 
 def test_every_kind_of_end(daemon: LiveDaemon) -> None:
     """
-    The short way, and what is handed over at each point of it.
+    The fast path, and what is handed over at each point of it.
     """
     with daemon.client() as client:
         hello = client.execute("print('hello')")
@@ -93,7 +95,7 @@ def test_many_at_once_on_one_connection(daemon: LiveDaemon) -> None:
 
 def test_one_that_is_taken_back(daemon: LiveDaemon) -> None:
     """
-    A job on the short way is cancelled like any other, and its worker serves on.
+    A job on the fast path is cancelled like any other, and its worker serves on.
     """
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(PATIENCE)
@@ -155,31 +157,99 @@ def test_a_kernel_that_refuses_the_ring(tmp_path: Path, error: int) -> None:
     assert not os.path.exists(where)
 
 
-DEAF = """
-import errno, os
+#: Long enough that the ring has failed meanwhile.
+WAIT_FOR_FILE = "import time\ntime.sleep(2)\nopen('answer', 'w').write('42')\nprint('done')"
+
+#: A daemon whose kernel refuses calls from SIGUSR1 on: those before "--".
+FAILING = """
+import errno, signal, sys
 import pyseccomp as seccomp
-from leeward._native import loop
-made = loop.Loop(loop.IO_URING)
-filter = seccomp.SyscallFilter(seccomp.ALLOW)
-filter.add_rule(seccomp.ERRNO(errno.EBADF), "io_uring_enter")
-filter.load()
-read, _ = os.pipe()
-for _ in range(300):  # more than the ring holds
-    made.watch(os.dup(read), 1)
-print("all of them are watched")
+from leeward_cli.main import main
+def fail(*_):
+    filter = seccomp.SyscallFilter(seccomp.ALLOW)
+    for call in calls:
+        filter.add_rule(seccomp.ERRNO(errno.EBADF), call)
+    filter.load()
+end = sys.argv.index("--")
+calls, sys.argv[1:] = sys.argv[1:end], sys.argv[end + 1:]
+signal.signal(signal.SIGUSR1, fail)
+sys.exit(main())
 """
 
 
-@pytest.mark.needs("uring-transport")
-def test_a_kernel_that_takes_nothing_any_more_ends_the_daemon() -> None:
+@contextlib.contextmanager
+def failing(where: str, *calls: str) -> Iterator[subprocess.Popen[str]]:
     """
-    It doesn't turn for ever, and nothing that was asked for is lost unseen.
+    A daemon that is ready, and whose kernel refuses *calls* from SIGUSR1 on.
     """
-    ended = subprocess.run([sys.executable, "-c", DEAF], env=environment(), capture_output=True, text=True, check=False,
-                           timeout=60, stdin=subprocess.DEVNULL)
+    daemon = subprocess.Popen([sys.executable, "-c", FAILING, *calls, "--", "daemon", "run", "--io=uring", "--log-json",
+                               "--socket", where, "--pool-size", "2"], env=environment(), stderr=subprocess.PIPE,
+                              text=True, stdin=subprocess.DEVNULL)
+    assert daemon.stderr is not None
+    try:
+        while '"ready"' not in daemon.stderr.readline():
+            assert daemon.poll() is None
+        yield daemon
+    finally:
+        daemon.terminate()
+        left = daemon.communicate(timeout=PATIENCE)[1]
+    assert 0 == daemon.returncode, left
 
-    assert (-signal.SIGABRT, "") == (ended.returncode, ended.stdout)
-    assert "leeward: io_uring_enter takes nothing any more: Bad file descriptor\n" == ended.stderr
+
+def fail(daemon: subprocess.Popen[str]) -> None:
+    daemon.send_signal(signal.SIGUSR1)
+    assert daemon.stderr is not None
+    told = daemon.stderr.readline()
+    assert "io_uring fails: clients are served by epoll from now on" in told
+    assert "io_uring_enter(the loop): EBADF" in told
+
+
+@pytest.mark.needs("uring-transport")
+def test_a_ring_that_fails_costs_no_job(tmp_path: Path) -> None:
+    """
+    The daemon goes on by epoll: what runs is answered, connections stay, and new ones are taken.
+    """
+    where = str(tmp_path / "s")
+    with failing(where, "io_uring_enter") as daemon, leeward.Client(where) as idle, leeward.Client(where) as client, \
+            leeward.Client(where) as other, ThreadPoolExecutor() as threads:
+        assert "uring" == client.status()["transport"]
+        assert b"1\n" == idle.execute("print(1)").stdout
+        running = threads.submit(client.execute, WAIT_FOR_FILE, collect=["*"], timeout=60.0)
+        session = other.session()
+        session.execute("kept = 5")
+        fail(daemon)
+        after = [idle.execute(f"print({number})").stdout_text for number in range(20)]
+        with leeward.Client(where) as new:
+            assert "socket" == new.status()["transport"]
+            assert 3_000_001 == len(new.execute("print('x' * 3_000_000)").stdout)
+        kept = session.execute("print(kept)").stdout
+        session.close()
+        result = running.result(PATIENCE)
+
+    assert [f"{number}\n" for number in range(20)] == after
+    assert b"5\n" == kept
+    assert (b"done\n", {"answer": b"42"}) == (result.stdout, result.files)
+
+
+@pytest.mark.needs("uring-transport")
+def test_a_ring_that_cannot_even_be_cancelled_costs_the_connections_in_it(tmp_path: Path) -> None:
+    """
+    Nobody knows what the kernel still does with them, so they are shut down; the daemon serves on.
+    """
+    where = str(tmp_path / "s")
+    with failing(where, "io_uring_enter", "io_uring_register") as daemon, leeward.Client(where) as client, \
+            ThreadPoolExecutor() as threads:
+        running = threads.submit(client.execute, WAIT_FOR_FILE, timeout=60.0)
+        with leeward.Client(where) as other:
+            while not other.status()["workers"]["busy"]:
+                pass
+        fail(daemon)
+        with pytest.raises((leeward.DaemonAway, leeward.NoAnswer)) as lost:
+            running.result(PATIENCE)
+        with leeward.Client(where) as new:
+            assert b"1\n" == new.execute("print(1)").stdout
+
+    assert lost.value.may_have_run
 
 
 #: Enough that a descriptor for each would show.

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from box import PATIENCE_S, Box
+from kit.box import PATIENCE_S, Box
 from leeward.errors import BadRequest, Busy, QueueTimeout
 from leeward.outcome import Outcome
 from leeward.pool.quotas import Quota, Quotas
 from leeward.pool.ticket import Ticket
+from leeward.run.report import Report
 from leeward.spec.job import Job
 from leeward.spec.limits import MIB, Limits
-from leeward.worker.report import Report
 
 FOREVER = "import signal\nwhile True: signal.pause()"
 
@@ -56,7 +56,7 @@ def users(two_workers: Box) -> Iterator[Users]:
     pool.govern(Quotas(), 4)
     users = Users(two_workers)
     yield users
-    assert 0 == pool.queued
+    assert 0 == len(pool.queue)
     assert {} == pool.running
 
 
@@ -76,7 +76,7 @@ def test_users_take_turns(users: Users) -> None:
     assert "4 requests of user 1" in str(refusal)
     held[0].cancel()  # one worker comes free, and has all that wait one after the other
 
-    assert [1, 2, 1, 1] == users.wait(4)
+    assert [2, 1, 1, 1] == users.wait(4)  # user 1 has the other worker
     assert all(report.result is not None and Outcome.FINISHED is report.result.outcome for _, report in users.answers)
     held[1].cancel()
     users.box.reactor.run(lambda: not users.box.engine.pool.running)
@@ -92,7 +92,7 @@ def test_a_quota_leaves_a_worker_for_others(users: Users) -> None:
     second = users.submit(1, FOREVER)
     users.submit(2)
     assert [2] == users.wait(1)
-    assert (1, 1) == (len(pool.running), pool.queued)
+    assert (1, 1) == (len(pool.running), len(pool.queue))
     with pytest.raises(BadRequest, match="quota of user 3"):
         users.submit(3, memory=129 * MIB)
     users.submit(1, patience=0.01)
@@ -102,7 +102,7 @@ def test_a_quota_leaves_a_worker_for_others(users: Users) -> None:
     assert "user 1 has 1 jobs running" in str(refusal)
     users.box.reactor.run(lambda: any(worker.free for worker in pool.workers))
     pool.govern(Quotas(), 4)
-    assert (2, 0) == (len(pool.running), pool.queued)
+    assert (2, 0) == (len(pool.running), len(pool.queue))
     first.cancel()
     second.cancel()
     users.box.reactor.run(lambda: not pool.running)

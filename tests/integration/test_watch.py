@@ -18,12 +18,12 @@ from unittest.mock import MagicMock
 import pytest
 
 import leeward
-from features import ROOT
+from kit.features import ROOT
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.none import NoneLeaf
 from leeward.isolation.channel import Channel
+from leeward.run.runner import Runner
 from leeward.spec.limits import Limits
-from leeward.worker.runner import Runner
 
 pytestmark = pytest.mark.needs("user-namespaces", "ns-last-pid")
 
@@ -161,9 +161,9 @@ def test_a_stranger_with_the_number_of_a_child_is_not_taken_for_one():
     The number was read while it was the child's.
     """
     got = told("""
-read = watch._children
+read = watch.children_of
 stranger = fork(signal.pause)
-watch._children = lambda folder, pid, tasks=1: [*read(folder, pid, tasks), stranger]
+watch.children_of = lambda folder, pid, tasks=1: [*read(folder, pid, tasks), stranger]
 leaf.tick(init)
 print(json.dumps([sorted(key[0] for key in leaf._alive) == [job], lives(stranger)]))
 """)

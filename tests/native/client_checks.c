@@ -74,11 +74,11 @@ static void check_results(leeward_handle *handle)
 
 static void check_options(leeward_handle *handle)
 {
-	const char *arguments[] = {"a", "--b"}, *environment[] = {"K=old", "L=", "K=v=w"}, *collect[] = {"out/*"};
+	const char *arguments[] = {"a", "--b"}, *environment[] = {"K=old", "L=", "K=v=w"}, *collect[] = {"/workspace/out/*", "nix"};
 	leeward_file files[] = {{"d/in", "\0x", 2}, {"empty", NULL, 0}};
 	leeward_options options = {.size = sizeof options, .arguments = arguments, .argument_count = 2,
 				   .environment = environment, .environment_count = 3, .files = files, .file_count = 2,
-				   .collect = collect, .collect_count = 1, .stdin_data = "input", .stdin_length = 5};
+				   .collect = collect, .collect_count = 2, .stdin_data = "input", .stdin_length = 5};
 	leeward_result *result = run(handle,
 				     "import os, sys; print(sys.argv[1:], os.environ['K'], os.environ['L'], sys.stdin.read(),"
 				     "open('d/in', 'rb').read(), flush=True); os.mkdir('out');"
@@ -87,7 +87,8 @@ static void check_options(leeward_handle *handle)
 	leeward_options memory = {.memory = 1};
 
 	CHECK(printed(result, "['a', '--b'] v=w  input b'\\x00x'\n"));
-	CHECK(result->file_count == 2);
+	CHECK(result->file_count == 2 && result->left_out_count == 1);
+	CHECK(!strcmp(result->left_out[0].name, "nix") && !strcmp(result->left_out[0].reason, "no_match"));
 	for (size_t i = 0; i < result->file_count; i++) {
 		const leeward_file *file = &result->files[i];
 
@@ -353,7 +354,7 @@ static void nonsense(char *path)
 
 static void one(const char *path, double deadline)
 {
-	leeward_options options = {.deadline = deadline};
+	leeward_options options = {.size = sizeof options, .deadline = deadline, .no_retry_busy = !(deadline > 0)};
 	leeward_handle *handle = leeward_connect(path);
 	leeward_result *result = handle ? leeward_execute(handle, "x", 1, &options) : NULL;
 

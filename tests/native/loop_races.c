@@ -1,5 +1,5 @@
 /* The daemon's loop and its supervisor under ThreadSanitizer, both at work as in the daemon: on one thread the loop,
- * with connections that come and go, jobs on the short way, and what its Python does between two turns (listeners
+ * with connections that come and go, jobs on the fast path, and what its Python does between two turns (listeners
  * added, counted, removed, reports drained); on the other the supervisor, with jobs that flood it.
  *
  *     loop_races epoll|uring CALLS
@@ -152,7 +152,7 @@ static void offer(struct daemon *daemon, uint64_t number)
 
 	offer->denials = daemon->slot;
 	expect(!lw_supervisor_total(daemon->supervisor, daemon->slot, &offer->denials_before), "total");
-	expect(!lw_express_offer(daemon->loop, offer), "offer");
+	expect(!lw_fast_path_offer(daemon->loop, offer), "offer");
 }
 
 /* Now and then another job floods. Offers that were made before name a slot that is gone by then, or whose counts are
@@ -201,7 +201,7 @@ static void data(struct daemon *daemon, const struct lw_event *event)
 	expect(event->value == (int64_t)(9 + sizeof(CODE) - 1) && event->data[4] == 'I', "part of a request");
 	daemon->refused++;
 	answer(daemon, event->fd, event->data[5]);
-	expect(!lw_stream_plain(daemon->loop, event->fd, true), "plain");
+	expect(!lw_stream_fast_path(daemon->loop, event->fd, true), "plain");
 }
 
 static void accepted(struct daemon *daemon, const struct lw_event *event)
@@ -209,8 +209,8 @@ static void accepted(struct daemon *daemon, const struct lw_event *event)
 	int fd = (int)event->value;
 
 	expect(fd >= 0, "accept");
-	expect(!lw_loop_stream(daemon->loop, fd, (uint64_t)fd) && !lw_stream_read(daemon->loop, fd, true) &&
-	       !lw_stream_plain(daemon->loop, fd, true), "stream");
+	expect(!lw_loop_stream(daemon->loop, fd, (uint64_t)fd, false) && !lw_stream_read(daemon->loop, fd, true) &&
+	       !lw_stream_fast_path(daemon->loop, fd, true), "stream");
 }
 
 static void serve(struct daemon *daemon, const struct lw_event *event)
@@ -247,7 +247,7 @@ static void serve(struct daemon *daemon, const struct lw_event *event)
 
 static void prepare(struct daemon *daemon)
 {
-	static const struct lw_terms terms = {
+	static const struct lw_templates templates = {
 		.request_id = { (const uint8_t *)"I", 1 }, .request_code = { (const uint8_t *)"C", 1 },
 		.turn_id = { (const uint8_t *)"T", 1 }, .turn_session = { (const uint8_t *)"S", 1 },
 		.turn_code = { (const uint8_t *)"U", 1 }, .job_turn = { (const uint8_t *)"K", 1 },
@@ -257,7 +257,7 @@ static void prepare(struct daemon *daemon)
 		.answer_out = { (const uint8_t *)"o", 1 }, .answer_err = { (const uint8_t *)"e", 1 },
 	};
 
-	expect(!lw_express_terms(daemon->loop, &terms), "terms");
+	expect(!lw_fast_path_set_templates(daemon->loop, &templates), "templates");
 	for (uint64_t number = 0; number < RUNNERS; number++) {
 		struct runner *runner = &daemon->runners[number];
 
@@ -313,7 +313,7 @@ int main(int count, char **arguments)
 	for (int at = 0; at < CLIENTS; at++)
 		pthread_join(clients[at], NULL);
 	for (uint64_t number = 0; number < RUNNERS; number++) {
-		expect(!lw_express_withdraw(daemon.loop, number), "a runner isn't on offer");
+		expect(!lw_fast_path_withdraw(daemon.loop, number), "a runner isn't on offer");
 		close(daemon.runners[number].job[1]);
 	}
 	for (int at = 0; at < RUNNERS; at++)

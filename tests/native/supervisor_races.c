@@ -26,6 +26,7 @@ int main(void)
 	struct lw_denied denied[LW_SUPERVISOR_MOST];
 	struct lw_supervisor *supervisor;
 	uint32_t slots[AT_ONCE], count;
+	uint64_t charged;
 	int link = nursery(JOBS), failed = 0;
 	pthread_t drainer;
 
@@ -36,10 +37,14 @@ int main(void)
 		for (int at = 0; at < AT_ONCE; at++)
 			if (lw_supervisor_add(supervisor, receive_fd(link), (uint64_t)(wave * AT_ONCE + at), &slots[at]))
 				fail("lw_supervisor_add");
+		failed |= lw_supervisor_grant(supervisor, slots[0], 1 << 20, -1);
+		for (int at = 1; at < AT_ONCE; at++)
+			failed |= lw_supervisor_share(supervisor, slots[at], slots[0]);
 		for (int at = 0; at < AT_ONCE; at++) {
 			do {
 				lw_supervisor_counts(supervisor, slots[at], denied, &count);
 			} while (!count || denied[0].count < ENOUGH / 2);
+			failed |= lw_supervisor_charged(supervisor, slots[at], &charged) || charged;
 			lw_supervisor_remove(supervisor, slots[at], denied, &count);
 			failed |= count != 1 || denied[0].nr != SYS_getppid
 				|| denied[0].job != (uint64_t)(wave * AT_ONCE + at);

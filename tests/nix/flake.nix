@@ -47,7 +47,7 @@
             (lib.concatStringsSep "-" ([ "python3-with" ] ++ map (one: one.name) (choose (nixpkgs system).python3Packages)));
         };
         python3Packages = each system [
-          "cffi" "click" "hatchling" "msgpack" "pyroute2" "setuptools"
+          "cffi" "click" "hatchling" "msgpack" "pyroute2" "setuptools" "structlog"
         ] // {
           buildPythonApplication = maker system [ "pname" "version" "src" ] [
             "build-system" "buildInputs" "dependencies" "doCheck" "meta" "optional-dependencies" "pyproject"

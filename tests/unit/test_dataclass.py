@@ -4,6 +4,7 @@ Our `dataclass` does what the one of `dataclasses` does, as far as anybody here 
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
 import pickle
@@ -206,6 +207,39 @@ def test_nothing_dear_is_imported_for_it() -> None:
                           capture_output=True, text=True, check=True, timeout=60)
 
     assert "[]\n" == done.stdout
+
+
+def imported(program: str) -> set[str]:
+    """
+    leeward's modules that are imported once *program* has run.
+    """
+    show = "import sys; print(*[name for name in sys.modules if name.startswith('leeward')])"
+    done = subprocess.run([sys.executable, "-c", f"{program}; {show}"], capture_output=True, text=True, check=True,
+                          timeout=60)
+    return set(done.stdout.split())
+
+
+#: Whose time to start matters: a client, a zygote with its jobs, `leeward run`, and a daemon until it starts its
+#: zygote.
+STARTS = ("import leeward; leeward.Client, leeward.AsyncClient, leeward.Result", "import leeward.crossing.zygote",
+          "import leeward_cli.cold, leeward_cli.once", "import leeward.daemon.config_sources, leeward.daemon.early")
+
+
+def test_only_what_starts_often_uses_it() -> None:
+    """
+    All others have the library's, and none of these has.
+    """
+    matter = set().union(*map(imported, STARTS))
+    ours_in, theirs_in = set(), set()
+    for path in sorted(Path(ROOT).glob("leeward/**/*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ImportFrom) and "dataclass" in {alias.name for alias in node.names}:
+                {"leeward.dataclass": ours_in, "dataclasses": theirs_in}.get(node.module or "", set()).add(module)
+
+    assert not ours_in - matter
+    assert not theirs_in & matter
+    assert theirs_in  # control
 
 
 ROOT = str(Path(ours.__file__).resolve().parent.parent)

@@ -4,11 +4,51 @@ What the documents name is there.
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
 
-from features import ROOT
+from kit.features import ROOT
+from leeward.daemon.config import Config
+
+PAGES = sorted(str(path.relative_to(ROOT)) for path in (
+    *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "tests/escapes/CATALOGUE.md"))
+
+
+def links(page: str) -> dict[str, str]:
+    """
+    Where the links of *page* into this tree lead, each with its anchor or "".
+    """
+    found = {}
+    for target in re.findall(r"\]\(([^)\s]+)\)", (ROOT / page).read_text()):
+        path, _, anchor = target.partition("#")
+        if "://" not in target:
+            found[os.path.normpath(os.path.join(os.path.dirname(page), path) if path else page)] = anchor
+    return found
+
+
+def anchors(page: str) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", (ROOT / page).read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page: str):
+    for path, anchor in links(page).items():
+        assert (ROOT / path).exists(), path
+        assert not anchor or anchor in anchors(path), (path, anchor)
+
+
+def test_the_map_leads_to_every_page():
+    """
+    Decisions by their folder, and the tests' catalogue with them.
+    """
+    led = set(links("docs/index.md"))
+
+    assert {page for page in PAGES if not page.startswith("docs/decisions/")} - {"docs/index.md"} <= led
+    assert "docs/decisions" in led
+    assert "docs/index.md" in links("README.md")
 
 
 @pytest.mark.parametrize("page", sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")))
@@ -18,30 +58,24 @@ def test_every_test_file_that_a_page_names_exists(page: str):
     assert set() == {path for path in named if not (ROOT / path).is_file()}
 
 
-def _section(page: str, heading: str) -> str:
-    text = (ROOT / page).read_text()
-    assert f"\n## {heading}\n" in text
-    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-
-
-def test_every_case_of_the_threat_model_has_a_test_or_a_reason():
+def test_how_long_the_tests_take():
     """
-    By the number in a test's name, in one of the files that its row names; or it is named among those without one.
+    README.md says what ./dev says.
     """
-    cannot = {int(number) for number in
-              re.findall(r"\* \((\d+)\)", _section("docs/threat-model.md", "What can't be attacked here, and why"))}
-    seen, without = set(), []
-    for row in _section("docs/threat-model.md", "Where the cases are tested").splitlines():
-        match = re.fullmatch(r"\| [^|]+ \| (\d+) to (\d+) \| ([^|]+) \|", row)
-        if match is None:
-            continue
-        tests = "".join((ROOT / path).read_text() for path in re.findall(r"`([^`]+)`", match[3]))
-        names = " ".join(re.findall(r"def (test_\w+)", tests))
-        for number in range(int(match[1]), int(match[2]) + 1):
-            seen.add(number)
-            if f"_c{number:03}_" not in names and number not in cannot:
-                without.append(number)
+    takes = re.findall(r"^(?:whole|quick)_takes='(.+)'$", (ROOT / "dev").read_text(), re.MULTILINE)
+    text = " ".join((ROOT / "README.md").read_text().split())
 
-    assert {*range(1, 98), *range(157, 168)} == seen
-    assert [] == without
-    assert cannot <= seen
+    assert 2 == len(takes)
+    assert all(each in text for each in takes)
+
+
+def test_the_bounds_of_sessions():
+    """
+    docs/sessions.md has the defaults of the configuration.
+    """
+    page, config = (ROOT / "docs/sessions.md").read_text(), Config()
+
+    assert f"| seconds without a job | {config.session_idle:g} |" in page
+    assert f"| seconds in all | {config.session_lifetime:g} |" in page
+    assert f"| sessions of one connection | {config.connection_sessions} |" in page
+    assert -1 == config.max_sessions

@@ -4,12 +4,15 @@ The check that an escape test is what it says, on tables and on small runs of it
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from box import Run
-from lock_policy import Claim, fault_of_marks, fault_of_runs
+from kit.box import Run
+from kit.features import ROOT
+from kit.lock_policy import Claim, fault_of_marks, fault_of_runs
 
 WHOLE, OUTSIDE, NONE = Run(), Run(outside=True), Run(frozenset())
 SECCOMP, BOTH = Run(frozenset({"seccomp"})), Run(frozenset({"seccomp", "mounts"}))
@@ -46,29 +49,44 @@ def test_a_test_has_to_say_what_it_is_about(made: list[pytest.MarkDecorator], fa
     assert fault is None or fault in str(found)
 
 
-@pytest.mark.parametrize(("claim", "runs", "fault"), [
-    (Claim("seccomp"), [WHOLE, SECCOMP, NONE], None),
-    (Claim("seccomp"), [OUTSIDE, SECCOMP, WHOLE], None),
-    (Claim("seccomp"), [NONE, WHOLE, Run(frozenset({"landlock"})), SECCOMP], None),
-    (Claim("seccomp", frozenset({"mounts"})), [WHOLE, BOTH, OUTSIDE], None),
-    (Claim("sealing"), [WHOLE, NONE, UNSEALED], None),
-    (Claim("pipes"), [WHOLE, NONE, OUTSIDE], None),
-    (Claim("seccomp"), [SECCOMP, NONE], "all locks"),
-    (Claim("seccomp"), [UNSEALED, SECCOMP, NONE], "all locks"),
-    (Claim("seccomp"), [WHOLE, NONE], "with seccomp alone"),
-    (Claim("seccomp"), [WHOLE, BOTH, NONE], "with seccomp alone"),
-    (Claim("seccomp", frozenset({"mounts"})), [WHOLE, SECCOMP, NONE], "with mounts, seccomp alone"),
-    (Claim("seccomp"), [WHOLE, SECCOMP], "no control"),
-    (Claim("seccomp"), [WHOLE, SECCOMP, BOTH], "no control"),
-    (Claim("sealing"), [WHOLE, UNSEALED], "what is built in alone"),
-    (Claim("sealing"), [WHOLE, NONE], "no control"),
-    (Claim("pipes"), [WHOLE, NONE, SECCOMP], "no control"),
+@pytest.mark.parametrize(("claim", "runs", "controls", "fault"), [
+    (Claim("seccomp"), [WHOLE, SECCOMP], [NONE], None),
+    (Claim("seccomp"), [SECCOMP, WHOLE], [OUTSIDE], None),
+    (Claim("seccomp"), [WHOLE, SECCOMP], [NONE, Run(frozenset({"landlock"}))], None),
+    (Claim("seccomp", frozenset({"mounts"})), [WHOLE, BOTH], [OUTSIDE], None),
+    (Claim("sealing"), [WHOLE, NONE], [UNSEALED], None),
+    (Claim("pipes"), [WHOLE, NONE], [OUTSIDE], None),
+    (Claim("seccomp"), [SECCOMP], [NONE], "all locks"),
+    (Claim("seccomp"), [UNSEALED, SECCOMP], [NONE], "all locks"),
+    (Claim("seccomp"), [WHOLE], [NONE], "with seccomp alone"),
+    (Claim("seccomp"), [WHOLE, BOTH], [NONE], "with seccomp alone"),
+    (Claim("seccomp", frozenset({"mounts"})), [WHOLE, SECCOMP], [NONE], "with mounts, seccomp alone"),
+    (Claim("seccomp"), [WHOLE, SECCOMP], [], "in a control"),
+    (Claim("seccomp"), [WHOLE, SECCOMP, NONE], [], "in a control"),
+    (Claim("seccomp"), [WHOLE, SECCOMP, NONE], [BOTH], "in a control"),
+    (Claim("sealing"), [WHOLE], [UNSEALED], "what is built in alone"),
+    (Claim("sealing"), [WHOLE, NONE], [NONE], "in a control"),
+    (Claim("pipes"), [WHOLE, NONE], [SECCOMP], "in a control"),
 ])
-def test_what_ran_is_compared_with_what_it_says(claim: Claim, runs: list[Run], fault: str | None) -> None:
-    found = fault_of_runs(claim, runs)
+def test_what_ran_is_compared_with_what_it_says(claim: Claim, runs: list[Run], controls: list[Run],
+                                                fault: str | None) -> None:
+    found = fault_of_runs(claim, [*runs, *controls], controls)
 
     assert (fault is None) is (found is None)
     assert fault is None or fault in str(found)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests/escapes").glob("test_*.py")), ids=lambda path: path.stem)
+def test_every_control_asserts_something(path: Path) -> None:
+    """
+    By itself, or by what it says must raise.
+    """
+    blocks = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.With)
+              and "control()" in {ast.unparse(item.context_expr) for item in node.items}]
+
+    assert blocks
+    for block in blocks:
+        assert any(isinstance(node, ast.Assert) for node in ast.walk(block)), block.lineno
 
 
 @pytest.fixture
@@ -79,9 +97,9 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a second for each run otherwise
 
     def run(text: str) -> pytest.RunResult:
-        pytester.makeconftest('pytest_plugins = ["lock_policy"]')
+        pytester.makeconftest('pytest_plugins = ["kit.lock_policy"]')
         folder = pytester.mkdir("escapes")
-        (folder / "test_it.py").write_text("import pytest\nfrom box import RUNS, Run\n" + text)
+        (folder / "test_it.py").write_text("import pytest\nfrom kit.box import RUNS, Run, control\n" + text)
         return pytester.runpytest_inprocess("--strict-markers", "-p", "no:cacheprovider")
     return run
 
@@ -93,34 +111,63 @@ def test_a_test_of_a_case_without_a_mark_fails(run: Callable[[str], pytest.RunRe
     result.stdout.fnmatch_lines(["*it has none of the marks*"])
 
 
-def test_a_test_that_has_no_word_of_a_control_fails(run: Callable[[str], pytest.RunResult]) -> None:
-    result = run("@pytest.mark.no_single_lock('so')\ndef test_c001_cannot(): pass\n"
-                 "@pytest.mark.no_attack('so')\ndef test_c002_can(): pass\n")
+def test_a_test_that_comes_through_no_control_fails(run: Callable[[str], pytest.RunResult]) -> None:
+    """
+    The word alone is none, nor is a block that isn't reached.
+    """
+    result = run("""
+@pytest.mark.no_single_lock("so")
+def test_c001_cannot():
+    if False:
+        with control():
+            pass  # control
 
-    result.assert_outcomes(errors=1, passed=1)
-    result.stdout.fnmatch_lines(["*names no control*"])
+@pytest.mark.no_attack("so")
+def test_c002_can(): pass
+
+@pytest.mark.no_single_lock("so")
+def test_c003_cannot():
+    with control():
+        assert "loose"
+""")
+
+    result.assert_outcomes(failed=1, passed=2)
+    result.stdout.fnmatch_lines(["*it came through no control*"])
+
+
+def test_a_control_that_fails_is_a_failure(run: Callable[[str], pytest.RunResult]) -> None:
+    result = run("@pytest.mark.no_single_lock('so')\ndef test_c001_cannot():\n"
+                 "    with control():\n        assert not 'held anyway'\n")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*assert not 'held anyway'*"])
 
 
 def test_a_test_that_does_not_run_what_it_says_fails(run: Callable[[str], pytest.RunResult]) -> None:
     """
-    What a fixture ran, or the test before, doesn't count.
+    What a fixture ran, or the test before, doesn't count; nor what ran without the lock, but in no control.
     """
     result = run("""
 @pytest.fixture
 def made():
-    RUNS.append(Run(outside=True))
+    with control():
+        RUNS.append(Run(outside=True))
 
 @pytest.mark.lock("seccomp")
 def test_c001_cannot(made):
-    RUNS.extend([Run(), Run(frozenset({"seccomp"})), Run(frozenset())])  # control
+    with control():
+        RUNS.append(Run(frozenset()))
+    RUNS.extend([Run(), Run(frozenset({"seccomp"}))])
 
 @pytest.mark.lock("seccomp")
 def test_c002_cannot(made):
-    RUNS.extend([Run(), Run(frozenset({"seccomp"}))])  # no control
+    RUNS.extend([Run(), Run(frozenset({"seccomp"})), Run(frozenset())])
+    with control():
+        RUNS.append(Run(frozenset({"seccomp"})))
 """)
 
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*lock('seccomp'): nothing ran without seccomp*"])
+    result.stdout.fnmatch_lines(["*lock('seccomp'): nothing ran without seccomp in a control*"])
 
 
 def test_a_test_that_fails_or_skips_by_itself_says_why(run: Callable[[str], pytest.RunResult]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import tomllib
 
-import features
+from kit import features
 from leeward.spec.limits import ADJUSTABLE, CEILINGS, GIB, MIB, Limits
 
 README = (features.ROOT / "README.md").read_text()
@@ -55,6 +55,6 @@ def test_every_package_of_the_design_is_declared():
     names = {group: {re.match(r"[\w-]+", line)[0] for line in lines}
              for group, lines in {"product": project["dependencies"], **extras}.items()}
 
-    assert {"cffi", "click", "msgpack"} == names["product"]  # not structlog: docs/decisions/0018
-    assert {"pyroute2"} == names["net"]
+    assert {"cffi", "click", "msgpack", "structlog"} == names["product"]
+    assert {"h11", "httpx", "pyroute2"} == names["egress"]
     assert {"pytest", "hypothesis", "python-prctl", "landlock", "pyseccomp"} <= names["test"]

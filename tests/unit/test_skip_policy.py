@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import features
-import skip_policy
+from kit import features, skip_policy
 
 
 @pytest.fixture(autouse=True)
@@ -46,11 +45,11 @@ def test_the_reason_names_what_is_missing(requirements, reason):
     ("needs landlock>=4, sun: a plain skipif", None),
     ("Skipped: needs sun: this machine has none", "but this machine has sun"),
     ("Skipped: needs landlock>=2, sun: old", "but this machine has landlock>=2, sun"),
-    ("Skipped: not today", "names no feature of tests/features.py"),
-    ("unconditional skip", "names no feature of tests/features.py"),
-    ("Skipped: could not import 'prctl': No module", "names no feature of tests/features.py"),
-    ("Skipped: needs comet: rare", "names 'comet', which tests/features.py doesn't know"),
-    ("Skipped: needs landlock>=many: odd", "names 'landlock>=many', which tests/features.py doesn't know"),
+    ("Skipped: not today", "names no feature of tests/kit/features.py"),
+    ("unconditional skip", "names no feature of tests/kit/features.py"),
+    ("Skipped: could not import 'prctl': No module", "names no feature of tests/kit/features.py"),
+    ("Skipped: needs comet: rare", "names 'comet', which tests/kit/features.py doesn't know"),
+    ("Skipped: needs landlock>=many: odd", "names 'landlock>=many', which tests/kit/features.py doesn't know"),
 ])
 def test_a_skip_is_judged_by_its_reason(reason, fault):
     assert fault == skip_policy.fault_of(reason)
@@ -64,7 +63,7 @@ def run(pytester, monkeypatch):
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a second for each run otherwise
 
     def run(text: str) -> pytest.RunResult:
-        pytester.makeconftest('pytest_plugins = ["skip_policy"]')
+        pytester.makeconftest('pytest_plugins = ["kit.skip_policy"]')
         pytester.makepyfile(text)
         return pytester.runpytest_inprocess("--strict-markers", "-p", "no:cacheprovider")
     return run
@@ -72,7 +71,8 @@ def run(pytester, monkeypatch):
 
 def test_a_skip_for_an_absent_feature_passes(run):
     result = run("""
-        import pytest, skip_policy
+        import pytest
+        from kit import skip_policy
 
         @pytest.mark.needs("sun", "moon")
         def test_marked(never_made): assert False
@@ -119,7 +119,7 @@ def test_an_unknown_feature_is_an_error_of_the_test(run):
     result = run("import pytest\n@pytest.mark.needs('comet')\ndef test_one(): pass")
 
     assert pytest.ExitCode.TESTS_FAILED == result.ret
-    result.stdout.fnmatch_lines(["*what tests/features.py doesn't know*comet*"])
+    result.stdout.fnmatch_lines(["*what tests/kit/features.py doesn't know*comet*"])
 
 
 HYBRID = """\

@@ -23,7 +23,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from features import ROOT
+from kit.features import ROOT
 from vm import kernels, matrix, report, rows, table
 from vm.kernels import KERNELS, Unavailable
 from vm.rows import Row

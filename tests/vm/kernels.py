@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from features import ROOT
+from kit.features import ROOT
 from vm.archive import Archive
 
 #: Ignored by git, as all of .venv-*.

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from features import ROOT
+from kit.features import ROOT
 from vm import share
 from vm.archive import Archive
 from vm.kernels import Bootable, Unavailable

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from features import ROOT
+from kit.features import ROOT
 from vm import kernels, machine, report
 from vm.kernels import KERNELS
 from vm.machine import Boot

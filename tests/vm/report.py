@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from features import ROOT
+from kit.features import ROOT
 from vm.rows import Row
 
 RECORDED = ROOT / "docs" / "kernel-runs"

@@ -20,7 +20,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from features import ROOT
+from kit.features import ROOT
 from vm.kernels import Unavailable
 
 #: Debian 12 has it with QEMU.

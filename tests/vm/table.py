@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from features import ROOT
+from kit.features import ROOT
 from vm import report
 from vm.kernels import KERNELS
 from vm.report import Report

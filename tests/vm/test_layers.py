@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-import features
-from attack import READ, within, without
-from box import MISSING, Box
-from leeward.isolation import host
-from leeward.isolation.host.findings import State
+from kit import features
+from kit.attack import READ, within, without
+from kit.box import MISSING, Box
+from kit.live_daemon import LiveDaemon, command, environment
+from leeward import host
+from leeward.host.findings import Support
 from leeward.isolation.landlock import SEALED
 from leeward.outcome import Outcome
-from live_daemon import LiveDaemon, command, environment
 
 #: What a guest gives back.
 OUT = Path("/leeward-vm/out")
@@ -40,7 +40,7 @@ def test_the_best_driver_is_taken(box: Box) -> None:
     """
     if features.is_met("cgroup-v2-controllers"):
         assert "v2" == box.engine.driver.name
-    assert (*MISSING, *(("cgroup",) if "none" == box.engine.driver.name else ())) == box.engine.degraded
+    assert (*MISSING, *(("cgroup",) if "none" == box.engine.driver.name else ())) == box.engine.confinement.degraded
 
 
 def test_a_job_runs(box: Box) -> None:
@@ -162,7 +162,7 @@ def test_the_doctor_says_how_to_boot_with_landlock() -> None:
     """
     (found,) = (feature for feature in host.features() if "landlock" == feature.name)
 
-    assert (State.MISSING, True) == (found.state, "security modules" in found.have)
+    assert (Support.MISSING, True) == (found.state, "security modules" in found.have)
     assert "lsm=landlock," in found.cure
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from kit.ordinary_user import copied
 from leeward_cli.install import SYSTEM_FOLDER
 from leeward_cli.units import SERVICE, SOCKET, SYSTEM_SOCKET
-from ordinary_user import copied
 
 pytestmark = pytest.mark.needs("guest", "systemd")
 

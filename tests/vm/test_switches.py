@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from leeward.isolation import host
-from leeward.isolation.host.findings import Feature, State
-from live_daemon import LiveDaemon
+from kit.live_daemon import LiveDaemon
+from leeward import host
+from leeward.host.findings import Feature, Support
 
 pytestmark = pytest.mark.needs("guest", "root")
 
@@ -45,10 +45,10 @@ def feature(name: str) -> Feature:
 def test_the_doctor_s_line_brings_it_back(turned: Path, name: str) -> None:
     found = feature(name)
 
-    assert State.MISSING is found.state
+    assert Support.MISSING is found.state
     assert f"sysctl -w {turned.relative_to('/proc/sys').as_posix().replace('/', '.')}=" in found.cure
     subprocess.run(found.cure, shell=True, check=True, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
-    assert State.OK is feature(name).state
+    assert Support.OK is feature(name).state
 
 
 @pytest.mark.needs("kernel>=6.6", "uring-transport")

@@ -35,8 +35,8 @@ ROUNDS, SECONDS = 40, 75.0
 
 
 #: What each level of the daemon is worth: the same without it.
-LEVELS = (("--io=socket",), ("--no-express",), ("--no-rehearse",), ("--spares=0",),
-          ("--io=socket", "--no-express", "--no-rehearse", "--spares=0"))
+LEVELS = (("--io=socket",), ("--no-fast-path",), ("--no-rehearse",), ("--spares=0",),
+          ("--io=socket", "--no-fast-path", "--no-rehearse", "--spares=0"))
 
 
 def run(socket: str | None, rounds: int | None, as_json: bool, levels: bool = False, plot: str | None = None) -> None:
@@ -55,7 +55,7 @@ def run(socket: str | None, rounds: int | None, as_json: bool, levels: bool = Fa
     """
     shown = not as_json and sys.stderr.isatty()
 
-    def told(done: int) -> None:
+    def progress(done: int) -> None:
         if shown:
             print(f"\rround {done}", end="", file=sys.stderr, flush=True)
 
@@ -63,7 +63,7 @@ def run(socket: str | None, rounds: int | None, as_json: bool, levels: bool = Fa
         picture = None if plot is None else stack.enter_context(open(plot, "w", encoding="utf-8"))
         path = stack.enter_context(daemon(socket))
         others = {" ".join(options): stack.enter_context(daemon(None, *options)) for options in LEVELS if levels}
-        found = findings(measure(path, rounds or ROUNDS, math.inf if rounds else SECONDS, told, others))
+        found = findings(measure(path, rounds or ROUNDS, math.inf if rounds else SECONDS, progress, others))
         if picture is not None:
             picture.write(svg(found))
     if shown:

@@ -32,7 +32,7 @@ class Missing(Exception):
     """
 
 
-class Pool:
+class MultiprocessingPool:
     """
     `multiprocessing.Pool.apply`: a process that all jobs share, one after the other.
     """
@@ -114,7 +114,7 @@ def readable() -> list[str]:
 def pool() -> Iterator[Subject]:
     # By fork, as it is the default on Linux up to 3.13 and the fastest.
     with multiprocessing.get_context("fork").Pool(2) as made:
-        yield Pool(made)
+        yield MultiprocessingPool(made)
 
 
 @contextlib.contextmanager

@@ -10,11 +10,8 @@ import contextlib
 import os
 import select
 import shutil
-import signal
 import struct
-import subprocess
 import sys
-import tempfile
 import time
 from _socket import socket as Socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,15 +20,16 @@ from socket import SO_PEERCRED, SOL_SOCKET
 from typing import Any
 
 from leeward.client.blocking import Client
+from leeward.client.connecting import connect
 from leeward.client.conversation import Conversation
-from leeward.client.link import connect, receive
+from leeward.client.link import receive
 from leeward.client.options import execute_fields, turn_fields
 from leeward.client.results import result_of
 from leeward.client.session import Session, session_number
 from leeward.errors import LeewardError
 from leeward.outcome import Result
 from leeward.wire.replies import Reply
-from leeward_cli.background import START_S, STOP_S
+from leeward_cli.background import START_S, temporary
 from leeward_cli.bench.floors import CODE, check
 
 #: Prints when its first line runs. CLOCK_MONOTONIC is the same for every process of the host.
@@ -61,27 +59,9 @@ def started(*options: str) -> Iterator[tuple[str, float]]:
     Raises:
         LeewardError: it was not ready in time.
     """
-    folder = tempfile.mkdtemp(prefix="leeward-bench.", dir="/tmp")  # a socket's path has 107 bytes at most
-    path = f"{folder}/leeward.sock"
-    read, write = os.pipe()
-    command = [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={write}", f"--socket={path}",
-               *options]
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(write,), cwd="/")
-    os.close(write)
-    try:
-        if not select.select([read], [], [], START_S)[0] or os.read(read, 1) != b"+":
-            raise LeewardError("bench: its daemon didn't start; `leeward daemon run` says why")
+    with temporary("bench", *options) as path:
         yield path, start
-    finally:
-        os.close(read)
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def armed(path: str, workers: int) -> float:
@@ -219,7 +199,7 @@ def sessions(path: str, callers: int) -> Iterator[list[Talk]]:
             answers = talk.answers()
             while not answers:
                 answers = talk.answers()
-            talks.append(Talk(talk.socket, talk.conversation, turn_fields(session_number(answers[0][0]), CODE)))
+            talks.append(Talk(talk.socket, talk.conversation, turn_fields(session_number(answers[0][0]), CODE, {})))
         yield talks
 
 

@@ -72,10 +72,10 @@ def confined(client: int) -> None:
                       for line in lines)
     code_of_filter = ctypes.create_string_buffer(packed, len(packed))
 
-    class Program(ctypes.Structure):
+    class SockFprog(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("lines", ctypes.c_void_p))
 
-    program = Program(len(lines), ctypes.addressof(code_of_filter))
+    program = SockFprog(len(lines), ctypes.addressof(code_of_filter))
 
     def done(result: int) -> None:
         if result < 0:

@@ -68,7 +68,7 @@ class Samples:
     in_c: bool = True
 
 
-def measure(path: str, rounds: int, seconds: float, told: Callable[[int], None] = lambda done: None,
+def measure(path: str, rounds: int, seconds: float, progress: Callable[[int], None] = lambda done: None,
             levels: Mapping[str, str] | None = None) -> Samples:
     """
     Measure for *rounds* rounds against the daemon on *path*.
@@ -76,7 +76,7 @@ def measure(path: str, rounds: int, seconds: float, told: Callable[[int], None] 
     Args:
         seconds: after which no further round begins.
         levels: paths of other daemons, by the switches that they were started with.
-        told: called after each round.
+        progress: called after each round.
 
     Raises:
         LeewardError: the daemon is away, or a subject answers wrong.
@@ -103,7 +103,7 @@ def measure(path: str, rounds: int, seconds: float, told: Callable[[int], None] 
                     seconds_of = timed(lambda place=place: rate(place, CALLERS, samples.burst))  # type: ignore[misc]  # a bound default
                     samples.rates.setdefault(name, []).append(samples.burst / seconds_of)
             samples.rounds = number
-            told(number)
+            progress(number)
             if time.monotonic() > until:
                 break
         samples.stir = watch.stir()

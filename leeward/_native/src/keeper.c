@@ -9,9 +9,15 @@
  *
  * Its messages are lw_keeper_message, with descriptors beside them:
  *
- *   ARM    [birth end] + [cgroup directory] + tasks files
- *   ARMED  [init pidfd, job write, reply read, stdout read, stderr read]
- *   ENDED, FAILED   none */
+ *   ARM     [birth end] + [cgroup directory] + tasks files
+ *   ARMED   [init pidfd, job write, reply read, stdout read, stderr read]
+ *   START   [pid, mount, ipc, uts namespace] + [ruleset] + [birth end, stdin, stdout, stderr, command's memory file]
+ *           + [cgroup directory] + tasks files; of an interpreter and a porter the five are birth end, job, reply,
+ *           stdout, stderr
+ *   STARTED [pidfd]
+ *   ENDED, FAILED, EXITED, UNSTARTED   none
+ *
+ * A process that START makes is in a runner's namespaces and the keeper's own child: beside.c. */
 
 #include "keeper.h"
 
@@ -24,6 +30,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -34,22 +41,26 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Far above spares + the runner with the job + one on its way. */
-#define MOST_RUNNERS 128
-#define MOST_FDS 16
+/* Far above spares + the runner with the job + one on its way, and the most processes that the daemon has beside it. */
+#define MOST_CHILDREN 256
+#define MOST_FDS 24
 
-struct runner {
+/* Of a START, between its ruleset and its cgroup directory. */
+#define START_ENDS 5
+
+/* A runner, or a process beside one, which has no init. */
+struct child {
 	struct lw_init *init;
 	uint64_t number;
 	pid_t pid;
 };
 
-/* One slot of `poll` more than of `runners`: the channel is the first. */
+/* One slot of `poll` more than of `children`: the channel is the first. */
 struct keeper {
 	int channel;
 	nfds_t count;
-	struct pollfd poll[1 + MOST_RUNNERS];
-	struct runner runners[1 + MOST_RUNNERS];
+	struct pollfd poll[1 + MOST_CHILDREN];
+	struct child children[1 + MOST_CHILDREN];
 };
 
 struct ends {
@@ -62,6 +73,19 @@ static void close_all(const int *fds, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
 		close(fds[i]);
+}
+
+/* The descriptors that come with an order; 0: no daemon of ours gives it. */
+static unsigned expected(const struct lw_keeper_message *order)
+{
+	const unsigned entry = (order->into & LW_INTO ? 1U : 0U) + order->attach;
+
+	if (LW_ARM == order->kind && !(order->into & ~(LW_INTO | LW_HURRIED)))
+		return 1U + entry;
+	const unsigned what = order->into & (LW_TERMINAL | LW_INTERPRETER | LW_PORTER);
+	if (LW_START == order->kind && !(what & (what - 1)))
+		return LW_NAMESPACES + (order->into & LW_RULESET ? 1U : 0U) + START_ENDS + entry;
+	return 0;
 }
 
 /* 1 with a message, whose descriptors are the caller's; 0 at the end; or -errno,
@@ -89,8 +113,7 @@ static int receive(int channel, struct lw_keeper_message *ret, int *ret_fds, uns
 		return 0;
 	}
 	if (got != sizeof(*ret) || header.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ||
-	    LW_KEEPER_MARK != ret->mark || LW_ARM != ret->kind ||
-	    *ret_count != 1U + (ret->into & LW_INTO ? 1U : 0U) + ret->attach) {
+	    LW_KEEPER_MARK != ret->mark || !*ret_count || *ret_count != expected(ret)) {
 		close_all(ret_fds, *ret_count);
 		return -EPROTO;
 	}
@@ -125,6 +148,13 @@ static int fail(const struct keeper *keeper, uint64_t number, enum lw_keeper_cal
 				     .value = -err, .runner = number }, NULL, 0);
 }
 
+static void watch(struct keeper *keeper, int pidfd, struct child child)
+{
+	keeper->poll[keeper->count] = (struct pollfd){ .fd = pidfd, .events = POLLIN };
+	keeper->children[keeper->count] = child;
+	keeper->count++;
+}
+
 /* Made by the keeper, so that they belong to the worker's uid: a job may reopen /dev/stdout. */
 static int open_pipes(struct ends *ret)
 {
@@ -145,6 +175,17 @@ static int open_pipes(struct ends *ret)
 	return 0;
 }
 
+/* In the job: every lock. */
+static void walk(const struct lw_way *way, struct lw_born *ret_born)
+{
+	/* Copied now, in one go, and not one by one by faults. Where it can't be (before
+	 * Linux 5.14, or no longer mapped) the faults will do it. */
+	for (uint32_t i = 0; i < way->page_count && !ret_born->hurried; i++)
+		raw(SYS_madvise, (long)way->pages[i].start, (long)way->pages[i].size, MADV_POPULATE_WRITE, 0, 0);
+	ret_born->done = lw_run_steps(way->steps, way->count, &ret_born->result);
+	ret_born->sound = ret_born->done == way->count;
+}
+
 /* In the job: cgroups, processor, and every lock. The first failure is the last thing tried. */
 static void go(const struct lw_way *way, const struct lw_keeper_message *order, int join_error,
 	       struct lw_born *ret_born)
@@ -163,12 +204,7 @@ static void go(const struct lw_way *way, const struct lw_keeper_message *order, 
 			return;
 		}
 	}
-	/* Copied now, in one go, and not one by one by faults. Where it can't be (before
-	 * Linux 5.14, or no longer mapped) the faults will do it. */
-	for (uint32_t i = 0; i < way->page_count && !ret_born->hurried; i++)
-		raw(SYS_madvise, (long)way->pages[i].start, (long)way->pages[i].size, MADV_POPULATE_WRITE, 0, 0);
-	ret_born->done = lw_run_steps(way->steps, way->count, &ret_born->result);
-	ret_born->sound = ret_born->done == way->count;
+	walk(way, ret_born);
 }
 
 /* 1 in the job; in the keeper 0, whether a runner came of it or not, or -errno where the daemon can't be told. */
@@ -179,7 +215,7 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 	struct lw_runner this_one = *how;
 	int pidfd = -1, err;
 
-	if (keeper->count > MOST_RUNNERS)
+	if (keeper->count > MOST_CHILDREN)
 		return fail(keeper, order->runner, LW_ROOM, -ENOSPC);
 	if ((err = open_pipes(pipes)) < 0)
 		return fail(keeper, order->runner, LW_PIPE2, err);
@@ -193,7 +229,7 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 	if (0 == pid) {
 		for (int i = 0; i < PIPES; i++)
 			*way->ends[i] = pipes[i].theirs;
-		*way->ends[PIPES] = fds[0];
+		*way->ends[PIPES] = fds[0]; /* birth */
 		go(way, order, lw_init_join_error(init), ret_born);
 		return 1;
 	}
@@ -205,9 +241,7 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 	} else {
 		const int given[1 + PIPES] = { pidfd, pipes[JOB].ours, pipes[REPLY].ours, pipes[OUT].ours,
 					       pipes[ERR].ours };
-		keeper->poll[keeper->count] = (struct pollfd){ .fd = pidfd, .events = POLLIN };
-		keeper->runners[keeper->count] = (struct runner){ init, order->runner, pid };
-		keeper->count++;
+		watch(keeper, pidfd, (struct child){ init, order->runner, pid });
 		err = say(keeper->channel, (struct lw_keeper_message){ .kind = LW_ARMED, .value = pid,
 				.runner = order->runner }, given, 1 + PIPES);
 	}
@@ -218,30 +252,135 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 	return err;
 }
 
-static int reap(struct keeper *keeper, nfds_t at)
+/* Why there is no such process. */
+static int unstarted(const struct keeper *keeper, const struct lw_keeper_message *order, const struct lw_way *way,
+		     const struct lw_fate *fate)
 {
-	struct runner gone = keeper->runners[at];
-	int status = -1;
+	const bool step = LW_AT_STEP == fate->stage && way->layers && fate->done < way->count;
 
-	while (waitpid(gone.pid, NULL, 0) < 0 && EINTR == errno)
-		;
+	return say(keeper->channel, (struct lw_keeper_message){ .kind = LW_UNSTARTED, .into = (uint8_t)fate->stage,
+			.attach = step ? way->layers[fate->done] : 0, .value = (int32_t)fate->result,
+			.runner = order->runner, .tasks = (uint64_t)(uint32_t)fate->inside }, NULL, 0);
+}
+
+/* 1 in an interpreter; in the keeper 0, whether a process came of it or not, or -errno where the daemon can't be told. */
+static int start(struct keeper *keeper, const struct lw_way *ways, const struct lw_keeper_message *order,
+		 const int *fds, struct lw_born *ret_born)
+{
+	const bool copy = order->into & (LW_INTERPRETER | LW_PORTER);
+	const struct lw_way *way = &ways[order->into & LW_PORTER ? LW_CARRY : copy ? LW_COPY
+					 : order->into & LW_TERMINAL ? LW_ON_TERMINAL : LW_PROGRAM];
+	const int *ends = fds + LW_NAMESPACES + (order->into & LW_RULESET ? 1 : 0);
+	const int *entry = ends + START_ENDS;
+	struct lw_command command;
+	struct lw_beside how = {
+		.namespaces = fds,
+		.cgroup = order->into & LW_INTO ? *entry : -1,
+		.attach = entry + (order->into & LW_INTO ? 1 : 0),
+		.attach_count = order->attach,
+		.cpu = order->value,
+		.reaper = !!(order->into & LW_REAPER),
+		.most_tasks = order->tasks,
+		.most_data = order->data,
+		.steps = way->steps,
+		.count = way->count,
+		.command = copy ? NULL : &command,
+	};
+	struct lw_fate fate = { 0 };
+	int pidfd = -1, err;
+
+	if (keeper->count > MOST_CHILDREN || !way->count) {
+		fate.result = way->count ? -ENOSPC : -ENOSYS;
+		return unstarted(keeper, order, way, &fate);
+	}
+	if (!copy && (err = lw_command_read(ends[4], &command)) < 0) {
+		fate.result = err;
+		return unstarted(keeper, order, way, &fate);
+	}
+	/* A program's are stdin, stdout, stderr and birth; an interpreter's job, reply, stdout, stderr and birth. */
+	const unsigned given = copy ? 4 : 3;
+	for (unsigned i = 0; i < given; i++)
+		*way->ends[i] = ends[1 + i];
+	*way->ends[given] = ends[0];
+	if (order->into & LW_RULESET && way->ends[given + 1])
+		*way->ends[given + 1] = fds[LW_NAMESPACES];
+	const int pid = lw_spawn_beside(&how, &fate, &pidfd);
+	if (0 == pid) {
+		*ret_born = (struct lw_born){ .hurried = !!(order->into & LW_HURRIED),
+						.beside = order->into & (LW_INTERPRETER | LW_PORTER) };
+		if (0 == lw_beside_prepare(&how, &fate))
+			walk(way, ret_born);
+		else
+			*(LW_AT_AFFINITY == fate.stage ? &ret_born->affinity_error : &ret_born->join_error) = (int)fate.result;
+		return 1;
+	}
+	if (!copy)
+		lw_command_free(&command);
+	if (pid < 0)
+		return unstarted(keeper, order, way, &fate);
+	watch(keeper, pidfd, (struct child){ NULL, order->runner, pid });
+	return say(keeper->channel, (struct lw_keeper_message){ .kind = LW_STARTED, .value = pid,
+			.runner = order->runner, .tasks = (uint64_t)(uint32_t)fate.inside }, &pidfd, 1);
+}
+
+static void forget(struct keeper *keeper, nfds_t at)
+{
 	close(keeper->poll[at].fd);
-	if (lw_init_status(gone.init, &status) < 0)
-		status = -1;
-	lw_init_free(gone.init);
 	keeper->count--;
 	keeper->poll[at] = keeper->poll[keeper->count];
-	keeper->runners[at] = keeper->runners[keeper->count];
+	keeper->children[at] = keeper->children[keeper->count];
+}
+
+static uint64_t microseconds(const struct timeval *time)
+{
+	return (uint64_t)time->tv_sec * 1000000U + (uint64_t)time->tv_usec;
+}
+
+/* A process beside a runner's first: its end, as waitid(2) tells it. */
+static int reap_process(struct keeper *keeper, nfds_t at)
+{
+	const uint64_t number = keeper->children[at].number;
+	struct rusage used = { 0 }, own;
+	siginfo_t info = { 0 };
+	long err;
+
+	while (-EINTR == (err = raw(SYS_waitid, 3 /* P_PIDFD */, keeper->poll[at].fd, (long)&info, WEXITED, (long)&used)))
+		;
+	forget(keeper, at);
+	const int status = err < 0 ? -1 : CLD_EXITED == info.si_code ? (info.si_status & 0xff) << 8
+			 : info.si_status | (CLD_DUMPED == info.si_code ? 0x80 : 0);
+	/* Its count began with the keeper's own, whose memory it ran on. */
+	getrusage(RUSAGE_SELF, &own);
+	const long peak = used.ru_maxrss > own.ru_maxrss ? used.ru_maxrss : 0;
+	return say(keeper->channel, (struct lw_keeper_message){ .kind = LW_EXITED, .value = status, .runner = number,
+			.spent_us = microseconds(&used.ru_utime) + microseconds(&used.ru_stime),
+			.tasks = (uint64_t)peak << 10 }, NULL, 0);
+}
+
+static int reap(struct keeper *keeper, nfds_t at)
+{
+	struct child gone = keeper->children[at];
+	int status = -1;
+
+	if (!gone.init)
+		return reap_process(keeper, at);
+	while (waitpid(gone.pid, NULL, 0) < 0 && EINTR == errno)
+		;
+	forget(keeper, at);
+	if (lw_init_status(gone.init, &status) < 0)
+		status = -1;
+	const uint64_t spent_us = lw_init_spent_us(gone.init);
+	lw_init_free(gone.init);
 	return say(keeper->channel, (struct lw_keeper_message){ .kind = LW_ENDED, .value = status,
-				     .runner = gone.number }, NULL, 0);
+				     .runner = gone.number, .spent_us = spent_us }, NULL, 0);
 }
 
 /* Serve until the daemon is gone.
  *
  * Linux 5.9 (close_range, in the init). *how* is the model of all runners: its
- * cgroup and its attach are each order's own. Returns 1 in a job, which has
- * gone *way* as far as *ret_born says; 0 in the keeper when the daemon is gone; or -errno. */
-int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *way, struct lw_born *ret_born)
+ * cgroup and its attach are each order's own. *ways* are LW_WAYS. Returns 1 in a job, which has
+ * gone its way as far as *ret_born says; 0 in the keeper when the daemon is gone; or -errno. */
+int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways, struct lw_born *ret_born)
 {
 	struct keeper keeper = { .channel = channel, .count = 1 };
 	int ret = 0;
@@ -264,7 +403,9 @@ int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *way, 
 		unsigned count;
 		if ((ret = receive(channel, &order, fds, &count)) <= 0)
 			break;
-		if (1 == (ret = arm(&keeper, how, way, &order, fds, ret_born)))
+		ret = LW_ARM == order.kind ? arm(&keeper, how, &ways[LW_FIRST], &order, fds, ret_born)
+					   : start(&keeper, ways, &order, fds, ret_born);
+		if (1 == ret)
 			return 1;
 		close_all(fds, count);
 	}

@@ -2,6 +2,7 @@
 #ifndef LW_KEEPER_H
 #define LW_KEEPER_H
 
+#include "beside.h"
 #include "spawn.h"
 #include "steps.h"
 
@@ -11,11 +12,15 @@
  * datagram each, of this size. MessagePack never starts with the mark. */
 #define LW_KEEPER_MARK 0xc1
 
-enum lw_keeper_kind { LW_ARM = 1, LW_ARMED = 2, LW_ENDED = 3, LW_FAILED = 4 };
+enum lw_keeper_kind { LW_ARM = 1, LW_ARMED = 2, LW_ENDED = 3, LW_FAILED = 4,
+		      LW_START = 5, LW_STARTED = 6, LW_EXITED = 7, LW_UNSTARTED = 8 };
 
-/* Of an ARM: a cgroup directory follows the birth end; and somebody waits for this very runner, so
- * nothing is done in advance of what its job does. */
-enum lw_keeper_flag { LW_INTO = 1, LW_HURRIED = 2 };
+/* Of an ARM or a START. LW_INTO: a cgroup directory comes before the tasks files. LW_HURRIED: somebody waits for this
+ * very runner, so nothing is done in advance of what its job does.
+ * Of a START alone. LW_RULESET: a Landlock ruleset comes behind the namespaces. LW_REAPER: it becomes a subreaper.
+ * One of the last three says what it is; neither: a program without a terminal. */
+enum lw_keeper_flag { LW_INTO = 1, LW_HURRIED = 2, LW_RULESET = 4, LW_REAPER = 8, LW_TERMINAL = 16,
+		      LW_INTERPRETER = 32, LW_PORTER = 64 };
 
 /* The calls that LW_FAILED tells of, beside clone3 as 0. */
 enum lw_keeper_call { LW_CLONE3 = 0, LW_PIPE2 = 1, LW_MMAP = 2, LW_ROOM = 3 };
@@ -23,13 +28,21 @@ enum lw_keeper_call { LW_CLONE3 = 0, LW_PIPE2 = 1, LW_MMAP = 2, LW_ROOM = 3 };
 struct lw_keeper_message {
 	uint8_t mark;
 	uint8_t kind;
-	uint8_t into;    /* ARM: LW_INTO, LW_HURRIED. FAILED: which call */
-	uint8_t attach;  /* ARM: so many tasks files come last */
-	int32_t value;   /* ARM: processor or -1. ARMED: pid. ENDED: wait status or -1. FAILED: errno */
-	uint64_t runner;
+	uint8_t into;    /* ARM, START: flags. FAILED: which call. UNSTARTED: enum lw_stage */
+	uint8_t attach;  /* ARM, START: so many tasks files come last. UNSTARTED: the layer of the step */
+	int32_t value;   /* ARM, START: processor or -1. ARMED, STARTED: pid. ENDED, EXITED: wait status or -1.
+			  * FAILED: errno. UNSTARTED: what the call returned */
+	uint64_t runner; /* or the process */
+	uint64_t spent_us; /* ENDED: processor time of the job and of what its init has reaped.
+			    * EXITED: of the process and of the children that it has waited for */
+	uint64_t tasks;  /* START: RLIMIT_NPROC or 0. STARTED: its pid in its own namespace, or 0 where it is a copy.
+			  * EXITED: bytes of its largest resident set, or of such a child's; 0: below what the keeper had */
+	uint64_t data;   /* START: RLIMIT_DATA or 0 */
 };
 
-#define LW_ENDS 5
+/* A runner's: job, reply, out, err, birth. A program's: in, out, err, birth, ruleset. An interpreter's beside others: as a
+ * runner's, and ruleset. */
+#define LW_ENDS 6
 
 struct lw_range {
 	uint64_t start, size;
@@ -39,7 +52,8 @@ struct lw_range {
 struct lw_way {
 	const struct lw_step *steps;
 	uint32_t count;
-	int32_t *ends[LW_ENDS];  /* cells of the steps: job, reply, out, err, birth */
+	const uint8_t *layers;   /* of each step, for UNSTARTED; or NULL */
+	int32_t *ends[LW_ENDS];  /* cells of the steps */
 	const struct lw_range *pages;  /* that it will write, whatever it runs */
 	uint32_t page_count;
 };
@@ -52,8 +66,11 @@ struct lw_born {
 	int64_t result;      /* what the next one gave */
 	uint8_t hurried;     /* as its order said */
 	uint8_t sound;       /* it came to the end */
+	uint8_t beside;      /* 0: a runner's first process; else the flag of the copy that it is */
 };
 
-int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *way, struct lw_born *ret_born);
+enum lw_ways { LW_FIRST = 0, LW_PROGRAM = 1, LW_ON_TERMINAL = 2, LW_COPY = 3, LW_CARRY = 4, LW_WAYS = 5 };
+
+int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways, struct lw_born *ret_born);
 
 #endif

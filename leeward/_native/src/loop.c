@@ -1,17 +1,17 @@
 /* The daemon's event loop, below its Python: descriptors, connections, and one turn.
  *
  * Runs in:  the daemon, on the one thread that made the loop.
- * Trust:    bytes of clients and jobs pass through here unread, but for whole plain requests,
- *           which express.c compares with what it expects.
+ * Trust:    bytes of clients and jobs pass through here unread. Only the fast path (fast_path.c) compares
+ *           requests and replies with the bytes that it expects.
  *
  * Theory of operation. A descriptor is watched (LW_EVENT_READY when it has something, until that was
  * taken), accepts, or is a stream: a client's connection, whose bytes come by LW_EVENT_DATA. There are
  * two ways to the kernel, epoll and io_uring, with the same events. The caller gets all
- * events of a turn at once, those of express.c first: they tell what has been done already,
+ * events of a turn at once, those of the fast path first: they tell what has been done already,
  * and what the caller learns next may depend on it.
  *
  * A descriptor's number is used again as soon as it is closed. So each use has a generation, the kernel
- * tells events by both, and what is said of an earlier use falls on the floor. */
+ * tells events by both, and what is said of an earlier use is dropped. */
 
 #include "loop_private.h"
 
@@ -124,11 +124,11 @@ int lw_loop_open(uint32_t io, struct lw_loop **ret_loop)
 	if (!loop)
 		return -ENOMEM;
 	loop->way = LW_IO_URING == io ? &lw_uring_way : &lw_epoll_way;
-	failed = lw_express_open(loop);
+	failed = lw_fast_path_open(loop);
 	if (!failed)
 		failed = loop->way->open(loop);
 	if (failed) {
-		lw_express_close(loop);
+		lw_fast_path_close(loop);
 		free(loop);
 		return failed;
 	}
@@ -143,7 +143,7 @@ void lw_loop_close(struct lw_loop *loop)
 	for (int fd = 0; fd < loop->slot_count; fd++)
 		if (LW_STREAM == loop->slots[fd].kind)
 			lw_stream_free(loop->slots[fd].stream);
-	lw_express_close(loop);
+	lw_fast_path_close(loop);
 	free(loop->slots);
 	free(loop);
 }
@@ -192,7 +192,7 @@ int lw_loop_forget(struct lw_loop *loop, int fd)
 		return -ENOENT;
 	stream = LW_STREAM == slot->kind ? slot->stream : NULL;
 	if (stream)
-		lw_express_lost(loop, stream);
+		lw_fast_path_lost(loop, stream);
 	loop->way->remove(loop, fd); /* which keeps a stream as long as a send of it flies */
 	slot->kind = LW_FREE;
 	slot->stream = NULL;
@@ -205,8 +205,9 @@ int lw_loop_accept(struct lw_loop *loop, int fd)
 	return lw_begin(loop, fd, LW_ACCEPT, 0);
 }
 
-/* A connection, non-blocking; `number` comes with its LW_EVENT_SENT, which may come after its end. */
-int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number)
+/* A connection, non-blocking; `number` comes with its LW_EVENT_SENT, which may come after its end. One that is `guarded`
+ * may be sent descriptors: it is looked at before it is received from. */
+int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded)
 {
 	struct lw_stream *stream = calloc(1, sizeof(*stream));
 	int failed;
@@ -222,7 +223,8 @@ int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number)
 	}
 	loop->generation = (loop->generation + 1) & 0xffffff;
 	loop->slots[fd] = (struct lw_slot){ .kind = LW_STREAM, .generation = loop->generation, .stream = stream };
-	*stream = (struct lw_stream){ .fd = fd, .generation = loop->generation, .number = number, .reading = true };
+	*stream = (struct lw_stream){ .fd = fd, .generation = loop->generation, .number = number, .reading = true,
+				      .guarded = guarded };
 	failed = loop->way->add(loop, fd);
 	if (failed) {
 		loop->slots[fd].kind = LW_FREE;
@@ -244,14 +246,34 @@ int lw_stream_read(struct lw_loop *loop, int fd, bool on)
 	return loop->way->stream_changed(loop, stream);
 }
 
-/* Whether a whole plain request may be answered by express.c. LW_EVENT_DATA takes the word back. */
-int lw_stream_plain(struct lw_loop *loop, int fd, bool on)
+/* Receive LW_CHUNK bytes at most. Returns their number, 0 at the end, or -errno: -EPERM where there are descriptors with
+ * the next bytes, and then nothing is taken. The kernel would close them in this thread, which takes as long as the
+ * sender has arranged (loop/closing.py). recv, not recvmsg, takes none that it was told not to expect. */
+int64_t lw_receive(const struct lw_stream *stream, uint8_t *chunk)
+{
+	struct iovec piece = { .iov_base = chunk, .iov_len = LW_CHUNK };
+	struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1 };
+	ssize_t got = LW_CHUNK;
+
+	if (stream->guarded) {
+		got = recvmsg(stream->fd, &message, MSG_PEEK | MSG_DONTWAIT);
+		if (got <= 0)
+			return got < 0 ? -errno : 0;
+		if (message.msg_flags & MSG_CTRUNC)
+			return -EPERM;
+	}
+	got = recv(stream->fd, chunk, (size_t)got, MSG_DONTWAIT);
+	return got < 0 ? -errno : got;
+}
+
+/* Whether requests of this stream may take the fast path. An LW_EVENT_DATA turns it off. */
+int lw_stream_fast_path(struct lw_loop *loop, int fd, bool on)
 {
 	struct lw_stream *stream = stream_of(loop, fd);
 
 	if (!stream)
 		return -ENOENT;
-	stream->plain = on;
+	stream->fast_path = on;
 	return 0;
 }
 
@@ -272,7 +294,7 @@ int64_t lw_stream_send(struct lw_loop *loop, int fd, const uint8_t *data, uint64
 	return loop->way->send(loop, stream, data, (size_t)size, fds, fd_count);
 }
 
-/* Bytes of answers of ours that the kernel hasn't taken. */
+/* Bytes of the fast path's answers that the kernel hasn't taken; or -ENOENT. */
 int64_t lw_stream_backlog(struct lw_loop *loop, int fd)
 {
 	const struct lw_stream *stream = stream_of(loop, fd);
@@ -290,6 +312,31 @@ int64_t lw_now_ns(void)
 	return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
+/* --- what another thread may ask ------------------------------------------------ */
+
+/* From now on the loop waits. */
+static void waits(struct lw_loop *loop, int64_t until_ns)
+{
+	atomic_store_explicit(&loop->waits_until, until_ns, memory_order_relaxed);
+}
+
+/* For the ways: the wait is over. */
+void lw_woke(struct lw_loop *loop)
+{
+	uint64_t turns = atomic_load_explicit(&loop->turns, memory_order_relaxed);
+
+	atomic_store_explicit(&loop->turns, turns + 1, memory_order_relaxed);
+	atomic_store_explicit(&loop->waits_until, 0, memory_order_relaxed);
+}
+
+/* How many waits are over, and until when the present one lasts: INT64_MAX without end, 0 while the loop works. By any
+ * thread; the two may be of different moments. */
+void lw_loop_pulse(struct lw_loop *loop, uint64_t *ret_turns, int64_t *ret_waits_until)
+{
+	*ret_turns = atomic_load_explicit(&loop->turns, memory_order_relaxed);
+	*ret_waits_until = atomic_load_explicit(&loop->waits_until, memory_order_relaxed);
+}
+
 /* Wait, at most `patience_ns` (negative: without end), and serve what is there; then go on for the moment that a
  * short job takes, if one was started and nothing else is there. Returns how many events there are, 0 after a
  * signal too, or -errno. */
@@ -300,9 +347,13 @@ int lw_loop_turn(struct lw_loop *loop, int64_t patience_ns, struct lw_event *ret
 
 	loop->urgent_count = loop->other_count = 0;
 	loop->pressing = false;
+	waits(loop, ends);
 	failed = loop->way->turn(loop, patience_ns);
-	while (!failed && (patience_ns = lw_express_patience(loop, ends)) > 0)
+	while (!failed && (patience_ns = lw_fast_path_patience(loop, ends)) > 0) {
+		waits(loop, lw_now_ns() + patience_ns);
 		failed = loop->way->go_on(loop, patience_ns);
+	}
+	waits(loop, 0);
 	if (failed < 0 && -EINTR != failed)
 		return failed;
 	memcpy(ret_events, loop->urgent, loop->urgent_count * sizeof(*ret_events));

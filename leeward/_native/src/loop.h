@@ -23,6 +23,7 @@ enum {
 	LW_EVENT_STARTED,   /* fd, id, number: the runner's, session, value: bytes that weren't written, data, size: the code, at: when */
 	LW_EVENT_DONE,      /* fd, id, number, session, at: when it ended, cpu: seconds, peak: bytes */
 	LW_EVENT_HANDED,    /* number, value: bytes at data of its reply so far; or none */
+	LW_EVENT_TRANSPORT, /* value: -errno of the ring; the loop goes by epoll from now on */
 };
 
 struct lw_event {
@@ -45,7 +46,7 @@ struct lw_piece {
 };
 
 /* Bytes that never change, of four messages, the first two of them also as they are in a session: in front of each value, and at the end. */
-struct lw_terms {
+struct lw_templates {
 	struct lw_piece request_id, request_code;
 	struct lw_piece job_code;
 	struct lw_piece turn_id, turn_session, turn_code;
@@ -81,17 +82,19 @@ int lw_loop_watch(struct lw_loop *loop, int fd, uint32_t events);
 int lw_loop_change(struct lw_loop *loop, int fd, uint32_t events);
 int lw_loop_forget(struct lw_loop *loop, int fd);
 int lw_loop_accept(struct lw_loop *loop, int fd);
-int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number);
+int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded);
 int lw_stream_read(struct lw_loop *loop, int fd, bool on);
-int lw_stream_plain(struct lw_loop *loop, int fd, bool on);
+int lw_stream_fast_path(struct lw_loop *loop, int fd, bool on);
 int64_t lw_stream_send(struct lw_loop *loop, int fd, const uint8_t *data, uint64_t size, const int *fds,
 		       uint32_t fd_count);
 int64_t lw_stream_backlog(struct lw_loop *loop, int fd);
+void lw_loop_pulse(struct lw_loop *loop, uint64_t *ret_turns, int64_t *ret_waits_until);
 int lw_loop_turn(struct lw_loop *loop, int64_t patience_ns, struct lw_event *ret_events);
 
-int lw_express_terms(struct lw_loop *loop, const struct lw_terms *terms);
-int lw_express_offer(struct lw_loop *loop, const struct lw_offer *offer);
-int lw_express_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started);
-int lw_express_withdraw(struct lw_loop *loop, uint64_t number);
+int lw_fast_path_set_templates(struct lw_loop *loop, const struct lw_templates *templates);
+void lw_fast_path_linger(struct lw_loop *loop, int64_t after_start_ns, int64_t after_answer_ns);
+int lw_fast_path_offer(struct lw_loop *loop, const struct lw_offer *offer);
+int lw_fast_path_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started);
+int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number);
 
 #endif

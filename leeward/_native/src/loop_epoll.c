@@ -12,6 +12,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* Connections in a turn. Each is a descriptor before anybody has looked whether there is a place for it. */
+#define LW_ACCEPTS 4
+
 struct way {
 	int epoll;
 	uint8_t *chunks; /* LW_CHUNKS of LW_CHUNK bytes, for what LW_EVENT_DATA tells */
@@ -150,25 +153,23 @@ static void receive(struct lw_loop *loop, struct lw_stream *stream)
 {
 	struct way *way = loop->kernel;
 	uint8_t *chunk = way->chunks + (size_t)way->chunks_used * LW_CHUNK;
-	ssize_t got;
+	int64_t got;
 	size_t taken;
 
 	if (LW_CHUNKS == way->chunks_used)
 		return; /* the next turn has them again */
-	/* recv, not recvmsg: the kernel then closes descriptors that somebody sends us. */
-	got = recv(stream->fd, chunk, LW_CHUNK, MSG_DONTWAIT);
+	got = lw_receive(stream, chunk);
 	if (got <= 0) {
-		if (got < 0 && (EAGAIN == errno || EINTR == errno))
-			return;
-		lw_tell(loop, LW_EVENT_DATA, stream->fd, got < 0 ? -errno : 0, NULL);
+		if (-EAGAIN != got && -EINTR != got)
+			lw_tell(loop, LW_EVENT_DATA, stream->fd, got, NULL);
 		return;
 	}
-	taken = lw_express_feed(loop, stream, chunk, (size_t)got);
+	taken = lw_fast_path_feed(loop, stream, chunk, (size_t)got);
 	way->chunks_used++; /* LW_EVENT_STARTED points into it, if LW_EVENT_DATA doesn't */
 	loop->pressing |= LW_CHUNKS == way->chunks_used; /* nothing can be received until the turn is over */
 	if (taken < (size_t)got) {
-		stream->plain = false;
-		lw_tell(loop, LW_EVENT_DATA, stream->fd, got - (ssize_t)taken, chunk + taken);
+		stream->fast_path = false;
+		lw_tell(loop, LW_EVENT_DATA, stream->fd, got - (int64_t)taken, chunk + taken);
 	}
 }
 
@@ -193,7 +194,7 @@ static void serve_stream(struct lw_loop *loop, struct lw_stream *stream, uint32_
 
 static void accept_some(struct lw_loop *loop, int fd, uint32_t *count)
 {
-	while (*count < LW_TURN) {
+	while (*count < LW_ACCEPTS) {
 		int sock = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (sock < 0 && ECONNABORTED == errno)
@@ -219,6 +220,7 @@ static int go_on(struct lw_loop *loop, int64_t patience_ns)
 	int count = epoll_wait(way->epoll, ready, LW_TURN, milliseconds > 3600000 ? 3600000 : (int)milliseconds);
 	uint32_t accepted = 0;
 
+	lw_woke(loop);
 	if (count < 0)
 		return -errno;
 	for (int at = 0; at < count; at++) {
@@ -230,7 +232,7 @@ static int go_on(struct lw_loop *loop, int64_t patience_ns)
 		if (LW_WATCH == slot->kind)
 			lw_tell(loop, LW_EVENT_READY, fd, ready[at].events, NULL);
 		else if (LW_REPLY == slot->kind)
-			lw_express_replied(loop, slot->entry);
+			lw_fast_path_replied(loop, slot->entry);
 		else if (LW_ACCEPT == slot->kind)
 			accept_some(loop, fd, &accepted);
 		else

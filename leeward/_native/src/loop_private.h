@@ -1,11 +1,12 @@
-/* What the files of the loop share: loop.c (descriptors, streams, events), its two
- * ways to the kernel (loop_epoll.c, loop_uring.c), and express.c. */
+/* What the files of the loop share: loop.c (descriptors, streams, events), its two ways to the kernel (loop_epoll.c,
+ * loop_uring.c), and the fast path of short jobs (fast_path.c). The owner is the daemon's Python, which made the loop. */
 
 #ifndef LW_LOOP_PRIVATE_H
 #define LW_LOOP_PRIVATE_H
 
 #include "loop.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -32,18 +33,19 @@ struct lw_stream {
 	uint32_t generation;
 	uint64_t number;
 	bool reading;	 /* the owner wants input */
-	bool plain;	 /* nothing of it waits with the owner: a whole request may go the short way */
+	bool fast_path;	 /* the owner has nothing of it to serve first: a request may take the fast path */
 	bool wants_room; /* the owner waits for LW_EVENT_ROOM */
 	bool receiving;	 /* ring: a receive is in it */
-	bool minding;	 /* ring: a poll for the peer's going is in it */
-	bool owners;	 /* ring: what flies is the owner's, not ours */
+	bool minding;	 /* ring: a poll for the peer's hang-up is in it */
 	bool flying;	 /* ring: a send is in it */
+	bool owners;	 /* ring: that send is the owner's, not one of the fast path's answers */
+	bool guarded;	 /* descriptors may come with its bytes: lw_receive */
 	bool halfway;	 /* the owner's last bytes were taken in part: the rest must come next */
 	uint32_t events; /* epoll: what is waited for */
-	struct lw_bytes waiting; /* answers of ours that the kernel hasn't taken */
-	struct lw_bytes sending; /* ring: what flies of them */
+	struct lw_bytes waiting; /* answers of the fast path that the kernel hasn't taken */
+	struct lw_bytes sending; /* ring: those of them that are in a send */
 	size_t sent;
-	struct msghdr message; /* ring: these three stand for as long as a send flies */
+	struct msghdr message; /* ring: these three stay as they are while a send is in it */
 	struct iovec piece;
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(LW_MOST_FDS * sizeof(int))];
 	struct lw_stream *next_dead;
@@ -73,7 +75,7 @@ struct lw_way_to_kernel {
 	int (*go_on)(struct lw_loop *loop, int64_t patience_ns); /* in the same turn: what was told stays as it is */
 };
 
-struct lw_express;
+struct lw_fast_path;
 
 struct lw_loop {
 	const struct lw_way_to_kernel *way;
@@ -83,8 +85,10 @@ struct lw_loop {
 	uint32_t generation;
 	struct lw_event urgent[LW_TURN_JOBS + LW_TURN], others[LW_LOOP_EVENTS - LW_TURN_JOBS - LW_TURN];
 	uint32_t urgent_count, other_count;
-	bool pressing; /* of what this turn has to tell, the owner must hear at once */
-	struct lw_express *express;
+	bool pressing; /* the turn has something to tell that the owner must hear at once */
+	_Atomic uint64_t turns;	     /* waits that are over */
+	_Atomic int64_t waits_until; /* CLOCK_MONOTONIC nanoseconds; INT64_MAX: without end; 0: it works */
+	struct lw_fast_path *fast_path;
 };
 
 extern const struct lw_way_to_kernel lw_epoll_way, lw_uring_way;
@@ -97,12 +101,15 @@ void lw_drop(struct lw_bytes *bytes);
 void lw_stream_free(struct lw_stream *stream);
 size_t lw_control(char *ret_control, const int *fds, uint32_t fd_count);
 
-int lw_express_open(struct lw_loop *loop);
-void lw_express_close(struct lw_loop *loop);
-size_t lw_express_feed(struct lw_loop *loop, struct lw_stream *stream, const uint8_t *data, size_t size);
-void lw_express_replied(struct lw_loop *loop, uint32_t entry);
-int64_t lw_express_patience(const struct lw_loop *loop, int64_t turn_ends_ns);
+void lw_woke(struct lw_loop *loop);
+int64_t lw_receive(const struct lw_stream *stream, uint8_t *chunk);
+
+int lw_fast_path_open(struct lw_loop *loop);
+void lw_fast_path_close(struct lw_loop *loop);
+size_t lw_fast_path_feed(struct lw_loop *loop, struct lw_stream *stream, const uint8_t *data, size_t size);
+void lw_fast_path_replied(struct lw_loop *loop, uint32_t entry);
+int64_t lw_fast_path_patience(const struct lw_loop *loop, int64_t turn_ends_ns);
 int64_t lw_now_ns(void);
-void lw_express_lost(struct lw_loop *loop, const struct lw_stream *stream);
+void lw_fast_path_lost(struct lw_loop *loop, const struct lw_stream *stream);
 
 #endif

@@ -15,7 +15,7 @@
  *     |                       close all, drop all, filter          _longjmp, returns 0
  *   returns pid <------------ state = LOCKED, wake
  *                             wait4 until the job is gone
- *   (reads the status)        status = ..., exit
+ *   (reads both)              status, time = ..., exit
  *
  * The keeper sleeps while the job is copied from its memory, so the copy is
  * consistent. Init and keeper share thread-local storage too, errno included:
@@ -25,13 +25,7 @@
 /* glibc's fortified longjmp takes a jump to another stack for an attack. */
 #undef _FORTIFY_SOURCE
 
-/* Python.h first, and without the stable ABI's own idea of stdlib macros. */
-#define PY_SSIZE_T_CLEAN
-#ifndef Py_LIMITED_API
-#define Py_LIMITED_API 0x030b0000
-#endif
-#include <Python.h>
-
+#include "clone.h"
 #include "raw.h"
 #include "spawn.h"
 #include "steps.h"
@@ -49,6 +43,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -60,16 +55,6 @@
 #ifndef PR_GET_TID_ADDRESS
 #define PR_GET_TID_ADDRESS 40
 #endif
-
-/* Linux 5.7; older headers lack the field and the flag. */
-#ifndef CLONE_INTO_CGROUP
-#define CLONE_INTO_CGROUP 0x200000000ULL
-#endif
-
-struct clone_request {
-	uint64_t flags, pidfd, child_tid, parent_tid, exit_signal;
-	uint64_t stack, stack_size, tls, set_tid, set_tid_size, cgroup;
-};
 
 enum { STARTING = 0, LOCKED = 1, FAILED = 2 };
 
@@ -84,60 +69,12 @@ struct lw_init {
 	int32_t error;         /* -errno where FAILED */
 	int32_t status;        /* wait status of the job, valid once `ended` is 1 */
 	uint32_t ended;
+	uint64_t spent_us;     /* of all that it has reaped, with what those had reaped themselves */
 	const struct lw_runner *how;
 	void *tid_address;
 	jmp_buf resume;        /* in the job: back into lw_spawn_runner */
 	_Alignas(16) unsigned char stack[STACK_SIZE];
 };
-
-/* --- clone3 with a stack ---------------------------------------------------- */
-
-#if defined(__x86_64__)
-
-/* clone3 on a stack of its own; the child enters *entry* and never returns. */
-static long clone3_onto(struct clone_request *request, void (*entry)(void *), void *argument)
-{
-	long ret;
-	__asm__ volatile("syscall\n\t"
-			 "test %%rax, %%rax\n\t"
-			 "jnz 1f\n\t"
-			 "xor %%ebp, %%ebp\n\t"
-			 "mov %[argument], %%rdi\n\t"
-			 "call *%[entry]\n\t"
-			 "ud2\n"
-			 "1:"
-			 : "=a"(ret)
-			 : "a"((long)SYS_clone3), "D"(request), "S"(sizeof(*request)),
-			   [entry] "r"(entry), [argument] "r"(argument)
-			 : "rcx", "r11", "memory");
-	return ret;
-}
-
-#define RSEQ_SIGNATURE 0x53053053U
-
-#elif defined(__aarch64__)
-
-static long clone3_onto(struct clone_request *request, void (*entry)(void *), void *argument)
-{
-	register long x8 __asm__("x8") = SYS_clone3;
-	register long x0 __asm__("x0") = (long)request;
-	register long x1 __asm__("x1") = sizeof(*request);
-	__asm__ volatile("svc 0\n\t"
-			 "cbnz x0, 1f\n\t"
-			 "mov x29, xzr\n\t"
-			 "mov x0, %[argument]\n\t"
-			 "blr %[entry]\n\t"
-			 "brk #1\n"
-			 "1:"
-			 : "+r"(x0)
-			 : "r"(x8), "r"(x1), [entry] "r"(entry), [argument] "r"(argument)
-			 : "x30", "memory");
-	return x0;
-}
-
-#define RSEQ_SIGNATURE 0xd428bc00U
-
-#endif
 
 /* --- the init ------------------------------------------------------------- */
 
@@ -163,6 +100,11 @@ static long lock_init(const struct lw_runner *how)
 	if ((err = raw(SYS_close_range, 0, ~0U, 0, 0, 0)) < 0)
 		return err;
 	return raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&program, 0, 0);
+}
+
+static uint64_t microseconds(const struct timeval *time)
+{
+	return (uint64_t)time->tv_sec * 1000000U + (uint64_t)time->tv_usec;
 }
 
 static void report(struct lw_init *init, uint32_t state, long err)
@@ -209,7 +151,10 @@ static void init_main(void *argument)
 
 	while (err >= 0) {
 		int status;
-		long pid = raw(SYS_wait4, -1, (long)&status, 0, 0, 0);
+		struct rusage used;
+		long pid = raw(SYS_wait4, -1, (long)&status, 0, (long)&used, 0);
+		if (pid > 0)
+			init->spent_us += microseconds(&used.ru_utime) + microseconds(&used.ru_stime);
 		if (pid == job) {
 			init->status = status;
 			__atomic_store_n(&init->ended, 1, __ATOMIC_RELEASE);
@@ -273,23 +218,27 @@ static void errand_main(void *argument)
 		raw(SYS_exit_group, 0, 0, 0, 0, 0);
 }
 
-/* lw_run_steps by pid 1 of a new pid namespace, which is dead afterwards.
+/* lw_run_steps by a child, in new namespaces (*flags*, CLONE_NEW*) or in those that it enters itself. It is dead
+ * afterwards; as pid 1 of a new pid namespace it leaves that dead as well.
  *
  * clone3(2), Linux 5.3. The child shares the caller's memory, which sleeps
- * meanwhile: no page is copied for it. Returns as lw_run_steps does; -1, with
- * the -errno of clone3 in *ret_result, where there was no child. */
-int64_t lw_run_steps_in_pid_namespace(const struct lw_step *steps, uint32_t count, int64_t *ret_result)
+ * meanwhile: no page is copied for it. It takes no signal, since a handler would run on the caller's memory.
+ * Returns as lw_run_steps does; -1, with the -errno of clone3 in *ret_result, where there was no child. */
+int64_t lw_run_steps_aside(uint64_t flags, const struct lw_step *steps, uint32_t count, int64_t *ret_result)
 {
 	_Alignas(16) unsigned char stack[4096];
+	uint64_t all = ~0ULL, before = 0;
 	struct errand errand = { .steps = steps, .count = count };
 	struct clone_request request = {
-		.flags = CLONE_NEWPID | CLONE_VM | CLONE_VFORK,
+		.flags = flags | CLONE_VM | CLONE_VFORK,
 		.stack = (uint64_t)(uintptr_t)stack,
 		.stack_size = sizeof(stack),
 		.exit_signal = SIGCHLD,
 	};
-	long pid = clone3_onto(&request, errand_main, &errand);
 
+	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, sizeof(all), 0);
+	long pid = clone3_onto(&request, errand_main, &errand);
+	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof(before), 0);
 	if (pid < 0) {
 		*ret_result = pid;
 		return -1;
@@ -324,6 +273,13 @@ int lw_init_status(const struct lw_init *init, int *ret_status)
 	return 0;
 }
 
+/* Processor time of the job and of the orphans that came to the init, in microseconds, as wait4(2) told it; of
+ * those that were killed with the init nothing is known. Call it after the init was reaped. */
+uint64_t lw_init_spent_us(const struct lw_init *init)
+{
+	return init->spent_us;
+}
+
 /* In the job: 0, or the -errno with which a cgroup could not be joined. */
 int lw_init_join_error(const struct lw_init *init)
 {
@@ -342,6 +298,13 @@ static void restore_rseq(void)
 	char *area = (char *)__builtin_thread_pointer() + __rseq_offset;
 	if (syscall(SYS_rseq, area, 32, 0, RSEQ_SIGNATURE) < 0)
 		((volatile uint32_t *)area)[1] = (uint32_t)-2; /* RSEQ_CPU_ID_REGISTRATION_FAILED */
+}
+
+/* In a clone that lives on another stack's call: what fork(2) of libc does for its thread. */
+void lw_reborn(void *robust, size_t robust_size)
+{
+	syscall(SYS_set_robust_list, robust, robust_size);
+	restore_rseq();
 }
 
 static int await_birth(struct lw_init *init, int pidfd)
@@ -376,6 +339,7 @@ int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_
 
 	init->state = STARTING;
 	init->ended = 0;
+	init->spent_us = 0;
 	init->how = how;
 	if (prctl(PR_GET_TID_ADDRESS, &init->tid_address) < 0 ||
 	    syscall(SYS_get_robust_list, 0, &robust, &robust_size) < 0)
@@ -386,8 +350,7 @@ int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_
 	void *volatile saved_robust = robust;
 	volatile size_t saved_size = robust_size;
 	if (_setjmp(init->resume)) {
-		syscall(SYS_set_robust_list, saved_robust, saved_size);
-		restore_rseq();
+		lw_reborn(saved_robust, saved_size);
 		return 0;
 	}
 
@@ -412,27 +375,4 @@ int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_
 	}
 	*ret_pidfd = pidfd;
 	return (int)pid;
-}
-
-/* --- CPython's duties around a fork --------------------------------------- */
-
-void lw_before_fork(void)
-{
-	PyGILState_STATE held = PyGILState_Ensure();
-	PyOS_BeforeFork();
-	PyGILState_Release(held);
-}
-
-void lw_after_fork_parent(void)
-{
-	PyGILState_STATE held = PyGILState_Ensure();
-	PyOS_AfterFork_Parent();
-	PyGILState_Release(held);
-}
-
-void lw_after_fork_child(void)
-{
-	PyGILState_STATE held = PyGILState_Ensure();
-	PyOS_AfterFork_Child();
-	PyGILState_Release(held);
 }

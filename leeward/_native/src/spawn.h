@@ -3,6 +3,7 @@
 #define LW_SPAWN_H
 
 #include <linux/sched.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct lw_step;
@@ -19,16 +20,14 @@ struct lw_runner {
 	uint16_t filter_count;
 };
 
+void lw_reborn(void *robust, size_t robust_size);
 int lw_clone(uint64_t flags, int cgroup, int *ret_pidfd);
-int64_t lw_run_steps_in_pid_namespace(const struct lw_step *steps, uint32_t count, int64_t *ret_result);
+int64_t lw_run_steps_aside(uint64_t flags, const struct lw_step *steps, uint32_t count, int64_t *ret_result);
 struct lw_init *lw_init_new(void);
 void lw_init_free(struct lw_init *init);
 int lw_init_join_error(const struct lw_init *init);
 int lw_init_status(const struct lw_init *init, int *ret_status);
+uint64_t lw_init_spent_us(const struct lw_init *init);
 int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_pidfd);
-
-void lw_before_fork(void);
-void lw_after_fork_parent(void);
-void lw_after_fork_child(void);
 
 #endif

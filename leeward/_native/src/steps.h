@@ -5,6 +5,9 @@
 #include <stdint.h>
 #include <sys/syscall.h>
 
+#ifndef SYS_openat2
+#define SYS_openat2 437
+#endif
 #ifndef SYS_mount_setattr
 #define SYS_mount_setattr 442
 #endif

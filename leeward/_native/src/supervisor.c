@@ -1,15 +1,19 @@
 /* The supervisor: one thread that answers refused system calls of all jobs.
  *
+ * Runs in:  the daemon. supervisor_counts.c is its books: what each job was refused, and what of it is reported.
+ *           supervisor_charges.c grants memory, where nothing but the daemon counts it.
+ *
  * Theory of operation. A filter's listener is readable while a task waits for an answer.
  * The thread waits for all listeners by epoll, level-triggered, and gives each ready one
- * one answer a turn: EACCES, always. So a job that floods delays another by one answer.
- * A job past RATE_PER_MS is left waiting until its bucket has filled: it sleeps meanwhile,
- * which costs the others nothing.
+ * one answer a turn: EACCES, but for memory that supervisor_charges.c grants. So a job that floods delays another by
+ * one answer.
+ * A job that has used up its tokens (RATE_PER_MS) is left waiting until it has some again: it
+ * sleeps meanwhile, which costs the others nothing.
  *
- * It reads nothing of the task, not its memory and not its /proc, and sends no flags: what
- * it answers can't depend on what a task changes behind its back, and no id needs to be
- * proved to be still the same (SEND does that, by ENOENT). It opens nothing and allocates
- * nothing, so neither EMFILE nor ENOMEM keeps it from answering.
+ * The thread reads nothing of the task, not its memory and not its /proc, only the registers that
+ * the kernel has copied: so its answer can't depend on what a task changes meanwhile, and the
+ * notification's id needn't be checked again (SEND does that, and says ENOENT). For a refusal the
+ * thread opens nothing and allocates nothing, so neither EMFILE nor ENOMEM keeps it from answering.
  *
  * One mutex guards everything but the waiting. The thread holds it for at most EVENTS
  * answers; callers hold it for copying a table. A listener is closed under it, and its
@@ -19,13 +23,12 @@
  * when epoll has just said EPOLLIN, and by this thread alone: a task that died since then
  * has left its count behind, RECV finds nothing and says ENOENT. */
 
-#include "supervisor.h"
+#include "supervisor_private.h"
 
 #include <errno.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -48,52 +51,7 @@
 /* How long a job without tokens waits at least; until the next look at all of them. */
 #define MUTED_MS 10
 
-/* A call that a job hasn't made before is reported at once, a repeated one after this. */
-#define REPORT_MS 100
-
 #define WAKE_TAG UINT64_MAX
-
-struct kind {
-	uint64_t count;
-	uint64_t unreported;
-	uint32_t arch;
-	int32_t nr;
-	uint32_t pid;
-};
-
-struct listener {
-	int fd;
-	uint64_t job;
-	uint64_t filled_ms;	/* when the tokens were counted last */
-	uint32_t tokens;
-	uint32_t slot;
-	uint32_t generation;
-	bool muted;
-	bool watched;		/* false once the last task is gone */
-	bool unreported;
-	struct kind kinds[LW_SUPERVISOR_KINDS];	/* open addressing; count 0 is free */
-	struct kind other;
-};
-
-struct lw_supervisor {
-	pthread_t thread;
-	pthread_mutex_t mutex;
-	int epoll;
-	int wake;		/* to the thread: look at `stopping` */
-	int reports;		/* to Python: drain() has something */
-	bool stopping;
-	uint32_t muted;		/* how many listeners are */
-	uint64_t unmute_ms;	/* 0: none is muted */
-	uint64_t report_ms;	/* 0: nothing waits to be reported */
-	struct seccomp_notif *request;
-	struct seccomp_notif_resp *response;
-	size_t request_size;
-	size_t response_size;
-	uint32_t top;		/* slots below it may be in use */
-	uint32_t generation;
-	uint32_t drain_from;	/* the slot where drain() begins, so that none waits for others */
-	struct listener *listeners[LW_SUPERVISOR_JOBS];
-};
 
 static uint64_t now_ms(void)
 {
@@ -103,7 +61,8 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static void poke(int eventfd)
+/* Make an eventfd readable. */
+void lw_poke(int eventfd)
 {
 	const uint64_t one = 1;
 
@@ -112,7 +71,8 @@ static void poke(int eventfd)
 		;
 }
 
-static void unpoke(int eventfd)
+/* And not readable any more. */
+void lw_unpoke(int eventfd)
 {
 	uint64_t count;
 
@@ -120,26 +80,26 @@ static void unpoke(int eventfd)
 		;
 }
 
-static uint64_t tag_of(const struct listener *listener)
+static uint64_t tag_of(const struct lw_listener *listener)
 {
 	return (uint64_t)listener->generation << 32 | listener->slot;
 }
 
-static struct listener *tagged(const struct lw_supervisor *supervisor, uint64_t tag)
+static struct lw_listener *tagged(const struct lw_supervisor *supervisor, uint64_t tag)
 {
-	struct listener *listener = supervisor->listeners[tag & UINT32_MAX];
+	struct lw_listener *listener = supervisor->listeners[tag & UINT32_MAX];
 
 	return listener && tag_of(listener) == tag ? listener : NULL;
 }
 
-static void watch_for(const struct lw_supervisor *supervisor, struct listener *listener, uint32_t events)
+static void watch_for(const struct lw_supervisor *supervisor, struct lw_listener *listener, uint32_t events)
 {
 	struct epoll_event event = { .events = events, .data.u64 = tag_of(listener) };
 
 	epoll_ctl(supervisor->epoll, EPOLL_CTL_MOD, listener->fd, &event);
 }
 
-static void unmute(struct lw_supervisor *supervisor, struct listener *listener)
+static void unmute(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	if (listener->muted) {
 		listener->muted = false;
@@ -148,7 +108,7 @@ static void unmute(struct lw_supervisor *supervisor, struct listener *listener)
 }
 
 /* Nobody is left who could ask: a level-triggered hang-up would wake us for ever. */
-static void unwatch(struct lw_supervisor *supervisor, struct listener *listener)
+static void unwatch(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	unmute(supervisor, listener);
 	if (listener->watched)
@@ -158,48 +118,15 @@ static void unwatch(struct lw_supervisor *supervisor, struct listener *listener)
 
 /* A listener that can't be read, for a reason never seen: closed, the kernel itself refuses
  * what we would have, with ENOSYS. */
-static void give_up(struct lw_supervisor *supervisor, struct listener *listener)
+static void give_up(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	unwatch(supervisor, listener);
 	close(listener->fd);
 	listener->fd = -1;
 }
 
-static struct kind *kind_of(struct listener *listener, uint32_t arch, int32_t nr)
-{
-	uint32_t at = ((uint32_t)nr ^ arch >> 24) % LW_SUPERVISOR_KINDS;
-
-	for (uint32_t tried = 0; tried < LW_SUPERVISOR_KINDS; tried++) {
-		struct kind *kind = &listener->kinds[at];
-
-		if (!kind->count) {
-			kind->arch = arch;
-			kind->nr = nr;
-			return kind;
-		}
-		if (kind->arch == arch && kind->nr == nr)
-			return kind;
-		at = (at + 1) % LW_SUPERVISOR_KINDS;
-	}
-	return &listener->other;
-}
-
-static void count(struct lw_supervisor *supervisor, struct listener *listener, uint64_t now)
-{
-	const struct seccomp_notif *request = supervisor->request;
-	struct kind *kind = kind_of(listener, request->data.arch, request->data.nr);
-
-	kind->pid = request->pid;
-	kind->unreported++;
-	listener->unreported = true;
-	if (!kind->count++)
-		poke(supervisor->reports);
-	else if (!supervisor->report_ms)
-		supervisor->report_ms = now + REPORT_MS;
-}
-
-/* Take one call and refuse it. */
-static void answer(struct lw_supervisor *supervisor, struct listener *listener, uint64_t now)
+/* Take one call and refuse it, or grant it where supervisor_charges.c does. */
+static void answer(struct lw_supervisor *supervisor, struct lw_listener *listener, uint64_t now)
 {
 	struct seccomp_notif *request = supervisor->request;
 	struct seccomp_notif_resp *response = supervisor->response;
@@ -212,14 +139,16 @@ static void answer(struct lw_supervisor *supervisor, struct listener *listener, 
 	}
 	memset(response, 0, supervisor->response_size);
 	response->id = request->id;
+	if (lw_grant(supervisor, listener))
+		return;
 	response->error = -EACCES;
 	/* ENOENT: it died meanwhile. There is nobody to tell. */
 	while (ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_SEND, response) && errno == EINTR)
 		;
-	count(supervisor, listener, now);
+	lw_count_refusal(supervisor, listener, now);
 }
 
-static void fill(struct listener *listener, uint64_t now)
+static void fill(struct lw_listener *listener, uint64_t now)
 {
 	uint64_t more = (now - listener->filled_ms) * RATE_PER_MS;
 
@@ -227,7 +156,7 @@ static void fill(struct listener *listener, uint64_t now)
 	listener->filled_ms = now;
 }
 
-static void serve(struct lw_supervisor *supervisor, struct listener *listener, uint32_t events, uint64_t now)
+static void serve(struct lw_supervisor *supervisor, struct lw_listener *listener, uint32_t events, uint64_t now)
 {
 	if (!(events & EPOLLIN)) {
 		unwatch(supervisor, listener);
@@ -248,7 +177,7 @@ static void serve(struct lw_supervisor *supervisor, struct listener *listener, u
 static void unmute_all(struct lw_supervisor *supervisor)
 {
 	for (uint32_t slot = 0; slot < supervisor->top && supervisor->muted; slot++) {
-		struct listener *listener = supervisor->listeners[slot];
+		struct lw_listener *listener = supervisor->listeners[slot];
 
 		if (listener && listener->muted) {
 			unmute(supervisor, listener);
@@ -266,7 +195,7 @@ static int tick(struct lw_supervisor *supervisor, uint64_t now)
 		unmute_all(supervisor);
 	if (supervisor->report_ms && supervisor->report_ms <= now) {
 		supervisor->report_ms = 0;
-		poke(supervisor->reports);
+		lw_poke(supervisor->reports);
 	}
 	if (supervisor->muted)
 		next = supervisor->unmute_ms;
@@ -289,10 +218,10 @@ static void *run(void *argument)
 		if (supervisor->stopping)
 			break;
 		for (int at = 0; at < ready; at++) {
-			struct listener *listener;
+			struct lw_listener *listener;
 
 			if (events[at].data.u64 == WAKE_TAG) {
-				unpoke(supervisor->wake);
+				lw_unpoke(supervisor->wake);
 				continue;
 			}
 			listener = tagged(supervisor, events[at].data.u64);
@@ -326,6 +255,8 @@ static void release(struct lw_supervisor *supervisor)
 	for (uint32_t slot = 0; slot < supervisor->top; slot++) {
 		if (supervisor->listeners[slot] && supervisor->listeners[slot]->fd >= 0)
 			close(supervisor->listeners[slot]->fd);
+		if (supervisor->listeners[slot])
+			lw_leave_purse(supervisor->listeners[slot]);
 		free(supervisor->listeners[slot]);
 	}
 	if (supervisor->epoll >= 0)
@@ -393,7 +324,7 @@ void lw_supervisor_stop(struct lw_supervisor *supervisor)
 	pthread_mutex_lock(&supervisor->mutex);
 	supervisor->stopping = true;
 	pthread_mutex_unlock(&supervisor->mutex);
-	poke(supervisor->wake);
+	lw_poke(supervisor->wake);
 	pthread_join(supervisor->thread, NULL);
 	release(supervisor);
 }
@@ -417,7 +348,7 @@ static uint32_t free_slot(const struct lw_supervisor *supervisor)
  * Returns 0 or -errno; EUSERS: LW_SUPERVISOR_JOBS are there already. */
 int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, uint32_t *ret_slot)
 {
-	struct listener *listener = calloc(1, sizeof(*listener));
+	struct lw_listener *listener = calloc(1, sizeof(*listener));
 	struct epoll_event event = { .events = EPOLLIN };
 	int failed = 0;
 
@@ -448,78 +379,23 @@ int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, ui
 	return failed;
 }
 
-static void tell(const struct listener *listener, const struct kind *kind, struct lw_denied *denied)
-{
-	denied->job = listener->job;
-	denied->count = kind->count;
-	denied->unreported = kind->unreported;
-	denied->arch = kind->arch;
-	denied->nr = kind == &listener->other ? LW_OTHER_NR : kind->nr;
-	denied->pid = kind->pid;
-}
-
-static uint32_t tell_all(const struct listener *listener, struct lw_denied *ret_denied)
-{
-	uint32_t told = 0;
-
-	for (uint32_t at = 0; at < LW_SUPERVISOR_KINDS; at++)
-		if (listener->kinds[at].count)
-			tell(listener, &listener->kinds[at], &ret_denied[told++]);
-	if (listener->other.count)
-		tell(listener, &listener->other, &ret_denied[told++]);
-	return told;
-}
-
-/* What a job was refused so far; `ret_denied` has room for LW_SUPERVISOR_MOST.
- * Returns 0, or -ENOENT for a slot that isn't in use. */
-int lw_supervisor_counts(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
-			 uint32_t *ret_count)
-{
-	int failed = -ENOENT;
-
-	pthread_mutex_lock(&supervisor->mutex);
-	if (slot < supervisor->top && supervisor->listeners[slot]) {
-		*ret_count = tell_all(supervisor->listeners[slot], ret_denied);
-		failed = 0;
-	}
-	pthread_mutex_unlock(&supervisor->mutex);
-	return failed;
-}
-
-/* The sum of what `lw_supervisor_counts` would tell. Returns 0, or -ENOENT for a slot that isn't in use. */
-int lw_supervisor_total(struct lw_supervisor *supervisor, uint32_t slot, uint64_t *ret_total)
-{
-	int failed = -ENOENT;
-
-	pthread_mutex_lock(&supervisor->mutex);
-	if (slot < supervisor->top && supervisor->listeners[slot]) {
-		const struct listener *listener = supervisor->listeners[slot];
-
-		*ret_total = listener->other.count;
-		for (uint32_t at = 0; at < LW_SUPERVISOR_KINDS; at++)
-			*ret_total += listener->kinds[at].count;
-		failed = 0;
-	}
-	pthread_mutex_unlock(&supervisor->mutex);
-	return failed;
-}
-
 /* Stop answering and close the listener; give what `lw_supervisor_counts` would.
  * What isn't reported yet is the caller's to report.
  * Returns 0, or -ENOENT for a slot that isn't in use. */
 int lw_supervisor_remove(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
 			 uint32_t *ret_count)
 {
-	struct listener *listener = NULL;
+	struct lw_listener *listener = NULL;
 
 	pthread_mutex_lock(&supervisor->mutex);
 	if (slot < supervisor->top)
 		listener = supervisor->listeners[slot];
 	if (listener) {
-		*ret_count = tell_all(listener, ret_denied);
+		*ret_count = lw_tell_refusals(listener, ret_denied);
 		unwatch(supervisor, listener);
 		if (listener->fd >= 0)
 			close(listener->fd);
+		lw_leave_purse(listener);
 		supervisor->listeners[slot] = NULL;
 		while (supervisor->top && !supervisor->listeners[supervisor->top - 1])
 			supervisor->top--;
@@ -527,51 +403,4 @@ int lw_supervisor_remove(struct lw_supervisor *supervisor, uint32_t slot, struct
 	pthread_mutex_unlock(&supervisor->mutex);
 	free(listener);
 	return listener ? 0 : -ENOENT;
-}
-
-/* Fill in what wasn't reported yet of one listener, as far as there is room. */
-static uint32_t report(struct listener *listener, struct lw_denied *ret_denied, uint32_t told)
-{
-	for (uint32_t at = 0; at <= LW_SUPERVISOR_KINDS; at++) {
-		struct kind *kind = at < LW_SUPERVISOR_KINDS ? &listener->kinds[at] : &listener->other;
-
-		if (!kind->unreported)
-			continue;
-		if (told == LW_SUPERVISOR_MOST)
-			return told;
-		tell(listener, kind, &ret_denied[told++]);
-		kind->unreported = 0;
-	}
-	listener->unreported = false;
-	return told;
-}
-
-/* Hand over what was refused since the last time, summed up by job and call;
- * `ret_denied` has room for LW_SUPERVISOR_MOST. If that was too little the eventfd is
- * readable again. Returns 0. */
-int lw_supervisor_drain(struct lw_supervisor *supervisor, struct lw_denied *ret_denied, uint32_t *ret_count)
-{
-	uint32_t told = 0, from;
-	bool more = false;
-
-	pthread_mutex_lock(&supervisor->mutex);
-	unpoke(supervisor->reports);
-	from = supervisor->drain_from;
-	for (uint32_t turn = 0; turn < supervisor->top && !more; turn++) {
-		uint32_t slot = (from + turn) % supervisor->top;
-		struct listener *listener = supervisor->listeners[slot];
-
-		if (listener && listener->unreported) {
-			told = report(listener, ret_denied, told);
-			more = listener->unreported;
-			supervisor->drain_from = slot + 1;
-		}
-	}
-	if (more)
-		poke(supervisor->reports);
-	else
-		supervisor->report_ms = 0;
-	pthread_mutex_unlock(&supervisor->mutex);
-	*ret_count = told;
-	return 0;
 }

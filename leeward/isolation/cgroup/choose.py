@@ -1,5 +1,5 @@
 """
-Which driver holds the limits: the best that this host lets this user have.
+Which driver holds the limits: the best one that this user may use on this host.
 
 Runs in:   the daemon, once.
 """
@@ -21,11 +21,11 @@ def choose(wanted: str | None = None) -> Driver:
     """
     Set up the best driver, or the one that is *wanted*.
 
-    Moves this process to a group of its own where version 2 needs it. What dead daemons left is
-    not touched: call `sweep`.
+    Version 2 may need this process in a group of its own; it is moved there then. Groups that dead daemons left stay:
+    call `sweep`.
 
     Raises:
-        Unsupported: none can serve, or the wanted one can't; why, for each.
+        Unsupported: no driver can serve, or the wanted one can't. The error says why, for each.
     """
     hierarchies = hierarchy.here()
     passed_over: tuple[tuple[str, str], ...] = ()

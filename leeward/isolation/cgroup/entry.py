@@ -1,12 +1,12 @@
 """
-What every cgroup driver offers: the words, not the deeds.
+The interface that every cgroup driver implements.
 
 Runs in:   the daemon; an Entry's descriptors are used in the crossing.
 
-A driver has a group per worker, and in it a leaf per job. **Only the job's own processes go
-into a leaf.** The sandbox's init goes where its keeper is: it shares the keeper's memory, and
-the kernel, when it ends a process for want of memory, ends all that share its memory. So the
-keeper clones the init without an entry, and the init clones the job with the leaf's.
+A driver makes a group per worker, and in it a leaf per job. **Only the job's own processes are put into a leaf.** The
+sandbox's init stays in its keeper's group. It shares the keeper's memory, and when the kernel's OOM killer kills a
+process, it kills all processes that share that memory. So the keeper clones the init without an entry, and the init
+clones the job with the leaf's entry.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Sockets = Callable[[], int]
 
 def no_sockets() -> int:
     """
-    For who can't tell.
+    The count of a caller that can't count sockets.
     """
     return 0
 
@@ -32,7 +32,7 @@ def no_sockets() -> int:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """
-    The way into a group. The descriptors stay the driver's.
+    How a new process gets into a group. The driver owns the descriptors.
 
     Attributes:
         into: for CLONE_INTO_CGROUP, or -1.
@@ -65,11 +65,11 @@ class Usage:
 @dataclass(frozen=True, slots=True)
 class Gauges:
     """
-    Where the figures of `Leaf.usage` stand, for who reads them without Python. The descriptors stay the leaf's.
+    Where the figures of `Leaf.usage` can be read without Python, by the event loop in C. The leaf owns the descriptors.
 
     Attributes:
-        time_unit: seconds that one of *time* is.
-        before: what stood there when the leaf was made; of the peak, nothing.
+        time_unit: seconds per unit of *time*.
+        before: the figures when the leaf was made, to be subtracted. The peak needs none.
     """
 
     time: Gauge
@@ -80,12 +80,32 @@ class Gauges:
     before: Usage
 
 
+class Nest(Protocol):
+    """
+    A group for one process of a live sandbox, and for what descends from it: nest.py.
+    """
+
+    @property
+    def entry(self) -> Entry: ...
+
+    def time(self) -> float: ...
+
+    @property
+    def folder(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def kill_by(self, folder: int) -> None: ...
+
+    def remove(self) -> bool: ...
+
+
 class Leaf(Protocol):
     """
     The group of one job.
 
     Attributes:
-        needs_ticks: `usage` knows what the last `tick` saw; else the kernel counts.
+        needs_ticks: `usage` is what the last `tick` saw. If False, the kernel counts.
     """
 
     needs_ticks: bool
@@ -93,19 +113,19 @@ class Leaf(Protocol):
     @property
     def tick_interval(self) -> float:
         """
-        Seconds until `tick` is to be called next while a job runs.
+        Seconds until the next call of `tick`, while a job runs.
         """
 
     def armed(self) -> None:
         """
-        From now on it has a job's share of the processor: the runner waits for its job, or its arming
-        takes too long with less. Harmless if that was said before.
+        Give it a job's share of the processor from now on: either its runner is ready for a job, or a job waits
+        for it, and a smaller share would make arming take too long. May be called again.
         """
 
     def leaves(self) -> None:
         """
-        Its job was answered and nobody waits for its end: it takes what others leave of the processor,
-        until it is `armed` again.
+        Lower its share of the processor until it is `armed` again: its job has been answered, and nothing waits for
+        the end of its processes.
         """
 
     @property
@@ -116,45 +136,85 @@ class Leaf(Protocol):
 
     def apply(self, limits: Limits) -> None:
         """
-        Set *limits*; touches only what differs from those in force. Call it right before `rlimits`
-        are set from outside.
+        Set *limits*; writes only those that differ from the limits in force. Call it right before `rlimits` are
+        set from outside.
 
         Raises:
-            LeewardError, OSError: they can't be set, or the job has gone.
+            LeewardError, OSError: a limit can't be set, or the job has gone.
         """
 
     def rlimits(self) -> Mapping[int, int]:
         """
-        Resource limits, RLIMIT_* to value, that the job must set for what no controller limits.
+        Resource limits, RLIMIT_* to value, that the job must set, because no controller limits the resource.
         """
 
     def cpu(self) -> int | None:
         """
-        The processor that the job must be fixed to, or None if a controller limits its time.
+        The processor that the job must be pinned to, or None if a controller limits its processor time.
         """
 
     def usage(self) -> Usage:
         """
-        So far; stays what it was once the processes are gone.
+        What the job has used so far. It stays as it is once the processes are gone.
+        """
+
+    def cpu_time(self) -> float:
+        """
+        Seconds of processor time that the job has used so far.
         """
 
     def gauges(self) -> Gauges | None:
         """
-        Where the kernel alone keeps all that `usage` tells; None where it doesn't.
+        Where to read the figures of `usage`, if the kernel alone counts all of them; else None.
         """
 
-    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> Limit | None:
+    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets,
+             charged: int = 0) -> Limit | None:
         """
-        Look after what the kernel doesn't. Where it `needs_ticks`, call it once when a runner is
-        armed, before its job starts, and once before the job's processes go.
+        Enforce what the kernel doesn't. If the leaf `needs_ticks`, also call it once when a runner is armed, before
+        its job starts, and once before the job's processes end.
 
         Args:
             init_pid: the sandbox's init, as the daemon sees it.
             files_fd: on the job's writable file system, or -1.
-            sockets: tells how many the job has, whose buffers no resident set shows.
+            sockets: counts the job's sockets, because their buffers are in no resident set.
+            charged: bytes of shared mappings without a file that the job was granted.
 
         Returns:
-            The limit that was broken, for which the job must end, or None.
+            The limit that the job exceeded, so that it must be ended, or None.
+        """
+
+    def ended(self, spent: float) -> None:
+        """
+        Take in that the job's processes are gone. A driver without a kernel's count of their time uses *spent*.
+
+        Args:
+            spent: processor seconds of all processes that the job's init has reaped, from their start on.
+        """
+
+    def share(self) -> None:
+        """
+        The leaf is a live sandbox's from now on: where one of its processes is ended for want of memory, the others
+        live on, as far as the driver can do that.
+        """
+
+    def nest(self, name: str) -> Nest | None:
+        """
+        Make a group in it for one more process and its descendants; None where the driver can't. `remove` removes it,
+        too.
+
+        Raises:
+            KernelRefusal: nothing was made.
+        """
+
+    def joined(self, pid: int) -> None:
+        """
+        *pid*, as the daemon sees it, is a process of the sandbox that isn't below its init.
+        """
+
+    def parted(self, pid: int, spent: float) -> None:
+        """
+        That process has ended; it and the children that it has waited for took *spent* seconds of processor.
         """
 
     def kill(self) -> None:
@@ -162,13 +222,21 @@ class Leaf(Protocol):
         SIGKILL to every process in the leaf. Returns before they are gone.
         """
 
+    def is_there(self) -> bool:
+        """
+        Whether a process can be put there. Another program on the host may have removed the group while it was empty.
+
+        Raises:
+            KernelRefusal: the kernel doesn't say.
+        """
+
     def remove(self) -> bool:
         """
-        Give the leaf back: it is removed and its descriptors closed, or its group kept, empty, for a
+        Give the leaf back. Either it is removed and its descriptors are closed, or its empty group is kept for a
         later job of this worker.
 
         Returns:
-            False while a process is in it or hasn't quite gone: call again later.
+            False while a process is in it, or a dead one hasn't left it yet: call again later.
         """
 
 
@@ -188,8 +256,8 @@ class WorkerGroup(Protocol):
         Make the group of the worker's job number *sequence*.
 
         Args:
-            patient: nobody waits for this runner: until it is `armed` it gets a small share of
-                the processor where others want it too.
+            patient: nothing waits for this runner, so until it is `armed` it gets a small share of the processor
+                where other processes compete for it.
 
         Raises:
             KernelRefusal: nothing was made.
@@ -197,7 +265,7 @@ class WorkerGroup(Protocol):
 
     def remove(self) -> bool:
         """
-        As Leaf.remove; the leaves must have been removed before.
+        Like `Leaf.remove`. The leaves must have been removed before.
         """
 
 
@@ -208,21 +276,24 @@ class Driver(Protocol):
     Attributes:
         name: "v2", "v1" or "none".
         degraded: no controller holds the limits.
-        memory_counted: the kernel counts all of a job's memory, that without a resident
-            page of its own included. If not, seccomp must refuse what makes such memory.
-        affinity_fixed: a processor is given by `Leaf.cpu`, and the job must not change it.
-        huge_pages: transparent huge pages may stay on. If not, the job calls
-            PR_SET_THP_DISABLE: the watch counts page faults.
-        passed_over: the drivers that were tried before this one, and why they can't serve.
+        memory_counted: the kernel counts all of a job's memory, also memory that is in no process's resident set.
+            If False, seccomp must refuse the calls that make such memory.
+        affinity_fixed: `Leaf.cpu` names the job's processor, and the job must not change it.
+        passed_over: the drivers that were tried before this one, and why each can't serve.
         detail: for `leeward status`.
+        worker_descriptors: descriptors that a worker's group holds open, beside those of its leaves.
+        leaf_descriptors: descriptors that a leaf holds open, at most.
+        kept_leaves: leaves without a job that a worker keeps for the next jobs, at most.
     """
 
     name: str
     degraded: bool
     memory_counted: bool
     affinity_fixed: bool
-    huge_pages: bool
     passed_over: tuple[tuple[str, str], ...]
+    worker_descriptors: int
+    leaf_descriptors: int
+    kept_leaves: int
 
     @property
     def detail(self) -> Mapping[str, str]: ...
@@ -233,19 +304,25 @@ class Driver(Protocol):
 
         Args:
             owner_uid: the host uid of the worker's keeper.
-            limits: the defaults, which most jobs will have.
+            limits: the defaults, which apply to most jobs.
+        """
+
+    def limit_leaves(self, most: int) -> None:
+        """
+        Bound the leaves that a worker made from now on has at once to *most*, including those that are kept for a
+        later job; 0 is no bound.
         """
 
     def sweep(self) -> int:
         """
-        Remove what daemons that are dead left behind; only groups of this user's.
+        Remove the groups that dead daemons of this user left.
 
         Returns:
-            The number of daemons whose groups were found. What could not be removed at
-            once (its processes are dying) stays for the next sweep.
+            The number of daemons whose groups were found. A group whose processes are still dying can't be removed
+            at once, and stays for the next sweep.
         """
 
     def close(self) -> None:
         """
-        Remove all groups, which the caller has emptied, and leave those that were found as they were.
+        Remove all groups that the driver made, which the caller has emptied, and restore those that it found.
         """

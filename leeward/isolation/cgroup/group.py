@@ -22,12 +22,16 @@ _READ = os.O_RDONLY | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 CAP_CHOWN = 0
+
+#: Errors for a group that another program removed: ENOENT for its name, ENODEV for its files that are still open.
+REMOVED = (errno.ENOENT, errno.ENODEV)
 STATUS = "/proc/self/status"
 
 
 def may_give() -> bool:
     """
-    Can this process give its workers what is theirs of their groups? Only root has to, and a container's may not.
+    Whether this process can make its workers own their control files. Only root has to change an owner, and root of a
+    container may lack the capability.
     """
     if os.geteuid():
         return True
@@ -38,7 +42,7 @@ def may_give() -> bool:
 
 class Group:
     """
-    A group that this process made, or its own. Holds one descriptor, of the folder.
+    A group that this process made, or its own. It holds one descriptor, of the folder, until `let_go`.
     """
 
     __slots__ = ("_parent", "fd", "name", "path")
@@ -56,7 +60,7 @@ class Group:
     @classmethod
     def at(cls, path: str) -> Group:
         """
-        The group in folder *path*, which is there.
+        The existing group in folder *path*.
         """
         try:
             return cls(path, os.open(path, _FOLDER))
@@ -81,25 +85,56 @@ class Group:
 
     def child(self, name: str) -> Group:
         """
-        The group *name* in this one, which is there.
+        The existing group *name* in this one.
         """
         try:
             return Group(f"{self.path}/{name}", os.open(name, _FOLDER, dir_fd=self.fd), self)
         except OSError as error:
             raise KernelRefusal("open", f"{self.path}/{name}", error.errno or 0) from error
 
+    def let_go(self) -> None:
+        """
+        Close the descriptor. From now on the group is reached from its parent's folder.
+        """
+        assert self._parent is not None
+        self.close()
+
+    def _way(self, name: str) -> tuple[str, int]:
+        """
+        The control file *name* as a path, and the descriptor of the folder that the path is relative to.
+        """
+        if self.fd < 0 and self._parent is not None:
+            return f"{self.name}/{name}", self._parent.fd
+        return name, self.fd
+
+    def is_there(self) -> bool:
+        """
+        Whether the group still exists. If another program removed it and made another one by its name, the answer is
+        False only while the descriptor is open: without it the two can't be told apart.
+        """
+        try:
+            named = os.stat(self.path, follow_symlinks=False)
+            held = os.fstat(self.fd) if self.fd >= 0 else named
+        except OSError as error:
+            if error.errno in REMOVED:
+                return False
+            raise KernelRefusal("stat", self.path, error.errno or 0) from error
+        return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
+
     def has(self, name: str) -> bool:
         """
         Whether there is a control file *name*.
         """
-        return os.access(name, os.F_OK, dir_fd=self.fd)
+        path, folder = self._way(name)
+        return os.access(path, os.F_OK, dir_fd=folder)
 
     def open(self, name: str, flags: int = _READ) -> int:
         """
         Open a control file; the caller owns the descriptor, which is close-on-exec.
         """
+        path, folder = self._way(name)
         try:
-            return os.open(name, flags | os.O_CLOEXEC, dir_fd=self.fd)
+            return os.open(path, flags | os.O_CLOEXEC, dir_fd=folder)
         except OSError as error:
             raise KernelRefusal("open", f"{self.path}/{name}", error.errno or 0) from error
 
@@ -110,12 +145,14 @@ class Group:
         fd = self.open(name)
         try:
             return os.read(fd, 1 << 16).decode()
+        except OSError as error:
+            raise KernelRefusal("read", f"{self.path}/{name}", error.errno or 0) from error
         finally:
             os.close(fd)
 
     def write(self, name: str, text: str) -> None:
         """
-        Write *text* to a control file in one call, as the kernel wants it.
+        Write *text* to a control file in one call, as the kernel requires.
         """
         fd = self.open(name, _WRITE)
         try:
@@ -131,13 +168,14 @@ class Group:
         """
         try:
             for name in names:
-                os.chown(name, uid, -1, dir_fd=self.fd, follow_symlinks=False)
+                path, folder = self._way(name)
+                os.chown(path, uid, -1, dir_fd=folder, follow_symlinks=False)
         except OSError as error:
             raise KernelRefusal("chown", f"{self.path}/{name}, {uid}", error.errno or 0) from error
 
     def processes(self) -> list[int]:
         """
-        The ids of the processes in this very group, as this process sees them.
+        The ids of the processes in this group, not in those below it, in this process's pid namespace.
         """
         return [int(line) for line in self.read("cgroup.procs").split()]
 
@@ -145,8 +183,8 @@ class Group:
         """
         SIGKILL to every process in this group.
 
-        By cgroup.kill, which misses none (Linux 5.14, version 2). Without it one by one,
-        which a fork may outrun: refuse forks first (pids.max 0), and call again.
+        By cgroup.kill, which misses none (Linux 5.14, version 2). Without that file processes are killed one by one,
+        and one that forks fast enough escapes: forbid forks first (pids.max 0), and call again.
         """
         if self.has("cgroup.kill"):
             self.write("cgroup.kill", "1")
@@ -161,14 +199,18 @@ class Group:
         """
         The names of the groups in this one.
         """
-        return [entry.name for entry in os.scandir(self.fd) if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode)]
+        try:  # scandir makes one more descriptor of the folder
+            with os.scandir(self.fd) as entries:
+                return [entry.name for entry in entries if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode)]
+        except OSError as error:
+            raise KernelRefusal("scandir", self.path, error.errno or 0) from error
 
     def remove(self) -> bool:
         """
         Remove the group, and close it.
 
         Returns:
-            False if processes or groups are still in it; it stays open then.
+            False if processes or groups are still in it. Its descriptor stays open then.
         """
         try:
             if self._parent is not None and self._parent.fd >= 0:
@@ -186,33 +228,34 @@ class Group:
 
     def close(self) -> None:
         """
-        Close the folder; the group stays.
+        Close the descriptor of the folder. The group stays.
         """
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        fd, self.fd = self.fd, -1  # in this order: pool/watchdog.py looks at it from another thread
+        if fd >= 0:
+            os.close(fd)
 
 
 def pidfd_of(pid: int) -> int:
     """
-    A close-on-exec descriptor of process *pid*, the caller's; -1 if it has gone.
+    A close-on-exec descriptor of process *pid*, which the caller owns; -1 if the process has gone.
     """
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:
         return -1
     except OSError as error:
-        if errno.EINVAL == error.errno:  # going: Linux before 6.13 has no thread group to name any more
+        if errno.EINVAL == error.errno:  # it is ending: Linux before 6.13 finds no thread group for it any more
             return -1
         raise KernelRefusal("pidfd_open", str(pid), error.errno or 0) from error
 
 
 def kill(pid: int, is_still_meant: Callable[[], bool]) -> None:
     """
-    SIGKILL to *pid*, unless it has gone or its number is a stranger's by now.
+    SIGKILL to *pid*, unless it has gone or another process has its number by now.
 
     Args:
-        is_still_meant: asked once the number can't change hands any more.
+        is_still_meant: whether *pid* is the process that is meant. It is called while a pidfd holds the process, so
+            that the number can't be given to another one.
     """
     pidfd = pidfd_of(pid)
     if pidfd < 0:
@@ -228,7 +271,7 @@ def kill(pid: int, is_still_meant: Callable[[], bool]) -> None:
 
 def field(text: str, name: str) -> int:
     """
-    The number behind *name* in a control file of the form "name number" per line; 0 if it isn't there.
+    The number after *name* in a control file that has "name number" in each line; 0 if no line has that name.
     """
     for line in text.splitlines():
         key, _, value = line.partition(" ")
@@ -239,6 +282,6 @@ def field(text: str, name: str) -> int:
 
 def pread(fd: int) -> str:
     """
-    The text of a control file that is open: one call, no path.
+    The text of a control file that is open, by one system call.
     """
     return os.pread(fd, 4096, 0).decode()

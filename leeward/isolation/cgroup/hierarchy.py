@@ -1,5 +1,5 @@
 """
-Where cgroup hierarchies are mounted, and where in them a process sits.
+Where cgroup hierarchies are mounted, and in which of their groups a process is.
 
 Runs in:   the daemon, and `leeward doctor`. Pure but for `here`.
 Source:    cgroups(7), proc_pid_mountinfo(5)
@@ -25,7 +25,7 @@ class Hierarchy:
             where each group has its own list.
         mount: the folder it is mounted on.
         own: the folder of the process's own group.
-        writable: the mount is; whether the user may write there is another question.
+        writable: the mount isn't read-only. The user may still lack the right to write there.
     """
 
     version: int
@@ -58,7 +58,7 @@ def parse(cgroup: str, mountinfo: str) -> tuple[Hierarchy, ...]:
         if here is None or here not in own:
             continue
         folder = _within(own[here], root, mount)
-        if folder is not None:  # the last mount of a hierarchy is the one on top
+        if folder is not None:  # of several mounts in one place the last is on top, and is the one that is seen
             found[here] = Hierarchy(2 if "cgroup2" == kind else 1, here, mount, folder,
                                     "ro" not in fields[5].split(",") + options.split(","))
     return tuple(found.values())
@@ -74,7 +74,7 @@ def _within(path: str, root: str, mount: str) -> str | None:
     The folder of group *path* where *root* of its hierarchy is mounted at *mount*.
     """
     relative = posixpath.relpath(path, root)
-    # A container's mount that doesn't show our group, or a cgroup namespace that we aren't in.
+    # The mount of a container doesn't show our group, or belongs to a cgroup namespace that we aren't in.
     if ".." in (relative.split("/")[0], path.split("/")[1]):
         return None
     return posixpath.normpath(posixpath.join(mount, relative))

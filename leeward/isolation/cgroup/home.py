@@ -1,12 +1,11 @@
 """
-The group that holds all others of one daemon: its name, its lock, and what dead daemons left.
+The group that holds all other groups of one daemon: its name, its lock, and the removal of dead daemons' groups.
 
 Runs in:   the daemon.
 
-A home is named leeward-PID-STARTTIME (and -N, where one process has several) and locked by
-flock(2) while its daemon lives, in every hierarchy. Either would do on one host; together they
-hold where two daemons in two pid namespaces see one cgroup file system, and where a pid comes
-round again.
+A home is named leeward-PID-STARTTIME (with -N after it where one process has several), and its daemon holds an flock(2)
+on it, in every hierarchy. On a plain host either of them shows whether the daemon lives. Both are needed where daemons
+in two pid namespaces see one cgroup file system, and where a pid is used again.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from leeward.isolation.cgroup.hierarchy import Hierarchy
 
 _NAME = re.compile(r"leeward-(\d+)-(\d+)(?:-\d+)?")
 
-#: Nobody nests daemons deeper, and /sys/fs/cgroup of a large host has thousands of folders.
+#: Folders below the mount that are searched. Daemons aren't nested deeper, and a large host has thousands of folders.
 _DEPTH = 8
 
 #: Seconds that the processes of a dead daemon get to vanish after SIGKILL.
@@ -51,7 +50,7 @@ def _starttime(pid: int) -> int:
             text = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return int(text.rpartition(")")[2].split()[19])  # field 22; the name before may hold anything
+    return int(text.rpartition(")")[2].split()[19])  # field 22; field 2, a name, may hold spaces and parentheses
 
 
 def make(parent: Group) -> Group:
@@ -71,7 +70,7 @@ def make(parent: Group) -> Group:
 
 def sweep(hierarchies: Iterable[Hierarchy]) -> int:
     """
-    Remove the homes of dead daemons of this user; return how many daemons they were of.
+    Remove the homes of this user's dead daemons; return the number of these daemons.
     """
     names = set()
     for hierarchy in hierarchies:
@@ -128,8 +127,8 @@ def _destroy(group: Group) -> bool:
 
 def _await(pidfds: list[int], seconds: float) -> None:
     """
-    Wait until one of *pidfds* has ended, a little if there is none: a group is busy for a
-    moment after its last process has gone.
+    Wait until one of *pidfds* has ended. If there is none, wait 5 ms: a group stays busy for a moment after its last
+    process has gone.
     """
     poll = select.poll()
     for fd in pidfds:

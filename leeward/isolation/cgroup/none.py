@@ -1,16 +1,20 @@
 """
-The driver for hosts where no controller may be used: rlimits, one processor, and a watch.
+The driver for hosts without usable controllers: rlimits, one processor per worker, and a watch on memory.
 
 Runs in:   the daemon.
-Leaves:    what a job takes between two looks. One that touches memory as fast as it can goes past
-           its limit by what it can touch meanwhile: looks come closer together as it comes nearer to the
-           limit, so that this is an eighth of the limit and what the daemon is late by.
+Leaves:    memory that a job takes between two looks. Looks become more frequent as the job comes closer to its limit,
+           so a job that touches memory as fast as it can exceeds the limit by an eighth, and by what it touches while
+           the daemon is late.
 
-Tasks are counted by the kernel (RLIMIT_NPROC, per user namespace and uid from Linux 5.14 on). Those of the host's
-root it doesn't refuse, whatever he is called in a user namespace: where workers would be his, this driver can't serve.
-Time is bounded by fixing the job to one processor: more than 100 % can't be had, less than
-100 % can't be enforced. Memory is what `watch` finds; RLIMIT_DATA refuses a single process what
-would be past the limit anyway, as a MemoryError in the job.
+Tasks: the kernel counts them (RLIMIT_NPROC, per user namespace and uid from Linux 5.14 on). It doesn't apply this limit
+to the host's root, not even where a user namespace gives root another id. Where workers would run as the host's root,
+this driver can't serve.
+
+Processor time: the job is pinned to one processor, so it can't use more than 100 %. A limit below 100 % can't be
+enforced.
+
+Memory: `watch` measures it. RLIMIT_DATA also bounds each single process, so a process that asks for more than the limit
+gets a MemoryError instead of being killed.
 """
 
 from __future__ import annotations
@@ -24,48 +28,48 @@ from collections.abc import Mapping
 
 from leeward._native import privileges
 from leeward._native.spawn import Clone, clone
-from leeward.errors import KernelRefusal, Unsupported
+from leeward.errors import SHORT, KernelRefusal, Unsupported
 from leeward.isolation.cgroup import watch
-from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
+from leeward.isolation.cgroup.entry import Entry, Gauges, Nest, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import kill
 from leeward.outcome import Limit
 from leeward.spec.limits import KIB, MIB, Limits
 
-#: Seconds between looks, at most and at least. A look at one process takes some 0.2 ms, at 32 of them 1 ms.
+#: Seconds between looks, at most and at least. A look takes some 0.2 ms for one process, and 1 ms for 32.
 TICK_S = 0.01
 SHORTEST_S = 0.001
 
-#: Bytes a second that a job can touch at most: it has one processor. MAP_POPULATE touched 2.4 GiB/s where
-#: this was written.
+#: Bytes a second that a job on one processor can touch at most. MAP_POPULATE was measured at 2.4 GiB/s on the machine
+#: where this was written.
 FASTEST = 4 << 30
 
-#: Of a job's limit, what it may go past it by before a look that comes in time. As much again is left to
-#: looks that come late, to hold a quarter.
+#: The part of its limit, an eighth, by which a job may exceed it before a look that comes in time. Looks that come late
+#: have another eighth, so that the excess is a quarter at most.
 PAST = 8
 
-#: A look is never sooner than this many times what the one before took: a fifth of the daemon's time for a job
-#: with many processes that rests close to its limit.
+#: The pause before a look is at least this many times what the look before took. So a job with many processes that
+#: stays close to its limit costs the daemon a fifth of its time.
 REST = 4
 
-#: Tasks of the user namespace that are not the job's: the keeper, the job's init, and the
-#: init and job of a runner that is armed meanwhile.
+#: Tasks of the user namespace that aren't the job's: the keeper, the job's init, and the init and job process of a
+#: runner that is armed meanwhile.
 OTHERS = 4
 
-#: Bytes that a single process may reserve on top of the memory limit: for each of its tasks a
-#: stack, hardly touched, and what the interpreter has from the keeper.
+#: Bytes that a single process may reserve on top of the memory limit: a stack for each of its tasks, most of which is
+#: never touched, and the interpreter's memory, which is a copy of the keeper's.
 STACK = 8 * MIB
 INTERPRETER = 32 * MIB
 
 
-#: What can wait in a socket's queue: SO_SNDBUF, which the filter keeps at net.core.wmem_default, of
-#: 208 KiB. No resident set shows it, so each socket past the first few is charged in full.
+#: Bytes that can wait in a socket's queues: SO_SNDBUF, which the filter keeps at net.core.wmem_default, 208 KiB; the
+#: same for SO_RCVBUF of UDP; of TCP both directions together, by `namespaces.small_queues_steps`. They are in no
+#: resident set, so each socket beyond the first FREE_SOCKETS is charged in full.
 SOCKET = 208 * KIB
 FREE_SOCKETS = 32
 
 
-#: Looks in a row that may fail before a job that nobody can watch is ended: half a second.
+#: Looks in a row that may fail, which is half a second, before a job that can't be watched is ended.
 MOST_MISSED = 50
-_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class NoneLeaf:
@@ -84,18 +88,20 @@ class NoneLeaf:
         self._broken = False
         self._missed = 0
         self._look_s = 0.0
+        self._beside: dict[int, watch.Key] = {}  # processes whose parent is the keeper
+        self._spent_beside = 0.0
 
     @property
     def tick_interval(self) -> float:
         """
-        Until the job could be past its limit by an eighth, if it did nothing but touch memory from now on.
+        Seconds in which the job could exceed its limit by an eighth if it did nothing but touch memory from now on.
         """
         limit = self._limits.memory
         soon = (limit - self._account.memory + limit // PAST) / FASTEST
         return min(max(soon, SHORTEST_S, REST * self._look_s), TICK_S)
 
     def armed(self) -> None:
-        return  # there is nothing to hold a share by
+        return  # without a controller there are no shares
 
     def leaves(self) -> None:
         return
@@ -113,44 +119,68 @@ class NoneLeaf:
 
     def usage(self) -> Usage:
         account = self._account
-        return Usage(account.time / watch.TICKS_PER_S, account.memory_peak, int(self._broken),
+        return Usage(account.time, account.memory_peak, int(self._broken),
                      int(account.tasks >= self._limits.processes))
+
+    def cpu_time(self) -> float:
+        return self.usage().cpu_time
 
     def gauges(self) -> Gauges | None:
         return None
 
-    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> Limit | None:
+    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets,
+             charged: int = 0) -> Limit | None:
         started = time.monotonic()
         try:
             processes, spent = self._look(init_pid)
         except OSError as error:
-            if error.errno not in _SHORT:
+            if error.errno not in SHORT:
                 raise
-            # Blind for a moment, because the daemon is short of descriptors or memory; not for long.
+            # The daemon lacks descriptors or memory, which usually passes; the job is ended if it doesn't.
             self._missed += 1
             self._broken = self._broken or self._missed > MOST_MISSED
             return Limit.MEMORY if self._broken else None
         self._missed = 0
         self._alive = {process.key for process in processes}
         self._account.note(processes, files=_bytes_in_files(files_fd) if files_fd >= 0 else None, spent=spent,
-                           hidden=max(0, sockets() - FREE_SOCKETS) * SOCKET)
+                           hidden=max(0, sockets() - FREE_SOCKETS) * SOCKET + charged)
         self._look_s = time.monotonic() - started
         self._broken = self._broken or self._account.memory > self._limits.memory
         return Limit.MEMORY if self._broken else None
 
-    def _look(self, init_pid: int) -> tuple[list[watch.Process], int]:
+    def _look(self, init_pid: int) -> tuple[list[watch.ProcessSample], float]:
         """
-        Look below the process that had the init's number at the first look, when its keeper had just
-        named it. Later the number could be a stranger's.
+        Look at the processes below the init. Its key is taken at the first look, when the keeper has just reported
+        its number; later another process could have the number.
         """
         if self._init is None:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 self._init = watch.key_of(init_pid)
-        return ([], 0) if self._init is None else watch.look(self._init)
+        if self._init is None:
+            return [], 0.0
+        processes, spent = watch.look(self._init, tuple(self._beside.values()))
+        return processes, spent + self._spent_beside
+
+    def ended(self, spent: float) -> None:
+        self._account.end(spent + self._spent_beside)
+
+    def share(self) -> None:
+        return
+
+    def nest(self, name: str) -> Nest | None:
+        return None
+
+    def joined(self, pid: int) -> None:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            self._beside[pid] = watch.key_of(pid)
+
+    def parted(self, pid: int, spent: float) -> None:
+        if self._beside.pop(pid, None) is not None:
+            self._spent_beside += spent
 
     def kill(self) -> None:
         """
-        SIGKILL to those that the last look found. The end of the init ends all: this is for haste.
+        SIGKILL to the processes that the last look found. The end of the init kills all of them; this is faster.
         """
         for key in self._alive:
             self._kill_one(key)
@@ -158,6 +188,9 @@ class NoneLeaf:
     @staticmethod
     def _kill_one(key: watch.Key) -> None:
         kill(key[0], lambda: watch.is_there(key))
+
+    def is_there(self) -> bool:
+        return True
 
     def remove(self) -> bool:
         return True
@@ -170,7 +203,7 @@ def _bytes_in_files(fd: int) -> int:
 
 class NoneWorker:
     """
-    A worker, and the processor that its jobs are fixed to.
+    A worker, and the processor that its jobs are pinned to.
     """
 
     keeper = Entry()
@@ -187,17 +220,18 @@ class NoneWorker:
 
 def _tasks_are_refused() -> bool:
     """
-    Is a fork past RLIMIT_NPROC refused to who has this user's id and no capability? setrlimit(2)
+    Whether the kernel refuses a fork beyond RLIMIT_NPROC to a process with this user's id and no capability.
+    setrlimit(2)
     """
     try:
         pid, pidfd = clone(Clone(0))
     except KernelRefusal:
-        return True  # without clone3 there are no workers: the start says so
+        return True  # without clone3 no worker can be made, and the start reports that by itself
     if 0 == pid:
         refused = False
         try:
-            privileges.drop_capabilities()  # each of two would do to be let
-            resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))  # this process is one, and its parent another
+            privileges.drop_capabilities()  # CAP_SYS_ADMIN and CAP_SYS_RESOURCE each exempt from the limit
+            resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))  # this process and its parent are two already
             child, _ = clone(Clone(0))
             if 0 == child:
                 os._exit(0)
@@ -219,12 +253,13 @@ class NoneDriver:
     degraded = True
     memory_counted = False
     affinity_fixed = True
-    huge_pages = False
+    worker_descriptors = leaf_descriptors = kept_leaves = 0
 
     def __init__(self, passed_over: tuple[tuple[str, str], ...] = ()) -> None:
         """
         Raises:
-            Unsupported: the kernel doesn't list children, so a job can't be watched; or refuses this user no task.
+            Unsupported: the kernel doesn't list children, so that a job can't be watched, or it doesn't apply
+                RLIMIT_NPROC to this user.
         """
         pid = os.getpid()
         if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
@@ -246,6 +281,9 @@ class NoneDriver:
 
     def worker(self, slot: int, owner_uid: int, limits: Limits) -> NoneWorker:
         return NoneWorker(self._cpus[slot % len(self._cpus)])
+
+    def limit_leaves(self, most: int) -> None:
+        return
 
     def sweep(self) -> int:
         return 0

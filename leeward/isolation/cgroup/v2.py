@@ -1,20 +1,22 @@
 """
-The driver for version 2, in a subtree that is delegated to this user: the real thing.
+The driver for version 2, in a subtree that is delegated to this user. It is the best of the three.
 
-Runs in:   the daemon, which it moves to a group of its own.
+Runs in:   the daemon. The driver moves the daemon's process to a group of its own.
 Source:    Documentation/admin-guide/cgroup-v2.rst, cgroups(7), clone(2)
 
     D                       the daemon's group at its start: delegated by systemd, or the root
       leeward-PID-START     home
-        daemon              the daemon and what it starts without an entry: the zygote
+        daemon              the daemon and the zygote, which is started without an entry
         w0                  worker; its cgroup.procs belongs to the worker's uid
           keeper            keeper and inits
           1                 leaf of job 1
 
-Only D's leaves may hold processes once D gives controllers to its children, so the daemon has to
-leave D before that, and D must hold nobody else. clone3 into a group wants cgroup.procs of that
-group and of the one above both to be writable by the caller: so w0's is the worker's, and keeper's
-is not, since it is the zygote, root's, that puts keepers there.
+Once D gives controllers to its children, D itself may hold no process. So the daemon leaves D before that, and D must
+hold no other process.
+
+clone3 into another group needs the right to write cgroup.procs of that group and of the common ancestor of both groups.
+An init in `keeper` clones the job into a leaf, so w0's cgroup.procs belongs to the worker's uid. That of `keeper`
+doesn't: the zygote puts keepers there, and it has the daemon's uid.
 """
 
 from __future__ import annotations
@@ -26,30 +28,31 @@ from collections.abc import Mapping
 from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import home
-from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
-from leeward.isolation.cgroup.group import Group, field, may_give, pread
+from leeward.isolation.cgroup.entry import Entry, Gauges, Nest, Sockets, Usage, no_sockets
+from leeward.isolation.cgroup.group import REMOVED, Group, field, may_give, pread
 from leeward.isolation.cgroup.hierarchy import Hierarchy
+from leeward.isolation.cgroup.nest import Nests
 from leeward.outcome import Limit
 from leeward.spec.limits import Limits
 
 NEEDED = frozenset({"memory", "pids"})
 
-#: Taken where it is delegated; a processor is fixed where it isn't.
+#: Used where it is delegated. Where it isn't, each worker is pinned to one processor.
 WELCOME = frozenset({"cpu"})
 
-#: Microseconds; the kernel's default. A job that used up its share waits at most this long.
+#: Microseconds; the kernel's default. A job that has used up its share waits at most this long.
 PERIOD_US = 100_000
 
-#: Seconds between looks, which the kernel's own work makes nearly needless: one tells of a process
-#: ended for want of memory on kernels before 4.19, and of the peak on those before 5.19.
+#: Seconds between looks. The kernel enforces the limits by itself. A look is needed to notice a process that the OOM
+#: killer ended before Linux 4.19, and to measure the peak of memory before Linux 5.19.
 TICK_S = 0.05
 
 CURE = "systemd-run --user --scope -p Delegate=yes leeward daemon run"
 CURE_ROOT = "systemd-run --scope -p Delegate=yes leeward daemon run"
 
 
-#: Of a runner that is being armed while others are in store: file, value then, value later. Linux 5.15 can say
-#: that it goes on only while nobody else would; before, it has an eighth of the default.
+#: How a runner that nothing waits for is held back: file, value while it is held back, value afterwards. cpu.idle
+#: (Linux 5.15) gives it only time that no other process wants; before that it gets an eighth of the default share.
 PATIENT = (("cpu.idle", "1", "0"), ("cpu.weight", "12", "100"))
 
 
@@ -70,15 +73,17 @@ class V2Leaf:
         self._peak_kept = ("memory", "memory.peak") in worker.files
         self._usage = Usage()
         self._files: dict[str, int] = {}
+        self._owner_uid, self._oom_group = worker.owner_uid, worker.oom_group
+        self._nests = Nests()
         self._group = worker.group.make(name)
         try:
             if worker.owner_uid != os.geteuid():
                 self._group.give(worker.owner_uid, "cgroup.procs")
-            # Open now, while nobody waits, what is read when the job has ended.
+            # These files are read when the job has ended. Opening them now costs nobody's time.
             for key, file in worker.files:
                 self._files[key] = self._group.open(file)
             if worker.oom_group:
-                self._group.write("memory.oom.group", "1")  # all of a job or nothing
+                self._group.write("memory.oom.group", "1")  # the OOM killer ends all processes of the job
             self.apply(limits)
             self._go_easy(patient)
         except KernelRefusal:
@@ -123,11 +128,19 @@ class V2Leaf:
     def usage(self) -> Usage:
         files = self._files
         if files:
-            self._peak = max(self._peak, int(pread(files["memory"])))
-            events = pread(files["events"])
-            self._usage = Usage(field(pread(files["time"]), "usage_usec") / 1e6, self._peak,
-                                field(events, "oom_kill"), field(pread(files["forks"]), "max"))
+            try:
+                self._peak = max(self._peak, int(pread(files["memory"])))
+                events = pread(files["events"])
+                self._usage = Usage(field(pread(files["time"]), "usage_usec") / 1e6, self._peak,
+                                    field(events, "oom_kill"), field(pread(files["forks"]), "max"))
+            except OSError as error:
+                # Another program removed the group. It was empty then: its job is over, and the last count holds.
+                if error.errno not in REMOVED:
+                    raise KernelRefusal("pread", self._group.path, error.errno or 0) from error
         return self._usage
+
+    def cpu_time(self) -> float:
+        return self.usage().cpu_time
 
     def gauges(self) -> Gauges | None:
         files = self._files
@@ -136,19 +149,39 @@ class V2Leaf:
         return Gauges(Gauge(files["time"], "usage_usec"), 1e-6, Gauge(files["memory"]),
                       Gauge(files["events"], "oom_kill"), Gauge(files["forks"], "max"), Usage())
 
-    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets) -> Limit | None:
+    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets,
+             charged: int = 0) -> Limit | None:
         return Limit.MEMORY if self.usage().oom_kills else None
+
+    def ended(self, spent: float) -> None:
+        return  # the group has counted their time
+
+    def share(self) -> None:
+        if self._oom_group:
+            self._group.write("memory.oom.group", "0")
+
+    def nest(self, name: str) -> Nest | None:
+        return self._nests.make(self._group, name, self._owner_uid)
+
+    def joined(self, pid: int) -> None:
+        return
+
+    def parted(self, pid: int, spent: float) -> None:
+        return
 
     def kill(self) -> None:
         if not self._group.has("cgroup.kill"):  # Linux before 5.14
-            self._group.write("pids.max", "0")  # else a fork could outrun us
+            self._group.write("pids.max", "0")  # else new processes could appear faster than they are killed
         self._group.kill()
+
+    def is_there(self) -> bool:
+        return self._group.is_there()
 
     def remove(self) -> bool:
         if self._files:
             self.usage()
         self._close()
-        return self._group.remove()
+        return self._nests.remove() and self._group.remove()
 
     def _close(self) -> None:
         for fd in self._files.values():
@@ -158,7 +191,7 @@ class V2Leaf:
 
 class V2Worker:
     """
-    The group of one worker. What its leaves will find is looked up once, here.
+    The group of one worker. Which control files this kernel has is looked up once, here, for all of its leaves.
     """
 
     def __init__(self, parent: Group, slot: int, owner_uid: int, cpu: int | None) -> None:
@@ -170,8 +203,8 @@ class V2Worker:
             self.group.write("cgroup.subtree_control", _enable(NEEDED if cpu is not None else NEEDED | WELCOME))
             if owner_uid != os.geteuid():
                 self.group.give(owner_uid, "cgroup.procs")
-            if self.group.has("memory.swap.max"):  # absent where the kernel doesn't count swap
-                self.group.write("memory.swap.max", "0")  # for all leaves at once: it holds for what is below
+            if self.group.has("memory.swap.max"):  # it is absent where the kernel doesn't count swap
+                self.group.write("memory.swap.max", "0")  # it applies to the groups below, so to all leaves
         except KernelRefusal:
             self.remove()
             raise
@@ -203,14 +236,16 @@ class V2Driver:
     name = "v2"
     degraded = False
     memory_counted = True
-    huge_pages = True
+    worker_descriptors = 2
+    leaf_descriptors = 5 + 1  # its folder and four files; one more while its limits are set
+    kept_leaves = 0
 
     def __init__(self, hierarchies: tuple[Hierarchy, ...], passed_over: tuple[tuple[str, str], ...] = ()) -> None:
         """
         Make this daemon's home, move this process into it, and enable controllers.
 
         Raises:
-            Unsupported: the memory or pids controller isn't to be had; all is as it was then.
+            Unsupported: the memory or pids controller can't be used. The groups are as they were before.
         """
         self.passed_over = passed_over
         self._hierarchies = hierarchies
@@ -219,7 +254,7 @@ class V2Driver:
         self._daemon: Group | None = None
         self._enabled: frozenset[str] = frozenset()
         try:
-            have = self._settle()
+            have = self._take_over()
         except KernelRefusal as refusal:
             self.close()
             raise Unsupported("cgroup v2", have=str(refusal), need="a delegated group that holds leeward alone",
@@ -227,9 +262,9 @@ class V2Driver:
         self.affinity_fixed = "cpu" not in have
         self._cpus = sorted(os.sched_getaffinity(0))
 
-    def _settle(self) -> frozenset[str]:
+    def _take_over(self) -> frozenset[str]:
         """
-        Make room in the daemon's own group; return the controllers that workers will have.
+        Move the daemon out of its own group and enable controllers there; return those that workers have.
         """
         outer = self._outer
         self._home = home.make(outer)
@@ -253,12 +288,16 @@ class V2Driver:
         return V2Worker(self._home, slot, owner_uid,
                         self._cpus[slot % len(self._cpus)] if self.affinity_fixed else None)
 
+    def limit_leaves(self, most: int) -> None:
+        return  # none is kept
+
     def sweep(self) -> int:
         return home.sweep(self._hierarchies)
 
     def close(self) -> None:
         """
-        As Driver.close. This process goes back to where it was, unless another daemon is there.
+        As `Driver.close`. This process goes back to its first group, unless another daemon keeps that from holding
+        processes.
         """
         with contextlib.suppress(KernelRefusal):
             if self._enabled:
@@ -289,7 +328,7 @@ def _delegated(hierarchies: tuple[Hierarchy, ...]) -> str:
     try:
         with Group.at(unified.own) as group:
             have = frozenset(group.read("cgroup.controllers").split())
-    except KernelRefusal as refusal:  # removed under us, or out of our reach
+    except KernelRefusal as refusal:  # another program removed it, or it isn't visible here
         raise Unsupported("cgroup v2", have=str(refusal), need="a group of our own that can be seen") from refusal
     if not have >= NEEDED:
         raise Unsupported("cgroup v2", have=f"controllers {' '.join(sorted(have)) or 'none'} in {unified.own}",

@@ -1,64 +1,82 @@
 """
-How much memory and time a tree of processes takes, where no controller counts it.
+The memory and processor time of a tree of processes, measured from outside where no controller counts them.
 
 Runs in:   the daemon. `Account` is pure; `look` reads /proc.
-Needs:     CONFIG_PROC_CHILDREN. Reads only files that are open to all: a job isn't dumpable,
-           so an ordinary user can't have its smaps, pagemap or maps.
+Needs:     CONFIG_PROC_CHILDREN. Only files that every user may read are used: a job isn't dumpable, so an ordinary
+           user can't read its smaps, pagemap or maps.
 Source:    proc_pid_stat(5), proc_pid_status(5), proc_pid_task_tid_children(5)
 
-The kernel tells the resident pages of a process, but not which of them it shares with the
-process that it was forked from. Adding them up would count a job's 100 MB once for each process
-of its pool. What is told as well is the number of page faults, and a page that a child shares with
-its parent becomes the child's alone only if the child writes to it, which is a fault of the child's,
-or if the parent writes to it or gives it back: the parent's faults rise, or its resident pages fall.
-So a process is charged the smaller of
+The kernel reports the resident pages of a process, but not which of them it shares with the process that it was forked
+from. Their sum would count 100 MB that a job has loaded again for each process that it forks.
 
-    its resident pages,
-    its own faults since it was forked, and its parent's wear since then,
+The kernel also reports the number of page faults. A page that a child shares with its parent becomes the child's alone
+in two cases: the child writes to it, which is a fault of the child, or the parent writes to it or frees it, after which
+the parent has more faults or fewer resident pages. So a process is charged the smaller of
 
-where wear is faults less resident pages: it never falls, and a fault that brings a fresh page leaves
-it as it is. That is never less than what the process holds alone, and never more than its resident
-pages. A fault gives one page because jobs run without huge pages. The wear at the fork is taken
-from the look before, so take one before the job starts. Where the parent has gone or was never
-seen before, the process is charged all that it may have had from the job's other processes.
+    its resident pages, and
+    its own faults since its fork, plus its parent's wear since then.
 
-Files on the job's file system are charged once, as that file system tells, whoever maps them.
-Not seen: buffers of pipes and sockets, bounded by the limits on descriptors and processes; and what
-a process faults into the memory of another that it shares (vfork), once it has gone, if that one gave
-back as much between the same two looks. Seccomp refuses jobs what else would hold memory without a
-page in any process.
+The wear of a process is the sum of the rises of (faults less resident pages). It never falls, and a fault that brings a
+fresh page doesn't change it. The charge is never less than what the process holds alone, and never more than its
+resident pages. One fault gives one page, because jobs run without huge pages.
+
+The two numbers are in two files, and the process runs between the two reads. If the daemon has to wait for a processor
+there, the process can touch 30 MB meanwhile, which is no wear. So the faults are read before and after the resident
+pages, again if they differ, and the wear rises only by what both numbers of faults prove. What one look can't tell, a
+later one adds.
+
+The parent's wear at the fork is taken from the look before the fork, so there must be a look before the job starts. If
+the parent has gone, or wasn't seen at that look, the process is charged for all pages that it may have inherited from
+the job's other processes.
+
+Files on the job's file system are charged once, by the size that the file system reports, whichever process maps them.
+
+Two things aren't seen. One is buffers of pipes and sockets, which the limits on descriptors and processes bound. The
+other is pages that a process faulted into memory which it shares with another one (vfork): they are missed if the first
+process has ended, and the second freed as many pages between the same two looks. Shared mappings without a file are
+charged with their length by the supervisor, and memory files are files on the job's file system. Seccomp refuses jobs
+every other way to hold memory that is in no process's resident set.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 
 from leeward.dataclass import dataclass, field
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+#: The kind of clock in a clock id that is made of a pid: the time that the scheduler gave to all of the process's
+#: threads. linux/posix-timers_types.h
+_CPUCLOCK_SCHED = 2
 
-#: A job that starts and ends threads all the time could else keep its children out of sight.
+#: Times that the memory of a process is read, at most, while it touches pages; and times that its children are listed,
+#: at most, while its threads end. Children of a thread that ended would be missed by a single try, so a job could hide
+#: them by starting and ending threads.
 _TRIES = 3
 
-#: A process, whatever becomes of its number: pid and start time in clock ticks.
+#: A process that isn't confused with a later one of the same number: pid, and start time in clock ticks.
 Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessSample:
     """
     One process at one moment.
 
     Attributes:
-        parent: its parent's key, or None for a child of the sandbox's init.
-        resident: bytes of anonymous memory, in swap too.
+        parent: its parent's key, or None for a child of the sandbox's init, or of its keeper.
+        resident: bytes of anonymous memory, including swap.
         tables: bytes of its page tables.
         shared: bytes of files in memory that it maps.
-        faults: page faults, of all its threads, since it was forked.
-        time: clock ticks, user and system, with those of children that were waited for.
-        tasks: its threads.
+        faults: page faults, of all its threads, since it was forked and until after `resident` was read.
+        late: those of `faults` that may have come after `resident` was read.
+        time: seconds of processor of its own, user and system.
+        waited: processor seconds of children that it has waited for, in whole clock ticks.
+        tasks: the number of its threads.
+        beside: it is the keeper's child: one that came beside the sandbox's first process.
     """
 
     key: Key
@@ -67,8 +85,11 @@ class Process:
     tables: int
     shared: int
     faults: int
-    time: int
+    time: float
+    waited: float
     tasks: int
+    late: int = 0
+    beside: bool = False
 
 
 @dataclass(slots=True)
@@ -78,8 +99,8 @@ class _Record:
 
     Attributes:
         worn: the parent's wear at the fork or before, None where it isn't known.
-        from_job: what it had from the job's other processes at its fork, at most.
-        balance: faults less resident pages, at the last look.
+        from_job: the most that it can have inherited from the job's other processes at its fork.
+        balance: faults less resident pages, as far as the looks so far could tell.
         wear: the rises of `balance` so far.
     """
 
@@ -93,32 +114,34 @@ class _Record:
 @dataclass(slots=True)
 class Account:
     """
-    What a job takes, from one look to the next.
+    What a job uses, from one look to the next.
 
     Attributes:
         memory: bytes at the last look.
-        memory_peak: bytes at the look that found most.
-        time: clock ticks; never goes back.
-        tasks: at the look that found most.
+        memory_peak: bytes, the most of all looks.
+        time: processor seconds; it never falls.
+        tasks: the most of all looks.
     """
 
     memory: int = 0
     memory_peak: int = 0
-    time: int = 0
+    time: float = 0.0
     tasks: int = 0
+    _times: dict[Key, float] = field(default_factory=dict)
+    _gone: float = 0.0
     _records: dict[Key, _Record] = field(default_factory=dict)
 
-    def note(self, processes: Iterable[Process], *, files: int | None, spent: int = 0,
+    def note(self, processes: Iterable[ProcessSample], *, files: int | None, spent: float = 0.0,
              hidden: int = 0) -> None:
         """
-        Take in one look.
+        Take in the result of one look.
 
         Args:
             processes: parents before children, and the job before orphans.
-            files: bytes in files on the job's file system, or None: then mapped ones are
-                charged to each process that maps them.
-            spent: clock ticks of processes that are gone, as their init knows them.
-            hidden: bytes that none of these shows.
+            files: bytes in files on the job's file system. If None, each process is charged for the files that it
+                maps.
+            spent: processor seconds of processes that are gone, as the init counts them.
+            hidden: bytes that neither the processes nor the files show.
         """
         alive = {process.key: process for process in processes}
         before, self._records = self._records, {}
@@ -126,30 +149,47 @@ class Account:
         for key, process in alive.items():
             self._records[key] = before.get(key) or self._first_look(process, alive, worn, is_first=not before)
         for key, record in self._records.items():
-            balance = alive[key].faults * PAGE - alive[key].resident
-            record.wear += max(0, balance - record.balance)
-            record.balance = balance
+            most = alive[key].faults * PAGE - alive[key].resident
+            least = most - alive[key].late * PAGE
+            record.wear += max(0, least - record.balance)
+            record.balance = min(max(record.balance, least), most)
         charged = sum(self._charge(process, alive) + process.tables for process in alive.values())
         self.memory = charged + hidden + (files if files is not None else sum(each.shared for each in alive.values()))
         self.memory_peak = max(self.memory_peak, self.memory)
-        self.time = max(self.time, spent + sum(process.time for process in alive.values()))
+        self._note_time(alive, spent)
         self.tasks = max(self.tasks, sum(process.tasks for process in alive.values()))
 
-    def _first_look(self, process: Process, alive: dict[Key, Process], worn: dict[Key, int], *,
+    def _note_time(self, alive: dict[Key, ProcessSample], spent: float) -> None:
+        # There are two figures for processes that are gone. The sum of what was seen of them lacks the time after the
+        # last look. What was reported to the processes that waited for them lacks a fraction of a tick for each.
+        # Neither is too high, so the higher one is taken.
+        self._gone += sum(spent for key, spent in self._times.items() if key not in alive)
+        self._times = {key: process.time for key, process in alive.items()}
+        waited = spent + sum(process.waited for process in alive.values())
+        self.time = max(self.time, sum(self._times.values()) + max(self._gone, waited))
+
+    def end(self, spent: float) -> None:
+        """
+        Take in that all processes are gone. *spent* is the init's count of those that it has reaped, exact to the
+        microsecond.
+        """
+        self.time = max(self.time, spent)
+
+    def _first_look(self, process: ProcessSample, alive: dict[Key, ProcessSample], worn: dict[Key, int], *,
                     is_first: bool) -> _Record:
         """
-        What can be said of the fork of a process that wasn't there at the look before.
+        The record of a process that wasn't there at the look before.
         """
         parent, balance = process.parent, process.faults * PAGE - process.resident
         if parent is not None:
             from_job = alive[parent].faults * PAGE + self._records[parent].from_job
             return _Record(parent, worn.get(parent), min(process.resident, from_job), balance)
-        # The init's first child is the job, all it was born with the keeper's. Others are orphans whose
-        # parent died unseen.
-        is_job = is_first and not self._records
+        # The init's first child is the job's first process, which inherited its pages from the keeper. Its other
+        # children are orphans whose parent ended between two looks.
+        is_job = (is_first and not self._records) or process.beside
         return _Record(None, None, 0 if is_job else process.resident, balance)
 
-    def _charge(self, process: Process, alive: dict[Key, Process]) -> int:
+    def _charge(self, process: ProcessSample, alive: dict[Key, ProcessSample]) -> int:
         record = self._records[process.key]
         alone = record.from_job
         if record.parent in alive and record.worn is not None:
@@ -159,21 +199,21 @@ class Account:
 
 def key_of(pid: int) -> Key:
     """
-    Who has the number *pid* now.
+    The key of the process that has the number *pid* now.
 
     Raises:
-        FileNotFoundError, ProcessLookupError: nobody.
+        FileNotFoundError, ProcessLookupError: no process has it.
     """
-    folder = _open(pid)
+    folder = open_process(pid)
     try:
-        return pid, int(_stat(folder)[19])
+        return pid, int(fields_of(folder)[19])
     finally:
         os.close(folder)
 
 
 def is_there(key: Key) -> bool:
     """
-    Whether the number in *key* is still that process's: running, or dead and not reaped.
+    Whether the process of *key* still has its number: it runs, or it is dead and not reaped.
     """
     try:
         return key == key_of(key[0])
@@ -181,43 +221,45 @@ def is_there(key: Key) -> bool:
         return False
 
 
-def look(init: Key) -> tuple[list[Process], int]:
+def look(init: Key, beside: Iterable[Key] = ()) -> tuple[list[ProcessSample], float]:
     """
-    The processes under the sandbox's init, parents before children, and the clock ticks of
-    those that the init has reaped.
+    The processes under the sandbox's init, and those *beside* its first with what is under them, parents before
+    children; and the processor seconds of those that the init has reaped.
 
-    A process that ends meanwhile is left out; one that is forked meanwhile may be.
+    A process that ends during the look is left out. One that is forked during the look may be left out.
 
-    No stranger is ever found, though a number that is read here may be somebody else's a moment
-    later. A folder of /proc stays with its process, and can't be read once that has been reaped; and
-    who hasn't the init or one of those found before as its parent is none of the sandbox's. (An orphan
-    goes to an ancestor, and those were all found before it.)
+    A process outside the sandbox is never found, although a number that is read here may be given to another process a
+    moment later. An open folder of /proc stays with its process and can't be read once the process has been reaped. And
+    a process is taken only if its parent is the init or a process that was found before. (An orphan gets an ancestor as
+    its parent, and all ancestors were found before it.)
     """
-    found: list[Process] = []
+    found: list[ProcessSample] = []
     ours = {init[0]}
     waiting: list[tuple[int, Key | None]] = []
+    roots = dict(beside)
     try:
-        folder = _open(init[0])
+        folder = open_process(init[0])
         try:
-            stat = _stat(folder)
+            stat = fields_of(folder)
             if int(stat[19]) != init[1]:
-                return [], 0
-            waiting += [(pid, None) for pid in sorted(_children(folder, init[0]))]
+                return [], 0.0
+            waiting += [(pid, None) for pid in sorted(children_of(folder, init[0]))]
         finally:
             os.close(folder)
-        spent = sum(map(int, stat[13:15]))
+        spent = _seconds(stat[13:15])
     except (FileNotFoundError, ProcessLookupError):
-        return [], 0
+        return [], 0.0
+    waiting += [(pid, None) for pid in roots]
     while waiting:
         pid, parent = waiting.pop(0)
         try:
-            folder = _open(pid)
+            folder = open_process(pid)
             try:
-                stat = _stat(folder)
-                if int(stat[1]) not in ours:
+                stat = fields_of(folder)
+                if int(stat[19]) != roots[pid] if pid in roots else int(stat[1]) not in ours:
                     continue
-                process = _process(folder, pid, parent, stat)
-                children = _children(folder, pid, process.tasks)
+                process = _process(folder, pid, parent, stat, beside=pid in roots)
+                children = children_of(folder, pid, process.tasks)
             finally:
                 os.close(folder)
         except (FileNotFoundError, ProcessLookupError):
@@ -228,7 +270,28 @@ def look(init: Key) -> tuple[list[Process], int]:
     return found, spent
 
 
-def _process(folder: int, pid: int, parent: Key | None, stat: list[bytes]) -> Process:
+def _process(folder: int, pid: int, parent: Key | None, stat: list[bytes], *, beside: bool = False) -> ProcessSample:
+    # This goes by number, so it comes before `status` is read from the folder: if that read works, the process still
+    # had its number here.
+    spent = _processor_time(pid, stat)
+    for _ in range(_TRIES):
+        before = _faults(stat)
+        resident, tables, shared = _memory(folder)
+        stat = fields_of(folder)
+        if before == _faults(stat):
+            break
+    return ProcessSample((pid, int(stat[19])), parent, resident, tables, shared, _faults(stat), spent,
+                         _seconds(stat[13:15]), int(stat[17]), _faults(stat) - before, beside)
+
+
+def _faults(stat: list[bytes]) -> int:
+    return int(stat[7]) + int(stat[9])
+
+
+def _memory(folder: int) -> tuple[int, int, int]:
+    """
+    Bytes: anonymous memory with swap, page tables, files in memory.
+    """
     resident = tables = shared = 0
     for line in _read(folder, "status").splitlines():
         name, _, value = line.partition(b":")
@@ -238,27 +301,48 @@ def _process(folder: int, pid: int, parent: Key | None, stat: list[bytes]) -> Pr
             tables = int(value.split()[0]) << 10
         elif b"RssShmem" == name:
             shared = int(value.split()[0]) << 10
-    return Process((pid, int(stat[19])), parent, resident, tables, shared, int(stat[7]) + int(stat[9]),
-                   sum(map(int, stat[11:15])), int(stat[17]))
+    return resident, tables, shared
 
 
-def _open(pid: int) -> int:
+def _processor_time(pid: int, stat: list[bytes]) -> float:
     """
-    The folder of the process that has the number *pid* now, whoever has it later.
+    Processor seconds of all threads of the process *pid*, by its clock: clock_getcpuclockid(3), which needs no
+    privilege. If the kernel doesn't offer the clock of another process, the whole ticks in its *stat*.
+    """
+    try:
+        return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
+    except OSError:
+        return _seconds(stat[11:13])
+
+
+def _seconds(ticks: list[bytes]) -> float:
+    return sum(map(int, ticks)) / TICKS_PER_S
+
+
+def times_of(stat: list[bytes]) -> float:
+    """
+    Processor seconds of a process and of the children that it waited for, by the whole ticks in its *stat*.
+    """
+    return _seconds(stat[11:15])
+
+
+def open_process(pid: int) -> int:
+    """
+    A descriptor of the folder of the process that has the number *pid* now. It stays with that process.
     """
     return os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def _stat(folder: int) -> list[bytes]:
+def fields_of(folder: int) -> list[bytes]:
     """
-    The fields of /proc/PID/stat from the third on: the second may hold anything.
+    The fields of /proc/PID/stat from the third on. The second, a name, may hold spaces and parentheses.
     """
     return _read(folder, "stat").rpartition(b")")[2].split()
 
 
-def _children(folder: int, pid: int, tasks: int = 1) -> list[int]:
+def children_of(folder: int, pid: int, tasks: int = 1) -> list[int]:
     """
-    The children of all threads of *pid*: the kernel keeps them by the thread that forked.
+    The children of all threads of *pid*, which the kernel lists by the thread that forked them.
     """
     if tasks == 1:
         return [int(child) for child in _read(folder, f"task/{pid}/children").split()]
@@ -269,7 +353,7 @@ def _children(folder: int, pid: int, tasks: int = 1) -> list[int]:
             try:
                 found.update(int(child) for child in _read(folder, f"task/{thread}/children").split())
             except (FileNotFoundError, ProcessLookupError):
-                complete = False  # the thread has ended; its children are another thread's now
+                complete = False  # the thread has ended, and another one has its children now
         if complete:
             break
     return sorted(found)

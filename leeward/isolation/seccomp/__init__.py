@@ -1,37 +1,49 @@
 """
 seccomp: which system calls a job may make, and with which arguments.
 
-Runs in:   the steps are made in the zygote and taken in the runner; the daemon chooses one of the programs (`filters`),
-           which are made where leeward is developed (table, plan, compile, shorten, bpf).
-Stands if: every other lock is wrong in the kernel calls that this one keeps away.
-Leaves:    what the allowed calls do; the mount view, Landlock and rlimits decide that.
+Runs in:   the daemon, which chooses a program (`filters`), and the crossing, which makes and takes the steps. The
+           programs are made from `table` where leeward is developed (`compiler`).
+Stands if: other locks are wrong, as far as an attack needs a call that this one refuses.
+Leaves:    the effects of allowed calls, which the mount view, Landlock and rlimits limit.
 Source:    seccomp(2), seccomp_unotify(2)
 
-A job's system call is one of four things: allowed, answered by the filter itself
-with an errno, deadly (another architecture's calling convention), or, for all that
-the table doesn't list, refused by the supervisor with EACCES, counted and logged.
+There are four outcomes of a job's system call: it is allowed; the filter itself answers it
+with an errno; it kills the process (another architecture's calling convention); or, for every call
+that the table doesn't list, the supervisor refuses it with EACCES, counts and logs it.
 """
 
 from __future__ import annotations
 
 import errno
+import struct
 
 from leeward._native import seccomp as native
-from leeward._native.steps import Call, Cell, Step, fails
+from leeward._native.steps import Block, Call, Cell, Step, fails
+
+#: <linux/seccomp.h>
+_GET_ACTION_AVAIL, _ALLOW = 2, 0x7FFF0000
 
 
 def steps(program: bytes, listener: Cell) -> list[Step]:
     """
-    Lock the thread that takes these into *program*, a `Program.insns` of `filters`.
+    Install *program*, a `Program.insns` of `filters`, on the thread that takes these steps.
 
-    Irreversible; needs no_new_privs. *listener* gets a close-on-exec descriptor, which goes to
-    the supervisor and is closed: until then a refused call waits.
+    Irreversible; needs no_new_privs. *listener* gets a close-on-exec descriptor, which must be sent to
+    the supervisor; until then a refused call blocks.
     """
     return [native.listen_step(listener, program, killable=native.has_wait_killable())]
 
 
 def proof() -> list[Step]:
     """
-    A call that the supervisor refuses.
+    Try a call that the supervisor refuses.
     """
     return [fails(Call.CHROOT, "/", errnos=(errno.EACCES,))]
+
+
+def quiet_proof() -> list[Step]:
+    """
+    Try a call that the filter itself refuses: for a process whose steps must not wait for the supervisor.
+    """
+    allow = Block(struct.pack("I", _ALLOW))
+    return [fails(Call.SECCOMP, _GET_ACTION_AVAIL, 0, allow, errnos=(errno.EACCES,))]

@@ -1,14 +1,16 @@
 """
-Which of the programs in `programs` this host gets.
+Chooses the filter for this host among the generated programs.
 
 Runs in:   the daemon; pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from leeward.dataclass import dataclass
 from leeward.errors import Unsupported
-from leeward.isolation.seccomp.programs import INIT, PROGRAMS
+from leeward.isolation.seccomp._generated_programs import INIT, PROGRAMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class Program:
 
     Attributes:
         insns: BPF instructions of 8 bytes each.
-        rules: rows of the table that it stands for.
+        rules: rows of the table that it implements.
     """
 
     insns: bytes
@@ -32,14 +34,15 @@ class Program:
         return len(self.insns) // 8
 
 
-def program(*, memory_counted: bool, affinity_fixed: bool, arch: str) -> Program:
+def program(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: bool = False,
+            terminal: bool = False) -> Program:
     """
     The filter of a job; for its arguments see `plan.plan`.
 
     Raises:
         Unsupported: there is none for *arch*.
     """
-    rules, insns = PROGRAMS[_known(arch), memory_counted, affinity_fixed]
+    rules, insns = _programs(loopback, terminal)[_known(arch), memory_counted, affinity_fixed]
     return Program(bytes.fromhex(insns), rules)
 
 
@@ -51,6 +54,33 @@ def init_program(arch: str) -> bytes:
         Unsupported: there is none for *arch*.
     """
     return bytes.fromhex(INIT[_known(arch)])
+
+
+def broker_program(arch: str) -> bytes:
+    """
+    The filter of the egress broker.
+
+    Raises:
+        Unsupported: there is none for *arch*.
+    """
+    from leeward.isolation.seccomp._generated_broker import BROKER
+
+    return bytes.fromhex(BROKER[_known(arch)])
+
+
+def _programs(loopback: bool, terminal: bool) -> Mapping[tuple[str, bool, bool], tuple[int, str]]:
+    """
+    Those of the table, or of what the operator adds to it: a module that is imported only then.
+    """
+    if loopback and terminal:
+        from leeward.isolation.seccomp._generated_loopback_terminal import PROGRAMS as widened
+    elif loopback:
+        from leeward.isolation.seccomp._generated_loopback import PROGRAMS as widened
+    elif terminal:
+        from leeward.isolation.seccomp._generated_terminal import PROGRAMS as widened
+    else:
+        return PROGRAMS
+    return widened
 
 
 def _known(arch: str) -> str:

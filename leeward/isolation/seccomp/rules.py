@@ -1,5 +1,5 @@
 """
-What a row of the seccomp table is made of.
+The parts of a row of the seccomp table.
 
 Runs in:   where the programs are made, and the tests; pure.
 """
@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import enum
 import errno as _errno
+from dataclasses import dataclass
 
 from leeward._native.arguments import value
-from leeward.dataclass import dataclass
 
-#: The kernel looks at 32 bits of every argument that the table tests, whatever stands
-#: above them in the register. A filter that compared all 64 would be passed by setting one.
+#: Of every argument that the table tests, the kernel uses only the low 32 bits of the register.
+#: A job could pass a filter that compared all 64 by setting one of the upper bits.
 WORD = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     """
-    What becomes of a call.
+    What happens to a call.
 
     Attributes:
         text: for people, e.g. "allow" or "ENOSYS".
@@ -38,7 +38,7 @@ KILL = Action("kill the process", value("SECCOMP_RET_KILL_PROCESS"))
 
 def errno(code: int) -> Action:
     """
-    The filter answers by itself; 0 is success without doing anything.
+    The filter answers with this errno; 0 reports success and does nothing.
     """
     return Action(_errno.errorcode[code] if code else "0, not done", value("SECCOMP_RET_ERRNO") | code)
 
@@ -58,9 +58,16 @@ class Match:
         return args[self.arg] & self.mask == self.value
 
     @property
+    def is_init(self) -> bool:
+        """
+        Whether it asks for the init's number.
+        """
+        return init(self.arg) == self
+
+    @property
     def is_wide(self) -> bool:
         """
-        Does it look at all 64 bits, as a test of an address has to?
+        Whether it tests all 64 bits, as a test of an address has to.
         """
         return self.mask > WORD
 
@@ -79,6 +86,20 @@ def number(arg: int, wanted: int) -> Match:
     return Match(arg, WORD, wanted, f"{wanted:#x}")
 
 
+def init(arg: int) -> Match:
+    """
+    The argument, a process number, is that of the sandbox's init.
+    """
+    return Match(arg, WORD, 1, "pid 1")
+
+
+def below(arg: int, power: int) -> Match:
+    """
+    The argument, a 32-bit number, is less than *power*, a power of two.
+    """
+    return Match(arg, WORD & ~(power - 1), 0, f"less than {power:#x}")
+
+
 def null(arg: int) -> Match:
     """
     The argument, an address, is null: in all of its 64 bits.
@@ -88,9 +109,9 @@ def null(arg: int) -> Match:
 
 def under(arg: int, mask: str, name: str) -> Match:
     """
-    The bits *mask* of the argument are those of *name*.
+    The bits *mask* of the argument, names with spaces between, are those of *name*.
     """
-    return Match(arg, value(mask), value(name), f"{mask} {name}")
+    return Match(arg, _bits(mask), value(name), f"{mask} {name}")
 
 
 def flags(arg: int, *, have: str = "", lack: str = "") -> Match:
@@ -110,21 +131,25 @@ def _bits(names: str) -> int:
 
 class Needs(enum.Enum):
     """
-    What must hold on this host for a row to count.
+    The condition on the host under which a row applies.
     """
 
     NOTHING = "always"
     MEMORY_COUNTED = "where a cgroup counts memory that no resident set shows"
+    MEMORY_CHARGED = "where a cgroup counts such memory; else the supervisor grants and charges it"
     AFFINITY_FREE = "where the processor limit isn't kept by fixing the affinity"
+    LOOPBACK = "where the operator has set `loopback = true`"
+    TERMINAL = "where the operator has set `terminal = true`"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """
-    One row: this call, with arguments of which all tests hold, gets this action.
+    One row: this call gets this action, if its arguments pass all tests.
 
-    Rows of one call never overlap with different actions, but for one that tests an address: it comes
-    first and counts first. Where none fits: NOTIFY.
+    Rows of one call with different actions don't overlap, with two exceptions: a row that tests an address, or for
+    the init's number, comes first and takes precedence; and a row without tests decides where no other row of its
+    call matches. If there is none, the action is NOTIFY.
     """
 
     name: str

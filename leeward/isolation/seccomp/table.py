@@ -1,27 +1,30 @@
 """
-The table: every system call that Linux has, and why a job may make it or not.
+The table: every system call of Linux, and the reason why a job may make it or may not.
 
-Runs in:   where the programs are made, and the tests; pure data.
+Runs in:   a developer's shell, where the programs are made, and the tests; pure data.
 Measured:  CPython 3.11 to 3.13 and their tests, the coreutils and shells of Debian, git,
            sqlite, numpy, pandas and matplotlib, under strace and inside the sandbox.
-Left out:  nothing, so that a new call of the kernel gets a decision; a test sees to it.
+Complete:  a test checks that every call has a row, so that each new call of the kernel gets a decision.
 
-Where no row of a call fits its arguments: NOTIFY. A call that programs don't repeat
-after EINTR (close, fork) is never NOTIFY: a signal can end the wait for the supervisor.
+If no row of a call matches its arguments, the action is NOTIFY. A signal can interrupt the wait for the supervisor, so
+calls that programs don't repeat after EINTR (close, fork) are never NOTIFY.
 """
 
 from __future__ import annotations
 
-from errno import EACCES, ENOSYS
+from errno import EACCES, EINVAL, ENOMEM, ENOSYS, EOPNOTSUPP
 
+from leeward.isolation.seccomp import widen_loopback, widen_terminal
 from leeward.isolation.seccomp.rules import (
     ALLOW,
     NOTIFY,
     Needs,
     Rule,
+    below,
     each,
     errno,
     flags,
+    init,
     is_,
     null,
     number,
@@ -29,52 +32,85 @@ from leeward.isolation.seccomp.rules import (
     under,
 )
 
-#: clone(2) with any of these makes a namespace.
+#: The flags with which clone(2) makes a namespace.
 NEW_NAMESPACES = ("CLONE_NEWNS CLONE_NEWCGROUP CLONE_NEWUTS CLONE_NEWIPC CLONE_NEWUSER CLONE_NEWPID CLONE_NEWNET"
                   " CLONE_NEWTIME")
 
-#: All of getrlimit(2) but RLIMIT_CORE.
+#: The limits of getrlimit(2) except RLIMIT_CORE.
 LIMITS = ("RLIMIT_CPU RLIMIT_FSIZE RLIMIT_DATA RLIMIT_STACK RLIMIT_RSS RLIMIT_NPROC RLIMIT_NOFILE RLIMIT_MEMLOCK"
           " RLIMIT_AS RLIMIT_LOCKS RLIMIT_SIGPENDING RLIMIT_MSGQUEUE RLIMIT_NICE RLIMIT_RTPRIO RLIMIT_RTTIME")
 
+#: The reason of rows that refuse huge pages.
+HUGE = ("huge pages are of a pool that the host's administrator has reserved for other programs, and no limit on memory"
+        " counts them. The kernel says the same where the pool is empty, and programs fall back")
+
+#: The reason of rows with the init's number.
+INIT = ("the init has the job's user id, so the kernel would allow it. An init that gets no processor delays the end of"
+        " its job, and the worker's next one")
+
+#: Bits that no call may give a file: in a folder of the host that a sandbox may write, a set-id file would be a program
+#: that runs as the client, whoever starts it. Elsewhere they have no effect.
+NO_SET_ID = "S_ISUID S_ISGID"
+
 FILES = (
-    *rows("read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek close close_range"
+    *rows("read write readv writev pread64 pwrite64 preadv pwritev lseek close close_range"
           " dup dup2 dup3", ALLOW, "a job uses its own descriptors"),
-    *rows("open openat creat", ALLOW, "the mount view and Landlock decide which"),
+    *rows("preadv2 pwritev2", ALLOW, "a job uses its own descriptors", flags(5, lack="RWF_NOWAIT RWF_DONTCACHE")),
+    *rows("preadv2 pwritev2", errno(EOPNOTSUPP),
+          "would read what is in the page cache and nothing else, or leave no trace there: a job could see which of the"
+          " host's files were read lately, and not change that by looking. The kernel says the same of files that"
+          " can't do it; callers fall back"),
+    *(Rule(name, ALLOW, "the mounts and Landlock decide which files; no job makes a set-id file", (match,))
+      for name, test in (("open", 1), ("openat", 2), ("creat", 0))
+      for match in (flags(test + 1, lack=NO_SET_ID),
+                    *((flags(test, lack="O_CREAT O_TMPFILE"),) if test else ()))),  # else a mode has no meaning
     *rows("openat2", errno(ENOSYS),
-          "what it asks lies in memory, where no filter looks; who probes falls back to openat"),
+          "its arguments are in memory, which a filter can't read; callers that probe fall back to openat"),
     *rows("stat fstat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat getdents getdents64"
-          " statfs fstatfs", ALLOW, "a look at what the mount view shows"),
+          " statfs fstatfs", ALLOW, "metadata of files that the mounts show"),
     *rows("getcwd chdir fchdir umask", ALLOW, "each process has a working directory and a mask"),
     *rows("mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2 link linkat symlink symlinkat", ALLOW,
-          "what is writable is the job's own tmpfs; all else is mounted read-only"),
-    *rows("truncate ftruncate fallocate fadvise64 readahead copy_file_range sendfile sync_file_range", ALLOW,
-          "contents of files: sqlite, shutil, cp. The result's memfd is never in a job's hands"),
-    *rows("fsync fdatasync msync", ALLOW, "sqlite and its like; nothing happens on a tmpfs"),
-    *rows("sync syncfs", errno(0), "would write back the host's disks; a job's files are memory. Answered, not done"),
-    *rows("chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat", ALLOW,
+          "only the job's own tmpfs is writable; everything else is mounted read-only"),
+    *rows("truncate ftruncate fallocate readahead copy_file_range sync_file_range", ALLOW,
+          "contents of files: sqlite, shutil, cp. A job never has a descriptor of the result's memfd"),
+    *each("fadvise64", 3, "POSIX_FADV_NORMAL POSIX_FADV_RANDOM POSIX_FADV_SEQUENTIAL POSIX_FADV_WILLNEED"
+          " POSIX_FADV_NOREUSE", "hints about its own reads: databases, cat, tar"),
+    *rows("fadvise64", errno(0), "would drop a file of the host from the page cache, which others notice by the time"
+                                 " that they wait. The call succeeds without effect", is_(3, "POSIX_FADV_DONTNEED")),
+    *rows("sendfile", errno(EINVAL),
+          "puts pages of a file into a pipe or a socket, not copies: they change while they wait there, and splice is"
+          " refused for it. EINVAL is what sendfile(2) tells callers to expect; they fall back to read and write"),
+    *rows("fsync fdatasync msync", ALLOW, "databases such as sqlite; on a tmpfs they do nothing"),
+    *rows("sync syncfs", errno(0),
+          "would write the host's disks; a job's files are in memory. The call succeeds without effect"),
+    *(Rule(name, ALLOW, "its own files; EROFS or EPERM elsewhere, which tar, shutil and install expect; no job makes a"
+                        " set-id file",
+           (flags(mode, lack=NO_SET_ID),))
+      for name, mode in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2))),
+    *rows("chown fchown lchown fchownat utime utimes futimesat utimensat", ALLOW,
           "its own files; EROFS or EPERM elsewhere, which tar, shutil and install expect"),
     *rows("getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr setxattr lsetxattr fsetxattr"
           " removexattr lremovexattr fremovexattr", ALLOW,
-          "cp and shutil.copystat; without capabilities no attribute that means anything can be set"),
+          "cp and shutil.copystat; an attribute that gives a privilege needs a capability"),
     *rows("getxattrat setxattrat listxattrat removexattrat file_getattr file_setattr", errno(ENOSYS),
-          "newer than libc; who probes falls back to the older calls"),
-    *(Rule(name, ALLOW, "plain files, FIFOs, sockets; devices are nobody's, the whiteout 0:0 too", (match,))
+          "newer than libc; callers that probe fall back to the older calls"),
+    *(Rule(name, ALLOW, "plain files, FIFOs, sockets; no job makes a device, not even the whiteout 0:0", (match,))
       for name, arg in (("mknod", 1), ("mknodat", 2))
-      for match in (flags(arg, lack="S_IFMT"), *(under(arg, "S_IFMT", kind) for kind in ("S_IFREG", "S_IFIFO",
-                                                                                          "S_IFSOCK")))),
+      for match in (flags(arg, lack=f"S_IFMT {NO_SET_ID}"),
+                    *(under(arg, f"S_IFMT {NO_SET_ID}", kind) for kind in ("S_IFREG", "S_IFIFO", "S_IFSOCK")))),
     *rows("flock", ALLOW, "locks between a job's processes"),
     *rows("inotify_init inotify_init1 inotify_add_watch inotify_rm_watch fanotify_init fanotify_mark", NOTIFY,
-          "all jobs and the host share the files under /usr: a watch there shows what others open. tail -f polls then"),
-    *rows("name_to_handle_at open_by_handle_at", NOTIFY, "a made-up handle reaches past the mount view"),
-    *rows("cachestat", errno(ENOSYS), "tells which of the host's files somebody read; probes fall back"),
-    *rows("quotactl quotactl_fd ustat sysfs lookup_dcookie", NOTIFY, "the host's filesystems, not a job's"),
+          "jobs share the files under /usr with the host: a watch there shows what others open. tail -f polls instead"),
+    *rows("name_to_handle_at open_by_handle_at", NOTIFY, "a forged handle opens a file that the mounts don't show"),
+    *rows("cachestat mincore", errno(ENOSYS),
+          "show which of the host's files were read lately; callers that probe fall back"),
+    *rows("quotactl quotactl_fd ustat sysfs lookup_dcookie", NOTIFY, "they concern the host's filesystems"),
     *rows("io_setup io_destroy io_getevents io_pgetevents io_submit io_cancel", NOTIFY,
-          "pages that are in flight keep files busy after the job; Python has no use for it"),
+          "pages in flight keep files busy after the job has ended; Python doesn't use them"),
     *rows("io_uring_setup io_uring_enter io_uring_register", NOTIFY,
-          "ring operations pass by this filter. EACCES and not ENOSYS: programs that probe take either for a no, and"
-          " the refusal shows in the result"),
-    *rows("splice tee vmsplice", NOTIFY, "pages parked in a pipe outlive their file's seals"),
+          "operations on a ring aren't seen by this filter. EACCES instead of ENOSYS, so that the result shows the"
+          " refusal; programs that probe accept either"),
+    *rows("splice tee vmsplice", NOTIFY, "pages stay in use in a pipe after their file was sealed"),
 )
 
 DESCRIPTORS = (
@@ -83,90 +119,109 @@ DESCRIPTORS = (
     *rows("poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2", ALLOW,
           "waiting for descriptors"),
     *each("fcntl", 1, "F_DUPFD F_DUPFD_CLOEXEC F_GETFD F_SETFD F_GETFL F_SETFL",
-          "what any program does with descriptors"),
+          "usual operations on descriptors"),
     *each("fcntl", 1, "F_GETLK F_SETLK F_SETLKW F_OFD_GETLK F_OFD_SETLK F_OFD_SETLKW",
-          "record locks; sqlite lives by them"),
-    *each("fcntl", 1, "F_GETPIPE_SZ", "a question"),
-    *each("fcntl", 1, "F_SETPIPE_SZ", "buffers of programs that move much", needs=Needs.MEMORY_COUNTED),
+          "record locks, which sqlite needs"),
+    *each("fcntl", 1, "F_GETPIPE_SZ", "reads a pipe's size"),
+    *(Rule("fcntl", ALLOW, "smaller pipes, and the size that each has. A larger one would take from the pages that the"
+                           " kernel grants all pipes of a user, which jobs of an ordinary user's daemon share",
+           (is_(1, "F_SETPIPE_SZ"), size)) for size in (below(2, 0x1_0000), number(2, 0x1_0000))),
     *each("fcntl", 1, "F_ADD_SEALS F_GET_SEALS",
-          "seals of its own memfds (Wayland, dbus, ctypes users); it never holds the result's"),
-    # Refused, by having no row: F_SETLEASE, which holds up whoever opens a file of the host that has the
-    # job's user id; F_NOTIFY, which inotify replaced; F_SETOWN and F_SETSIG, signals at a descriptor's will.
+          "seals of its own memfds (Wayland, dbus, users of ctypes); it never has the result's"),
+    # Refused, because there is no row: F_SETLEASE, which delays processes that open a file of the host with the
+    # job's user id; F_NOTIFY, which inotify replaced; F_SETOWN and F_SETSIG, which make a descriptor send signals.
     *each("ioctl", 1, "FIOCLEX FIONCLEX FIONBIO FIONREAD",
           "close-on-exec, non-blocking, bytes waiting; Python sets the first"),
-    *each("ioctl", 1, "TCGETS TCGETS2 TIOCGWINSZ TIOCGPGRP", "isatty() and a terminal's size: questions"),
+    *each("ioctl", 1, "TCGETS TCGETS2 TIOCGWINSZ TIOCGPGRP", "isatty() and a terminal's size; they only read"),
     *each("ioctl", 1, "FICLONE", "cp asks before each copy"),
     # Refused with all other requests: TIOCSTI and TIOCLINUX, which type on a terminal, and TIOCSETD, which
     # loads a driver.
 )
 
 MEMORY = (
-    *rows("brk munmap mremap mprotect mincore mlock mlock2 munlock mlockall munlockall", ALLOW,
+    *rows("brk munmap mremap mprotect mlock mlock2 munlock mlockall munlockall", ALLOW,
           "a process's own memory; RLIMIT_MEMLOCK bounds the locks"),
-    *rows("mmap", ALLOW, "counted by the cgroup", needs=Needs.MEMORY_COUNTED),
-    Rule("mmap", ALLOW, "a file: its pages are the file's", (flags(3, lack="MAP_ANONYMOUS"),)),
-    Rule("mmap", ALLOW, "private memory; shared memory without a file could be filled by one process, then let go by it"
-                        " and kept by another, so that no resident set shows it",
-         (flags(3, have="MAP_ANONYMOUS", lack="MAP_SHARED"),)),
+    Rule("mmap", errno(ENOMEM), HUGE, (flags(3, have="MAP_ANONYMOUS MAP_HUGETLB"),)),
+    *rows("mmap", ALLOW, "counted by the cgroup. Without one, a shared mapping without a file is charged with its"
+                         " length, because one process could fill it and unmap it while another one keeps it, and no"
+                         " resident set would show it. ENOMEM where that is beyond the limit",
+          needs=Needs.MEMORY_CHARGED),
+    Rule("mmap", ALLOW, "a mapped file: its pages belong to the file", (flags(3, lack="MAP_ANONYMOUS"),)),
+    Rule("mmap", ALLOW, "private memory, which resident sets show",
+         (flags(3, have="MAP_ANONYMOUS", lack="MAP_SHARED MAP_HUGETLB"),)),
     *each("madvise", 2, "MADV_NORMAL MADV_RANDOM MADV_SEQUENTIAL MADV_WILLNEED MADV_DONTNEED MADV_FREE MADV_REMOVE"
           " MADV_DONTFORK MADV_DOFORK MADV_HUGEPAGE MADV_NOHUGEPAGE MADV_DONTDUMP MADV_DODUMP MADV_WIPEONFORK"
-          " MADV_KEEPONFORK MADV_COLD MADV_PAGEOUT MADV_POPULATE_READ MADV_POPULATE_WRITE MADV_COLLAPSE"
+          " MADV_KEEPONFORK MADV_POPULATE_READ MADV_POPULATE_WRITE MADV_COLLAPSE"
           " MADV_GUARD_INSTALL MADV_GUARD_REMOVE",
-          "allocators, thread stacks, mmap.madvise. Not MADV_MERGEABLE: merged pages tell by their timing what"
-          " others hold"),
-    *rows("memfd_create", ALLOW, "memory files; the cgroup counts them", needs=Needs.MEMORY_COUNTED),
-    *rows("memfd_secret userfaultfd", NOTIFY, "memory that can't be reclaimed; page faults that wait for a job's whim"),
-    *rows("pkey_alloc pkey_free pkey_mprotect", ALLOW, "JITs guard their code pages with these"),
-    *rows("mseal", NOTIFY, "nothing needs it yet"),
-    *rows("map_shadow_stack", errno(ENOSYS), "libc asks and goes without"),
-    *rows("get_mempolicy", ALLOW, "libnuma asks when it is loaded"),
-    *rows("mbind set_mempolicy", errno(EACCES), "where memory lies is the host's choice. OpenBLAS and libnuma try it by"
-                                                " themselves: a record in every numpy job would say nothing"),
-    *rows("set_mempolicy_home_node migrate_pages move_pages", NOTIFY, "where memory lies is the host's choice"),
+          "allocators, thread stacks, mmap.madvise. Not MADV_MERGEABLE: the timing of merged pages shows what"
+          " other processes have in memory"),
+    *(Rule("madvise", errno(0), "would make the kernel drop pages, of a mapped file of the host as well. A hint: it"
+                                " succeeds without effect", (is_(2, advice),))
+      for advice in ("MADV_COLD", "MADV_PAGEOUT")),
+    Rule("memfd_create", errno(ENOMEM), HUGE, (flags(1, have="MFD_HUGETLB"),)),
+    *rows("memfd_create", ALLOW, "memory files; the cgroup counts them. Without one, an unnamed file of the job's tmpfs"
+                                 " is given in their place, which has no seals: refused with MFD_ALLOW_SEALING",
+          needs=Needs.MEMORY_CHARGED),
+    *rows("memfd_secret userfaultfd", NOTIFY,
+          "memory that can't be reclaimed; page faults that wait for as long as a job wants"),
+    *rows("pkey_alloc pkey_free pkey_mprotect", ALLOW, "JIT compilers protect their code pages with these"),
+    *rows("mseal", NOTIFY, "no program needs it yet"),
+    *rows("map_shadow_stack", errno(ENOSYS), "libc probes it, and works without"),
+    *rows("get_mempolicy", ALLOW, "libnuma reads it when it is loaded"),
+    *rows("mbind set_mempolicy", errno(EACCES), "the host chooses the node of memory. OpenBLAS and libnuma try it by"
+                                                " themselves, so a record in every numpy job would mean nothing"),
+    *rows("set_mempolicy_home_node migrate_pages move_pages", NOTIFY, "the host chooses the node of memory"),
     *rows("remap_file_pages process_madvise process_mrelease", NOTIFY, "obsolete, or about another process's memory"),
     *rows("shmget shmat shmctl shmdt semget semop semtimedop semctl msgget msgsnd msgrcv msgctl", ALLOW,
-          "System V IPC of its own IPC namespace, which ends with the job; the cgroup counts its memory",
+          "System V IPC in its own IPC namespace, which ends with the job; the cgroup counts its memory",
           needs=Needs.MEMORY_COUNTED),
     *rows("mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr", NOTIFY,
-          "neither Python nor its usual packages have POSIX queues; their memory is locked"),
+          "neither Python nor its usual packages use POSIX queues, whose memory is locked"),
 )
 
 PROCESSES = (
     *rows("fork vfork", ALLOW, "subprocess, multiprocessing; pids.max or RLIMIT_NPROC counts"),
     Rule("clone", ALLOW, "threads and processes without new namespaces", (flags(0, lack=NEW_NAMESPACES),)),
-    *rows("clone3", errno(ENOSYS), "its flags lie in memory, where no filter looks; libc falls back to clone"),
-    *rows("execve execveat", ALLOW, "subprocess; what can run is a matter of mounts and Landlock"),
+    *rows("clone3", errno(ENOSYS), "its flags are in memory, which a filter can't read; libc falls back to clone"),
+    *rows("execve execveat", ALLOW, "subprocess; the mounts and Landlock decide which programs"),
     *rows("exit exit_group wait4 waitid", ALLOW, "the end of processes"),
     *rows("kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_send_signal", ALLOW,
-          "the pid namespace holds the job alone"),
+          "only the job's own processes are in its pid namespace"),
     *rows("rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend sigaltstack pause"
           " restart_syscall", ALLOW, "signals to itself"),
     *rows("getpid getppid gettid getpgid getpgrp getsid setpgid setsid getuid geteuid getgid getegid getgroups"
-          " getresuid getresgid", ALLOW, "who am I; process groups for subprocess and shells"),
+          " getresuid getresgid", ALLOW, "reads its own ids; process groups for subprocess and shells"),
     *rows("setuid setgid setreuid setregid setresuid setresgid setfsuid setfsgid setgroups capget capset", ALLOW,
-          "without a capability the kernel lets nobody become another; programs drop what they don't have"),
+          "without a capability no process gets another id; programs call these to drop privileges"),
     *rows("futex set_robust_list get_robust_list set_tid_address rseq membarrier", ALLOW, "threads"),
-    *rows("futex_waitv futex_wake futex_wait futex_requeue", errno(ENOSYS), "who probes falls back to futex"),
+    *rows("futex_waitv futex_wake futex_wait futex_requeue", errno(ENOSYS), "callers that probe fall back to futex"),
+    *(Rule(name, NOTIFY, INIT, (init(0),)) for name in ("sched_setparam", "sched_setscheduler", "sched_setaffinity",
+                                                        "prlimit64")),
+    Rule("setpriority", NOTIFY, INIT, (is_(0, "PRIO_PROCESS"), init(1))),
+    Rule("setpriority", NOTIFY, "the init is among the processes of the job's user", (is_(0, "PRIO_USER"),)),
     *rows("sched_yield sched_getaffinity sched_getparam sched_setparam sched_getscheduler sched_setscheduler"
           " sched_get_priority_max sched_get_priority_min sched_rr_get_interval sched_getattr getcpu getpriority"
-          " setpriority ioprio_get", ALLOW, "os.sched_*, nice; without a capability and by rlimits only downwards"),
+          " setpriority ioprio_get", ALLOW,
+          "os.sched_*, nice; without a capability, and by the rlimits, a priority can only fall"),
     *rows("sched_setaffinity", ALLOW, "os.sched_setaffinity, taskset; cpu.max holds the limit",
           needs=Needs.AFFINITY_FREE),
-    *rows("sched_setattr ioprio_set", NOTIFY, "nobody needs it, and deadlines take processors from others"),
-    *rows("getrlimit getrusage times sysinfo uname", ALLOW, "questions about itself and the machine"),
-    *each("setrlimit", 0, LIMITS, "the resource module, ulimit; limits only go down"),
-    Rule("prlimit64", ALLOW, "what libc makes of getrlimit", (is_(1, "RLIMIT_CORE"), null(2))),
-    *each("prlimit64", 1, LIMITS, "what libc makes of getrlimit and setrlimit"),
-    # Answered, not done: scripts with `ulimit -c 0` go on.
-    *(Rule(name, errno(0), "it is 1, which keeps the host's core handler from running; at 0 that would run",
+    *rows("sched_setattr ioprio_set", NOTIFY,
+          "no program needs them, and deadline scheduling takes processors from others"),
+    *rows("getrlimit getrusage times sysinfo uname", ALLOW, "read facts about the process and the machine"),
+    *each("setrlimit", 0, LIMITS, "the resource module, ulimit; limits can only be lowered"),
+    Rule("prlimit64", ALLOW, "libc uses it for getrlimit", (is_(1, "RLIMIT_CORE"), null(2))),
+    *each("prlimit64", 1, LIMITS, "libc uses it for getrlimit and setrlimit"),
+    # The call succeeds without effect, so that scripts with `ulimit -c 0` go on.
+    *(Rule(name, errno(0), "it is 1, so that the host's core handler doesn't run; at 0 it would",
            (is_(arg, "RLIMIT_CORE"),)) for name, arg in (("setrlimit", 0), ("prlimit64", 1))),
-    *rows("uretprobe uprobe", ALLOW, "the way back from a probe that the host's administrator set in a library"),
+    *rows("uretprobe uprobe", ALLOW, "the return from a probe that the host's administrator set in a library"),
     *rows("arch_prctl", ALLOW, "thread pointers: every exec sets one", is_(0, "ARCH_SET_FS")),
     *each("arch_prctl", 0, "ARCH_GET_FS ARCH_SET_GS ARCH_GET_GS", "the other thread pointers"),
-    *each("arch_prctl", 0, "ARCH_GET_XCOMP_SUPP ARCH_GET_XCOMP_PERM ARCH_REQ_XCOMP_PERM", "matrix units, for BLAS"),
-    *each("arch_prctl", 0, "ARCH_CET_STATUS ARCH_SHSTK_STATUS", "libc asks at every exec"),
-    *rows("personality", ALLOW, "the question", number(0, 0xFFFF_FFFF)),
-    *rows("personality", ALLOW, "to be what it is; other personalities turn address randomness off",
+    *each("arch_prctl", 0, "ARCH_GET_XCOMP_SUPP ARCH_GET_XCOMP_PERM ARCH_REQ_XCOMP_PERM",
+          "matrix units of the processor, for BLAS"),
+    *each("arch_prctl", 0, "ARCH_CET_STATUS ARCH_SHSTK_STATUS", "libc reads it at every exec"),
+    *rows("personality", ALLOW, "reads the personality", number(0, 0xFFFF_FFFF)),
+    *rows("personality", ALLOW, "sets the default; other personalities can turn address randomization off",
           is_(0, "PER_LINUX")),
 )
 
@@ -174,62 +229,75 @@ PRCTL = (
     *each("prctl", 0, "PR_SET_NAME PR_GET_NAME", "threads have names"),
     *each("prctl", 0, "PR_SET_VMA", "allocators name their memory"),
     *each("prctl", 0, "PR_SET_PDEATHSIG PR_GET_PDEATHSIG",
-          "for a job's own children; what ends the job with its daemon is the pid namespace and the cgroup"),
-    *each("prctl", 0, "PR_SET_NO_NEW_PRIVS PR_GET_NO_NEW_PRIVS", "it is set; it can't be cleared"),
-    *rows("prctl", ALLOW, "to hide its memory from others", is_(0, "PR_SET_DUMPABLE"), number(1, 0)),
+          "for a job's own children. A job that clears its own ends with the daemon all the same, by its pid"
+          " namespace"),
+    *each("prctl", 0, "PR_SET_NO_NEW_PRIVS PR_GET_NO_NEW_PRIVS", "it is set already, and can't be cleared"),
+    *rows("prctl", ALLOW, "makes its memory unreadable for others", is_(0, "PR_SET_DUMPABLE"), number(1, 0)),
     *each("prctl", 0, "PR_GET_DUMPABLE PR_GET_SECCOMP PR_GET_SECUREBITS PR_CAPBSET_READ PR_GET_TSC PR_GET_TIMERSLACK"
-          " PR_GET_TID_ADDRESS PR_GET_CHILD_SUBREAPER PR_GET_THP_DISABLE PR_GET_SPECULATION_CTRL", "questions"),
-    *rows("prctl", errno(EACCES), "as seccomp(2)", is_(0, "PR_SET_SECCOMP")),
-    # Refused, by having no row: what touches capabilities (PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_SET_SECUREBITS),
-    # opens a process to others (PR_SET_DUMPABLE 1, PR_SET_PTRACER), moves its memory map (PR_SET_MM), merges its
-    # pages with those of others (PR_SET_MEMORY_MERGE), or nobody asked for.
+          " PR_GET_TID_ADDRESS PR_GET_CHILD_SUBREAPER PR_GET_THP_DISABLE PR_GET_SPECULATION_CTRL",
+          "read attributes of the process"),
+    *rows("prctl", errno(EACCES), "the same as seccomp(2)", is_(0, "PR_SET_SECCOMP")),
+    # Refused, because there is no row: calls that change capabilities (PR_CAPBSET_DROP, PR_CAP_AMBIENT,
+    # PR_SET_SECUREBITS), open a process to others (PR_SET_DUMPABLE 1, PR_SET_PTRACER), move its memory map (PR_SET_MM),
+    # merge its pages with those of others (PR_SET_MEMORY_MERGE), or that no program was seen to need.
 )
 
 TIME = (
-    *rows("time gettimeofday clock_gettime clock_getres clock_nanosleep nanosleep", ALLOW, "clocks can be read"),
+    *rows("time gettimeofday clock_gettime clock_getres clock_nanosleep nanosleep", ALLOW, "read clocks and sleep"),
     *rows("alarm getitimer setitimer timer_create timer_settime timer_gettime timer_getoverrun timer_delete", ALLOW,
           "timers of its own"),
-    *rows("settimeofday clock_settime clock_adjtime adjtimex", NOTIFY, "clocks are the host's"),
+    *rows("settimeofday clock_settime clock_adjtime adjtimex", NOTIFY, "would set the host's clocks"),
     *rows("getrandom", ALLOW, "hash seeds, os.urandom"),
 )
 
+#: Calls with the flags MSG_*, and the argument that has them.
+MESSAGES = (("sendto", 3), ("recvfrom", 3), ("sendmsg", 2), ("recvmsg", 2), ("sendmmsg", 3), ("recvmmsg", 3))
+
 SOCKETS = (
-    Rule("socket", ALLOW, "Unix sockets; in a network namespace of its own they lead nowhere else. No other family:"
-                          " each is a driver of the kernel", (is_(0, "AF_UNIX"),)),
+    Rule("socket", ALLOW, "Unix sockets; in a network namespace of its own they lead nowhere else. No other family,"
+                          " since each adds kernel code that a job can attack", (is_(0, "AF_UNIX"),)),
     Rule("socketpair", ALLOW, "asyncio, multiprocessing", (is_(0, "AF_UNIX"),)),
-    *rows("bind connect listen accept accept4 sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg shutdown getsockname"
-          " getpeername getsockopt", ALLOW, "on Unix sockets; asyncio's loop wakes itself by sendto"),
+    *rows("bind connect listen accept accept4 shutdown getsockname getpeername getsockopt", ALLOW, "for Unix sockets"),
+    *(Rule(name, ALLOW, "for Unix sockets; asyncio's loop wakes itself by sendto", (flags(arg, lack="MSG_OOB"),))
+      for name, arg in MESSAGES),
+    *(Rule(name, errno(EOPNOTSUPP), "urgent bytes of Unix sockets, 2021, had holes since; no program was seen to need"
+                                    " them. The kernel says the same if it was built without",
+            (flags(arg, have="MSG_OOB"),))
+      for name, arg in MESSAGES),
     *each("setsockopt", 2, "SO_REUSEADDR SO_REUSEPORT SO_BROADCAST SO_KEEPALIVE SO_OOBINLINE SO_PRIORITY SO_LINGER"
           " SO_PASSCRED SO_RCVLOWAT SO_RCVTIMEO SO_SNDTIMEO SO_TIMESTAMP",
-          "what socket, asyncio and multiprocessing set. Not SO_ATTACH_FILTER: a job's code in the kernel",
+          "socket, asyncio and multiprocessing set these. Not SO_ATTACH_FILTER, which runs a job's code in the kernel",
           is_(1, "SOL_SOCKET")),
     *each("setsockopt", 2, "SO_SNDBUF SO_RCVBUF", "larger buffers", is_(1, "SOL_SOCKET"), needs=Needs.MEMORY_COUNTED),
 )
 
 NEVER = (
-    *rows("seccomp", errno(EACCES), "a second listener could answer in our place, by CONTINUE, once ours is closed;"
-                                    " so the filter itself says no, with or without a supervisor"),
-    *rows("unshare setns", NOTIFY, "a new user namespace is where most ways into the kernel begin"),
+    *rows("seccomp", errno(EACCES), "once the supervisor's listener is closed, a second listener could answer in"
+                                    " its place and allow calls. So the filter itself refuses, with or without a"
+                                    " supervisor"),
+    *rows("unshare setns", NOTIFY, "most attacks on the kernel need a new user namespace"),
     *rows("mount umount2 pivot_root chroot open_tree open_tree_attr move_mount mount_setattr fsopen fsconfig fsmount"
           " fspick statmount listmount listns", NOTIFY, "no job mounts"),
-    *rows("ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd", NOTIFY, "into another process, past its guard"),
-    *rows("bpf perf_event_open", NOTIFY, "programs in the kernel, and eyes in it"),
+    *rows("ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd", NOTIFY, "they reach into another process"),
+    *rows("bpf perf_event_open", NOTIFY, "run programs in the kernel, and observe it"),
     *rows("keyctl add_key request_key", NOTIFY, "keys belong to a user id and outlive jobs"),
     *rows("landlock_create_ruleset landlock_add_rule landlock_restrict_self lsm_get_self_attr lsm_set_self_attr"
-          " lsm_list_modules", NOTIFY, "the locks are on; jobs don't add to them"),
+          " lsm_list_modules", NOTIFY, "the locks are set already; jobs don't add to them"),
     *rows("init_module finit_module delete_module create_module query_module get_kernel_syms kexec_load"
           " kexec_file_load reboot swapon swapoff acct syslog vhangup sethostname setdomainname nfsservctl", NOTIFY,
-          "the host's machine"),
-    *rows("iopl ioperm modify_ldt set_thread_area get_thread_area", NOTIFY, "ports and segments of the processor"),
+          "they control the host"),
+    *rows("iopl ioperm modify_ldt set_thread_area get_thread_area", NOTIFY,
+          "access to ports and segments of the processor"),
     *rows("_sysctl uselib epoll_ctl_old epoll_wait_old getpmsg putpmsg afs_syscall tuxcall security vserver", NOTIFY,
-          "gone from the kernel, or never in it"),
+          "removed from the kernel, or never part of it"),
 )
 
 RULES: tuple[Rule, ...] = FILES + DESCRIPTORS + MEMORY + PROCESSES + PRCTL + TIME + SOCKETS + NEVER
+RULES += widen_loopback.RULES + widen_terminal.RULES
 
-#: The sandbox's init, pid 1, a loop in C: it reaps, it ends. What isn't here kills it.
+#: The calls of the sandbox's init, pid 1, a loop in C that reaps and exits. Any other call kills it.
 INIT_RULES: tuple[Rule, ...] = (
-    *rows("wait4 waitid", ALLOW, "reaps orphans, and sees the job's process end"),
+    *rows("wait4 waitid", ALLOW, "reaps orphans, and notices the end of the job's process"),
     *rows("exit exit_group", ALLOW, "ends the namespace"),
-    *rows("futex", ALLOW, "wakes the keeper once, to say that it is locked; they share memory anyway"),
+    *rows("futex", ALLOW, "wakes the keeper once, when it is locked; they share memory anyway"),
 )

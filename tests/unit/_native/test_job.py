@@ -54,6 +54,6 @@ def test_half_a_frame_is_none(lay: Lay, data: bytes) -> None:
 def test_the_reply_of_a_rehearsal_goes_out_and_the_caller_goes_on(lay: Lay) -> None:
     pipes, _, reply = lay(b"")
 
-    pipes.leave()
+    pipes.finish()
 
     assert NOTHING == os.read(reply, 100)

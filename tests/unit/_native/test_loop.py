@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import pytest
 
-import reactors
+from kit import reactors
 from leeward._native import loop as native
 
 Pair = tuple[socket.socket, socket.socket]
@@ -395,7 +395,7 @@ def test_a_loop_that_ends_leaves_descriptors_open(pair: Pair) -> None:
     assert b"x" == theirs.recv(10)
 
 
-@pytest.mark.parametrize("call", ["change", "read", "plain", "send"])
+@pytest.mark.parametrize("call", ["change", "read", "fast_path", "send"])
 def test_what_isnt_there_is_an_error(loop: Loop, call: str) -> None:
     for fd in (-1, 9999):
         with pytest.raises(OSError, match="No such"):

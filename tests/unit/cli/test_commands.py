@@ -20,11 +20,11 @@ import pytest
 
 import leeward
 import leeward_cli
-from fake_daemon import PATIENCE, FakeDaemon, Rogue, echo
-from leeward.daemon.parcel import seal
+from kit.fake_daemon import PATIENCE, FakeDaemon, Rogue, echo
+from leeward.daemon.serving.parcel import seal
 from leeward.errors import Busy, NoAnswer
 from leeward.outcome import JobError, Limit, Outcome, Result
-from leeward.pool.report import Report
+from leeward.run.report import Report
 from leeward.spec.job import Job
 from leeward_cli import fast
 
@@ -97,7 +97,7 @@ def test_large_output_comes_from_the_memory_file(path: Path) -> None:
 @pytest.mark.parametrize(("outcome", "code", "says"), [
     (Outcome.TIMED_OUT, 124, b"time limit"), (Outcome.OUT_OF_MEMORY, 137, b"memory limit"),
     (Outcome.OUTPUT_LIMIT, 153, b"output limit"), (Outcome.INTERNAL, 125, b"worker was lost"),
-    (Outcome.SIGNALLED, 139, b""), (Outcome.RAISED, 1, b""), (Outcome.FINISHED, 3, b""),
+    (Outcome.SIGNALLED, 139, b"was ended"), (Outcome.RAISED, 1, b""), (Outcome.FINISHED, 3, b""),
 ])
 def test_exit_status_by_outcome(path: Path, outcome: Outcome, code: int, says: bytes) -> None:
     """
@@ -125,7 +125,7 @@ def test_json_is_the_whole_result(path: Path) -> None:
     assert {
         "stdout": "out\ufffd", "stderr": "err", "exit_code": 1, "outcome": "raised", "limit": "files", "duration": 0.5,
         "cpu_time": 0.25, "memory_peak": 1 << 20, "denied": {"mount": 2}, "truncated": True, "degraded": ["landlock"],
-        "error": {"type": "ValueError", "message": "no", "traceback": "Traceback"},
+        "error": {"type": "ValueError", "message": "no", "traceback": "Traceback"}, "left_out": [],
     } == json.loads(done.stdout)
     assert 1 == done.stdout.count(b"\n")
 
@@ -180,11 +180,23 @@ def test_a_refusal(path: Path) -> None:
     """
     Exit 1 and what the daemon said, in one printable line.
     """
-    refusal = Report(refusal=Busy("all\nworkers \x1b[31m are busy"))
-    with FakeDaemon(path, lambda job: refusal):
+    refusal = Report(refusal=Busy("all\nworkers \x1b[31m are busy", retry_after=3600))  # longer than a client waits
+    with FakeDaemon(path, lambda job: refusal) as daemon:
         done = run(path, "exec", "x")
 
+        assert 1 == daemon.jobs.qsize()
     assert (1, b"leeward: all workers \\x1b[31m are busy\n") == (done.returncode, done.stderr)
+
+
+def test_a_busy_daemon_is_asked_again(path: Path) -> None:
+    """
+    Until it has room; nothing is said of it.
+    """
+    answers = [Report(refusal=Busy("all workers are busy", retry_after=after)) for after in (None, 0.01)]
+    with FakeDaemon(path, lambda job: answers.pop() if answers else echo(job)):
+        done = run(path, "exec", "x")
+
+    assert (0, b"x", b"") == (done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize("argv", [("exec",), ("exec", "a", "b"), ("exec", "--bogus", "a"), ("ping", "x"), ("bogus",),
@@ -270,14 +282,16 @@ def test_c114_control_characters_never_reach_a_terminal(path: Path) -> None:
     assert b"a\\x1b]52;c;QQ==\\x07b\tc\\x9b31m\\x9b\n\\x1b[2Jd\n" == shown
 
 
-def test_ctrl_c_ends_the_job(path: Path) -> None:
+def test_ctrl_c_is_for_the_job(path: Path) -> None:
     """
-    And the command ends as by the signal.
+    The second one takes it back where it has no worker yet, and the command ends as by the signal.
     """
     with FakeDaemon(path, lambda job: None) as daemon:
         process = subprocess.Popen(command("exec", "while True: pass"), env=environment(path), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         daemon.jobs.get(timeout=60)
+        process.send_signal(signal.SIGINT)
+        daemon.interrupted.get(timeout=PATIENCE)
         process.send_signal(signal.SIGINT)
         daemon.cancelled.get(timeout=PATIENCE)
         stdout, stderr = process.communicate(timeout=PATIENCE)
@@ -357,6 +371,20 @@ def test_c113_nothing_is_imported_from_where_the_user_is(path: Path, tmp_path: P
 
     assert 0 == done.returncode
     assert b"imported" not in done.stdout
+
+
+def test_a_word_without_effect_is_refused(path: Path) -> None:
+    """
+    cgroup would permit what needs no permission: value, meaning and the words that there are, and nothing starts.
+    """
+    for command, status in ((("daemon", "run"), 2), (("daemon", "start"), 2), (("run", "x"), 1)):
+        done = run(path, *command, "--allow-degraded", "cgroup")
+        said = " ".join(done.stderr.decode().split())
+
+        assert (status, b"") == (done.returncode, done.stdout)
+        assert "must be one of landlock (cgroup would mean a start without cgroup controllers" in said
+        assert "every result says so), not " in said
+        assert "cgroup'" in said
 
 
 def test_print_config(path: Path, tmp_path: Path) -> None:

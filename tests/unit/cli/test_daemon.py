@@ -17,7 +17,7 @@ from leeward.daemon import main as daemon
 from leeward.daemon.config import Config
 from leeward.errors import BadRequest
 from leeward_cli import full, main, settle
-from leeward_cli.daemon import OPTIONS, Option, configuration, plain
+from leeward_cli.daemon import OPTIONS, Option, configuration, parse_run
 
 RUN: Any = full.daemon.commands["run"]
 
@@ -40,27 +40,27 @@ def examples(option: Option) -> list[list[str]]:
 
 @pytest.mark.parametrize("argv", [
     [], *(argv for option in OPTIONS for argv in examples(option)), ["--ready-fd=3"],
-    ["--allow-degraded=landlock", "--allow-degraded", "cgroup"], ["--pool-size=1", "--pool-size=2"],
-    ["--no-express", "--express"], ["--socket=", "--spares=0", "--log-json", "--no-rehearse"],
+    ["--allow-degraded=landlock", "--allow-degraded", "landlock"], ["--pool-size=1", "--pool-size=2"],
+    ["--no-fast-path", "--fast-path"], ["--socket=", "--spares=0", "--log-json", "--no-rehearse"],
 ], ids=" ".join)
 def test_it_means_what_it_means_to_click(argv: list[str]) -> None:
     """
     Each option, in each way to write it.
     """
-    assert by_click(argv) == plain(argv)
+    assert by_click(argv) == parse_run(argv)
 
 
 @pytest.mark.parametrize("argv", [
     ["--help"], ["-h"], ["--print-config"], ["--pool"], ["--pool-siz=3"], ["--pool-size"], ["--io", "--log-json"],
     ["--pool-size=-1"], ["--pool-size=x"], ["--pool-size="], ["--io=epoll"], ["--io="], ["--log-json=yes"],
-    ["--no-express=no"], ["--no-log-json"], ["--no-io"], ["word"], ["--"], ["-"], [""], ["--allow-degraded=seccomp"],
-    ["--pool-size=\u0663"],
+    ["--no-fast-path=no"], ["--no-log-json"], ["--no-io"], ["word"], ["--"], ["-"], [""], ["--allow-degraded=seccomp"],
+    ["--allow-degraded=cgroup"],    ["--pool-size=\u0663"],
 ], ids=" ".join)
 def test_the_rest_is_clicks(argv: list[str]) -> None:
     """
     Help, and whatever is to be complained of.
     """
-    assert plain(argv) is None
+    assert parse_run(argv) is None
 
 
 def test_the_command_line_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,16 +72,16 @@ def test_the_command_line_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file.chmod(0o600)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    found = told(f"--config={file}", "--pool-size=7", "--socket=here", "--allow-degraded=cgroup",
-                 "--allow-degraded=landlock", "--allow-degraded=cgroup", "--no-express", "--io=socket", "--spares=0")
+    found = told(f"--config={file}", "--pool-size=7", "--socket=here", "--allow-degraded=landlock",
+                 "--allow-degraded=landlock", "--no-fast-path", "--io=socket", "--spares=0")
 
-    assert (7, 6, "debug", str(tmp_path / "here"), ("cgroup", "landlock"), False, "socket", 0) == (
-        found.pool_size, found.queue_size, found.log_level, found.socket, found.allow_degraded, found.express, found.io,
-        found.spares)
+    assert (7, 6, "debug", str(tmp_path / "here"), ("landlock",), False, "socket", 0) == (
+        found.pool_size, found.queue_size, found.log_level, found.socket, found.allow_degraded, found.fast_path,
+        found.io, found.spares)
 
 
 def told(*argv: str) -> Config:
-    options = plain(argv)
+    options = parse_run(argv)
     assert options is not None
     options.pop("ready_fd")
     return configuration(**options)
@@ -93,8 +93,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     What a daemon was made of, in place of one.
     """
     made: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(early, "start", lambda settings: ("begun", settings))
-    monkeypatch.setattr(daemon, "run", lambda config, ready, load, begun: made.append((config, ready, load, begun)))
+    monkeypatch.setattr(early, "start", lambda settings: ("bootstrap", settings))
+    monkeypatch.setattr(daemon, "run", lambda config, ready, load, bootstrap: made.append((
+        config, ready, load, bootstrap)))
     return made
 
 
@@ -104,14 +105,14 @@ def test_a_daemon_is_what_was_asked_for(served: list[tuple[Any, ...]], tmp_path:
     Also when it reads its configuration again; and it says that it is ready, if somebody waits for that.
     """
     settled: list[tuple[int, str]] = []
-    monkeypatch.setattr(settle, "settle", lambda fd, path: settled.append((fd, path)))
+    monkeypatch.setattr(settle, "detach", lambda fd, path: settled.append((fd, path)))
     words = [f"--socket={tmp_path}/s", "--pool-size=7", "--log-level=debug", "--no-rehearse"]
     assert 0 == main.main(["daemon", "run", *words])
     assert 0 == main.main(["daemon", "run", *words, "--ready-fd=9"])
 
-    for config, ready, load, begun in served:
+    for config, ready, load, bootstrap in served:
         assert told(*words) == config == load()
-        assert ("begun", early.settings(config)) == begun
+        assert ("bootstrap", early.settings(config)) == bootstrap
         ready()
     assert [(9, f"{tmp_path}/s")] == settled
 
@@ -137,13 +138,14 @@ def test_a_daemon_that_cant_begin_says_why(error: Exception, said: str, tmp_path
 
 def test_a_daemon_imports_little(tmp_path: Any) -> None:
     """
-    What takes long to import, and isn't needed to serve.
+    What takes long to import, and isn't needed to serve; and before it starts its zygote, nothing that can wait.
     """
-    heavy = ("click", "dataclasses", "inspect", "asyncio", "ssl", "ctypes", "logging", "leeward.isolation.host",
-             "leeward.client")
-    program = ("import sys; from leeward_cli.daemon import plain, configuration; import leeward.daemon.main;"
-               f"configuration(**{{k: v for k, v in plain(['--socket={tmp_path}/s']).items() if k != 'ready_fd'}});"
+    heavy = ("click", "asyncio", "ssl", "ctypes", "logging", "leeward.host", "leeward.client")
+    early = ("dataclasses", "inspect", "leeward.daemon.main")
+    program = ("import sys; from leeward_cli.daemon import parse_run, configuration; import leeward.daemon.early;"
+               f"print([name for name in {early} if name in sys.modules]); import leeward.daemon.main;"
+               f"configuration(**{{k: v for k, v in parse_run(['--socket={tmp_path}/s']).items() if k != 'ready_fd'}});"
                f"print([name for name in {heavy} if name in sys.modules])")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
 
-    assert "[]\n" == done.stdout
+    assert "[]\n[]\n" == done.stdout

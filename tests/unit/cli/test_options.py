@@ -5,6 +5,7 @@ Command lines: what they mean, and which make no sense.
 from __future__ import annotations
 
 import os
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,55 @@ def test_environment_may_be_repeated() -> None:
     assert {"A": "b=c", "B": ""} == fields("x", "--env", "A=b=c", "--env=B=")["env"]
 
 
+def test_every_limit_of_a_request() -> None:
+    """
+    By the names that the wire has.
+    """
+    assert {"time": 1.5, "memory": 1 << 26, "output": 1 << 20, "processes": 4} == fields(
+        "x", "--timeout", "1.5", "--memory", "64M", "--output", "1MiB", "--processes", "4")["limits"]
+
+
+def test_files_in_and_out(tmp_path: Path) -> None:
+    """
+    Contents go with the request; patterns are the daemon's to read.
+    """
+    (tmp_path / "a").write_bytes(b"1")
+    asked = fields("x", "--put", f"{tmp_path}/a:b/c", "--collect", "*.png", "--collect", "d/**")
+
+    assert ({"b/c": b"1"}, ["*.png", "d/**"]) == (asked["files"], asked["collect"])
+
+
+@pytest.mark.parametrize("word", ["job.py", "./no/such/job.py", "script", "a/script"])
+def test_a_path_in_place_of_code(word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The message has the option that was meant.
+    """
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    for name in ("script", "a/script"):
+        (tmp_path / name).write_text("1")
+
+    with pytest.raises(UsageError, match=f"--file {word}"):
+        fields(word)
+
+
+@pytest.mark.parametrize("code", ["print", "1/2", "x.y", "print('job.py')", "open('a.py').read()\n", ""])
+def test_code_that_is_no_path(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Names that are no file's, and whatever has more than a name in it.
+    """
+    monkeypatch.chdir(tmp_path)
+
+    assert {"code": code.encode(), "args": []} == fields(code)
+
+
 WRONG = [
     (), ("a", "b"), ("a", "-"), ("a", "-m", "b"), ("--file", "x", "-m", "y"), ("--file", "/nonexistent"),
     ("-", "--stdin"), ("a", "--bogus"), ("a", "-x"), ("a", "--timeout"), ("a", "--timeout", "soon"),
     ("a", "--timeout", "0"), ("a", "--timeout", "-1"), ("a", "--timeout", "nan"), ("a", "--timeout", "inf"),
     ("a", "--memory", "lots"), ("a", "--memory", ""), ("a", "--env", "A"), ("a", "--env", "=b"), ("a", "--json=yes"),
-    ("a", "--timeout", "1", "--timeout", "2"), ("--", "a"),
+    ("a", "--timeout", "1", "--timeout", "2"), ("--", "a"), ("a", "--processes", "0"), ("a", "--processes", "two"),
+    ("a", "--output", "much"), ("a", "--put", "/nonexistent"), ("a", "--into", "."), ("job.py",),
 ]
 
 
@@ -84,7 +128,7 @@ def test_run_has_execs_options() -> None:
     """
     both = {option.name for option in OPTIONS["exec"]} & {option.name for option in OPTIONS["run"]}
 
-    assert {"--socket"} == {option.name for option in OPTIONS["exec"]} - both
+    assert {"--environment", "--egress", "--socket"} == {option.name for option in OPTIONS["exec"]} - both
     assert {"--config", "--allow-degraded"} == {option.name for option in OPTIONS["run"]} - both
     assert set(OPTIONS) == set(USAGE)
 
@@ -125,3 +169,28 @@ def test_c114_escape_shows_what_a_terminal_would_act_on() -> None:
     hostile = "\x1b]52;c;QQ==\x07\r\x08\x7f\x9b31m\x00".encode() + b"\x9b\xff" + "é\t日本\n".encode()
 
     assert "\\x1b]52;c;QQ==\\x07\\x0d\\x08\\x7f\\x9b31m\\x00\\x9b\\xffé\t日本\n" == job.escape(hostile).decode()
+
+
+def test_c114_escape_shows_what_a_terminal_would_hide() -> None:
+    """
+    Overrides of direction, marks without width and tags, with which a line reads as another one. Accents, scripts
+    from right to left and emoji stay.
+    """
+    hostile = "if a\u202e\u2066 : b\u2069\u200b\u200d\ufeff\xad\u061c\u3164\U000e0041\U000e0100"
+
+    assert ("if a\\u202e\\u2066 : b\\u2069\\u200b\\u200d\\ufeff\\u00ad\\u061c\\u3164\\U000e0041\\U000e0100"
+            == job.escape(hostile.encode()).decode())
+    plain = "e\u0301 שלום ❤\ufe0f 🎉"
+    assert plain == job.escape(plain.encode()).decode()
+
+
+def test_c114_no_character_of_format_is_shown_as_it_is() -> None:
+    """
+    All of Unicode's category Cf but the marks of a few scripts and notations that show something, or belong to them.
+    """
+    shown = [code for code in range(0x110000) if "Cf" == unicodedata.category(chr(code))
+             and chr(code) == job.escape(chr(code).encode()).decode()]
+
+    assert [] == [hex(code) for code in shown if not (
+        0x600 <= code <= 0x8e2 or 0x110bd <= code <= 0x110cd or 0x13430 <= code <= 0x1343f
+        or 0x1bca0 <= code <= 0x1bca3 or 0x1d173 <= code <= 0x1d17a)]

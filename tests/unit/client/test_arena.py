@@ -19,8 +19,8 @@ from leeward.client.arena import SEALS, map_arena, map_arenas
 from leeward.client.results import MappedResult, result_of
 from leeward.errors import BadReply
 from leeward.outcome import Outcome, Result
+from leeward.wire.answers import encode_result
 from leeward.wire.frames import HEADER, decode
-from leeward.wire.messages import encode_result
 from leeward.wire.replies import parse_reply
 
 

@@ -5,8 +5,6 @@ The C client's reading and writing beside the Python one's: the same verdict, th
 from __future__ import annotations
 
 import ctypes
-import json
-import math
 import os
 import re
 from typing import Any
@@ -16,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from c_client import CLIENT
+from kit.c_client import CLIENT
 from leeward.client import slots
 from leeward.client.options import execute_fields
 from leeward.errors import PeerError
@@ -51,14 +49,6 @@ class Buffer(ctypes.Structure):
         return ctypes.string_at(self.data, self.length) if self.length else b""
 
 
-class Cursor(ctypes.Structure):
-    """
-    struct lw_cursor.
-    """
-
-    _fields_ = (("at", ctypes.c_void_p), ("end", ctypes.c_void_p))
-
-
 class File(ctypes.Structure):
     """
     leeward_file.
@@ -80,6 +70,8 @@ class Options(ctypes.Structure):
         ("environment_count", ctypes.c_size_t), ("files", ctypes.POINTER(File)), ("file_count", ctypes.c_size_t),
         ("collect", ctypes.POINTER(ctypes.c_char_p)), ("collect_count", ctypes.c_size_t),
         ("stdin_data", ctypes.c_char_p), ("stdin_length", ctypes.c_size_t), ("deadline", ctypes.c_double),
+        ("idempotent", ctypes.c_int32), ("no_retry", ctypes.c_int32), ("label", ctypes.c_char_p),
+        ("no_retry_busy", ctypes.c_int32), ("display", ctypes.c_int32),
     )
 
 
@@ -154,61 +146,28 @@ def test_damaged_messages_have_the_same_verdict(c_inside: ctypes.CDLL, message: 
     agree(c_inside, bytes(payload[:data.draw(st.integers(0, len(payload)))]))
 
 
-def as_json(inside: ctypes.CDLL, payload: bytes) -> str | None:
-    buffer, copy = Buffer(), ctypes.create_string_buffer(payload, len(payload))
-    start = ctypes.addressof(copy)
-    cursor = Cursor(start, start + len(payload))
-    return None if inside.lw_json(ctypes.byref(buffer), ctypes.byref(cursor)) else buffer.content().decode("ascii")
-
-
-@SHARED
-@given(MESSAGES)
-def test_json_is_that_of_python(c_inside: ctypes.CDLL, message: dict[str, Any]) -> None:
-    """
-    To the byte; what JSON can't say is refused.
-    """
-    def strange(value: Any) -> bool:
-        if isinstance(value, dict):
-            return any(map(strange, value.values()))
-        if isinstance(value, list):
-            return any(map(strange, value))
-        return isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value))
-
-    shown = as_json(c_inside, encode(message)[HEADER:])
-
-    if not strange(message):
-        assert json.dumps(message) == shown
-
-
-@SHARED
-@given(st.floats(allow_nan=False) | st.integers(-1074, 1023).map(lambda power: 2.0**power)
-       | st.integers(0, 10**12).map(lambda micros: micros / 1e6))
-def test_numbers_are_shown_as_python_does(c_inside: ctypes.CDLL, number: float) -> None:
-    """
-    The fewest digits that read back as the same.
-    """
-    shown = ctypes.create_string_buffer(48)
-    c_inside.lw_double_text(shown, ctypes.c_double(number))
-
-    assert repr(number) == shown.value.decode()
-
-
 @SHARED
 @given(st.binary(max_size=60) | st.text(max_size=40).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_text_is_shown_as_python_does(c_inside: ctypes.CDLL, data: bytes) -> None:
     """
-    For a terminal, for JSON, and quoted.
+    For a terminal, and quoted.
     """
-    escaped, text = Buffer(), Buffer()
+    escaped = Buffer()
     c_inside.lw_escape(ctypes.byref(escaped), data, ctypes.c_size_t(len(data)))
-    c_inside.lw_json_text(ctypes.byref(text), data, ctypes.c_size_t(len(data)))
     quoted = ctypes.create_string_buffer(1000)
     plain = data.replace(b"\0", b"")
     c_inside.lw_ascii(quoted, ctypes.c_size_t(1000), plain)
 
     assert escape(data) == escaped.content()
-    assert json.dumps(data.decode("utf-8", "replace")) == text.content().decode()
     assert ascii(os.fsdecode(plain)) == quoted.value.decode()
+
+
+def test_every_character_is_shown_as_python_does(c_inside: ctypes.CDLL) -> None:
+    every = "".join(map(chr, range(0x110000))).encode("utf-8", "surrogatepass")
+    escaped = Buffer()
+    c_inside.lw_escape(ctypes.byref(escaped), every, ctypes.c_size_t(len(every)))
+
+    assert escape(every) == escaped.content()
 
 
 @SHARED
@@ -241,8 +200,10 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "code": b"x", "name": "me.py", "args": ["a", "é" * 40, "x" * 300, "y" * 70_000],
         "env": {"K": "v", "L": "", "M": "a=b"}, "files": {"d/f": b"\0", "e": b""}, "stdin": b"in\0",
         "collect": ["*.png", "**/x"], "timeout": 1.5, "memory": 64 << 20, "processes": 3, "output": 1000,
+        "label": "run-7",
     },
     "numbers": {"code": b"", "memory": 2**33, "output": 127, "processes": 128},
+    "display": {"code": b"1", "display": True, "collect": ["x"], "timeout": 1.0},
     "many": {"code": b"", "args": [str(number) for number in range(70)], "collect": ["x"] * 16},
 }
 
@@ -259,13 +220,15 @@ def test_both_clients_send_the_same_bytes(c_inside: ctypes.CDLL, what: str) -> N
         processes=asked.get("processes", 0), stdin_data=asked.get("stdin"), stdin_length=len(asked.get("stdin", b"")),
         name=asked["name"].encode() if "name" in asked else None,
         module=asked["module"].encode() if "module" in asked else None,
+        label=asked["label"].encode() if "label" in asked else None,
         arguments=strings(*asked.get("args", ())), argument_count=len(asked.get("args", ())),
         environment=strings(*(f"{key}={value}" for key, value in env.items())), environment_count=len(env),
         files=(File * len(files))(*(File(key.encode(), value, len(value)) for key, value in files.items())),
-        file_count=len(files), collect=strings(*asked.get("collect", ())), collect_count=len(asked.get("collect", ())))
+        file_count=len(files), display=asked.get("display", False),
+        collect=strings(*asked.get("collect", ())), collect_count=len(asked.get("collect", ())))
     buffer = Buffer()
     code = asked["code"]
-    failed = c_inside.lw_request_execute(ctypes.byref(buffer), ctypes.c_int64(300), code,
+    failed = c_inside.lw_request_execute(ctypes.byref(buffer), ctypes.c_int64(300), None, ctypes.c_int64(0), code,
                                          ctypes.c_size_t(len(code or b"")), ctypes.byref(options))
 
     assert 0 == failed
@@ -279,8 +242,8 @@ def test_a_request_above_the_limit_is_counted_and_not_kept(c_inside: ctypes.CDLL
     code = b"x" * (frames.MAX_REQUEST + 1)
     buffer = Buffer()
     c_inside.leeward_last_error.restype = ctypes.c_char_p
-    failed = c_inside.lw_request_execute(ctypes.byref(buffer), ctypes.c_int64(1), code, ctypes.c_size_t(len(code)),
-                                         ctypes.byref(Options()))
+    failed = c_inside.lw_request_execute(ctypes.byref(buffer), ctypes.c_int64(1), None, ctypes.c_int64(0), code,
+                                         ctypes.c_size_t(len(code)), ctypes.byref(Options()))
 
     assert -21 == failed
     size = len(msgpack.packb({"v": 1, "id": 1, "op": "execute", "code": code}))

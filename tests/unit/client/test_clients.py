@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 import leeward
-from fake_daemon import PATIENCE, FakeDaemon, Rogue, echo, finished
-from leeward.client import aio, link
+from kit.fake_daemon import PATIENCE, FakeDaemon, Rogue, echo, finished
+from leeward.client import aio, aio_connection, connecting, link
 from leeward.client.options import Options, execute_fields
-from leeward.daemon.parcel import SEALS, seal
+from leeward.daemon.serving.parcel import SEALS, seal
 from leeward.errors import (
     BadReply,
     Busy,
@@ -36,7 +36,7 @@ from leeward.errors import (
     RequestRejected,
 )
 from leeward.outcome import Outcome, Result
-from leeward.pool.report import Report
+from leeward.run.report import Report
 from leeward.spec.job import Job
 from leeward.wire.frames import FrameReader, decode, encode
 
@@ -147,7 +147,7 @@ def test_large_results_are_mapped(calls: Call, path: Path) -> None:
 @pytest.mark.parametrize("options", [
     {"timeout": -1}, {"timeout": float("nan")}, {"memory": "4 apples"}, {"memory": 1}, {"files": {"../x": b""}},
     {"args": "one string"}, {"collect": "*.png"}, {"args": ["\udc80"]}, {"env": {"A=": "b"}}, {"module": "json"},
-    {"name": "\x1b[31m"}, {"memory": 1 << 60}, {"files": {"a": 5}}, {"files": {"a": "text"}}, {"files": ["a"]},
+    {"name": "\x1b[31m"}, {"memory": 1 << 60}, {"files": {"a": 5}}, {"files": ["a"]},
     {"stdin": 5}, {"args": 5}, {"args": [b"x"]}, {"env": 5}, {"env": {"A": 1}}, {"timeout": "1"},
 ])
 def test_an_impossible_request_is_rejected_and_the_connection_lives(calls: Call, path: Path,
@@ -162,11 +162,105 @@ def test_an_impossible_request_is_rejected_and_the_connection_lives(calls: Call,
         assert 1 == daemon.jobs.qsize()
 
 
+@pytest.mark.parametrize(("after", "options", "least", "most"), [
+    (0.01, {"deadline": 0.3}, 3, 30),   # until the deadline
+    (60.0, {"deadline": 0.3}, 1, 1),    # it would be too late then
+    (60.0, {}, 1, 1),
+])
+def test_a_busy_daemon_is_asked_again(calls: Call, path: Path, after: float, options: dict[str, Any], least: int,
+                                      most: int) -> None:
+    """
+    Over the same connection, as long as there is time. Then its reason is the error, and nothing has run.
+    """
+    asked = []
+
+    def busy(sock: socket.socket) -> None:
+        while True:
+            asked.append(request_of(sock)["id"])
+            sock.sendall(encode({"id": asked[-1], "error": {"kind": "busy", "message": "full", "retry_after": after}}))
+
+    with Rogue(path, busy), pytest.raises(Busy, match="full") as refusal:
+        calls(str(path), execute(**options))
+
+    assert least <= len(asked) <= most
+    assert sorted(set(asked)) == asked
+    assert (after, False) == (refusal.value.retry_after, refusal.value.may_have_run)
+
+
+@pytest.mark.parametrize("options", [{"retry_busy": False}, {"retry": False}])
+def test_a_client_may_be_told_not_to_ask_again(path: Path, options: dict[str, bool]) -> None:
+    """
+    Then it gets the first refusal.
+    """
+    def busy(sock: socket.socket) -> None:
+        number = request_of(sock)["id"]
+        sock.sendall(encode({"id": number, "error": {"kind": "busy", "message": "full", "retry_after": 0.001}}))
+
+    async def main() -> None:
+        async with leeward.AsyncClient(str(path), **options) as client:
+            await client.execute("1", deadline=PATIENCE)
+
+    with Rogue(path, busy):
+        with pytest.raises(Busy, match="full"), leeward.Client(str(path), **options) as client:
+            client.execute("1", deadline=PATIENCE)
+        with pytest.raises(Busy, match="full"):
+            asyncio.run(main())
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"tiemout": 3}, "did you mean 'timeout'"), ({"memory_limit": 3}, "did you mean 'memory'"),
+    ({"input": b""}, "did you mean 'stdin'"), ({"colect": []}, "did you mean 'collect'"),
+    ({"weather": 1}, "there are args, call_timeout, collect"), ({"idempotnt": True}, "did you mean 'idempotent'"),
+])
+def test_an_unknown_option_names_the_one_that_was_meant(calls: Call, path: Path, options: dict[str, Any],
+                                                        said: str) -> None:
+    """
+    As a TypeError, as for any function.
+    """
+    with pytest.raises(TypeError, match=said):
+        calls(str(path), execute("1", **options))
+
+
+@pytest.mark.parametrize(("code", "options", "said"), [
+    (lambda: 1, {}, "not the function <lambda>"), (calls, {}, "inspect.getsource"), (Path("a.py"), {}, "not a path"),
+    (3, {}, "text or bytes, not int"), ("1", {"files": {"a": 3}}, "content of 'a' is bytes or text, not int"),
+    ("1", {"files": {"a": Path("b")}}, "send what is in the file"), ("1", {"files": ["a"]}, "takes a dict, not list"),
+    ("1", {"env": "A=b"}, "takes a dict, not str"), ("1", {"files": {"/etc/x": b""}}, "not with /workspace/"),
+    ("1", {"files": {"../x": b""}}, "it has .. in it"), ("1", {"collect": ["/etc/*"]}, "not with /workspace/"),
+])
+def test_a_wrong_value_is_explained(calls: Call, path: Path, code: Any, options: dict[str, Any], said: str) -> None:
+    """
+    With what is needed in its place.
+    """
+    with FakeDaemon(path), pytest.raises(RequestRejected, match=said):
+        calls(str(path), execute(code, **options))
+
+
+def test_text_in_files_is_utf8(calls: Call, path: Path) -> None:
+    """
+    And names may be absolute.
+    """
+    with FakeDaemon(path) as daemon:
+        calls(str(path), execute("1", files={"/workspace/a": "é", "b": b"\xff", "./c": bytearray(b"c")}))
+
+        assert {"a": "é".encode(), "b": b"\xff", "c": b"c"} == daemon.jobs.get().files
+
+
+def test_a_result_says_whether_it_is_well() -> None:
+    """
+    `ok` and `text`.
+    """
+    assert Result("é\n".encode(), b"", 0, Outcome.FINISHED).ok
+    assert not Result(b"", b"", 1, Outcome.FINISHED).ok
+    assert not Result(b"", b"", 0, Outcome.SIGNALLED).ok
+    assert "é\n\ufffd" == Result("é\n".encode() + b"\xff", b"", 0, Outcome.FINISHED).text
+
+
 def test_refusals_have_their_types(calls: Call, path: Path) -> None:
     """
     What the pool says, as an exception with its message.
     """
-    full = Report(refusal=Busy("all workers are busy"))
+    full = Report(refusal=Busy("all workers are busy", retry_after=3600))  # longer than a client waits
     with FakeDaemon(path, lambda job: full), pytest.raises(Busy, match="all workers are busy"):
         calls(str(path), execute())
 
@@ -360,7 +454,8 @@ def test_a_deadline_of_the_call(calls: Call, path: Path) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(aio, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(connecting, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(aio_connection, "PATIENCE_S", 0.1)
 
 
 def test_a_silent_daemon_is_given_up(calls: Call, path: Path, impatient: None) -> None:
@@ -387,9 +482,9 @@ def test_a_daemon_that_lives_may_take_its_time(calls: Call, path: Path, impatien
         number = request_of(sock)["id"]
         for _ in range(4):
             sock.sendall(encode({"id": request_of(sock)["id"], "ok": {}}))
-        sock.sendall(encode({"id": number, "error": {"kind": "busy", "message": "at last"}}))
+        sock.sendall(encode({"id": number, "error": {"kind": "cancelled", "message": "at last"}}))
 
-    with Rogue(path, slow), pytest.raises(Busy, match="at last"):
+    with Rogue(path, slow), pytest.raises(Cancelled, match="at last"):
         calls(str(path), execute())
 
 
@@ -585,7 +680,7 @@ def test_a_full_backlog_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatc
     For a bounded time.
     """
     monkeypatch.setattr(aio, "CONNECT_S", 0.1)
-    monkeypatch.setattr(link, "CONNECT_S", 0.1)
+    monkeypatch.setattr(connecting, "CONNECT_S", 0.1)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(0)
@@ -601,20 +696,20 @@ def test_c104_a_strangers_socket_is_not_talked_to(path: Path, monkeypatch: pytes
     The folder in /tmp may be anybody's; the kernel says whose process listens.
     """
     with FakeDaemon(path):
-        connected = link.connect(str(path))
+        connected = connecting.connect(str(path))
         assert connected is not None  # control
         connected.close()
         own = os.geteuid()
-        monkeypatch.setattr("leeward.client.link.struct.unpack", lambda *_: (1, own + 1, own))
-        monkeypatch.setattr("leeward.client.link.os.geteuid", lambda: own or 4711)
+        monkeypatch.setattr("leeward.client.connecting.struct.unpack", lambda *_: (1, own + 1, own))
+        monkeypatch.setattr("leeward.client.connecting.os.geteuid", lambda: own or 4711)
         for named in ("", str(own), f" {own + 1}", f"{own + 1},0", "nobody"):
             monkeypatch.setenv("LEEWARD_TRUSTED_UID", named)
             with pytest.raises(DaemonAway, match=f"user {own + 1}"):
-                link.connect(str(path))
+                connecting.connect(str(path))
 
         monkeypatch.setenv("LEEWARD_TRUSTED_UID", str(own + 1))
 
-        trusted = link.connect(str(path))
+        trusted = connecting.connect(str(path))
         assert trusted is not None
         trusted.close()
 

@@ -1,228 +1,29 @@
 """
-Configuration: every source, every key, and what must be refused.
+The configuration's values: each has a key, whose quota is which, and what a reload takes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from leeward.daemon.config import KEYS, LIMIT_KEYS, TABLES, USERS, Config, live, load, print_config, quotas
+from kit.configured import loaded, written
+from leeward.daemon.config import Config, live, quotas
+from leeward.daemon.config_egress import EGRESS
+from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, LIMIT_KEYS, PROFILES, TABLES, USERS
 from leeward.errors import BadRequest
-from leeward.spec.limits import CEILINGS, NAMES, Limits
-
-GIB = 1 << 30
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir()
-    return folder
-
-
-def loaded(home: Path, explicit: Path | None = None, overrides: dict[str, Any] | None = None, *,
-           system: Path | None = None, **environ: str) -> Config:
-    return load(None if explicit is None else str(explicit), overrides, environ={"HOME": str(home), **environ},
-                uid=os.geteuid(), system_file=str(system or home / "none.toml"))
-
-
-def written(path: Path, text: str, mode: int = 0o600) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(mode)
-    return path
-
-
-def test_the_defaults_are_the_documented_ones(home: Path) -> None:
-    """
-    Without any file.
-    """
-    config = loaded(home, XDG_RUNTIME_DIR="/run/user/5")
-
-    assert (4, 64, 30.0, 100) == (config.pool_size, config.queue_size, config.queue_timeout, config.recycle_after)
-    assert Limits() == config.limits
-    assert CEILINGS == config.ceilings
-    expected = "/run/leeward/leeward.sock" if os.geteuid() == 0 else "/run/user/5/leeward/leeward.sock"
-    assert expected == config.socket
+from leeward.spec.limits import NAMES
 
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
     """
     The table is the documentation; nothing is outside it.
     """
-    assert {item.name for item in dataclasses.fields(Config)} == {*KEYS, *TABLES, USERS}
+    assert {item.name for item in dataclasses.fields(Config)} == {*KEYS, *TABLES, USERS, ENVIRONMENTS, PROFILES, EGRESS}
     assert set(NAMES) == set(LIMIT_KEYS)
-
-
-def test_later_sources_win_key_by_key(home: Path, tmp_path: Path) -> None:
-    """
-    System, user, --config, environment, command line.
-    """
-    text = "pool_size = 2\nspares = 2\nqueue_size = 2\n[limits]\ncpu = 50\ntime = 1\n"
-    system = written(tmp_path / "etc.toml", text, 0o644)
-    written(home / ".config/leeward/config.toml", "spares = 3\nqueue_size = 3\n[limits]\ntime = 2\n")
-    explicit = written(tmp_path / "x.toml", 'queue_size = 4\nsocket = "/a"\n')
-    config = loaded(home, explicit, {"log_level": "debug"}, system=system, LEEWARD_SOCKET="/b")
-
-    assert (2, 3, 4) == (config.pool_size, config.spares, config.queue_size)
-    assert (50, 2.0) == (config.limits.cpu, config.limits.time)
-    assert ("/b", "debug") == (config.socket, config.log_level)
-    assert "/c" == loaded(home, explicit, {"socket": "/c"}, LEEWARD_SOCKET="/b").socket
-
-
-def test_printed_configuration_loads_back(home: Path, tmp_path: Path) -> None:
-    """
-    Defaults and changed values alike, every key with a comment before it.
-    """
-    config = loaded(home, None, {
-        "socket": '/tmp/q"\\uo\x7fte', "pool_size": 7, "allow_degraded": ("cgroup",), "preload": ("json", "xml.dom"),
-        "log_json": True, "queue_timeout": 0.25, "limits": {"memory": "1G", "time": 3}, "ceilings": {"output": GIB},
-        "metrics": "[::1]:9464", "security_log": "/var/log/x", "group": "0", "quota": {"jobs": 3, "rate": 2.5},
-        "users": {"root": {"jobs": 7}, "1234": {"memory": "2G", "connections": 1}},
-    })
-    text = print_config(config)
-
-    assert config == loaded(home, written(tmp_path / "printed.toml", text))
-    values = tomllib.loads(text)
-    assert [*KEYS, *TABLES, USERS] == list(values)
-    assert all(list(values[table]) == list(keys) for table, keys in TABLES.items())
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
-        if " = " in line and not line.startswith("#"):
-            assert lines[number - 1].startswith("# ")
-    assert "(default: 4)" in text
-
-
-def test_sizes_may_have_units(home: Path, tmp_path: Path) -> None:
-    """
-    As on the command line.
-    """
-    config = loaded(home, written(tmp_path / "x.toml", '[limits]\nmemory = "512MiB"\nfiles = 1048576\noutput = "1M"\n'))
-
-    assert (512 << 20, 1 << 20, 1 << 20) == (config.limits.memory, config.limits.files, config.limits.output)
-
-
-REFUSED = {
-    "unknown key": ("pool_sise = 4", "pool_sise"),
-    "unknown limit": ("[limits]\nmemmory = 4", "limits.memmory"),
-    "a ceiling that isn't one": ("[ceilings]\ncpu = 100", "ceilings.cpu"),
-    "unknown table": ("[limit]\ntime = 1", "limit"),
-    "a table as value": ("limits = 4", "limits"),
-    "a value as table": ("[socket]\npath = 1", "socket"),
-    "text for a number": ('pool_size = "4"', "pool_size"),
-    "a fraction of a worker": ("pool_size = 1.5", "pool_size"),
-    "true for a number": ("pool_size = true", "pool_size"),
-    "no workers": ("pool_size = 0", "pool_size"),
-    "a negative size": ("[limits]\nmemory = -1", "limits.memory"),
-    "too little memory": ('[limits]\nmemory = "1M"', "limits.memory"),
-    "a size in apples": ('[limits]\nmemory = "4 apples"', "limits.memory"),
-    "time that is none": ("[limits]\ntime = nan", "limits.time"),
-    "endless time": ("queue_timeout = inf", "queue_timeout"),
-    "a relative socket": ('socket = "leeward.sock"', "socket"),
-    "a socket with NUL": ('socket = "/a\\u0000b"', "socket"),
-    "a layer that never degrades": ('allow_degraded = ["seccomp"]', "allow_degraded"),
-    "a layer twice": ('allow_degraded = ["cgroup", "cgroup"]', "allow_degraded"),
-    "a layer as text": ('allow_degraded = "cgroup"', "allow_degraded"),
-    "a module that is none": ('preload = ["os; import evil"]', "preload"),
-    "a number for a switch": ("log_json = 1", "log_json"),
-    "a level that is none": ('log_level = "loud"', "log_level"),
-    "the same key twice": ("pool_size = 4\npool_size = 5", "pool_size"),
-    "the same table twice": ("[limits]\n[limits]", "[limits]"),
-    "no TOML": ("pool_size: 4", "pool_size"),
-    "metrics for everybody": ('metrics = "0.0.0.0:9464"', "metrics"),
-    "metrics on a number": ("metrics = 9464", "metrics"),
-    "a security log somewhere": ('security_log = "security.log"', "security_log"),
-    "a group that isn't there": ('group = "no such group"', "group"),
-    "a quota of apples": ("[quota]\napples = 3", "quota.apples"),
-    "a negative rate": ("[quota]\nrate = -1", "quota.rate"),
-    "a user who isn't there": ('[users."no such user"]\njobs = 1', "no such user"),
-    "a user's quota of apples": ("[users.1000]\napples = 1", "users.1000.apples"),
-    "a user who is a number": ("[users]\n1000 = 3", "users.1000"),
-    "users that are none": ("users = 3", "users"),
-    "a quota that no job fits in": ('[quota]\nmemory = "128M"', "quota.memory"),
-    "a user's quota that no job fits in": ('[users.1000]\nmemory = "128M"', "users.1000.memory"),
-    "a default above its ceiling": ('[limits]\nmemory = "8G"', "limits.memory"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_c149_what_is_not_understood_is_refused(name: str, home: Path, tmp_path: Path) -> None:
-    """
-    With the place named: file and key.
-    """
-    text, place = REFUSED[name]
-    path = written(tmp_path / "x.toml", text)
-    with pytest.raises(BadRequest) as refusal:
-        loaded(home, path)
-
-    assert place in str(refusal.value)
-    if "is below limits" not in str(refusal.value) and name != "a default above its ceiling":
-        assert str(path) in str(refusal.value)
-
-
-@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666, 0o777])
-def test_c149_a_file_that_others_can_write_is_refused(mode: int, home: Path, tmp_path: Path) -> None:
-    """
-    Whoever writes it decides what jobs may do.
-    """
-    path = written(tmp_path / "x.toml", "pool_size = 3", mode)
-    with pytest.raises(BadRequest, match="lets others write"):
-        loaded(home, path)
-    path.chmod(0o644)
-    assert 3 == loaded(home, path).pool_size  # control
-
-
-def test_c149_a_strangers_file_is_refused(home: Path, tmp_path: Path) -> None:
-    """
-    Ours and root's are taken, nobody else's.
-    """
-    path = written(tmp_path / "x.toml", "pool_size = 3")
-    if os.geteuid() == 0:
-        os.chown(path, 4711, 0)
-        stranger = 0
-    else:
-        stranger = os.geteuid() + 1  # the file is ours, and we pretend to be somebody else
-    with pytest.raises(BadRequest, match="belongs to user"):
-        load(str(path), environ={"HOME": "/none"}, uid=stranger, system_file="/none")
-
-
-@pytest.mark.parametrize("kind", ["link", "fifo", "folder", "huge", "binary", "missing"])
-def test_c149_only_a_plain_file_is_read(kind: str, home: Path, tmp_path: Path) -> None:
-    """
-    And nothing blocks on what isn't one.
-    """
-    path = tmp_path / "x.toml"
-    if kind == "link":
-        path.symlink_to(written(tmp_path / "real.toml", "pool_size = 3"))
-    elif kind == "fifo":
-        os.mkfifo(path, 0o600)
-    elif kind == "folder":
-        path.mkdir()
-    elif kind == "huge":
-        written(path, "#" * (2 << 20))
-    elif kind == "binary":
-        path.write_bytes(b"\xff\xfe")
-        path.chmod(0o600)
-    with pytest.raises(BadRequest, match=str(path)):
-        loaded(home, path)
-
-
-def test_a_home_of_somebody_else_is_not_looked_into(tmp_path: Path) -> None:
-    """
-    sudo and setpriv may leave HOME as it was.
-    """
-    written(tmp_path / ".config/leeward/config.toml", "pool_size = 3")
-    mine = {"HOME": str(tmp_path)}
-
-    assert 3 == load(environ=mine, uid=os.geteuid(), system_file="/none").pool_size  # control
-    assert 4 == load(environ=mine, uid=os.geteuid() + 1, system_file="/none").pool_size
 
 
 def test_whose_quota_is_which(home: Path, tmp_path: Path) -> None:
@@ -246,30 +47,54 @@ def test_what_a_reload_takes_and_what_it_leaves(home: Path) -> None:
     """
     old = loaded(home)
     new = loaded(home, None, {
-        "pool_size": 9, "queue_size": 3, "log_level": "debug", "limits": {"time": 5, "files": "1M"},
+        "pool_size": 9, "queue_size": 3, "queue_delay": 2, "log_level": "debug", "limits": {"time": 5, "files": "1M"},
         "ceilings": {"time": 7}, "quota": {"jobs": 1}, "users": {"1234": {"rate": 2}}, "metrics": "127.0.0.1:1",
+        "egress": {"build": {}},
     })
     taken, left = live(old, new)
 
-    assert {"pool_size", "metrics", "limits.files"} == set(left)
-    assert (4, 3, "debug", "") == (taken.pool_size, taken.queue_size, taken.log_level, taken.metrics)
+    assert {"pool_size", "metrics", "limits.files", "egress"} == set(left)
+    assert (4, 3, 2.0, "debug", "") == (
+        taken.pool_size, taken.queue_size, taken.queue_delay, taken.log_level, taken.metrics)
     assert (5.0, old.limits.files, 7.0) == (taken.limits.time, taken.limits.files, taken.ceilings.time)
     assert (1, {1234: {"rate": 2.0}}) == (taken.quota.jobs, taken.users)
     assert (taken, left) == live(taken, new)
     assert (old, []) == live(old, old)
 
 
-def test_the_page_tells_what_needs_a_restart() -> None:
+@pytest.mark.parametrize(("text", "said"), [
+    ("[environments]\ndata = 1", "environments.data: must be a table"),
+    ("environments = 1", "must hold tables, [environments.NAME]"),
+    ('[environments."a/b"]', "environments.a/b: is no name"),
+    ("[environments.data]\nname = 1", "environments.data.name: unknown; these are known: path, preload, min, max"),
+    ("[environments.data]\nmin = 5", "environments.data: min=5 is above max=4"),
+    ('[environments.data]\npath = "relative"', "environments.data.path: must be an absolute path"),
+    ("[profiles.python]", "profiles.python: is a profile of leeward's own"),
+    ('[profiles.x]\nbase = "shop"', "profiles.x.base: must be one of python"),
+    ('[profiles.x]\nshow = ["/proc/1"]', "profiles.x.show: must hold absolute paths"),
+    ('[profiles.x]\nshow = ["/"]', "profiles.x.show: must hold absolute paths"),
+    ('[profiles.x]\nshow = ["/etc/shadow"]', "profiles.x.show: must hold absolute paths"),
+    ('[profiles.x]\nshow = ["/srv/../etc"]', "profiles.x.show: must hold absolute paths"),
+    ("[profiles.x]\nshow = [7]", "profiles.x.show: must hold paths"),
+    ("[profiles.x]\nvariables = { A = 1 }", "profiles.x.variables: must be a table of text"),
+    ('[profiles.x]\nvariables = { "A=B" = "1" }', "profiles.x.variables: must be a table of text"),
+    ("[profiles.x]\nlimits = { speed = 1 }", "profiles.x.limits: must have no speed"),
+    ("[profiles.x]\nlimits = { memory = 1 }", "profiles.x.limits: must be bytes"),
+    ('[profiles.x]\nlimits = { memory = "5G" }', "profiles.x.limits.memory=5368709120 is above ceilings.memory"),
+    ('socket = "/srv/run/s"\n[profiles.x]\nshow = ["/srv"]', "profiles.x.show: '/srv' has the daemon's socket in it"),
+])
+def test_what_no_environment_or_profile_can_be(home: Path, tmp_path: Path, text: str, said: str) -> None:
     """
-    --print-config marks it, docs/operating.md lists it.
+    Refused at the start, by file and key.
     """
-    text = print_config(Config())
-    lines = text.splitlines()
-    keys = {**KEYS, **LIMIT_KEYS}
-    marked = {lines[number + 1].split(" = ")[0] for number, line in enumerate(lines)
-              if " [restart]" in line and " = " in lines[number + 1]}
-    page = (Path(__file__).parents[3] / "docs/operating.md").read_text()
-    listed = page.partition("<!-- restart -->")[2].partition("<!-- end -->")[0]
+    with pytest.raises(BadRequest, match=re.escape(said)):
+        loaded(home, written(tmp_path / "c.toml", text + "\n"))
 
-    assert {name for name, key in keys.items() if not key.live} == marked
-    assert marked == set(re.findall(r"`(?:limits\.)?(\w+)`", listed))
+
+def test_tables_of_later_files_win_key_by_key(home: Path, tmp_path: Path) -> None:
+    system = written(tmp_path / "etc.toml", '[environments.data]\npath = "/a"\nmax = 9\n[profiles.x]\nmax = 7\n', 0o644)
+    config = loaded(home, written(tmp_path / "c.toml", '[environments.data]\npath = "/b"\n'), system=system)
+
+    assert ("/b", 9) == (config.environments["data"].path, config.environments["data"].max)
+    assert ("python", 7) == (config.profiles["x"].base, config.profiles["x"].max)
+    assert ["environments", "profiles"] == live(Config(), config)[1][-2:]

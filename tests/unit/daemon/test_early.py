@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from leeward.daemon import early
+from leeward.daemon import descriptors, early
 from leeward.daemon.config import Config, quotas
 from leeward.dataclass import names
 from leeward.errors import BadRequest
@@ -41,12 +41,16 @@ def test_an_engine_is_told_all_that_the_configuration_says() -> None:
     """
     Each value is another than it would be unsaid.
     """
-    config = Config(pool_size=7, spares=3, recycle_after=5, queue_size=9, limits=Limits(time=1.5), python_env="/env",
-                    preload=("json",), allow_degraded=("landlock",), rehearse=False, results="inline", max_sessions=2,
+    config = Config(pool_size=7, spares=3, recycle_after=5, layout_jobs=7, layout_time=8.0,
+                    queue_size=9, queue_delay=0.5, limits=Limits(time=1.5),
+                    python_env="/env", preload=("json",), allow_degraded=("landlock",), rehearse=False,
+                    results="inline", max_sessions=2, session_grace=0.5, loopback=True, terminal=True,
                     users={5: {"jobs": 3}})
     told, unsaid = early.settings(config), Settings()
 
-    for name in set(names(Settings)) - {"cgroup", "warm", "quotas"}:
+    others = {"cgroup", "warm", "quotas", "patience", "sandboxes"}
+    of_further_pools = {"egress", "host", "room", "profile", "show", "variables"}
+    for name in set(names(Settings)) - others - of_further_pools:
         assert getattr(config, name) == getattr(told, name) != getattr(unsaid, name), name
     assert quotas(config, os.geteuid()) == told.quotas != unsaid.quotas
 
@@ -59,14 +63,14 @@ def test_what_asks_for_the_end_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def begin(settings: Settings) -> Any:
         seen.extend((settings, blocked(), gc.isenabled(), rooms))
-        return "begun"
+        return "bootstrap"
 
     rooms: list[int] = []
     monkeypatch.setattr(early, "begin", begin)
     monkeypatch.setattr(early, "room_for_descriptors", lambda: rooms.append(1))
     settings = Settings()
 
-    assert "begun" == early.start(settings)
+    assert "bootstrap" == early.start(settings)
     assert [settings, set(early.ENDING), False, [1]] == seen
     assert set(early.ENDING) == blocked()
 
@@ -86,15 +90,16 @@ def test_it_is_heard_after_a_start_that_failed(monkeypatch: pytest.MonkeyPatch) 
     assert not blocked()
 
 
-@pytest.mark.parametrize(("hard", "most"), [(1024, 1024), (1 << 20, early.DESCRIPTORS),
-                                            (resource.RLIM_INFINITY, early.DESCRIPTORS)])
+@pytest.mark.parametrize(("hard", "most"), [(1024, 1024), (1 << 20, descriptors.MOST),
+                                            (resource.RLIM_INFINITY, descriptors.MOST)])
 def test_room_for_descriptors(hard: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     As many as we want, or as the host allows; what it allows stays.
     """
     limits: list[object] = []
-    monkeypatch.setattr(early, "resource", SimpleNamespace(**vars(resource) | {
-        "getrlimit": lambda _: (256, hard), "setrlimit": lambda *limit: limits.append(limit)}))
+    for module in (early, descriptors):
+        monkeypatch.setattr(module, "resource", SimpleNamespace(**vars(resource) | {
+            "getrlimit": lambda _: (256, hard), "setrlimit": lambda *limit: limits.append(limit)}))
     early.room_for_descriptors()
 
     assert [(resource.RLIMIT_NOFILE, (most, hard))] == limits

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from kit.live_daemon import environment
 from leeward.daemon.systemd import Manager
-from live_daemon import environment
 
 
 @pytest.mark.parametrize("abstract", [False, True])

@@ -10,13 +10,13 @@ from leeward._native.landlock import FsAccess, NetAccess, RestrictSelf, Scope
 from leeward._native.steps import Cell, Gives
 from leeward.errors import Bug, Unsupported
 from leeward.isolation import landlock
-from leeward.spec.sandbox import Bind, Link, Scratch, Text, View
+from leeward.spec.sandbox import Bind, Scratch, Symlink, Text, View
 
 VIEW = View(
     binds=(Bind("/usr", "/usr"), Bind("/home/a/python", "/opt/python"), Bind("/missing", "/opt/site", optional=True),
            Bind("/dev/null", "/dev/null", device=True)),
     texts=(Text("/etc/passwd", b""), Text("/etc/hosts", b""), Text("/etc/ssl/cert.pem", b"")),
-    links=(Link("/bin", "usr/bin"), Link("/dev/fd", "/proc/self/fd")),
+    links=(Symlink("/bin", "usr/bin"), Symlink("/dev/fd", "/proc/self/fd")),
     scratch=Scratch(("/workspace", "/tmp", "/dev/shm")),
 )
 
@@ -142,6 +142,17 @@ def test_a_text_in_the_root_gets_a_rule_of_its_own():
     assert ["/motd", "/proc"] == [rule.path for rule in landlock.plan(view, 7).rules]
 
 
+def test_a_text_that_is_a_program_can_be_run_and_its_neighbours_cannot():
+    """
+    Its folder's other texts are data.
+    """
+    view = View((), (Text("/own/program", b"", program=True), Text("/own/data", b"")), (), Scratch(()))
+    rules = {rule.path: rule.access for rule in landlock.plan(view, 7).rules}
+
+    assert FsAccess.EXECUTE | FsAccess.READ_FILE == rules["/own/program"]
+    assert not rules["/own"] & FsAccess.EXECUTE
+
+
 def test_without_landlock_the_plan_is_refused():
     """
     The message says how to get it, and how to go without.
@@ -177,10 +188,35 @@ def test_only_what_may_be_missing_may_be_refused(optional):
     """
     A path that must be there and isn't stops the steps. So does a ruleset that isn't enforced, in any case.
     """
-    rule = landlock.Rule("/srv", int(FsAccess.READ_FILE), optional)
+    rule = landlock.PathRule("/srv", int(FsAccess.READ_FILE), optional)
     plan = landlock.LandlockPlan(1, int(FsAccess.READ_FILE), 0, 0, 0, (rule,))
     opened, added, closed, *last = landlock.steps(plan)[1:]
 
     assert [optional] * 3 == [Gives.ANYTHING == opened.gives, len(added.answers) > 1, len(closed.answers) > 1]
     assert [(0,), (0,)] == [step.answers for step in last]
     assert {Gives.NOTHING} == {step.gives for step in (added, closed, *last)}
+
+
+def test_a_listed_folder_shows_names_and_nothing_else() -> None:
+    """
+    The root's rule covers all folders, the sealed file among them: it gives no right to what they hold.
+    """
+    view = View((Bind("/usr", "/usr"),), (), (), Scratch(()), listed=("/", "/usr"))
+
+    got = access(landlock.plan(view, 7))
+
+    assert FsAccess.READ_DIR == got["/"]
+    assert FsAccess.READ_FILE | FsAccess.READ_DIR | FsAccess.EXECUTE == got["/usr"]
+
+
+def test_terminals_get_ioctls_and_loopback_no_rule() -> None:
+    """
+    A rule names one port; with loopback a server may take any.
+    """
+    view = View((), (), (), Scratch(()), terminals=3)
+
+    got = landlock.plan(view, 7, loopback=True)
+
+    assert FsAccess.READ_FILE | FsAccess.WRITE_FILE | FsAccess.READ_DIR | FsAccess.IOCTL_DEV == access(got)["/dev/pts"]
+    assert 0 == got.net != landlock.plan(view, 7).net
+    assert got.scoped == landlock.plan(view, 7).scoped

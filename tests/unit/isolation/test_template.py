@@ -14,12 +14,12 @@ from leeward._native import mounts as native
 from leeward._native.steps import Call, Gives, Step, returns
 from leeward.errors import Bug, Unsupported
 from leeward.isolation.template import Template, sources
-from leeward.spec.sandbox import Bind, Link, Scratch, Text, View
+from leeward.spec.sandbox import Bind, Scratch, Symlink, Text, View
 
 MARK = returns(Call.GETPID)
 
 
-def view(*binds: Bind, texts: tuple[Text, ...] = (), links: tuple[Link, ...] = ()) -> View:
+def view(*binds: Bind, texts: tuple[Text, ...] = (), links: tuple[Symlink, ...] = ()) -> View:
     return View(binds, texts, links, Scratch(("/workspace", "/dev/shm")))
 
 
@@ -115,7 +115,7 @@ def test_no_link_is_followed_on_the_way_to_a_place(host: Path) -> None:
     """
     with mock.patch.object(native, "sets_attributes", return_value=True):
         made = Template(view(Bind(str(host / "folder"), "/a/b/c"), texts=(Text("/a/text", b"x"),),
-                             links=(Link("/a/link", "/b"),))).table.steps
+                             links=(Symlink("/a/link", "/b"),))).table.steps
     walked = [step for step in made if step.call is Call.OPENAT]
     assert len(walked) > 6
     for step in walked:
@@ -126,6 +126,18 @@ def test_no_link_is_followed_on_the_way_to_a_place(host: Path) -> None:
         assert flags & 0o400000  # O_NOFOLLOW
 
 
+def test_a_text_is_a_program_if_it_says_so() -> None:
+    """
+    By the mode that it is made with, of which no bit allows writing.
+    """
+    texts = (Text("/data", b""), Text("/program", b"", program=True))
+    with mock.patch.object(native, "sets_attributes", return_value=True):
+        made = Template(view(texts=texts)).table.steps
+    modes = {step.arguments[1]: step.arguments[3] for step in made
+             if step.call is Call.OPENAT and step.arguments[1] in ("data", "program")}
+    assert {"data": 0o444, "program": 0o555} == modes
+
+
 @pytest.mark.parametrize("target", ["/", "", "/a/../b", "/a/./b", "/a//b", "/a/.", "/a/..", "/a/"])
 @pytest.mark.parametrize("kind", ["folder", "file", "text", "link"])
 def test_a_place_is_a_path_from_the_root(host: Path, target: str, kind: str) -> None:
@@ -133,7 +145,7 @@ def test_a_place_is_a_path_from_the_root(host: Path, target: str, kind: str) -> 
         "folder": view(Bind(str(host / "folder"), target)),
         "file": view(Bind(str(host / "file"), target, file=True)),
         "text": view(texts=(Text(target, b""),)),
-        "link": view(links=(Link(target, "/b"),)),
+        "link": view(links=(Symlink(target, "/b"),)),
     }[kind]
     with pytest.raises(Bug, match="a mount on"):
         Template(asked)

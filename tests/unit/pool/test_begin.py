@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import resource
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ from leeward.worker.hatch import Hatched
 
 class FakeDriver:
     memory_counted = True
+    affinity_fixed = False
 
     def __init__(self, steps: list[str]) -> None:
         self._steps = steps
@@ -68,10 +70,10 @@ def test_each_step_in_its_order_and_the_way_back(steps: list[str]) -> None:
     """
     Orphans come to us, limits are there to inherit and the driver has moved us before there is a zygote.
     """
-    begun = begin(Settings())
+    bootstrap = begin(Settings())
     assert ["subreaper", "limits", "choose", "sweep", "hatch"] == steps
-    begun.close()
-    begun.close()
+    bootstrap.close()
+    bootstrap.close()
 
     assert ["end zygote", "close driver"] == steps[5:]
 
@@ -80,9 +82,9 @@ def test_what_is_taken_is_the_takers(steps: list[str]) -> None:
     """
     Closing leaves zygote and driver alone.
     """
-    begun = begin(Settings())
-    begun.take()
-    begun.close()
+    bootstrap = begin(Settings())
+    bootstrap.take()
+    bootstrap.close()
 
     assert "hatch" == steps[-1]
 
@@ -141,3 +143,20 @@ def test_limits_to_inherit(refused: type[Exception] | None, monkeypatch: pytest.
 
     core = (1, 1) if refused is None else (0, 0)
     assert [(resource.RLIMIT_NOFILE, (4096, 4096)), (resource.RLIMIT_CORE, core)] == limits
+
+
+def test_what_a_profile_can_not_show(tmp_path: Path) -> None:
+    """
+    A link to what no sandbox is shown; and what would lie below a writable folder's own mount, where nobody sees it.
+    """
+    view: Any = SimpleNamespace(binds=(), texts=(), links=(), scratch=SimpleNamespace(targets=("/workspace", "/tmp")))
+    (tmp_path / "link").symlink_to("/sys")
+    with pytest.raises(BadRequest, match=r"leads to '/sys'"):
+        module._binds([str(tmp_path / "link")], view)
+    view.scratch.targets = ("/workspace", str(tmp_path))
+    (tmp_path / "tools").mkdir()
+    with pytest.raises(BadRequest, match="each sandbox has its own"):
+        module._binds([str(tmp_path / "tools")], view)
+    view.scratch.targets = ("/workspace",)
+    (bind,) = module._binds([str(tmp_path / "tools")], view)
+    assert str(tmp_path / "tools") == bind.target

@@ -99,3 +99,59 @@ def test_forgetting_gives_no_rate_back() -> None:
 
     assert [False] == admitted(ledger, 5, [1.0])
     assert len(ledger._accounts) < 600
+
+
+SERVICE = Quotas(Quota(), {7: Quota(jobs=9)}, exempt=(0, 1000), reserve=1)
+
+
+def starts(ledger: Ledger, user: int, most: int = 20, lasting: bool = False) -> int:
+    """
+    How many jobs *user* may start in a row, and does.
+    """
+    for count in range(most):
+        if not ledger.may_start(user, MIB, lasting):
+            return count
+        ledger.start(user, MIB)
+    return most
+
+
+@pytest.mark.parametrize(("workers", "shares"), [
+    (8, [6, 1, 0]), (4, [2, 1, 0]), (3, [1, 1, 0]), (2, [1, 0, 0]),
+])
+def test_guests_leave_workers_to_each_other_and_one_to_the_owner(workers: int, shares: list[int]) -> None:
+    """
+    Whoever comes first; root and the owner may have all.
+    """
+    ledger = Ledger(SERVICE, lambda more: workers)
+
+    assert shares == [starts(ledger, user) for user in (5, 6, 8)]
+    assert [20, 20] == [starts(ledger, user) for user in (0, 1000)]
+    ledger.end(5, MIB)
+    assert 1 == starts(ledger, 8, 1)
+
+
+def test_a_quota_by_the_operator_is_the_share_but_for_the_owners() -> None:
+    ledger = Ledger(SERVICE, lambda more: 4)
+
+    assert 3 == starts(ledger, 7)
+    assert not ledger.may_start(5, MIB)
+    assert ledger.may_start(1000, MIB)
+
+
+def test_without_guests_nobody_leaves_anything() -> None:
+    ledger = Ledger(Quotas(exempt=(0, 1000)), lambda more: 4)
+
+    assert 20 == starts(ledger, 5)
+
+
+def test_a_session_counts_the_worker_that_is_made_for_it() -> None:
+    """
+    Else a guest could have no more of them than there are workers for jobs.
+    """
+    held = 0
+    ledger = Ledger(SERVICE, lambda more: 4 + max(0, held + more - 2))
+    for _ in range(10):
+        assert ledger.may_start(5, MIB, lasting=True)
+        ledger.start(5, MIB)
+        held += 1
+    assert not ledger.may_start(5, MIB)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from leeward.loop.reactor import Reactor
 from leeward.pool.refill import Refill
-from leeward.worker.reactor import Reactor
 
 
 @dataclass

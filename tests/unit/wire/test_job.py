@@ -56,8 +56,14 @@ def test_a_sessions_frame_is_a_jobs_behind_a_byte(job: Job) -> None:
 
 
 def test_a_reply_survives_the_pipe():
-    reply = read_reply(_body(reply_frame(3, ("ValueError", "text", "trace"), "files", {"a/b.png": b"\x89"})), MAX_FILES)
+    left_out = [("*.csv", "no_match"), ("x\ny" * 200, "name")]
+    frame = reply_frame(3, ("ValueError", "text", "trace"), "files", {"a/b.png": b"\x89"}, left_out)
+    reply = read_reply(_body(frame), MAX_FILES)
 
+    assert ["no_match", "name"] == [one.reason for one in reply.left_out]
+    assert "*.csv" == reply.left_out[0].name
+    assert reply.left_out[1].name.startswith("x\\nyx\\ny")
+    assert 255 == len(reply.left_out[1].name)
     assert (3, True, Limit.FILES, {"a/b.png": b"\x89"}) == (reply.exit_code, reply.raised, reply.limit, reply.files)
 
 
@@ -82,8 +88,14 @@ GOOD = {"exit": 0, "error": None, "limit": None, "files": {}}
 @pytest.mark.parametrize("wrong", [
     {"exit": 256}, {"exit": -1}, {"exit": True}, {"exit": "0"}, {"exit": 2**63},
     {"error": "text"}, {"error": ["a", "b"]}, {"error": ["a", "b", 3]}, {"limit": "sky"}, {"limit": 3},
+    {"limit": {}}, {"limit": []}, {"limit": b"memory"}, {"exit": []}, {"exit": {}}, {"error": {}},
+    {"error": [[], {}, []]},
     {"files": []}, {"files": {"../x": b""}}, {"files": {"/x": b""}}, {"files": {"x": "text"}}, {"more": 1},
-    {"files": {"a\nb": b""}}, {"files": {"": b""}},
+    {"files": {"a\nb": b""}}, {"files": {"": b""}}, {"files": {str(number): b"" for number in range(MAX_FILES + 1)}},
+    {"left_out": None}, {"left_out": "a"}, {"left_out": ["ab"]}, {"left_out": [["a"]]},
+    {"left_out": [["a", "link", 1]]},
+    {"left_out": [["a", "weather"]]}, {"left_out": [[b"a", "link"]]}, {"left_out": [["a", "link"]] * 258},
+    {"left_out": {"a": "link"}},
 ])
 def test_wrong_fields_are_refused(wrong: dict[str, object]):
     with pytest.raises(PeerError):
@@ -97,6 +109,15 @@ def test_wrong_fields_are_refused(wrong: dict[str, object]):
 def test_bombs_are_refused(bomb: bytes):
     with pytest.raises(PeerError):
         read_reply(bomb, MAX_FILES)
+
+
+@pytest.mark.parametrize("field", list(GOOD))
+def test_a_missing_field_is_refused(field: str):
+    with pytest.raises(PeerError):
+        read_reply(msgpack.packb({name: value for name, value in GOOD.items() if name != field}), MAX_FILES)
+    with pytest.raises(PeerError):
+        read_reply(msgpack.packb({**{name: value for name, value in GOOD.items() if name != field}, "left_out": []}),
+                   MAX_FILES)
 
 
 @pytest.mark.parametrize("at", ["exit", "error", "limit", "files", "name"])

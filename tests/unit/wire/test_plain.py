@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from leeward.errors import PeerError
 from leeward.outcome import JobError, Limit, Outcome, Result
-from leeward.wire import messages, replies
+from leeward.wire import fields, replies
+from leeward.wire.answers import encode_result
 from leeward.wire.frames import HEADER, decode, frame
-from leeward.wire.messages import encode_result
 from leeward.wire.plain import parse_plain
 from leeward.wire.replies import parse_reply, parse_result
 
@@ -90,7 +90,7 @@ def test_a_byte_that_was_changed_left_out_or_put_in(number: int, result: Result,
 def test_a_number_that_no_request_has(number: int, found: bool) -> None:
     data = encode_result(number, Result(b"", b"", 0, Outcome.FINISHED))
 
-    assert messages.MAX_ID == replies.MAX_ID
+    assert fields.MAX_ID == replies.MAX_ID
     assert read(data) == read_at_length(data)
     assert found is (read(data) is not None)
 

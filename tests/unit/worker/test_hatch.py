@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -42,16 +41,18 @@ def descriptors() -> list[str]:
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """
-    Every process that is begun.
+    Every process that is begun; by subprocess, since no feature of the kernel is needed for what is tested here.
     """
     made: list[subprocess.Popen[bytes]] = []
 
-    def exec_(*args: Any) -> subprocess.Popen[bytes]:
-        made.append(begin(*args))
-        return made[-1]
+    def begin(plan: ZygotePlan, control: int) -> tuple[subprocess.Popen[bytes], int]:
+        flags = ["-S"] if plan.bare else []
+        made.append(subprocess.Popen([plan.executable, *flags, "-c", hatch._BOOTSTRAP], stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/",
+                                     env=dict(plan.environment), pass_fds=[control], start_new_session=True))
+        return made[-1], control
 
-    begin = hatch._exec
-    monkeypatch.setattr(hatch, "_exec", exec_)
+    monkeypatch.setattr(hatch, "begin", begin)
     monkeypatch.setattr(hatch, "ENTRY", ENTRY)
     return made
 
@@ -84,7 +85,7 @@ def test_nothing_is_left_of_one_that_nobody_needs(begun: list[subprocess.Popen[b
     assert -signal.SIGKILL == hatched.process.returncode
 
 
-def test_nothing_is_left_of_one_that_cant_be_started() -> None:
+def test_nothing_is_left_of_one_that_cant_be_started(begun: list[subprocess.Popen[bytes]]) -> None:
     """
     There is no such interpreter.
     """

@@ -9,15 +9,8 @@ import itertools
 import pytest
 
 from leeward.errors import Bug
-from leeward.worker.states import (
-    RUNNER,
-    WORKER,
-    RunnerEvent,
-    RunnerState,
-    WorkerEvent,
-    WorkerState,
-    after,
-)
+from leeward.run.states import RUNNER, RunnerEvent, RunnerState, after
+from leeward.worker.states import WORKER, WorkerEvent, WorkerState
 
 
 def test_a_runner_has_one_job_in_its_life():

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from leeward.isolation.channel import Channel
+from leeward.wire import control
 from leeward.worker.zygote import Zygote
 
 #: One that goes when its input ends, and one that doesn't.
@@ -60,3 +62,21 @@ def test_without_a_descriptor_it_ends_as_well(zygote: Zygote, monkeypatch: pytes
     zygote.end(60.0)
 
     assert zygote.process.returncode in (0, -signal.SIGKILL)  # it may have gone before we looked
+
+
+def test_a_keeper_whose_pidfd_found_no_room_is_lost_and_its_zygote_is_not() -> None:
+    """
+    The kernel has cut the descriptor off: that worker is made again.
+    """
+    here, there = Channel.pair()
+    there.send(control.Made(3, 4711))
+    told: list[object] = []
+    zygote = object.__new__(Zygote)
+    zygote._channel = here
+    zygote._failed, zygote._gone = told.append, lambda: told.append("gone")
+    zygote._made = lambda *_: told.append("made")
+    zygote._on_message(0)
+    here.close()
+    there.close()
+
+    assert [control.Failed(3, "", "no descriptor was left for its keeper's pidfd")] == told

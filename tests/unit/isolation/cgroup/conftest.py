@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,6 +50,13 @@ class FakeCgroups:
     def below(self, path: str | Path) -> str:
         return os.path.relpath(path, self.root)
 
+    def tidy(self, path: str) -> None:
+        """
+        Remove the group *path*, as somebody on the host may do with an empty one. Files that are open stay readable
+        here, which the kernel's aren't: `gone`.
+        """
+        shutil.rmtree(self.root / path)
+
     def groups(self) -> list[str]:
         """
         All groups but the root.
@@ -66,7 +74,10 @@ def fake_cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[F
         real_rmdir = os.rmdir
 
         def made(self: Group, name: str) -> Group:
-            os.mkdir(name, dir_fd=self.fd)
+            try:
+                os.mkdir(name, dir_fd=self.fd)
+            except FileNotFoundError:  # somebody removed the group
+                raise group.KernelRefusal("mkdir", f"{self.path}/{name}", errno.ENOENT) from None
             fake.populate(Path(self.path, name))
             return self.child(name)
 

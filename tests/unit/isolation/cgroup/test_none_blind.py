@@ -15,7 +15,7 @@ from leeward.spec.limits import Limits
 
 
 def _leaf(monkeypatch: pytest.MonkeyPatch, code: int) -> none.NoneLeaf:
-    def look(init: watch.Key) -> tuple[list[watch.Process], int]:
+    def look(init: watch.Key, beside: object) -> tuple[list[watch.ProcessSample], int]:
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(watch, "look", look)

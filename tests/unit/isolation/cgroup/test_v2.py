@@ -13,7 +13,9 @@ import pytest
 
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import home
+from leeward.isolation.cgroup import v2 as v2_driver
 from leeward.isolation.cgroup.entry import Usage
+from leeward.isolation.cgroup.group import REMOVED
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.isolation.cgroup.v2 import V2Driver
 from leeward.outcome import Limit
@@ -288,3 +290,52 @@ def test_a_worker_goes_with_its_keeper(fake):
     assert worker.remove()
     assert worker.remove()  # once more does no harm
     assert fake.groups() == [HOME, f"{HOME}/daemon"]
+
+
+def test_a_group_that_somebody_removed_costs_no_figures(fake, monkeypatch):
+    """
+    Its job was over: what was counted last is told.
+    """
+    worker = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits())
+    leaf = worker.leaf(1, Limits())
+    path = f"{HOME}/w0/1"
+    (fake.root / path / "cpu.stat").write_text("usage_usec 2000000\n")
+    assert 2.0 == leaf.usage().cpu_time
+    assert leaf.is_there()
+
+    def pread(fd: int) -> str:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    fake.tidy(path)
+    monkeypatch.setattr(v2_driver, "pread", pread)
+
+    assert not leaf.is_there()
+    assert 2.0 == leaf.usage().cpu_time
+    assert leaf.tick(0) is None
+    assert leaf.remove()
+    assert worker.remove()
+
+
+def test_a_worker_whose_own_group_was_removed_can_have_no_leaf(fake):
+    """
+    Another worker is made for it.
+    """
+    driver = V2Driver(v2(fake))
+    worker = driver.worker(0, os.geteuid(), Limits())
+    fake.tidy(f"{HOME}/w0")
+    with pytest.raises(KernelRefusal) as refusal:
+        worker.leaf(1, Limits())
+    assert refusal.value.errno in REMOVED
+    assert worker.remove()
+
+    assert driver.worker(0, os.geteuid(), Limits()).leaf(2, Limits()).is_there()
+
+
+def test_a_leaf_has_as_many_descriptors_as_it_says(fake):
+    driver = V2Driver(v2(fake))
+    before = len(os.listdir("/proc/self/fd"))
+    worker = driver.worker(0, os.geteuid(), Limits())
+    assert V2Driver.worker_descriptors == len(os.listdir("/proc/self/fd")) - before
+    worker.leaf(1, Limits())
+
+    assert V2Driver.worker_descriptors + V2Driver.leaf_descriptors - 1 == len(os.listdir("/proc/self/fd")) - before

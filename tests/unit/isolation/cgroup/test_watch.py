@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from leeward.isolation.cgroup.watch import PAGE, Account, Key, Process
+from leeward.isolation.cgroup.watch import PAGE, Account, Key, ProcessSample
 
 MIB = 1 << 20
 JOB: Key = (100, 1)
@@ -17,14 +17,15 @@ BASE = 10 * MIB  # what the job has from its keeper
 
 
 def process(pid: int, parent: Key | None, resident: int, faulted: int, *, tables: int = 0, shared: int = 0,
-            time: int = 0, tasks: int = 1) -> Process:
+            time: float = 0.0, waited: float = 0.0, tasks: int = 1, late: int = 0) -> ProcessSample:
     """
-    A process that has *resident* bytes and made *faulted* of them, or others, by faults.
+    A process that has *resident* bytes and made *faulted* of them, or others, by faults, *late* of them perhaps after
+    `resident` was read.
     """
-    return Process((pid, 1), parent, resident, tables, shared, faulted // PAGE, time, tasks)
+    return ProcessSample((pid, 1), parent, resident, tables, shared, faulted // PAGE, time, waited, tasks, late // PAGE)
 
 
-def look(account: Account, *processes: Process, files: int | None = 0) -> int:
+def look(account: Account, *processes: ProcessSample, files: int | None = 0) -> int:
     """
     The bytes charged at one look.
     """
@@ -84,6 +85,32 @@ def test_also_when_the_fork_follows_at_once(account):
     children = [process(200 + i, JOB, held, 0) for i in range(10)]
 
     assert look(account, process(100, None, held, 100 * MIB), *children) == 100 * MIB
+
+
+@pytest.mark.parametrize("read", [0, 20 * MIB], ids=["before the touching", "after it"])
+def test_pages_touched_while_the_look_reads_are_no_wear(account, read):
+    """
+    The faults are read before and after the resident pages. The daemon may wait for a processor in between, while the
+    job, whose eight children read its 30 MiB, touches 20 MiB more.
+    """
+    held = BASE + 30 * MIB
+    children = [process(200 + i, JOB, held, 0) for i in range(8)]
+    look(account, process(100, None, held, 30 * MIB), *children)
+
+    assert look(account, process(100, None, held + read, 50 * MIB, late=20 * MIB), *children) <= 50 * MIB
+    assert look(account, process(100, None, held + 20 * MIB, 50 * MIB), *children) == 50 * MIB
+
+
+def test_wear_that_one_look_cannot_tell_is_added_by_a_later_one(account):
+    """
+    The parent overwrites 40 MiB that its child shares, and a look can't tell whether it did so before.
+    """
+    held = BASE + 100 * MIB
+    child = process(200, JOB, held, 0)
+    look(account, process(100, None, held, 100 * MIB), child)
+    look(account, process(100, None, held, 140 * MIB, late=40 * MIB), child)
+
+    assert look(account, process(100, None, held, 140 * MIB), child) >= 140 * MIB
 
 
 def test_a_child_that_writes_is_charged_its_copies(account):
@@ -186,8 +213,30 @@ def test_time_and_tasks_never_go_back():
     account.note([process(100, None, 0, 0, time=30, tasks=3), process(200, JOB, 0, 0, time=50, tasks=4)], files=0)
     account.note([process(100, None, 0, 0, time=31)], files=0, spent=5)
 
-    assert account.time == 80
+    assert account.time == 81
     assert account.tasks == 7
+
+
+def test_the_time_of_a_child_counts_once() -> None:
+    """
+    What was seen of it, or what its parent was told when it waited: whichever is more.
+    """
+    account = Account()
+    account.note([process(100, None, 0, 0, time=1.0), process(200, JOB, 0, 0, time=0.504)], files=0)
+    account.note([process(100, None, 0, 0, time=1.25, waited=0.50)], files=0)
+    assert 1.754 == pytest.approx(account.time)
+
+    account.note([process(100, None, 0, 0, time=1.25, waited=0.90)], files=0)
+    assert 2.15 == pytest.approx(account.time)
+
+
+@pytest.mark.parametrize(("spent", "time"), [(2.5, 2.5), (0.1, 1.0)])
+def test_at_the_end_the_init_knows_best_unless_it_was_killed_first(spent: float, time: float) -> None:
+    account = Account()
+    account.note([process(100, None, 0, 0, time=1.0)], files=0)
+    account.end(spent)
+
+    assert time == account.time
 
 
 def test_an_empty_look_is_no_error():
@@ -249,9 +298,9 @@ class Machine:
         pages = {page for pages in self.maps.values() for page in pages.values()}
         return len(pages - set(self.keeper)) * PAGE
 
-    def seen(self) -> list[Process]:
-        return [Process((pid, 1), (parent, 1) if (parent := self.parents[pid]) is not None else None,
-                        len(pages) * PAGE, 0, 0, self.faults[pid], 0, 1) for pid, pages in self.maps.items()]
+    def seen(self) -> list[ProcessSample]:
+        return [ProcessSample((pid, 1), (parent, 1) if (parent := self.parents[pid]) is not None else None,
+                        len(pages) * PAGE, 0, 0, self.faults[pid], 0.0, 0.0, 1) for pid, pages in self.maps.items()]
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from leeward.isolation.seccomp.__main__ import listing
-from leeward.isolation.seccomp.plan import Call, plan
+from leeward._native.arguments import value
+from leeward.isolation.seccomp.compiler.__main__ import listing
+from leeward.isolation.seccomp.compiler.plan import CallPolicy, plan
 from leeward.isolation.seccomp.rules import ALLOW, NOTIFY, Rule
-from leeward.isolation.seccomp.syscalls import ALL
+from leeward.isolation.seccomp.syscalls import ALL, NUMBERS
 from leeward.isolation.seccomp.table import INIT_RULES, RULES
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -54,12 +55,15 @@ def overlap(one: Rule, other: Rule) -> bool:
 def test_rows_of_one_call_dont_contradict_each_other() -> None:
     """
     Where two rows can both fit they say the same, so their order means nothing; but for one that
-    tests an address, which comes first.
+    tests an address or the init's number, which comes first, and one without tests, which decides what is left.
     """
+    def comes_first(rule: Rule) -> bool:
+        return any(test.is_wide or test.is_init for test in rule.tests)
+
     for one, other in itertools.combinations(RULES, 2):
-        if one.name == other.name and one.action != other.action:
-            assert not overlap(one, other) or any(test.is_wide for test in one.tests), (one, other)
-            assert not any(test.is_wide for test in other.tests)
+        if one.name == other.name and one.action != other.action and one.tests and other.tests:
+            assert not overlap(one, other) or comes_first(one), (one, other)
+            assert comes_first(one) or not comes_first(other)
 
 
 def test_a_test_asks_for_no_bit_outside_its_mask() -> None:
@@ -122,7 +126,7 @@ def test_the_init_has_five_calls() -> None:
 
 def test_the_document_is_the_table() -> None:
     """
-    docs/seccomp.md is what `python -m leeward.isolation.seccomp` prints.
+    docs/seccomp.md is what `python -m leeward.isolation.seccomp.compiler` prints.
     """
     assert (ROOT / "docs" / "seccomp.md").read_text() == listing()
 
@@ -148,7 +152,43 @@ def test_a_fixed_affinity_stays() -> None:
     assert {"sched_setaffinity"} == newly_refused(free.calls, fixed.calls)
 
 
-def newly_refused(before: Mapping[int, Call], after: Mapping[int, Call]) -> set[str]:
+def test_what_an_operator_adds_takes_nothing_away() -> None:
+    """
+    Each addition allows more arguments of calls that were there, and of no others than its own file says.
+    """
+    plain = plan(memory_counted=True, affinity_fixed=False, arch="x86_64")
+    loopback = plan(memory_counted=True, affinity_fixed=False, arch="x86_64", loopback=True)
+    terminal = plan(memory_counted=True, affinity_fixed=False, arch="x86_64", terminal=True)
+
+    assert {"socket", "setsockopt", "fcntl", "ioctl"} == changed(plain.calls, loopback.calls)
+    assert {"ioctl"} == changed(plain.calls, terminal.calls)
+
+
+@pytest.mark.parametrize("name", ["TIOCSTI", "TIOCLINUX", "TIOCSETD", "TIOCCONS", "TIOCVHANGUP"])
+@pytest.mark.parametrize("above", [0, 1, 0xDEADBEEF, 0xFFFF_FFFF])
+def test_no_terminal_is_typed_into(name: str, above: int) -> None:
+    """
+    The kernel looks at the low 32 bits of an ioctl's number, and so does the filter.
+    """
+    terminal = plan(memory_counted=True, affinity_fixed=False, arch="x86_64", terminal=True)
+    ioctl = terminal.calls[NUMBERS["x86_64"]["ioctl"]]
+
+    assert NOTIFY == ioctl.decide((0, value(name) | above << 32, 0, 0, 0, 0))
+    assert ALLOW == ioctl.decide((0, value("TIOCSWINSZ") | above << 32, 0, 0, 0, 0))
+
+
+def changed(before: Mapping[int, CallPolicy], after: Mapping[int, CallPolicy]) -> set[str]:
+    """
+    Calls with other rows, all of which they had before.
+    """
+    different = {number for number, call in before.items() if call != after[number]}
+    for number in different:
+        assert set(before[number].rows) <= set(after[number].rows)
+        assert all(ALLOW == action for _, action in set(after[number].rows) - set(before[number].rows))
+    return {before[number].name for number in different}
+
+
+def newly_refused(before: Mapping[int, CallPolicy], after: Mapping[int, CallPolicy]) -> set[str]:
     """
     Calls that were allowed with any arguments and aren't any more; mmap goes by its flags, see test_plan.
     """

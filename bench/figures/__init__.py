@@ -1,0 +1,111 @@
+"""
+`./dev figures`: the goals in figures, each measured beside what it is a ratio of.
+
+Runs in:   a developer's shell.
+
+A group is a module here with a function `measure(ground) -> rows`: it starts the daemons that it needs, and takes
+turns with its floor. To add one, write the module and name it in GROUPS.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bench.figures import command, crowd, denied, fresh, memory, output, processor, rates, sessions, start
+from bench.figures.row import Ground, Row
+from leeward import __version__
+from leeward_cli.bench import compiled, machine
+from leeward_cli.bench.plot import duration
+
+GROUPS: dict[str, Callable[[Ground], Sequence[Row]]] = {
+    "fresh": fresh.measure,
+    "rates": rates.measure,
+    "sessions": sessions.measure,
+    "processor": processor.measure,
+    "memory": memory.measure,
+    "command": command.measure,
+    "start": start.measure,
+    "output": output.measure,
+    "denied": denied.measure,
+    "crowd": crowd.measure,
+}
+
+ROUNDS = 40
+
+#: Looks at what others do, before each group and at the end.
+_WINDOWS = 5
+
+
+def run(groups: Sequence[str], rounds: int | None, as_json: bool) -> None:
+    """
+    Measure the rows of *groups* and print them.
+
+    Raises:
+        LeewardError: a daemon didn't start, or somebody who is measured answers wrong.
+    """
+    watch = machine.Watch()
+    rows: dict[str, Sequence[Row]] = {}
+    with compiled.floors() as program:
+        for name in groups:
+            if not as_json and sys.stderr.isatty():
+                print(f"\r\033[K{name}", end="", file=sys.stderr, flush=True)
+            for _ in range(_WINDOWS):
+                watch.window()
+            rows[name] = GROUPS[name](Ground(program, rounds or ROUNDS))
+        for _ in range(_WINDOWS):
+            watch.window()
+        if not as_json and sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        stir = watch.stir()
+        found = {
+            "leeward": __version__,
+            "date": time.strftime("%Y-%m-%d %H:%M:%S%z"),
+            "machine": machine.described(program is not None),
+            "noise": {"steal": stir.steal, "others": stir.others, "noisy": stir.noisy},
+            "figures": [{"group": name, **row.as_object()} for name, some in rows.items() for row in some],
+        }
+    print(json.dumps(found) if as_json else text(found), flush=True)
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """
+    The findings, to be read: a row, and below it what it was made of.
+    """
+    host = found["machine"]
+    stirred = found["noise"]
+    who = "root" if host["root"] else "an ordinary user"
+    lines = [(f"leeward {found['leeward']}, {found['date']}, Linux {host['kernel']} {host['arch']},"
+              f" {host['processors']} processors, Python {host['python']}, {who}"),
+             (f"The machine was {'noisy' if stirred['noisy'] else 'quiet'}: the host took {100 * stirred['steal']:.1f}"
+             f" % of the processors for others, other processes {100 * stirred['others']:.0f} %."), ""]
+    for each in found["figures"]:
+        lines.append(f"{each['figure']}: {verdict(each)}")
+        lines += [f"    {made['subject']:44}{shown(made)}" for made in each["measured"]]
+        lines += [f"    {each['note']}"] if each["note"] else []
+    return "\n".join(lines)
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """
+    The value, its target, and whether it was met.
+    """
+    value = "-" if row["value"] is None else f"{row['value']:g} {row['unit']}"
+    if row["target"] is None:
+        return value
+    wanted = f"{'at most' if row['at_most'] else 'at least'} {row['target']:g}"
+    return f"{value}, wanted {wanted}: {'met' if row['met'] else 'not measured' if row['value'] is None else 'NOT MET'}"
+
+
+def shown(made: Mapping[str, Any]) -> str:
+    """
+    What a row was made of, on a line.
+    """
+    if "us" == made["unit"]:
+        values = [duration(made[key]) for key in ("p50", "p90", "p99")]
+    else:
+        values = [f"{made[key]:g} {made['unit']}" for key in ("p50", "p90", "p99")]
+    return "p50 {}  p90 {}  p99 {}  n {}".format(*values, made["n"])

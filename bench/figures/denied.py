@@ -1,0 +1,65 @@
+"""
+A refused system call, beside the least that a supervisor in user space takes for it.
+
+Runs in:   a developer's shell. The asker is the same Python on both sides: a job of ours, and a child of floors.c's
+           supervisor.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+
+from bench.figures.row import Ground, Row, missing, times
+from bench.figures.turns import beside
+from leeward.client.blocking import Client
+from leeward.errors import LeewardError
+from leeward_cli.bench.floors import interpreter
+from leeward_cli.bench.ours import daemon, good
+
+_WORDS = "a denied system call over that of a bare supervisor in C"
+
+#: Below what a job may ask for at once: then it has to wait for its bucket.
+_CALLS = 500
+
+_ASK = f"""
+import os, time
+clock, seconds = time.perf_counter, []
+for _ in range({_CALLS}):
+    start = clock()
+    try:
+        os.chroot("/")
+    except PermissionError:
+        seconds.append(clock() - start)
+print(seconds)
+"""
+
+
+def measure(ground: Ground) -> Sequence[Row]:
+    if ground.program is None:
+        return [missing(_WORDS, 1.5, "there is no C compiler")]
+    found: dict[str, list[list[float]]] = {"leeward": [], "bare": []}
+    with daemon(None) as path, Client(path) as client:
+        for _ in range(ground.some(20)):
+            found["leeward"].append(_read(good(client.execute(_ASK)).stdout))
+            found["bare"].append(_read(_bare(ground.program)))
+    return [Row(_WORDS, beside(found, "leeward", "bare"), "x", 1.5,
+                measured=[times("denied by leeward's supervisor", 0, found["leeward"]),
+                          times("denied by a bare one", 0, found["bare"])],
+                note="os.chroot in a loop of Python on both sides")]
+
+
+def _bare(program: str) -> bytes:
+    got = subprocess.run([program, "denied", interpreter(), "-I", "-S", "-c", _ASK], capture_output=True, check=False,
+                         stdin=subprocess.DEVNULL)
+    if got.returncode:
+        raise LeewardError(f"bench: the bare supervisor failed: {got.stderr[:200]!r}")
+    return got.stdout
+
+
+def _read(printed: bytes) -> list[float]:
+    seconds = [float(each) for each in json.loads(printed)]
+    if len(seconds) != _CALLS:
+        raise LeewardError(f"bench: {_CALLS - len(seconds)} of {_CALLS} calls weren't denied")
+    return seconds

@@ -1,0 +1,219 @@
+"""
+Many live sandboxes at once, and many one after the other: what they take, how they answer, and what is left.
+
+    .venv/bin/python bench/sandboxes.py [--count N] [--turns N] [--descriptors N] [--spares N] [--json]
+
+Starts daemons of its own, with as many descriptors as --descriptors says where it may raise its limit. Opens --count
+sandboxes and keeps them; each runs a command and must give its own number back, twice: as soon as it is open, and when
+all are. Ends them all. Then --turns sandboxes are opened, used and closed, one after the other. Memory is the
+proportional share (Pss) of the daemon and of all its descendants, and what the host has less available (MemAvailable).
+
+Exit status 1, with a line that says what happened, if a sandbox couldn't be opened or gave another answer, or if after
+all of it there is something that wasn't after the first tenth of the turns: processes, descriptors, groups, mounts, or
+memory of the daemon's own, beyond what ROOM says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from leeward.client.link import Link
+from leeward.client.results import result_of
+from leeward.errors import LeewardError
+from leeward_cli.bench.ours import daemon, daemon_pid
+
+WORKERS = 2
+#: As in bench/soak.py: workers keep some empty groups for later, with a few descriptors each.
+ROOM = {"KiB of the daemon": 8 << 10, "groups": 4 * WORKERS, "descriptors": 14 * WORKERS, "processes": 0, "mounts": 0}
+REST_S = 30.0
+#: Seconds after which the workers of sandboxes have let their other runners go: worker/leasing.py.
+SETTLED_S = 2.0
+
+
+def below(pid: int) -> list[int]:
+    """
+    *pid* and all that descends from it.
+    """
+    parents: dict[int, list[int]] = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if "Z" != fields[0]:
+            parents.setdefault(int(fields[1]), []).append(int(entry))
+    found, todo = [pid], [pid]
+    while todo:
+        children = parents.get(todo.pop(), [])
+        found += children
+        todo += children
+    return found
+
+
+def _field(path: str, name: str) -> int:
+    try:
+        with open(path) as rows:
+            return next((int(row.split()[1]) for row in rows if row.startswith(f"{name}:")), 0)
+    except OSError:
+        return 0
+
+
+def memory(pid: int) -> int:
+    """
+    MiB of the daemon and its descendants.
+    """
+    return sum(_field(f"/proc/{one}/smaps_rollup", "Pss") for one in below(pid)) >> 10
+
+
+def available() -> int:
+    return _field("/proc/meminfo", "MemAvailable") >> 10
+
+
+def there(pid: int) -> dict[str, int]:
+    """
+    What there is of the daemon now.
+    """
+    return {"processes": len(below(pid)), "descriptors": len(os.listdir(f"/proc/{pid}/fd")), "groups": groups(pid),
+            "mounts": len(Path(f"/proc/{pid}/mountinfo").read_text().splitlines()),
+            "KiB of the daemon": _field(f"/proc/{pid}/smaps_rollup", "Private_Dirty")}
+
+
+def groups(pid: int) -> int:
+    """
+    How many are below the daemon's own, in all hierarchies.
+    """
+    return sum(f"/leeward-{pid}-" in root for root, _, _ in os.walk("/sys/fs/cgroup"))
+
+
+class Line:
+    """
+    One connection, by which sandboxes are opened and used.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._link = Link(path)
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        reply, descriptors = self._link.call(op, fields)
+        for fd in descriptors:
+            os.close(fd)
+        assert reply.ok is not None
+        return dict(reply.ok)
+
+    def open(self) -> str:
+        return str(self.ask("sandbox_open")["sandbox"])
+
+    def answers(self, box: str, number: int) -> bool:
+        fields = {"sandbox": box, "argv": ["echo", str(number)]}
+        return b"%d\n" % number == result_of(*self._link.call("process_run", fields)).stdout
+
+    def close(self) -> None:
+        self._link.close()
+
+
+def at_once(line: Line, pid: int, count: int, wrong: list[str]) -> dict[str, Any]:
+    before, free, boxes, opened, used = memory(pid), available(), [], [], []
+    for number in range(count):
+        start = time.perf_counter()
+        try:
+            boxes.append(line.open())
+        except LeewardError as error:
+            wrong.append(f"sandbox {number} of {count} can't be opened: {error}")
+            break
+        opened.append(time.perf_counter() - start)
+        if not line.answers(boxes[-1], number):
+            wrong.append(f"sandbox {number} gave another answer")
+    for number, box in enumerate(boxes):
+        start = time.perf_counter()
+        if not line.answers(box, number):
+            wrong.append(f"sandbox {number} gave another answer when all were open")
+        used.append(time.perf_counter() - start)
+    time.sleep(SETTLED_S)
+    rest(line, pid)
+    found: dict[str, Any] = {
+        "count": len(boxes), "MiB": memory(pid), "MiB before": before, "MiB less available": free - available(),
+        "descriptors": len(os.listdir(f"/proc/{pid}/fd")), "processes": len(below(pid))}
+    if boxes:
+        found |= {"open ms": _times(opened), "command ms": _times(used)}
+    for box in boxes:
+        line.ask("sandbox_kill", sandbox=box)
+    return found
+
+
+def _times(seconds: list[float]) -> dict[str, float]:
+    ranks = sorted(1000 * one for one in seconds)
+    return {"p50": round(statistics.median(ranks), 2), "p99": round(ranks[int(0.99 * (len(ranks) - 1))], 2),
+            "worst": round(ranks[-1], 2)}
+
+
+def in_turn(line: Line, pid: int, turns: int, wrong: list[str]) -> dict[str, Any]:
+    before: dict[str, int] = {}
+    start = time.perf_counter()
+    for number in range(turns):
+        if number == turns // 10:
+            before = rest(line, pid)
+        box = line.open()
+        if not line.answers(box, number):
+            wrong.append(f"turn {number} gave another answer")
+        line.ask("sandbox_kill", sandbox=box)
+    seconds = time.perf_counter() - start
+    left = rest(line, pid)
+    wrong += [f"{left[what]} {what} after {turns} turns, and {before[what]} after a tenth of them" for what in before
+              if left[what] > before[what] + ROOM[what]]
+    return {"turns": turns, "turns a second": round(turns / seconds, 1), "before": before, "left": left}
+
+
+def rest(line: Line, pid: int) -> dict[str, int]:
+    """
+    What there is when the daemon has come to rest: as many workers as it is to have without a sandbox, each with the
+    runners that it keeps, for a second.
+    """
+    until, since = time.monotonic() + REST_S, time.monotonic()
+    while time.monotonic() < min(until, since + 1.0):
+        status = line.ask("status")
+        idle = status["workers"]["total"] if status["sandboxes"] else WORKERS
+        if (status["workers"]["total"], status["runners_armed"], status["runners_arming"]) != (
+                idle, status["runners_kept"], 0):
+            since = time.monotonic()
+        time.sleep(0.05)  # there is nothing to wait for: what is left has no event
+    return there(pid)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--turns", type=int, default=10000)
+    parser.add_argument("--descriptors", type=int, default=65536)
+    parser.add_argument("--spares", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    with contextlib.suppress(ValueError):  # who may not raise it has what there is
+        resource.setrlimit(resource.RLIMIT_NOFILE, (asked.descriptors, asked.descriptors))
+    wrong: list[str] = []
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
+        config.write(f"pool_size = {WORKERS}\nspares = {asked.spares}\nmax_sessions = {max(2, asked.count)}\n")
+        config.flush()
+        found: dict[str, Any] = {"load before": os.getloadavg()[0]}
+        for name, does, times in (("at once", at_once, asked.count), ("in turn", in_turn, asked.turns)):
+            if times:  # each with a daemon of its own: the workers of many sandboxes linger for a while
+                with daemon(None, "--config", config.name) as path, contextlib.closing(Line(path)) as line:
+                    found[name] = does(line, daemon_pid(path), times, wrong)
+        found["load after"] = os.getloadavg()[0]
+    print(json.dumps({**found, "wrong": wrong}, indent=None if asked.json else 2))
+    for one in wrong:
+        print(f"sandboxes: {one}", file=sys.stderr)
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,276 @@
+"""
+`leeward daemon status`, `restart`, `reload` and `logs`: a daemon that runs already.
+
+Runs in:   the CLI.
+
+Which process answers the kernel says (stopping.Line); how that process was started is read from /proc: its command line
+has --ready-fd if `leeward daemon start` made it, and its cgroup is that of a unit if a service manager did. It is
+signalled by a pidfd that was opened while it was known to answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import time
+from typing import Any
+
+from leeward.errors import DaemonAway, LeewardError
+from leeward_cli.job import complain, escape, write
+from leeward_cli.settle import log_file
+from leeward_cli.stopping import Line, pidfd_of, stop
+
+#: Seconds that a daemon may take to answer, and to read its configuration again.
+ANSWER_S, RELOAD_S = 5.0, 5.0
+#: Seconds between looks at a log that is followed.
+_LOOK_S = 0.2
+#: Bytes at the end of a log in which its last lines are looked for.
+_TAIL = 1 << 20
+
+
+class Running:
+    """
+    The daemon that answers on a socket.
+
+    Attributes:
+        pid: as this process sees it; 0 where it is in a pid namespace that we don't see.
+        unit: the systemd unit that it belongs to, or "".
+        arguments: what followed `daemon run`, without --ready-fd; None unless `leeward daemon start` made it.
+        status: what it said of itself.
+
+    Raises:
+        DaemonAway: nobody answers there.
+    """
+
+    def __init__(self, socket: str) -> None:
+        self.socket = socket
+        line = Line(socket)
+        try:
+            reply = line.ask("status", {}, time.monotonic() + ANSWER_S)
+            self.status: dict[str, Any] = dict(reply.ok or {})
+            self.pid = line.pid
+            self.process = pidfd_of(line.pid)
+            line.ask("ping", {}, time.monotonic() + ANSWER_S)  # so it was that process when the pidfd was opened
+        finally:
+            line.close()
+        self.unit = unit_of(_text(f"/proc/{self.pid}/cgroup")) if self.pid else ""
+        self.arguments = arguments_of(_text(f"/proc/{self.pid}/cmdline")) if self.pid else None
+
+    @property
+    def origin(self) -> str:
+        if self.unit:
+            return f"the service {self.unit}"
+        return "`leeward daemon start`" if self.arguments is not None else "hand, in the foreground"
+
+    @property
+    def log(self) -> str:
+        if self.unit:
+            return f"`{' '.join(journal(self.unit))}`"
+        return log_file(self.socket) if self.arguments is not None else "its standard error"
+
+    def tell(self, number: int) -> None:
+        """
+        Send it a signal.
+
+        Raises:
+            LeewardError: it isn't ours, or isn't seen from here.
+        """
+        if self.process < 0:
+            raise LeewardError("the daemon's process isn't seen from here: it is in another pid namespace")
+        try:
+            signal.pidfd_send_signal(self.process, number)
+        except OSError as error:
+            raise LeewardError(f"daemon {self.pid}: {(error.strerror or str(error)).lower()}") from None
+
+    def close(self) -> None:
+        if self.process >= 0:
+            os.close(self.process)
+            self.process = -1
+
+
+def unit_of(cgroups: str) -> str:
+    """
+    The service unit in the text of /proc/PID/cgroup, "" where there is none. Pure.
+    """
+    for line in cgroups.splitlines():
+        for part in line.rpartition(":")[2].split("/"):
+            if part.startswith("leeward") and part.endswith(".service"):
+                return part
+    return ""
+
+
+def arguments_of(command: str) -> list[str] | None:
+    """
+    The options of a background daemon, from the text of /proc/PID/cmdline; None for any other process. Pure.
+    """
+    words = command.split("\0")[:-1]
+    for at, pair in enumerate(itertools.pairwise(words)):
+        if ("daemon", "run") == pair:
+            options = words[at + 2:]
+            if not any(word.startswith("--ready-fd=") for word in options):
+                return None
+            return [word for word in options if not word.startswith("--ready-fd=")]
+    return None
+
+
+def journal(unit: str, *options: str) -> list[str]:
+    return ["journalctl", *(["--user"] if os.geteuid() else []), "-u", unit, *options]
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def status(socket: str, as_json: bool) -> int:
+    """
+    Print which daemon answers on *socket*; return the exit status.
+    """
+    daemon = Running(socket)
+    daemon.close()
+    rows = {"pid": daemon.pid, "socket": socket, "uptime": daemon.status.get("uptime"), "started_by": daemon.origin,
+            "log": daemon.log, "workers": daemon.status.get("workers"), "jobs": daemon.status.get("jobs"),
+            "degraded": daemon.status.get("degraded")}
+    if as_json:
+        import json
+
+        write(1, json.dumps(rows).encode() + b"\n")
+        return 0
+    from leeward_cli.fast import status_text
+
+    head = (f"{'process':<13} {daemon.pid or 'not seen from here'}\n{'socket':<13} {socket}\n"
+            f"{'started by':<13} {daemon.origin}\n{'log':<13} {daemon.log}\n")
+    shown: dict[str, Any] = {key: daemon.status[key] for key in ("workers", "jobs", "degraded", "uptime")
+                             if key in daemon.status}
+    rest = status_text(shown).replace("layers\n", "")
+    write(1, escape((head + rest).encode("utf-8", "backslashreplace")))
+    return 0
+
+
+def restart(socket: str, given: list[str], now: bool) -> int:
+    """
+    End the daemon and start it again; return the exit status. Where none runs one is started.
+
+    Args:
+        given: options of `daemon run`; if there are none, those that the daemon had.
+        now: end its running jobs at once.
+
+    Raises:
+        LeewardError: it can't be stopped, or isn't ours to start again.
+    """
+    from leeward_cli.background import start
+
+    try:
+        daemon = Running(socket)
+    except DaemonAway:
+        return start(given, socket)
+    daemon.close()
+    if daemon.unit:
+        return subprocess.call(["systemctl", *(["--user"] if os.geteuid() else []), "restart", daemon.unit])
+    if daemon.arguments is None:
+        raise LeewardError(f"daemon {daemon.pid or ''} wasn't started by `leeward daemon start`; end it with `leeward"
+                           " daemon stop` and start it where it was started")
+    arguments = given or daemon.arguments
+    if not any(word.startswith("--socket") for word in arguments):
+        arguments = [*arguments, f"--socket={socket}"]
+    _check(arguments)
+    stop(socket, now)
+    return start(arguments, socket)
+
+
+def _check(arguments: list[str]) -> None:
+    """
+    Would a daemon take these? Asked before the one that runs is stopped.
+    """
+    from leeward_cli.daemon import configuration, parse_run
+
+    options = parse_run(arguments)
+    if options is None:
+        raise LeewardError("the daemon's options can't be read; say them again, after `leeward daemon restart`")
+    options.pop("ready_fd")
+    configuration(**options)
+
+
+def reload(socket: str) -> int:
+    """
+    Have the daemon read its configuration again; return the exit status: 1 if it has refused it.
+
+    Raises:
+        LeewardError: it isn't ours.
+    """
+    daemon = Running(socket)
+    try:
+        background = daemon.arguments is not None and not daemon.unit
+        end = _size(log_file(socket)) if background else 0
+        daemon.tell(signal.SIGHUP)
+    finally:
+        daemon.close()
+    if not background:
+        complain(f"daemon {daemon.pid} was told to read its configuration again; what comes of it: {daemon.log}")
+        return 0
+    until = time.monotonic() + RELOAD_S
+    while time.monotonic() < until:
+        said = _read_from(log_file(socket), end)
+        if b"configuration reloaded" in said or b"configuration not reloaded" in said:
+            time.sleep(_LOOK_S)  # which keys need a restart is the next line
+            write(1, escape(_read_from(log_file(socket), end)))
+            return int(b"configuration not reloaded" in said)
+        time.sleep(0.02)
+    complain(f"the daemon's log says nothing of it: {log_file(socket)}")
+    return 1
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _read_from(path: str, start: int) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            file.seek(start)
+            return file.read(_TAIL)
+    except OSError:
+        return b""
+
+
+def logs(socket: str, lines: int, follow: bool) -> int:
+    """
+    Print the last *lines* of the daemon's log, and with *follow* what comes, until Ctrl-C; return the exit status.
+    """
+    unit = ""
+    try:
+        daemon = Running(socket)
+        daemon.close()
+        unit = daemon.unit
+    except DaemonAway:
+        pass  # what its end was is in its log
+    if unit:
+        return subprocess.call(journal(unit, f"-n{lines}", *(["-f"] if follow else ["--no-pager"])))
+    path = log_file(socket)
+    if not os.path.isfile(path):
+        raise LeewardError(f"there is no log {path!a}: a daemon in the foreground logs to its standard error, a service"
+                           " to the journal")
+    start = max(0, _size(path) - _TAIL)
+    content = _read_from(path, start)
+    at = start + len(content)
+    write(1, _shown(b"".join(content.splitlines(keepends=True)[-lines:] if lines else [])))
+    while follow:
+        time.sleep(_LOOK_S)
+        if _size(path) < at:  # another daemon has begun it anew
+            at = 0
+        content = _read_from(path, at)
+        at += len(content)
+        write(1, _shown(content))
+    return 0
+
+
+def _shown(content: bytes) -> bytes:
+    return escape(content) if os.isatty(1) else content

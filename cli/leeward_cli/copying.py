@@ -1,0 +1,90 @@
+"""
+`leeward cp`: files and folders into a live sandbox, out of one, and within one.
+
+Runs in:   the CLI, by click.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import click
+
+from leeward.client.file_trees import Transfer
+from leeward.client.sandbox import Sandbox
+from leeward.errors import LeewardError
+from leeward.wire.sandbox_fields import ID_ALPHABET, ID_LENGTH
+from leeward_cli.job import complain
+
+_INSIDE = re.compile(rf"([{ID_ALPHABET}]{{{ID_LENGTH}}}):(.*)", re.DOTALL)
+
+#: What a reason in `Transfer.left_out` is to people.
+_WHY = {
+    "special": "neither a file, a folder nor a link", "link": "a link that could lead out of the folder",
+    "gone": "it vanished meanwhile", "changed": "it changed meanwhile", "name": "its name leads out of the folder",
+}
+
+
+def split(place: str) -> tuple[str, str]:
+    """
+    A sandbox's id, or "" for the host, and a path there.
+    """
+    found = _INSIDE.fullmatch(place)
+    return (found[1], found[2] or ".") if found else ("", place)
+
+
+@click.command()
+@click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+@click.argument("source", metavar="A")
+@click.argument("target", metavar="B")
+def cp(socket: str | None, source: str, target: str) -> int:
+    """
+    Copy the file or folder A to B. One of them, or both, are in a sandbox: ID:PATH, from /workspace on.
+
+    Where B is a folder A is copied into it. Modes and times are kept. What can't be copied, such as a FIFO, or on the
+    way out a link that could lead out of its folder, is left out and told; the exit status is 1 then.
+    """
+    (from_id, path), (to_id, to) = split(source), split(target)
+    if not (from_id or to_id):
+        raise click.UsageError("one of A and B is in a sandbox: ID:PATH, with an id of `leeward sandbox list`")
+    if from_id and to_id and from_id != to_id:
+        raise click.UsageError("A and B are in two sandboxes: copy to this host first")
+    box = None
+    try:
+        box = Sandbox.attach(from_id or to_id, socket=socket)
+        done = _copy(box, path, to, out=not to_id, within=bool(from_id and to_id))
+    except (OSError, LeewardError, ValueError) as error:
+        complain(_told(error))
+        return 1
+    finally:
+        if box is not None:
+            box.detach()
+    for name, why in done.left_out:
+        complain(f"left out: {name}: {_WHY.get(why, why)}")
+    return int(bool(done.left_out))
+
+
+def _copy(box: Sandbox, path: str, to: str, *, out: bool, within: bool) -> Transfer:
+    name = os.path.basename(os.path.normpath(path))
+    if os.path.isdir(to) if out else _is_folder(box, to):
+        to = os.path.join(to, "" if name in (".", "..") else name)
+    if within:
+        box.files.copy(path, to)
+        return Transfer()
+    return box.files.download(path, to) if out else box.files.upload(path, to)
+
+
+def _is_folder(box: Sandbox, path: str) -> bool:
+    try:
+        return box.files.stat(path).is_folder
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        name = error.filename
+        shown = os.fsdecode(name) if isinstance(name, (str, bytes)) else ""
+        return f"{shown}: {error.strerror}" if shown else error.strerror
+    return str(error)

@@ -1,0 +1,104 @@
+"""
+`leeward egress test`: which rule of a policy decides, without a query or a connection.
+
+Runs in:   the CLI, by click; reads the configuration as a daemon of this user would.
+"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from leeward.errors import BadRequest
+
+#: What a URL's scheme says of the connection. TLS passes the broker as it is; `tcp` stands for anything else.
+_PROTOCOLS = {"http": "http", "https": "tls", "tcp": "tcp"}
+
+
+@click.group()
+def egress() -> None:
+    """
+    See what a policy of egress says.
+    """
+
+
+@egress.command("test")
+@click.option("--policy", metavar="NAME", required=True, help="The policy, [egress.NAME] of the configuration.")
+@click.option("--config", "config_file", metavar="FILE", help="Read this file as well, as `leeward daemon run` does.")
+@click.option("--method", metavar="METHOD", default="GET", show_default=True, help="Of requests by http.")
+@click.option("--address", metavar="ADDRESS", help="Where the names lead to; else a public address is assumed.")
+@click.option("--fetch", is_flag=True, help="As `fetch` would be decided, which sees methods and paths by https too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.argument("urls", nargs=-1, required=True, metavar="URL...")
+def test(policy: str, config_file: str | None, method: str, address: str | None, fetch: bool, as_json: bool,
+         urls: tuple[str, ...]) -> int:
+    """
+    Say which rule of a policy decides about URL: http, https, or tcp://HOST:PORT.
+
+    No name is asked for and nothing is connected to. The exit status is 1 if one of them isn't allowed.
+    """
+    from leeward.daemon.config_sources import load
+
+    policies = load(config_file).egress
+    if policy not in policies:
+        raise BadRequest(f"there is no policy {policy!r:.80}; the configuration has: {', '.join(policies) or 'none'}")
+    allowed = True
+    for url in urls:
+        found = told(policies[policy], url, method.upper(), address, fetch)
+        allowed = allowed and found["verdict"] == "allow"
+        click.echo(json.dumps(found) if as_json else line(found))
+    return 0 if allowed else 1
+
+
+def told(policy: object, text: str, method: str, address: str | None, fetch: bool) -> dict[str, str]:
+    """
+    What *policy* says of one URL.
+
+    Args:
+        policy: a `spec.egress.Policy`.
+        text: the URL.
+        method: of a request that is seen.
+        address: where the name leads to; None is to a public one.
+        fetch: the request is one of `fetch`.
+
+    Raises:
+        BadRequest: no URL, or no address.
+    """
+    from leeward.egress.addresses import parse_host, parse_url
+    from leeward.egress.policy import PROTOCOLS, Request, decide, rule_for
+    from leeward.spec.egress import Policy
+    from leeward.spec.hosts import InvalidHost
+
+    assert isinstance(policy, Policy)
+    try:
+        url = parse_url(text)
+        leads = parse_host(address).address if address else None
+    except InvalidHost as error:
+        raise BadRequest(f"{text!r:.200}: {error}") from None
+    if address and leads is None:
+        raise BadRequest(f"{address!r:.80} is no address")
+    protocol = url.scheme if fetch else _PROTOCOLS.get(url.scheme, "")
+    if protocol not in PROTOCOLS or (fetch and url.scheme == "tcp"):
+        raise BadRequest(f"{text!r:.200}: the scheme is none of http, https{'' if fetch else ' and tcp'}")
+    seen = protocol in ("http", "https")
+    request = Request(url.host.name, url.host.address or leads, url.port, protocol, method if seen else "",
+                      url.target if seen else "")
+    decision = decide(policy, request)
+    found = {"url": url.text, "verdict": "allow" if decision.verdict == "need-address" else decision.verdict,
+             "rule": decision.rule, "reason": decision.reason}
+    if decision.verdict == "need-address":
+        found["reason"] = "to public addresses, and those that the policy names"
+    if decision.cause in ("unlisted", "port", "unseen"):
+        found["would"] = rule_for(request)
+    return found
+
+
+def line(found: dict[str, str]) -> str:
+    """
+    One decision as a line for people.
+    """
+    by = f" by {found['rule']!r}" if found["rule"] and found["verdict"] == "allow" else ""
+    why = f": {found['reason']}" if found["reason"] else ""
+    would = f"; allow = [\"{found['would']}\"] would allow it" if "would" in found else ""
+    return f"{found['verdict']:5}  {found['url']}{by}{why}{would}"

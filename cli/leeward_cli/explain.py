@@ -1,0 +1,56 @@
+"""
+`leeward explain`: what a name in a result's `denied` means, by the rows of the table of system calls.
+
+Runs in:   the CLI; pure. No daemon is asked.
+"""
+
+from __future__ import annotations
+
+import difflib
+from itertools import groupby
+
+from leeward.errors import BadRequest
+from leeward.isolation.seccomp.rules import NOTIFY, Needs, Rule
+from leeward.isolation.seccomp.syscalls import NUMBERS
+from leeward.isolation.seccomp.table import RULES
+
+_NETWORK = """\
+network: the job asked for a socket that isn't a Unix socket, or to resolve a name. There is no network in the sandbox,
+unless a policy of egress is named.
+  to allow it     a policy of the daemon's configuration, `[egress.NAME]`, and `--egress NAME` with the request
+  instead         give the job what it needs as files or standard input
+  for servers     `loopback = true` in the daemon's configuration lets a job use TCP and UDP on 127.0.0.1 and ::1, for
+                  servers and their clients within the job
+"""
+
+_NAMES = sorted({name for numbers in NUMBERS.values() for name in numbers})
+
+
+def explain(name: str) -> str:
+    """
+    What is said of *name*: a system call, or "network".
+
+    Raises:
+        BadRequest: it is neither.
+    """
+    if "network" == name:
+        return _NETWORK
+    if name not in _NAMES:
+        near = difflib.get_close_matches(name, ["network", *_NAMES], 1)
+        raise BadRequest(f"there is no system call {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    rules = [rule for rule in RULES if name == rule.name]
+    lines = [f"{name}: refused with EACCES, and counted in `denied`, " +
+             ("where no row below applies" if any(rule.action != NOTIFY for rule in rules) else "in any case"),
+             *(line for _, rows in groupby(rules, key=lambda rule: (rule.action, rule.reason, rule.needs))
+               for line in _row(list(rows)))]
+    return "\n".join(lines) + "\n"
+
+
+def _row(rules: list[Rule]) -> list[str]:
+    """
+    Rules that say the same of several arguments.
+    """
+    rule = rules[0]
+    tests = ", ".join(" and ".join(test.text for test in each.tests) for each in rules if each.tests)
+    only = "" if Needs.NOTHING is rule.needs else f", {rule.needs.value}"
+    return [f"  {rule.action.text}{only}", *([f"    with {tests}"] if tests else []), f"    {rule.reason}"]

@@ -1,0 +1,174 @@
+"""
+`--put` and `--collect`: files of the host for a job, and a job's files for the host.
+
+Runs in:   the CLI.
+Trust:     none in the names and contents that come back. Each file is made below the folder that was asked for, without
+           following a link that lies there, and has the mode of any new file here, whatever it was in the job.
+Source:    openat(2), rename(2)
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+
+from leeward.wire.fields import MAX_FILE_COUNT, MAX_FILES
+from leeward_cli.options import UsageError
+
+_HERE = "/workspace/"
+
+
+def put(words: Iterable[str]) -> dict[str, bytes]:
+    """
+    The files that *words*, each HOST or HOST:INSIDE, name: contents by their name below /workspace.
+
+    A folder stands for every plain file in it; links in it are left out, and a folder of the host is never followed to
+    another place.
+
+    Raises:
+        UsageError: one can't be read, is neither file nor folder, two have one name, or they are too many.
+    """
+    files: dict[str, bytes] = {}
+    total = 0
+    for word in words:
+        host, inside = _split(word)
+        for path, name in _plain_files(host, inside, word):
+            if name in files:
+                raise UsageError(f"--put: two files would be {name!a}")
+            if len(files) >= MAX_FILE_COUNT:
+                raise UsageError(f"--put {word!a}: a job takes {MAX_FILE_COUNT} files at most")
+            files[name] = _content(path, word, MAX_FILES - total)
+            total += len(files[name])
+    return files
+
+
+def _split(word: str) -> tuple[str, str]:
+    host, colon, inside = word.rpartition(":")
+    if not colon or not host or os.path.lexists(word):  # a file of the host may have a colon in its name
+        host, inside = word, ""
+    return host, inside.removeprefix(_HERE).strip("/")
+
+
+def _plain_files(host: str, inside: str, word: str) -> Iterator[tuple[str, str]]:
+    """
+    Each file that is meant: its path on the host, and its name inside.
+    """
+    name = inside or os.path.basename(os.path.abspath(host))
+    if not os.path.isdir(host):
+        yield host, name
+        return
+
+    def unreadable(error: OSError) -> None:
+        raise UsageError(f"--put {word!a}: {error.filename!a}: {(error.strerror or '').lower()}") from None
+
+    for folder, folders, names in os.walk(host, onerror=unreadable):
+        folders.sort()
+        below = os.path.relpath(folder, host)
+        for each in sorted(names):
+            path = os.path.join(folder, each)
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                yield path, os.path.normpath(os.path.join(name, below, each))
+
+
+def _content(path: str, word: str, room: int) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO without a writer is no file
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise UsageError(f"--put {word!a}: {path!a} is no regular file")
+            chunks, left = [], room + 1
+            while left and (chunk := os.read(fd, min(left, 1 << 20))):
+                chunks.append(chunk)
+                left -= len(chunk)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise UsageError(f"--put {word!a}: {(error.strerror or '').lower()}") from None
+    if not left:
+        raise UsageError(f"--put {word!a}: a job takes {MAX_FILES >> 20} MiB of files at most")
+    return b"".join(chunks)
+
+
+def bring(files: Mapping[str, bytes | memoryview], into: str, replace: bool) -> list[str]:
+    """
+    Write *files* below the folder *into*, which is made if it is missing.
+
+    Args:
+        files: contents by name; the names are the job's, and so is what they say.
+        replace: a plain file that is there is replaced; else it stays.
+
+    Returns:
+        A line for each file that was not written, with the reason.
+
+    Raises:
+        OSError: the folder itself can't be used.
+    """
+    os.makedirs(into, exist_ok=True)
+    top = os.open(into, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    left = []
+    try:
+        for name, content in files.items():
+            try:
+                _write(top, name, content, replace)
+            except FileExistsError:
+                left.append(f"{name!a} is there already and stays as it is; --into FOLDER replaces files")
+            except OSError as error:
+                left.append(f"{name!a} was not written: {(error.strerror or str(error)).lower()}")
+    finally:
+        os.close(top)
+    return left
+
+
+def _write(top: int, name: str, content: bytes | memoryview, replace: bool) -> None:
+    """
+    One file, whole or not at all.
+    """
+    *folders, last = name.split("/")
+    if "\0" in name or any(part in ("", ".", "..") for part in (*folders, last)):
+        raise OSError(errno.EINVAL, "that is no relative name")
+    parent = _parent(top, folders)
+    made = f".leeward-{os.urandom(8).hex()}" if replace else last
+    try:
+        fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=parent)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(content)
+            if replace:
+                _must_be_plain(parent, last)
+                os.rename(made, last, src_dir_fd=parent, dst_dir_fd=parent)
+        except BaseException:
+            os.unlink(made, dir_fd=parent)
+            raise
+    finally:
+        os.close(parent)
+
+
+def _must_be_plain(parent: int, name: str) -> None:
+    try:
+        mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "what is there is no plain file")
+
+
+def _parent(top: int, folders: list[str]) -> int:
+    """
+    The folder below *top*, made if it is missing; a link on the way is refused. The descriptor is the caller's.
+    """
+    at = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=top)
+    try:
+        for name in folders:
+            try:
+                os.mkdir(name, 0o777, dir_fd=at)
+            except FileExistsError:
+                pass
+            below = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at = below
+    except BaseException:
+        os.close(at)
+        raise
+    return at

@@ -1,0 +1,71 @@
+"""
+Ctrl-C while a job runs: the first one is for the job, the second one ends it.
+
+Runs in:   the CLI.
+
+Theory of operation. The handler asks for an interrupt, and the command goes on waiting: the job's result, with all that
+it wrote, is how it ends. While no job is waited for, Ctrl-C is what it always was, and the third one is as well: a
+daemon may be gone.
+"""
+
+from __future__ import annotations
+
+# Not `signal`, which builds enumerations: 2 ms.
+from _signal import SIGINT, default_int_handler, getsignal, signal  # type: ignore[import-not-found]
+
+TYPE_CHECKING = False  # see leeward/wire/frames.py
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
+
+#: The exit status after a job that was ended by Ctrl-C: 128 + SIGINT, as the shell says it.
+INTERRUPTED = 130
+
+#: What each Ctrl-C does to the job.
+_HOW = ("interrupt", "kill")
+
+
+class CtrlC:
+    """
+    In a `with` statement SIGINT goes to *job*.
+
+    Args:
+        job: is told "interrupt" or "kill"; says whether there is a job that it can be done to.
+
+    Attributes:
+        killed: it was told to kill.
+    """
+
+    def __init__(self, job: Callable[[str], bool]) -> None:
+        self._job = job
+        self._pressed = self._served = 0
+        self._serving = False
+        # In the background of a shell it is ignored, and stays so.
+        self._ours = getsignal(SIGINT) is default_int_handler
+
+    @property
+    def killed(self) -> bool:
+        return self._pressed > 1
+
+    def __enter__(self) -> CtrlC:
+        if self._ours:
+            signal(SIGINT, self._arrived)
+        return self
+
+    def _arrived(self, _number: int, _frame: FrameType | None) -> None:
+        self._pressed += 1
+        if self._serving:  # one that came while the handler was at the one before: that call sees it
+            return
+        self._serving = True
+        try:
+            while self._served < self._pressed:
+                self._served += 1
+                if self._served > len(_HOW) or not self._job(_HOW[self._served - 1]):
+                    raise KeyboardInterrupt
+        finally:
+            self._serving = False
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if self._ours:
+            signal(SIGINT, default_int_handler)

@@ -1,0 +1,176 @@
+"""
+`leeward logs`, and `leeward explain` of one of its rows: how jobs and sandboxes of the user ended, and why.
+
+Runs in:   the CLI.
+Trust:     none in a title, nor in what the daemon says that a job was refused: it is shown escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from leeward.client.link import Link
+from leeward.errors import BadReply, BadRequest
+from leeward.spec.sizes import size_text
+from leeward_cli.explain import explain
+from leeward_cli.job import write
+
+_ANSWER_S = 5.0
+#: Seconds that one request waits for more.
+_WAIT_S = 60.0
+_TEXTS = ("kind", "outcome", "reason", "detail", "limit", "error", "title", "sandbox")
+_NUMBERS = ("number", "time", "job", "process", "exit_code", "seconds", "memory_peak")
+
+#: Of a limit: what it was, and what raises it.
+_LIMITS = {
+    "time": ("its time was up", "--timeout SECONDS, timeout= in Python"),
+    "memory": ("its processes and files had as much memory as they may", "--memory SIZE, memory= in Python"),
+    "output": ("it wrote more to stdout and stderr than it may", "--output SIZE, output= in Python"),
+    "processes": ("it had as many processes and threads as it may, and was refused one more",
+                  "--processes NUMBER, processes= in Python"),
+    "files": ("its writable folders were full", "--memory SIZE, memory= in Python: files count as memory"),
+}
+_CEILING = "up to the ceiling of the daemon's configuration (`leeward daemon run --print-config`)"
+
+_OUTCOMES = {
+    "finished": "ran to its end",
+    "raised": "an exception left its main module",
+    "signalled": "a signal ended its main process",
+    "timed_out": "was ended when its time was up",
+    "out_of_memory": "was ended for want of memory",
+    "output_limit": "was ended when it had written too much",
+    "internal": "was lost by a fault of leeward's or the host's",
+}
+
+
+def rows(path: str, follow: bool) -> Iterator[list[dict[str, Any]]]:
+    """
+    What the daemon remembers; and then what comes, if *follow*.
+    """
+    link = Link(path)
+    try:
+        after, wait = 0, 0.0
+        while True:
+            reply, _ = link.call("recall", {"after": after, "wait": wait}, time.monotonic() + wait + _ANSWER_S)
+            found = _checked(reply.ok)
+            yield found
+            if not follow:
+                return
+            after, wait = max([after, *(row["number"] for row in found)]), _WAIT_S
+    finally:
+        link.close()
+
+
+def _checked(answer: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    events = (answer or {}).get("events")
+    if not isinstance(events, list) or not all(isinstance(row, dict) and _fits(row) for row in events):
+        raise BadReply("the daemon tells of ends that are none")
+    return events
+
+
+def _fits(row: Mapping[str, Any]) -> bool:
+    denied = row.get("denied", {})
+    return (isinstance(denied, dict) and all(type(one) is str and type(count) is int for one, count in denied.items())
+            and type(row.get("number")) is int and type(row.get("time")) is float and type(row.get("kind")) is str
+            and all(type(row.get(name)) in (str, type(None)) for name in _TEXTS)
+            and all(type(row.get(name)) in (int, float, type(None)) for name in _NUMBERS))
+
+
+def name_of(row: Mapping[str, Any]) -> str:
+    if "job" == row["kind"]:
+        return f"job {row.get('job')}"
+    process = f" process {row['process']}" if row.get("process") else " python" if "process" == row["kind"] else ""
+    return f"sandbox {row.get('sandbox')}{process}"
+
+
+def matches(row: Mapping[str, Any], asked: str) -> bool:
+    """
+    Is *row* about the job, or the sandbox, *asked*?
+    """
+    return not asked or asked in (str(row.get("job", "")), row.get("sandbox"))
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """
+    One row, for people.
+    """
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"]))
+    how = [str(row.get("outcome") or row.get("reason") or "")]
+    if row.get("exit_code"):
+        how.append(f"exit {row['exit_code']}")
+    if row.get("limit"):
+        how.append(f"limit {row['limit']}")
+    if row.get("denied"):
+        how.append("denied " + " ".join(f"{call}:{count}" for call, count in sorted(row["denied"].items())))
+    if row.get("seconds") is not None:
+        how.append(f"{row['seconds']:.3f}s")
+    how += [str(row[field]) for field in ("error", "detail", "title") if row.get(field)]
+    return f"{when}  {name_of(row)}  {'  '.join(how)}"
+
+
+def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
+    try:
+        for found in rows(path, follow):
+            for row in found:
+                if matches(row, asked):
+                    write(1, (json.dumps(row) if as_json else _shown(line(row))).encode() + b"\n")
+    except KeyboardInterrupt:
+        return
+
+
+def of(path: str, asked: str) -> str:
+    """
+    All that is known about the job or sandbox *asked*; "" is the last one that ended otherwise than it should.
+
+    Raises:
+        BadRequest: the daemon remembers none.
+    """
+    [found] = rows(path, False)
+    wanted = [row for row in found if (matches(row, asked) if asked else not _is_fine(row))]
+    if not wanted:
+        raise BadRequest(f"the daemon remembers no job or sandbox {asked!r} of yours: `leeward logs` lists what it does"
+                         if asked else "nothing that the daemon remembers of you ended by a limit, a signal or a fault,"
+                         " and nothing was denied")
+    return "".join(_shown(text) + "\n" for text in _told(wanted[-1]))
+
+
+def _shown(text: str) -> str:
+    """
+    *text* in one line, with nothing in it that a terminal would act on: a shell's line may be a title.
+    """
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def _is_fine(row: Mapping[str, Any]) -> bool:
+    if "sandbox" == row["kind"]:
+        return row.get("reason") in ("killed", "idle", "shutdown")
+    return row.get("outcome") in ("finished", "raised") and not row.get("limit") and not row.get("denied")
+
+
+def _told(row: Mapping[str, Any]) -> list[str]:
+    lines = [f"{name_of(row)}: {_OUTCOMES.get(row.get('outcome') or '', row.get('outcome') or 'over')}"
+             + (f", exit status {row['exit_code']}" if row.get("exit_code") is not None else "")
+             + (f", after {row['seconds']:.3f} s" if row.get("seconds") is not None else "")]
+    if "sandbox" == row["kind"]:
+        lines = [f"{name_of(row)}: over ({row.get('reason')})"]
+    lines += [f"  {what:14}  {row[field]}" for what, field in (("title", "title"), ("error", "error"),
+                                                             ("detail", "detail")) if row.get(field)]
+    if row.get("memory_peak"):
+        lines.append(f"  {'memory peak':14}  {size_text(int(row['memory_peak']))}")
+    limit = row.get("limit") or ("memory" if "memory" == row.get("reason") else "")
+    if limit in _LIMITS:
+        why, cure = _LIMITS[limit]
+        lines += [f"  {'limit':14}  {limit}: {why}", f"  {'to allow more':14}  {cure}; {_CEILING}"]
+    if "lifetime" == row.get("reason") or "idle" == row.get("reason"):
+        lines.append(f"  {'to allow more':14}  {row['reason']}= at its opening, or `extend`; {_CEILING}")
+    denied = row.get("denied") or {}
+    for call, count in sorted(denied.items()):
+        lines.append(f"  {'denied':14}  {call}, {count} times:")
+        try:
+            lines += [f"    {text}" for text in explain(call).splitlines()]
+        except BadRequest:  # a number that has no name here
+            lines.append("    refused with EACCES: no row of the table allows it")
+    return lines

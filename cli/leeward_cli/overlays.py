@@ -1,0 +1,124 @@
+"""
+`leeward diff`, `apply`, `discard`, `checkpoint` and `restore`: what a sandbox has changed in its copy of a folder, onto
+the host with it, and the way back.
+
+Runs in:   the CLI, by click.
+"""
+
+from __future__ import annotations
+
+import click
+
+from leeward.client.changes import FolderChange
+from leeward.client.sandbox import Sandbox
+from leeward.errors import Stale
+from leeward_cli.job import complain
+
+_SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+_TARGET = click.option("--target", metavar="FOLDER", default="", help="Which mount, where there are several overlays.")
+#: As git has them, and m for a mode.
+_LETTERS = {"created": "A", "modified": "M", "deleted": "D", "mode": "m"}
+
+
+@click.command()
+@_SOCKET
+@_TARGET
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.argument("name", metavar="ID")
+def diff(socket: str | None, target: str, as_json: bool, name: str) -> None:
+    """
+    Show what a sandbox has changed in its copy of a folder: A for added, M modified, D deleted, m for a mode alone.
+    """
+    box = Sandbox.attach(name, socket=socket)
+    try:
+        found = box.diff(target)
+    finally:
+        box.detach()
+    for change in found:
+        click.echo(_json(change) if as_json else _line(change))
+
+
+@click.command()
+@_SOCKET
+@_TARGET
+@click.argument("name", metavar="ID")
+@click.argument("paths", metavar="[PATH...]", nargs=-1)
+def apply(socket: str | None, target: str, name: str, paths: tuple[str, ...]) -> int:
+    """
+    Put what `leeward diff` shows onto the host: all of it, or the files and folders PATH.
+
+    The exit status is 1, and nothing is written, if a file of the host has changed since the sandbox was opened.
+    """
+    box = Sandbox.attach(name, socket=socket)
+    try:
+        for change in box.apply(paths or None, target):
+            click.echo(_line(change))
+    except Stale as error:
+        complain(str(error))
+        return 1
+    finally:
+        box.detach()
+    return 0
+
+
+@click.command()
+@_SOCKET
+@_TARGET
+@click.argument("name", metavar="ID")
+@click.argument("paths", metavar="[PATH...]", nargs=-1)
+def discard(socket: str | None, target: str, name: str, paths: tuple[str, ...]) -> None:
+    """
+    Undo what `leeward diff` shows: all of it, or the files and folders PATH. Nothing may run in the sandbox.
+    """
+    box = Sandbox.attach(name, socket=socket)
+    try:
+        for change in box.discard(paths or None, target):
+            click.echo(_line(change))
+    finally:
+        box.detach()
+
+
+@click.command()
+@_SOCKET
+@_TARGET
+@click.argument("name", metavar="ID")
+@click.argument("checkpoint", metavar="[NAME]", default="")
+def checkpoint(socket: str | None, target: str, name: str, checkpoint: str) -> None:
+    """
+    Keep a copy of what a sandbox has changed, in its own memory, and print its NAME: a number where none is given.
+    """
+    box = Sandbox.attach(name, socket=socket)
+    try:
+        click.echo(box.checkpoint(checkpoint, target))
+    finally:
+        box.detach()
+
+
+@click.command()
+@_SOCKET
+@_TARGET
+@click.argument("name", metavar="ID")
+@click.argument("checkpoint", metavar="NAME")
+def restore(socket: str | None, target: str, name: str, checkpoint: str) -> None:
+    """
+    Make a sandbox's copy of a folder what it was at a checkpoint. Nothing may run in the sandbox.
+    """
+    box = Sandbox.attach(name, socket=socket)
+    try:
+        box.restore(checkpoint, target)
+    finally:
+        box.detach()
+
+
+def _line(change: FolderChange) -> str:
+    """
+    The sandbox chose the name: nothing in it that a terminal would act on.
+    """
+    return f"{_LETTERS[change.kind]} {''.join(one if one.isprintable() else ascii(one)[1:-1] for one in change.path)}"
+
+
+def _json(change: FolderChange) -> str:
+    import json
+    from dataclasses import fields
+
+    return json.dumps({field.name: getattr(change, field.name) for field in fields(change)})

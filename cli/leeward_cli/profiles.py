@@ -1,0 +1,87 @@
+"""
+`leeward profiles`: which kinds of sandbox there are, and what one of them is, field by field.
+
+Runs in:   the CLI. Reads the configuration as a daemon would that starts now, and asks none.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.argument("name", default="")
+@click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def profiles(name: str, config_file: str | None, as_json: bool) -> int:
+    """
+    List the kinds of sandbox, or show what NAME is.
+    """
+    from leeward.daemon.config_sources import load
+    from leeward.errors import LeewardError
+
+    try:
+        config = load(config_file)
+        found = _one(config, name) if name else _all(config)
+    except LeewardError as error:
+        raise click.ClickException(str(error)) from None
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        width = max(map(len, found))
+        for key, value in found.items():
+            for number, line in enumerate(value if isinstance(value, list) and value else [_shown(value)]):
+                click.echo(f"{'' if number else key:<{width}}  {line}".rstrip())
+    return 0
+
+
+def _shown(value: object) -> str:
+    return "none" if value in ([], "") else str(value)
+
+
+def _all(config: Any) -> dict[str, Any]:
+    """
+    A sentence for each.
+    """
+    from leeward.spec.profiles import OURS
+
+    return {**{name: profile.about for name, profile in OURS.items()},
+            **{name: f"{profile.base}, as the configuration changes it" for name, profile in config.profiles.items()}}
+
+
+def _one(config: Any, name: str) -> dict[str, Any]:
+    """
+    All that a job of this profile would have on this host.
+
+    Raises:
+        LeewardError: there is no such profile, or it can't be had here.
+    """
+    import os
+
+    from leeward.daemon.early import settings as first
+    from leeward.daemon.plans import Plans
+    from leeward.dataclass import names
+    from leeward.isolation import interpreter
+    from leeward.pool.begin import spec_of
+    from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
+
+    settings = Plans(lambda: config, first(config))(PoolKey(name))
+    # With a cgroup that counts memory; without one, jobs can't write to /dev/zero.
+    spec = spec_of(settings, interpreter.find(settings.python_env), memory_counted=True, pinned=False)
+    view = spec.view
+    return {
+        "profile": name,
+        "base": config.profiles[name].base if name != DEFAULT_PROFILE else "",
+        "shows": [bind.target for bind in view.binds if not bind.device and os.path.exists(bind.source)],
+        "devices": [bind.target for bind in view.binds if bind.device],
+        "writes to": list(view.scratch.targets),
+        "network": "127.0.0.1 and ::1, of its own" if spec.loopback else "",
+        "terminals": view.terminals,
+        "user": spec.uid,
+        "variables": [f"{key}={value}" for key, value in spec.environment],
+        "limits": [f"{key}={getattr(spec.limits, key)}" for key in names(type(spec.limits))],
+        "workers": f"{settings.pool_size} to {settings.pool_size + settings.room}",
+    }

@@ -1,0 +1,183 @@
+"""
+`leeward python`: a prompt, whose Python runs in a sandbox.
+
+Runs in:   the CLI. Here lines are read, and looked at to see whether a statement is complete; all that is typed is run
+           by a kernel of the sandbox, which keeps its state.
+Trust:     none in the kernel's output: it is shown escaped on a terminal.
+
+Theory of operation. The main thread waits for the kernel's answer. Ctrl-C meanwhile raises KeyboardInterrupt in the
+kernel; a second one ends the kernel's process, and the next statement has a fresh one.
+"""
+
+from __future__ import annotations
+
+import ast
+import codeop
+import contextlib
+import os
+import signal
+import sys
+import threading
+import warnings
+from pathlib import Path
+from types import FrameType
+
+from leeward.client.process import Kernel
+from leeward.client.sandbox import Sandbox
+from leeward.errors import DaemonError, SessionOver
+from leeward.outcome import Outcome, Result
+from leeward_cli.job import complain, escape, write
+
+#: What tracebacks call what was typed.
+_NAME = "<stdin>"
+#: Statements that are remembered from one session to the next.
+_REMEMBERED = 2000
+_SHOW = "__import__('sys').displayhook(("
+
+
+def history_file() -> Path:
+    """
+    Where statements are remembered, for their typist alone.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "leeward" / "python_history"
+
+
+def shown(source: str) -> str:
+    """
+    *source* with the last expression's value shown, as Python's own prompt does: its repr, and `_` afterwards. As it
+    is where it ends with no expression, or with a semicolon. Line numbers stay.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            body = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return source  # the kernel says what is wrong
+    last = body[-1] if body else None
+    if not isinstance(last, ast.Expr) or source.rstrip().endswith(";"):
+        return source
+    # Offsets are in bytes of UTF-8.
+    lines = [line.encode() for line in source.splitlines(keepends=True)]
+    start = sum(map(len, lines[:last.lineno - 1])) + last.col_offset
+    end = sum(map(len, lines[:(last.end_lineno or 1) - 1])) + (last.end_col_offset or 0)
+    raw = b"".join(lines)
+    return (raw[:start] + _SHOW.encode() + raw[start:end] + b"))" + raw[end:]).decode()
+
+
+def is_complete(source: str) -> bool:
+    """
+    Can it be run, or is it wrong already? As at Python's prompt, an empty line ends a block.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return codeop.compile_command(source, _NAME, "single") is not None
+    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
+        return True
+
+
+class Prompt:
+    """
+    Args:
+        raw: output isn't escaped on a terminal.
+    """
+
+    def __init__(self, kernel: Kernel, raw: bool) -> None:
+        self._kernel, self._raw = kernel, raw
+        self._pressed = 0
+        self.exit_code = 0
+
+    def run(self, source: str) -> Result | None:
+        """
+        Run *source*, show what it wrote; None where the state was lost, of which a line was written.
+        """
+        self._pressed = 0
+        before = signal.signal(signal.SIGINT, self._interrupted)
+        try:
+            result = self._kernel.execute(source, name=_NAME)
+        except SessionOver:
+            complain("the kernel has ended; its variables are gone")
+            self._kernel.reset()
+            return None
+        finally:
+            signal.signal(signal.SIGINT, before)
+        for fd, data in ((1, result.stdout), (2, result.stderr)):
+            write(fd, bytes(data) if self._raw or not os.isatty(fd) else escape(data))
+        if Outcome.FINISHED is not result.outcome and Outcome.RAISED is not result.outcome:
+            complain(f"the code was ended: {result.outcome}")
+        return result
+
+    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+        self._pressed += 1
+        # Not in the handler: the call that is being made may be in the middle of a frame.
+        threading.Thread(target=self._interrupt, args=(self._pressed,), daemon=True).start()
+
+    def _interrupt(self, times: int) -> None:
+        with contextlib.suppress(DaemonError):
+            if times == 1:
+                self._kernel.interrupt()
+            else:
+                self._kernel.reset()
+
+    def converse(self) -> None:
+        """
+        Read statements and run them, until the end of the input.
+        """
+        lines: list[str] = []
+        while True:
+            try:
+                lines.append(input("... " if lines else ">>> "))
+            except KeyboardInterrupt:
+                print("\nKeyboardInterrupt")
+                lines.clear()
+                continue
+            except EOFError:
+                print()
+                return
+            source = "\n".join(lines)
+            if source.strip() in ("exit", "quit", "exit()", "quit()"):
+                return
+            if not is_complete(source):
+                continue
+            lines.clear()
+            if not source.strip():
+                continue
+            if self.run(shown(source)) is not None:
+                continue
+
+
+def _with_history(prompt: Prompt) -> None:
+    try:
+        import readline
+    except ImportError:  # a Python without it
+        prompt.converse()
+        return
+    file = history_file()
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.touch(mode=0o600)
+        readline.read_history_file(file)
+    readline.set_history_length(_REMEMBERED)
+    readline.set_completer(None)
+    readline.parse_and_bind("tab: tab-insert")
+    try:
+        prompt.converse()
+    finally:
+        with contextlib.suppress(OSError):
+            readline.write_history_file(file)
+
+
+def main(box: Sandbox, raw: bool) -> int:
+    """
+    Run what comes on standard input, or have a conversation where that is a terminal; the exit status.
+    """
+    with box.kernel() as kernel:
+        prompt = Prompt(kernel, raw)
+        if not os.isatty(0):
+            result = prompt.run(sys.stdin.read())
+            return 1 if result is None else result.exit_code
+        version = kernel.execute("import sys; print(sys.version.split()[0], end='')").stdout_text
+        print(f"Python {escape(version.encode()).decode()} in sandbox {box.id}; Ctrl-D ends this prompt.")
+        _with_history(prompt)
+        return 0

@@ -1,0 +1,368 @@
+"""
+`leeward sandbox`, `leeward shell` and `leeward python`: live sandboxes from the command line.
+
+Runs in:   the CLI, by click.
+
+Theory of operation of `shell`. Where we are on a terminal the program gets one (`leeward_cli.terminal`). Else the main
+thread reads the program's output and passes it on; a second thread reads our standard input and writes it to the
+program's. The first Ctrl-C sends SIGINT to the program, the second one ends it. A sandbox that was opened for one
+`shell` ends with it, whatever happens; one that was named stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from leeward.client.mounts import Mount
+from leeward.client.process import Process
+from leeward.client.sandbox import Sandbox
+from leeward.errors import DaemonError
+from leeward.spec.sizes import size_text
+from leeward_cli.job import complain
+from leeward_cli.shown import EscapedStream
+
+#: Bytes of standard input that are passed on at once.
+_READ = 1 << 16
+#: What a shell says of a program that Ctrl-C has ended.
+_INTERRUPTED = 130
+
+_SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+
+
+def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """
+    NAME=VALUE, several of them.
+    """
+    found = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{pair!r:.60} is not NAME=VALUE", ctx, param)
+        found[name] = value
+    return found
+
+
+_TERMINAL = click.option("--terminal/--no-terminal", default=None,
+                         help="Give it a terminal.  [default: where standard input and output are one]")
+_RAW = click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape what a terminal would act on.")
+
+
+def _known(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """
+    The ids that begin so, for a shell's completion.
+    """
+    try:
+        rows = Sandbox.list(socket=ctx.params.get("socket"))
+    except DaemonError:
+        return []
+    return [row["sandbox"] for row in rows if row["sandbox"].startswith(begun)]
+
+
+def _mounts(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[Mount, ...]:
+    """
+    SOURCE:TARGET, with `:rw` or `:overlay` behind it.
+    """
+    found = []
+    for one in given:
+        source, colon, rest = one.partition(":")
+        target, _, how = rest.partition(":")
+        if not (source and colon and target) or how not in ("", "ro", "rw", "overlay"):
+            raise click.BadParameter(f"{one!r:.80} is not SOURCE:TARGET, SOURCE:TARGET:rw or SOURCE:TARGET:overlay",
+                                     ctx, param)
+        found.append(Mount(source, target, writable="rw" == how, overlay="overlay" == how))
+    return tuple(found)
+
+
+def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--memory", metavar="SIZE", help="Memory of the whole sandbox, such as 512M."),
+        click.option("--processes", type=int, metavar="N", help="Processes and threads at once."),
+        click.option("--timeout", type=float, metavar="SECONDS", help="Time of each command that sets none."),
+        click.option("--idle", type=float, metavar="SECONDS", help="End it after so long without use."),
+        click.option("--lifetime", type=float, metavar="SECONDS", help="End it after so long in any case."),
+        click.option("--env", "env", multiple=True, metavar="NAME=VALUE", callback=_pairs,
+                     help="A variable of every process in it."),
+        click.option("--workdir", metavar="FOLDER", help="A folder of the host, as its /workspace."),
+        click.option("--overlay", is_flag=True, help="Leave that folder as it is: `leeward diff` and `leeward apply`."),
+        click.option("--mount", "mounts", multiple=True, metavar="SOURCE:TARGET[:rw|:overlay]", callback=_mounts,
+                     help="A folder of the host, to be read, written, or copied."),
+        click.option("--egress", metavar="NAME", help="What it may reach: a policy of the daemon's configuration."),
+        click.option("--environment", metavar="NAME", help="Another interpreter and its packages."),
+        click.option("--profile", metavar="NAME", help="What kind of sandbox: see `leeward profiles`."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def sandbox() -> None:
+    """
+    Open, list and end live sandboxes.
+    """
+
+
+@sandbox.command()
+@_SOCKET
+@_opening
+@click.option("--metadata", multiple=True, metavar="NAME=VALUE", callback=_pairs, help="Shown by list and info.")
+@click.option("--json", "by_json", is_flag=True,
+              help="For programs: read the options from standard input, as one JSON object, and print one.")
+def new(socket: str | None, by_json: bool, **options: Any) -> int | None:
+    """
+    Open a sandbox, and print its id. It stays until it is killed, or was idle for too long.
+    """
+    if by_json:
+        if _given(options):
+            raise click.UsageError("with --json all options but --socket come on standard input")
+        from leeward_cli.opening import open_by_json
+
+        return open_by_json(socket)
+    click.echo(Sandbox(socket=socket, **_given(options)).detach())
+    return None
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value not in (None, {}, (), False)}
+
+
+@sandbox.command("list")
+@_SOCKET
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def list_(socket: str | None, as_json: bool) -> None:
+    """
+    Show your sandboxes, the oldest first.
+    """
+    rows = Sandbox.list(socket=socket)
+    if as_json:
+        _as_json(*rows)
+        return
+    for row in rows:
+        about = " ".join(f"{name}={value}" for name, value in row["metadata"].items())
+        click.echo(f"{row['sandbox']}  {row['age']:8.0f} s  {row['processes']:3} processes"
+                   f"  {size_text(row['memory_peak']):>8}  {_plain(about)}".rstrip())
+
+
+@sandbox.command()
+@_SOCKET
+@click.argument("name", metavar="ID", shell_complete=_known)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def info(socket: str | None, name: str, as_json: bool) -> None:
+    """
+    Show a sandbox and its processes.
+    """
+    box = Sandbox.attach(name, socket=socket)
+    try:
+        found, processes = box.info(), box.processes()
+    finally:
+        box.detach()
+    if as_json:
+        _as_json({**found, "processes": processes})
+        return
+    for what, value in found.items():
+        click.echo(f"{what:13} {_plain(_readable(what, value))}")
+    for row in processes:
+        state = f"exit {row['exit_code']}" if row["over"] else "runs"
+        click.echo(f"{row['process']:5}  {state:8}  {row['age']:8.0f} s  {_plain(str(row['title']))}")
+
+
+@sandbox.command()
+@_SOCKET
+@click.argument("names", metavar="ID...", nargs=-1, required=True, shell_complete=_known)
+def kill(socket: str | None, names: tuple[str, ...]) -> int:
+    """
+    End sandboxes, with everything in them.
+
+    The exit status is 1 if one of them was over already.
+    """
+    status = 0
+    for name in names:
+        try:
+            Sandbox.attach(name, socket=socket).close()
+        except DaemonError as error:
+            complain(str(error))
+            status = 1
+    return status
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@_SOCKET
+@_opening
+@click.option("--cwd", metavar="FOLDER", help="Start there.  [default: /workspace]")
+@_TERMINAL
+@_RAW
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[ID] [-- COMMAND...]", shell_complete=_known)
+def shell(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool, words: tuple[str, ...],
+          **options: Any) -> int:
+    """
+    Run COMMAND, or a shell, in a sandbox: in the one that ID names, or in one of its own.
+
+    On a terminal the command gets a terminal of the same size, and every key goes to it. Else standard input, output
+    and error are passed on; Ctrl-C then interrupts the command, and a second one ends it. The exit status is the
+    command's.
+    """
+    name, argv = _split(words, sys.argv)
+    given = _given(options)
+    if name and given:
+        raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
+    return _in_sandbox(name, socket, given, argv, cwd, terminal, raw)
+
+
+@sandbox.command(context_settings={"ignore_unknown_options": False})
+@_SOCKET
+@click.option("--cwd", metavar="FOLDER", help="Start there.  [default: /workspace]")
+@_TERMINAL
+@_RAW
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="ID [-- COMMAND...]", shell_complete=_known)
+def attach(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool, words: tuple[str, ...]) -> int:
+    """
+    Run COMMAND, or a shell, in the sandbox that ID names: `leeward shell` that never opens one.
+    """
+    name, argv = _split(words, sys.argv)
+    if not name:
+        raise click.UsageError("which sandbox? leeward sandbox list shows them")
+    return _in_sandbox(name, socket, {}, argv, cwd, terminal, raw)
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@_SOCKET
+@_opening
+@_RAW
+@click.argument("name", metavar="[ID]", default="", shell_complete=_known)
+def python(socket: str | None, raw: bool, name: str, **options: Any) -> int:
+    """
+    A Python prompt in a sandbox: in the one that ID names, or in one of its own.
+
+    Variables stay from one statement to the next, and the value of an expression is shown. Ctrl-C interrupts what runs;
+    a second one ends the Python, and its variables are lost. Where standard input is no terminal, all of it is run.
+    """
+    from leeward_cli.prompt import main
+
+    given = _given(options)
+    if name and given:
+        raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
+    box = Sandbox.attach(name, socket=socket) if name else Sandbox(socket=socket, **given)
+    try:
+        return main(box, raw)
+    finally:
+        if name:
+            box.detach()
+        else:
+            box.close()
+
+
+def _in_sandbox(name: str, socket: str | None, given: Mapping[str, Any], argv: list[str], cwd: str | None,
+                terminal: bool | None, raw: bool) -> int:
+    from leeward_cli import terminal as ours
+
+    if terminal and not ours.is_ours():
+        raise click.UsageError("--terminal: standard input and output are no terminal here")
+    box = Sandbox.attach(name, socket=socket) if name else Sandbox(socket=socket, **given)
+    try:
+        if ours.is_ours() if terminal is None else terminal:
+            return ours.attend(ours.start(box, argv, cwd))
+        return _pass_on(box.start(argv or ["/bin/sh"], cwd=cwd, stdin=None), raw)
+    except ours.AskedToEnd as ended:
+        number = int(ended.args[0])
+    finally:
+        if name:
+            box.detach()
+        else:
+            box.close()
+    from leeward_cli.main import die_by
+
+    return die_by(signal.Signals(number).name)
+
+
+def _split(words: Sequence[str], line: Sequence[str]) -> tuple[str, list[str]]:
+    """
+    The id, if there is one, and the command, which stands behind `--` in the *line*.
+    """
+    command = list(line[line.index("--") + 1:]) if "--" in line else []
+    before = list(words[:len(words) - len(command)])
+    if len(before) > 1:
+        raise click.UsageError(f"a command stands behind --: leeward shell {before[0]} -- {' '.join(before[1:])}")
+    return (before[0] if before else ""), command
+
+
+def _pass_on(process: Process, raw: bool) -> int:
+    """
+    What the process writes to us, what we read to it; its exit status.
+    """
+    pressed: list[int] = []
+    streams = [EscapedStream(fd, raw) for fd in (1, 2)]
+
+    def interrupted(_number: int, _frame: Any) -> None:
+        pressed.append(1)
+        # Not in the handler: the call that is being made may be in the middle of a frame.
+        threading.Thread(target=_interrupt, args=(process, len(pressed)), daemon=True).start()
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    threading.Thread(target=_feed, args=(process,), daemon=True).start()
+    try:
+        result = process.result(*(stream.write for stream in streams))
+        for stream in streams:
+            stream.close()
+    except BaseException:
+        with contextlib.suppress(DaemonError):
+            process.kill()
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return _INTERRUPTED if len(pressed) > 1 else result.exit_code
+
+
+def _interrupt(process: Process, times: int) -> None:
+    with contextlib.suppress(DaemonError):
+        if times == 1:
+            process.signal(signal.SIGINT)
+        else:
+            process.kill()
+
+
+def _feed(process: Process) -> None:
+    with contextlib.suppress(DaemonError, OSError):  # it has ended, or reads no more
+        while data := os.read(0, _READ):
+            process.write(data)
+        process.close_stdin()
+
+
+def _as_json(*rows: Any) -> None:
+    import json
+
+    for row in rows:
+        click.echo(json.dumps(row))
+
+
+#: What `info` has in seconds and in bytes.
+_SECONDS = ("age", "idle", "unused", "left", "cpu_time")
+_BYTES = ("memory_limit", "memory_peak")
+
+
+def _readable(what: str, value: object) -> str:
+    """
+    A field of `info` with its unit.
+    """
+    if isinstance(value, float) and what in _SECONDS:
+        return f"{value:.3g} s" if value < 1 else f"{value:.0f} s"
+    if isinstance(value, int) and what in _BYTES:
+        return size_text(value)
+    if isinstance(value, list):
+        return ", ".join(f"{row['path']} at {row['target']}" for row in value) or "-"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={text}" for name, text in value.items()) or "-"
+    return str(value)
+
+
+def _plain(text: str) -> str:
+    """
+    *text* on one line, without what a terminal would act on: clients chose it.
+    """
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

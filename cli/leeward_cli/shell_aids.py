@@ -1,0 +1,42 @@
+"""
+Aids for a person at a shell: `leeward top` and `leeward completion`.
+
+Runs in:   the CLI, by click.
+"""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Show it once.")
+@click.option("--interval", type=click.FloatRange(0.1, 3600), default=2.0, metavar="SECONDS",
+              help="How often.  [default: 2]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+def top(once: bool, interval: float, as_json: bool, socket: str | None) -> int:
+    """
+    Show workers, jobs and your sandboxes, and again and again what has changed. q or Ctrl-C ends it.
+    """
+    from leeward.spec.paths import client_socket
+    from leeward_cli import top as showing
+
+    if once:
+        showing.once(client_socket(socket), as_json)
+        return 0
+    return showing.follow(client_socket(socket), interval, as_json)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """
+    Print what makes a shell complete this command: leeward completion bash > FILE, and source that.
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    if made is None:
+        raise click.ClickException(f"this click has no completion for {shell}")
+    click.echo(made(click.get_current_context().find_root().command, {}, "leeward", "_LEEWARD_COMPLETE").source())

@@ -1,0 +1,57 @@
+"""
+A stream of a job, passed on as it comes: escaped where a terminal would act on it.
+
+Runs in:   the CLI.
+Trust:     none in what is passed on.
+"""
+
+from __future__ import annotations
+
+import os
+
+from leeward_cli.job import escape, write
+
+
+class EscapedStream:
+    """
+    Args:
+        fd: where it goes.
+        raw: as it is, on a terminal as well.
+    """
+
+    def __init__(self, fd: int, raw: bool) -> None:
+        self._fd, self._escaped = fd, not raw and os.isatty(fd)
+        self._cut = b""
+
+    def write(self, data: bytes) -> None:
+        """
+        Pass *data* on. A character that is cut at its end waits for its rest.
+        """
+        if not self._escaped:
+            write(self._fd, data)
+            return
+        data = self._cut + data
+        whole = len(data) - cut(data)
+        self._cut = data[whole:]
+        write(self._fd, escape(data[:whole]))
+
+    def close(self) -> None:
+        """
+        No rest comes.
+        """
+        rest, self._cut = self._cut, b""
+        write(self._fd, escape(rest))
+
+
+def cut(data: bytes) -> int:
+    """
+    How many bytes at the end of *data* may be the beginning of a character in UTF-8.
+    """
+    for back in range(1, min(4, len(data) + 1)):
+        byte = data[-back]
+        if byte >= 0xc0:
+            need = 2 if byte < 0xe0 else 3 if byte < 0xf0 else 4 if byte < 0xf8 else 0
+            return back if back < need else 0
+        if byte < 0x80:
+            return 0
+    return 0

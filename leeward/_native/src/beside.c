@@ -1,0 +1,282 @@
+/* One process more in the namespaces of a runner: a program, or a copy of the keeper.
+ *
+ * Runs in:  the keeper, single-threaded; then a helper, and the new process until it is a program.
+ *
+ * Theory of operation
+ *
+ *   keeper                      helper (keeper's memory and files)  process
+ *   clone3(VM|VFORK|FILES) ---> block signals
+ *     sleeps                    setns: pid, mount, ipc, uts
+ *                               clone3(PARENT|VM|VFORK) ----------> cgroups, limits, locks, execve
+ *                               exit <----------------------------- (a program, or gone)
+ *   waitid: the helper
+ *
+ * A process that has entered a pid namespace by setns(2) can't go back, so the keeper itself
+ * never does; its helper does, for one clone. By CLONE_PARENT the process is the keeper's child: its end is seen by
+ * pidfd, and its orphans go to the runner's init, which only reaps. It runs on the keeper's memory until its execve,
+ * as after vfork(2): no page table is copied for it. While that is so the keeper sleeps, the process makes raw system calls
+ * alone, and the OOM killer spares it (in_vfork), and with it the keeper, whose memory it has.
+ *
+ * A copy (no command) is as a runner's job is: it wakes up inside the keeper's own call, with memory of its own. */
+
+/* glibc's fortified longjmp takes a jump to another stack for an attack. */
+#undef _FORTIFY_SOURCE
+
+#include "beside.h"
+
+#include "clone.h"
+#include "raw.h"
+#include "spawn.h"
+
+#include <errno.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Linux 5.5; older headers lack it. */
+#ifndef CLONE_CLEAR_SIGHAND
+#define CLONE_CLEAR_SIGHAND 0x100000000ULL
+#endif
+
+#define STACK_SIZE (16U << 10)
+
+/* sysexits.h: of no use to anybody, as its fate is told otherwise. */
+#define EXIT_NEVER_RAN 70
+
+/* The kernel's, which is not libc's. */
+struct kernel_sigaction {
+	void *handler;
+	unsigned long flags;
+	void *restorer;
+	uint64_t mask;
+};
+
+struct birth {
+	const struct lw_beside *how;
+	struct lw_fate fate;
+	int32_t pid;           /* of the process, in the keeper's pid namespace; 0 as long as there is none */
+	int32_t pidfd;
+	void *tid_address;
+	jmp_buf resume;        /* in a copy: back into lw_spawn_beside */
+	_Alignas(16) unsigned char helper_stack[STACK_SIZE];
+	_Alignas(16) unsigned char stack[STACK_SIZE];
+};
+
+static const int kinds[LW_NAMESPACES] = { CLONE_NEWPID, CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUTS };
+
+static int fail(struct lw_fate *fate, enum lw_stage stage, long result)
+{
+	fate->stage = stage;
+	fate->result = result;
+	return -1;
+}
+
+static long set_limit(int number, uint64_t most)
+{
+	const uint64_t limit[2] = { most, most };
+
+	return most ? raw(SYS_prlimit64, 0, number, (long)limit, 0, 0) : 0;
+}
+
+/* In the new process: what comes before its locks. Raw system calls alone. Returns 0, or -1 with *ret_fate. */
+__attribute__((no_sanitize("address", "undefined", "thread")))
+int lw_beside_prepare(const struct lw_beside *how, struct lw_fate *ret_fate)
+{
+	long err = 0;
+
+	/* v1 hierarchies can't be joined by clone3: the very first thing, then. */
+	for (uint32_t i = 0; i < how->attach_count && err >= 0; i++)
+		err = raw(SYS_write, how->attach[i], (long)"0", 1, 0, 0);
+	if (err < 0)
+		return fail(ret_fate, LW_AT_CGROUP, err);
+	if (how->cpu >= 0) {
+		uint8_t one[128];
+		for (unsigned i = 0; i < sizeof(one); i++)
+			((volatile uint8_t *)one)[i] = 0; /* without a memset call that the compiler might take from libc */
+		if (how->cpu >= (int)sizeof(one) * 8)
+			return fail(ret_fate, LW_AT_AFFINITY, -EINVAL);
+		one[how->cpu / 8] = (uint8_t)(1U << how->cpu % 8);
+		if ((err = raw(SYS_sched_setaffinity, 0, sizeof(one), (long)one, 0, 0)) < 0)
+			return fail(ret_fate, LW_AT_AFFINITY, err);
+	}
+	if (how->reaper && (err = raw(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) < 0)
+		return fail(ret_fate, LW_AT_RLIMITS, err);
+	if ((err = set_limit(RLIMIT_NPROC, how->most_tasks)) < 0 || (err = set_limit(RLIMIT_DATA, how->most_data)) < 0)
+		return fail(ret_fate, LW_AT_RLIMITS, err);
+	return 0;
+}
+
+/* As a shell would have it: the first that can be run; else what hindered the last one, or the one that was there. */
+__attribute__((no_sanitize("address", "undefined", "thread")))
+static long run(const struct lw_command *command)
+{
+	long err = -ENOENT;
+
+	for (char **path = command->paths; *path; path++) {
+		long got = raw(SYS_execve, (long)*path, (long)command->arguments, (long)command->variables, 0, 0);
+		if (-ENOENT != got && -ENOTDIR != got && !(-EACCES == got && path[1]))
+			return got;
+		if (-EACCES == got || -EACCES != err)
+			err = got;
+	}
+	return err;
+}
+
+/* The new process, on the keeper's memory. */
+__attribute__((noreturn, no_sanitize("address", "undefined", "thread")))
+static void process_main(void *argument)
+{
+	struct birth *birth = argument;
+	const struct lw_beside *how = birth->how;
+	const struct lw_command *command = how->command;
+	/* Signals that an interpreter ignores; CLONE_CLEAR_SIGHAND has put all others back. */
+	static const int ignored[] = { SIGPIPE, SIGXFSZ };
+	struct kernel_sigaction usual;
+	uint64_t none = 0;
+	long err = 0;
+
+	usual.handler = NULL; /* SIG_DFL */
+	usual.flags = 0;
+	usual.restorer = NULL;
+	usual.mask = 0;
+	for (unsigned i = 0; i < sizeof(ignored) / sizeof(*ignored); i++)
+		raw(SYS_rt_sigaction, ignored[i], (long)&usual, 0, sizeof(usual.mask), 0);
+	birth->fate.inside = (int32_t)raw(SYS_getpid, 0, 0, 0, 0, 0);
+	if (0 == lw_beside_prepare(how, &birth->fate)) {
+		int64_t result = 0;
+		birth->fate.done = lw_run_steps(how->steps, how->count, &result);
+		if (birth->fate.done < how->count)
+			fail(&birth->fate, LW_AT_STEP, result ? result : -EPROTO);
+		else if ((err = raw(SYS_chdir, (long)command->folder, 0, 0, 0, 0)) < 0)
+			fail(&birth->fate, LW_AT_FOLDER, err);
+		else {
+			raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, sizeof(none), 0);
+			fail(&birth->fate, LW_AT_EXEC, run(command));
+		}
+	}
+	for (;;)
+		raw(SYS_exit_group, EXIT_NEVER_RAN, 0, 0, 0, 0);
+}
+
+__attribute__((noreturn, no_sanitize("address", "undefined", "thread")))
+static void helper_main(void *argument)
+{
+	struct birth *birth = argument;
+	const struct lw_beside *how = birth->how;
+	struct clone_request request = {
+		.flags = CLONE_PARENT | CLONE_PIDFD,
+		.pidfd = (uint64_t)(uintptr_t)&birth->pidfd,
+	};
+	uint64_t all_signals = ~0ULL, before = 0;
+	long got = 0;
+
+	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all_signals, (long)&before, sizeof(all_signals), 0);
+	/* Where the keeper is killed meanwhile, the daemon collects it by this. */
+	raw(SYS_prctl, PR_SET_NAME, (long)LW_HELPER, 0, 0, 0);
+	for (unsigned i = 0; i < LW_NAMESPACES && got >= 0; i++)
+		got = raw(SYS_setns, how->namespaces[i], kinds[i], 0, 0, 0);
+	if (got < 0) {
+		fail(&birth->fate, LW_AT_NAMESPACES, got);
+		goto out;
+	}
+	if (how->cgroup >= 0) {
+		request.flags |= CLONE_INTO_CGROUP;
+		request.cgroup = (uint64_t)how->cgroup;
+	}
+	if (how->command) {
+		request.flags |= CLONE_VM | CLONE_VFORK | CLONE_CLEAR_SIGHAND;
+		request.stack = (uint64_t)(uintptr_t)birth->stack;
+		request.stack_size = STACK_SIZE;
+		got = clone3_onto(&request, process_main, birth);
+	} else {
+		request.flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+		request.child_tid = (uint64_t)(uintptr_t)birth->tid_address;
+		raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof(before), 0);
+		got = raw(SYS_clone3, (long)&request, sizeof(request), 0, 0, 0);
+		if (0 == got)
+			_longjmp(birth->resume, 1);
+	}
+	if (got < 0)
+		fail(&birth->fate, LW_AT_CLONE, got);
+	else
+		birth->pid = (int32_t)got;
+out:
+	for (;;)
+		raw(SYS_exit_group, 0, 0, 0, 0, 0);
+}
+
+/* A process that never became what it should: it is gone, or on its way. */
+static void forget(struct birth *birth)
+{
+	siginfo_t info;
+
+	syscall(SYS_pidfd_send_signal, birth->pidfd, SIGKILL, NULL, 0);
+	while (waitid((idtype_t)3 /* P_PIDFD */, (id_t)birth->pidfd, &info, WEXITED) < 0 && EINTR == errno)
+		;
+	close(birth->pidfd);
+}
+
+/* Make the process.
+ *
+ * clone3(2), Linux 5.9 (close_range, in its locks). Returns its pid in the caller's namespace, with *ret_pidfd set: it
+ * is a program by then, or a copy on its way; 0 in a copy, which has to go its way to the locks itself; or -1, with *ret_fate
+ * set and nothing left behind. The caller has one thread. */
+int lw_spawn_beside(const struct lw_beside *how, struct lw_fate *ret_fate, int *ret_pidfd)
+{
+	void *robust = NULL;
+	size_t robust_size = 0;
+	struct birth *birth = mmap(NULL, sizeof(*birth), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	*ret_fate = (struct lw_fate){ 0 };
+	if (MAP_FAILED == (void *)birth)
+		return fail(ret_fate, LW_AT_CLONE, -ENOMEM);
+	birth->how = how;
+	birth->pidfd = -1;
+	if (prctl(PR_GET_TID_ADDRESS, &birth->tid_address) < 0 ||
+	    syscall(SYS_get_robust_list, 0, &robust, &robust_size) < 0) {
+		munmap(birth, sizeof(*birth));
+		return fail(ret_fate, LW_AT_CLONE, -ENOSYS);
+	}
+
+	/* In a copy everything that is read after the jump was written before it; volatile keeps it out of registers. */
+	void *volatile saved_robust = robust;
+	volatile size_t saved_size = robust_size;
+	if (_setjmp(birth->resume)) {
+		lw_reborn(saved_robust, saved_size);
+		return 0;
+	}
+
+	struct clone_request request = {
+		.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES,
+		.exit_signal = SIGCHLD,
+		.stack = (uint64_t)(uintptr_t)birth->helper_stack,
+		.stack_size = STACK_SIZE,
+	};
+	long helper = clone3_onto(&request, helper_main, birth);
+	if (helper < 0)
+		fail(&birth->fate, LW_AT_CLONE, helper);
+	else
+		while (raw(SYS_wait4, helper, 0, 0, 0, 0) == -EINTR)
+			;
+	*ret_fate = birth->fate;
+	int pid = birth->pid;
+	if (!pid && !ret_fate->result)
+		fail(ret_fate, LW_AT_CLONE, -ESRCH); /* the helper was killed */
+	if (ret_fate->result) {
+		pid = 0;
+		if (birth->pidfd >= 0)
+			forget(birth);
+	} else {
+		*ret_pidfd = birth->pidfd;
+	}
+	munmap(birth, sizeof(*birth));
+	return pid ? pid : -1;
+}

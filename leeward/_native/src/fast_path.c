@@ -1,0 +1,296 @@
+/* The fast path: a short job's request goes to its runner, and the answer back to its client, without Python.
+ *
+ * Runs in:  the daemon, inside a turn of its loop.
+ * Trust:    nothing is parsed. A request takes the fast path if its bytes are those that our own client sends for code
+ *           and nothing else; a reply, if its bytes are those of a job that has nothing to tell. Every other request
+ *           and reply is given to Python, which reads, checks and decides as if this file weren't there.
+ *
+ * Theory of operation. The owner is the daemon's Python, which made the loop. It offers armed runners, one of each
+ * worker that is free, and with each of them all that an answer needs: pipes, open control files, and the numbers that
+ * stood in those before. fast_path_request.c gives the next request that fits to an offered runner: it writes the code
+ * to the runner's job pipe. fast_path_answer.c waits for the reply. If it is the expected one, and no counter tells of
+ * a refused call or of a limit, it sends the answer and the owner learns of the job by two events: LW_EVENT_STARTED
+ * and LW_EVENT_DONE. Else (an exception, much output, a limit) the owner gets the job as it is by LW_EVENT_HANDED, and
+ * goes on from there. A runner that the owner withdraws is the owner's alone from then on.
+ *
+ * What the owner does on an event takes processor time, which the job and its client may be waiting for. So a turn that
+ * has only such events to tell goes on for a moment, AFTER_START_NS after a start and AFTER_ANSWER_NS after an answer,
+ * unless anything else happens; both events of a short job then come together.
+ *
+ * A session's runner is offered to one stream and one session number. It takes the requests that name the session, one
+ * after the other, until it is withdrawn. So a turn may tell of several jobs of it, in order.
+ *
+ * The owner sees what it would see without the fast path, only later. So each rule of the owner's that could forbid a
+ * job must be in the offer, or be said by lw_stream_fast_path. */
+
+#include "fast_path.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+/* How long a turn goes on after a job's start, and after its answer, while nothing else happens. Most short jobs are
+ * over, and their clients have woken up, before that, and the owner's own checks of a job begin later. Of a session's
+ * answer the owner only counts the job, so that it may wait as long as a start. */
+#define AFTER_START_NS 1000000
+#define AFTER_ANSWER_NS 100000
+/* Events that may wait to be told while a turn goes on. There is room for them and for all that one more wait brings. */
+#define MOST_UNTOLD LW_TURN
+
+double lw_now_s(void)
+{
+	return 1e-9 * (double)lw_now_ns();
+}
+
+/* The owner hears of this before it hears of what else has happened in the turn. */
+void lw_tell_first(struct lw_loop *loop, const struct lw_event *event)
+{
+	loop->urgent[loop->urgent_count++] = *event;
+}
+
+/* For how many nanoseconds the turn may go on before the owner hears of what has happened; at most until
+ * `turn_ends_ns`. 0: the turn is over. */
+int64_t lw_fast_path_patience(const struct lw_loop *loop, int64_t turn_ends_ns)
+{
+	const struct lw_fast_path *path = loop->fast_path;
+	double ends = (double)turn_ends_ns;
+	int64_t left;
+
+	if (loop->pressing || loop->other_count || !loop->urgent_count || loop->urgent_count > MOST_UNTOLD)
+		return 0;
+	for (uint32_t at = 0; at < loop->urgent_count; at++) {
+		const struct lw_event *event = &loop->urgent[at];
+		bool counted = LW_EVENT_STARTED != event->kind && !event->session;
+		double until = 1e9 * event->at + (double)(counted ? path->after_answer_ns : path->after_start_ns);
+
+		ends = until < ends ? until : ends;
+	}
+	left = (int64_t)ends - lw_now_ns();
+	return left > 0 ? left : 0;
+}
+
+int lw_fast_path_open(struct lw_loop *loop)
+{
+	loop->fast_path = calloc(1, sizeof(*loop->fast_path));
+	if (!loop->fast_path)
+		return -ENOMEM;
+	lw_fast_path_linger(loop, AFTER_START_NS, AFTER_ANSWER_NS);
+	return 0;
+}
+
+/* For how many nanoseconds a turn may go on after a start, and after an answer, instead of the defaults. For tests,
+ * which want one order of events and not most of them. */
+void lw_fast_path_linger(struct lw_loop *loop, int64_t after_start_ns, int64_t after_answer_ns)
+{
+	loop->fast_path->after_start_ns = after_start_ns;
+	loop->fast_path->after_answer_ns = after_answer_ns;
+}
+
+static void drop_templates(struct lw_templates *templates)
+{
+	struct lw_piece *pieces = (struct lw_piece *)templates;
+
+	for (size_t at = 0; at < sizeof(*templates) / sizeof(*pieces); at++)
+		free((void *)(uintptr_t)pieces[at].data);
+	*templates = (struct lw_templates){ 0 };
+}
+
+void lw_fast_path_close(struct lw_loop *loop)
+{
+	struct lw_fast_path *path = loop->fast_path;
+
+	if (!path)
+		return;
+	drop_templates(&path->templates);
+	free(path->entries);
+	free(path->offered);
+	free(path);
+}
+
+/* Take a copy of the templates. Once, before the first offer. Returns 0, -EINVAL or -ENOMEM. */
+int lw_fast_path_set_templates(struct lw_loop *loop, const struct lw_templates *templates)
+{
+	struct lw_fast_path *path = loop->fast_path;
+	const struct lw_piece *given = (const struct lw_piece *)templates;
+	struct lw_piece *kept = (struct lw_piece *)&path->templates;
+
+	size_t answer = templates->answer_id.size + templates->answer_duration.size + templates->answer_cpu.size +
+			templates->answer_peak.size + templates->answer_out.size + templates->answer_err.size;
+
+	if (path->ready || templates->reply.size > LW_MOST_REPLY || answer > LW_MOST_FRAME - 64)
+		return -EINVAL;
+	for (size_t at = 0; at < sizeof(*templates) / sizeof(*given); at++) {
+		uint8_t *copy = malloc(given[at].size ? given[at].size : 1);
+
+		if (!copy) {
+			drop_templates(&path->templates);
+			return -ENOMEM;
+		}
+		memcpy(copy, given[at].data, given[at].size);
+		kept[at] = (struct lw_piece){ .data = copy, .size = given[at].size };
+	}
+	path->ready = true;
+	return 0;
+}
+
+/* Make room for more entries. Their places stay the same. */
+static int grow(struct lw_fast_path *path)
+{
+	uint32_t count = path->count ? 2 * path->count : 8;
+	struct lw_entry *entries = realloc(path->entries, count * sizeof(*entries));
+	uint32_t *offered;
+
+	if (!entries)
+		return -ENOMEM;
+	path->entries = entries;
+	offered = realloc(path->offered, count * sizeof(*offered));
+	if (!offered)
+		return -ENOMEM;
+	path->offered = offered;
+	memset(entries + path->count, 0, (count - path->count) * sizeof(*entries));
+	path->count = count;
+	return 0;
+}
+
+/* The runner has a request now. */
+void lw_entry_run(struct lw_entry *entry, const struct lw_stream *stream, uint64_t id, double started)
+{
+	entry->state = LW_RUNNING;
+	entry->stream = stream->fd;
+	entry->stream_generation = stream->generation;
+	entry->id = id;
+	entry->started = started;
+}
+
+/* Take the runner into an entry, and wait for its reply. Returns 0 or -errno. */
+static int enter(struct lw_loop *loop, const struct lw_offer *offer, uint32_t *ret_at)
+{
+	struct lw_fast_path *path = loop->fast_path;
+	int room = fcntl(offer->job, F_GETPIPE_SZ), failed;
+	uint32_t at = 0;
+
+	if (!path->ready)
+		return -EINVAL;
+	if (room < 0)
+		return -errno;
+	while (at < path->count && LW_VACANT != path->entries[at].state)
+		at++;
+	if (at == path->count) {
+		failed = grow(path);
+		if (failed)
+			return failed;
+	}
+	failed = lw_begin(loop, offer->reply, LW_REPLY, 0);
+	if (failed)
+		return failed;
+	loop->slots[offer->reply].entry = at;
+	path->entries[at] = (struct lw_entry){ .state = LW_OFFERED, .offer = *offer, .room = (uint32_t)room };
+	*ret_at = at;
+	return 0;
+}
+
+/* Offer a runner for the next job that fits. Its descriptors stay the caller's, who keeps them open until the runner is
+ * withdrawn or done. Returns 0; or -errno, and then it isn't offered. */
+int lw_fast_path_offer(struct lw_loop *loop, const struct lw_offer *offer)
+{
+	struct lw_fast_path *path = loop->fast_path;
+	bool stream = offer->stream >= 0 && offer->stream < loop->slot_count &&
+		      LW_STREAM == loop->slots[offer->stream].kind;
+	uint32_t at;
+	int failed = offer->session && !stream ? -ENOENT : enter(loop, offer, &at);
+
+	if (failed)
+		return failed;
+	if (offer->session) {
+		path->entries[at].state = LW_HELD;
+		path->entries[at].stream = offer->stream;
+		path->entries[at].stream_generation = loop->slots[offer->stream].stream->generation;
+		path->held_count++;
+	} else {
+		path->offered[path->offered_count++] = at;
+	}
+	return 0;
+}
+
+/* Let the answer of a runner that has had its job since `started` take the fast path, to request `id` of stream `fd`.
+ * Returns 0 or -errno. */
+int lw_fast_path_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started)
+{
+	uint32_t at;
+	int failed;
+
+	if (fd < 0 || fd >= loop->slot_count || LW_STREAM != loop->slots[fd].kind)
+		return -ENOENT;
+	failed = enter(loop, offer, &at);
+	if (failed)
+		return failed;
+	lw_entry_run(&loop->fast_path->entries[at], loop->slots[fd].stream, id, started);
+	return 0;
+}
+
+/* Wait for nothing of this runner any more. */
+void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry)
+{
+	struct lw_fast_path *path = loop->fast_path;
+	uint32_t at = (uint32_t)(entry - path->entries), from = 0, to = 0;
+
+	lw_loop_forget(loop, entry->offer.reply);
+	for (; LW_OFFERED == entry->state && from < path->offered_count; from++)
+		if (path->offered[from] != at)
+			path->offered[to++] = path->offered[from];
+	if (LW_OFFERED == entry->state)
+		path->offered_count = to;
+	path->held_count -= LW_HELD == entry->state;
+	entry->state = LW_VACANT;
+}
+
+/* Take a runner back. Returns 1 if it has a job; 0 if it was only offered; -ENOENT if it is not here any more: an
+ * LW_EVENT_DONE or LW_EVENT_HANDED has told so, or is among the events of this turn. */
+int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number)
+{
+	struct lw_fast_path *path = loop->fast_path;
+
+	for (uint32_t at = 0; at < path->count; at++) {
+		struct lw_entry *entry = &path->entries[at];
+
+		if (LW_VACANT != entry->state && entry->offer.number == number) {
+			int running = LW_RUNNING == entry->state;
+
+			lw_entry_vacate(loop, entry);
+			return running;
+		}
+	}
+	return -ENOENT;
+}
+
+/* A client has gone. Its jobs are the owner's to end. */
+void lw_fast_path_lost(struct lw_loop *loop, const struct lw_stream *stream)
+{
+	struct lw_fast_path *path = loop->fast_path;
+
+	for (uint32_t at = 0; at < path->count; at++) {
+		struct lw_entry *entry = &path->entries[at];
+
+		if ((LW_RUNNING == entry->state || LW_HELD == entry->state) && entry->stream == stream->fd &&
+		    entry->stream_generation == stream->generation)
+			lw_entry_vacate(loop, entry);
+	}
+}
+
+/* Bytes that wait in a pipe; more than there can be where the kernel doesn't tell. */
+size_t lw_pipe_bytes(int pipe)
+{
+	int count = 0;
+
+	return ioctl(pipe, FIONREAD, &count) || count < 0 ? SIZE_MAX / 2 : (size_t)count;
+}
+
+/* Write `value` in `width` bytes, big-endian. Returns `width`. */
+size_t lw_put_number(uint8_t *to, unsigned width, uint64_t value)
+{
+	for (unsigned at = 0; at < width; at++)
+		to[at] = (uint8_t)(value >> 8 * (width - 1 - at));
+	return width;
+}

@@ -1,0 +1,52 @@
+/* What the files of the fast path share: fast_path.c, whose head says how it works, fast_path_request.c and
+ * fast_path_answer.c. */
+
+#ifndef LW_FAST_PATH_H
+#define LW_FAST_PATH_H
+
+#include "loop_private.h"
+
+/* Bytes of stdout and stderr together that take the fast path. */
+#define LW_MOST_OUTPUT (32u << 10)
+/* Bytes of the reply of a job that has nothing to tell; and of an answer without its output. */
+#define LW_MOST_REPLY 64
+#define LW_MOST_FRAME 1024
+
+enum lw_entry_state {
+	LW_VACANT,
+	LW_OFFERED, /* waits for a request of any stream */
+	LW_HELD,    /* waits for a request of its session */
+	LW_RUNNING, /* has a request, whose answer is waited for */
+};
+
+/* One runner of the fast path. */
+struct lw_entry {
+	enum lw_entry_state state;
+	struct lw_offer offer;
+	uint32_t room; /* bytes that its job pipe takes at once */
+	int stream; /* where the request comes from and the answer goes; of a session also while it is held */
+	uint32_t stream_generation;
+	uint64_t id; /* of the request */
+	double started; /* when the request was written; seconds of CLOCK_MONOTONIC, as lw_event has them */
+};
+
+struct lw_fast_path {
+	bool ready; /* the templates are here */
+	struct lw_templates templates;
+	int64_t after_start_ns, after_answer_ns; /* for which a turn goes on */
+	struct lw_entry *entries;
+	uint32_t *offered; /* places of those that are LW_OFFERED; the last one is taken first */
+	uint32_t count, offered_count, held_count;
+	uint8_t replies[LW_TURN][LW_MOST_REPLY]; /* what LW_EVENT_HANDED points to, until the turn is over */
+	uint32_t handed;
+	uint8_t output[LW_MOST_OUTPUT]; /* between a job's pipe and the answer */
+};
+
+void lw_entry_run(struct lw_entry *entry, const struct lw_stream *stream, uint64_t id, double started);
+void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry);
+void lw_tell_first(struct lw_loop *loop, const struct lw_event *event);
+size_t lw_pipe_bytes(int pipe);
+size_t lw_put_number(uint8_t *to, unsigned width, uint64_t value);
+double lw_now_s(void);
+
+#endif

@@ -1,0 +1,203 @@
+/* The fast path's way out: from a job's reply to its client's answer. fast_path.c says how the whole works.
+ *
+ * Runs in:  the daemon, inside a turn of its loop.
+ * Trust:    none in what a job writes. Its reply is compared with the expected bytes; its output is copied, and counted
+ *           by what read(2) gave. The control files are the kernel's. */
+
+#include "fast_path.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Bytes of a control file that are read. memory.stat would be more, and isn't asked. */
+#define GAUGE 1024
+
+/* The number that a gauge shows now; or -errno, -EBADMSG where its file has none. */
+static int64_t look(const struct lw_gauge *gauge)
+{
+	char text[GAUGE + 1];
+	ssize_t size = pread(gauge->fd, text, GAUGE, 0);
+	size_t key = strnlen(gauge->key, sizeof(gauge->key));
+	const char *line = text;
+
+	if (size <= 0)
+		return size ? -errno : -EBADMSG;
+	text[size] = 0;
+	while (key && (strncmp(line, gauge->key, key) || ' ' != line[key])) {
+		line = strchr(line, '\n');
+		if (!line)
+			return -EBADMSG;
+		line++;
+	}
+	line += key ? key + 1 : 0;
+	if (*line < '0' || *line > '9')
+		return -EBADMSG;
+	return (int64_t)(strtoull(line, NULL, 10) & INT64_MAX);
+}
+
+struct figures {
+	double cpu; /* seconds */
+	uint64_t peak; /* bytes */
+};
+
+/* Has nothing happened that the answer would have to tell: no limit hit, no call refused? Gives the job's figures. */
+static bool in_order(const struct lw_offer *offer, struct figures *ret)
+{
+	int64_t time = look(&offer->time), peak = look(&offer->peak);
+	int64_t oom = look(&offer->oom), forks = look(&offer->forks);
+	uint64_t denials;
+
+	if (time < 0 || peak < 0 || oom < 0 || forks < 0 || (uint64_t)oom != offer->oom_before ||
+	    (uint64_t)forks != offer->forks_before ||
+	    lw_supervisor_total(offer->supervisor, offer->denials, &denials) || denials != offer->denials_before)
+		return false;
+	ret->cpu = (double)time * offer->time_unit - offer->time_before;
+	ret->cpu = ret->cpu > 0 ? ret->cpu : 0;
+	ret->peak = (uint64_t)peak;
+	return true;
+}
+
+/* The put_ functions write where lw_reserve has made room. */
+
+/* A whole number in MessagePack's shortest form. Returns how many bytes it took. */
+static size_t put_whole(uint8_t *to, uint64_t value)
+{
+	unsigned power = value > UINT32_MAX ? 3 : value > UINT16_MAX ? 2 : value > UINT8_MAX;
+
+	if (value < 0x80) {
+		to[0] = (uint8_t)value;
+		return 1;
+	}
+	to[0] = (uint8_t)(0xcc + power);
+	return 1 + lw_put_number(to + 1, 1u << power, value);
+}
+
+/* What stands in front of `size` bytes of binary. */
+static size_t put_binary_head(uint8_t *to, uint64_t size)
+{
+	unsigned power = size > UINT16_MAX ? 2 : size > UINT8_MAX;
+
+	to[0] = (uint8_t)(0xc4 + power);
+	return 1 + lw_put_number(to + 1, 1u << power, size);
+}
+
+static void put(struct lw_bytes *to, const void *data, size_t size)
+{
+	memcpy(to->data + to->size, data, size);
+	to->size += size;
+}
+
+static void put_piece(struct lw_bytes *to, const struct lw_piece *piece)
+{
+	put(to, piece->data, piece->size);
+}
+
+static void put_double(struct lw_bytes *to, double value)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	to->data[to->size++] = 0xcb;
+	to->size += lw_put_number(to->data + to->size, 8, bits);
+}
+
+/* `size` bytes that waited in `pipe`. There may be fewer now: a job can read its own output. */
+static void put_output(struct lw_bytes *to, int pipe, size_t size, uint8_t *between)
+{
+	ssize_t got = size ? read(pipe, between, size) : 0;
+
+	size = got > 0 ? (size_t)got : 0;
+	to->size += put_binary_head(to->data + to->size, size);
+	put(to, between, size);
+}
+
+/* The frame that the client gets: byte for byte what leeward/wire/answers.py would make. */
+static void put_answer(struct lw_fast_path *path, const struct lw_entry *entry, const struct figures *figures,
+		       double duration, const size_t sizes[2], struct lw_bytes *to)
+{
+	const struct lw_templates *templates = &path->templates;
+	size_t head = to->size;
+
+	to->size += 4;
+	put_piece(to, &templates->answer_id);
+	to->size += put_whole(to->data + to->size, entry->id);
+	put_piece(to, &templates->answer_duration);
+	put_double(to, duration);
+	put_piece(to, &templates->answer_cpu);
+	put_double(to, figures->cpu);
+	put_piece(to, &templates->answer_peak);
+	to->size += put_whole(to->data + to->size, figures->peak);
+	put_piece(to, &templates->answer_out);
+	put_output(to, entry->offer.out, sizes[0], path->output);
+	put_piece(to, &templates->answer_err);
+	put_output(to, entry->offer.err, sizes[1], path->output);
+	lw_put_number(to->data + head, 4, to->size - head - 4);
+}
+
+/* Give the job to the owner, with the `got` bytes of its reply that have been read. */
+static void hand_over(struct lw_loop *loop, struct lw_entry *entry, const uint8_t *reply, ssize_t got)
+{
+	struct lw_fast_path *path = loop->fast_path;
+	uint8_t *kept = path->replies[path->handed++ % LW_TURN];
+	struct lw_event event = { .kind = LW_EVENT_HANDED, .number = entry->offer.number, .data = kept };
+
+	if (got > 0) {
+		memcpy(kept, reply, (size_t)got);
+		event.value = got;
+	}
+	lw_entry_vacate(loop, entry);
+	lw_tell_first(loop, &event);
+	loop->pressing = true;
+}
+
+/* May an answer be sent on this stream now? Not in the middle of a frame of the owner's; not before a frame that the
+ * owner waits to send; and not while a client leaves much unread, which the owner bounds. */
+static bool may_answer(const struct lw_stream *stream)
+{
+	return !stream->halfway && !stream->wants_room && !(stream->flying && stream->owners) &&
+	       stream->waiting.size <= LW_MOST_OUTPUT;
+}
+
+/* The reply pipe of the runner in entry `at` has bytes, or its end. */
+void lw_fast_path_replied(struct lw_loop *loop, uint32_t at)
+{
+	struct lw_fast_path *path = loop->fast_path;
+	const struct lw_piece *expected = &path->templates.reply;
+	struct lw_entry *entry = &path->entries[at];
+	struct lw_slot *slot = lw_slot_of(loop, entry->stream, entry->stream_generation);
+	uint8_t reply[LW_MOST_REPLY];
+	struct figures figures;
+	size_t sizes[2];
+	double ended;
+	ssize_t got;
+
+	if (LW_RUNNING != entry->state) { /* it died without a job, which the owner learns from its keeper */
+		lw_entry_vacate(loop, entry);
+		return;
+	}
+	got = read(entry->offer.reply, reply, expected->size);
+	ended = lw_now_s();
+	sizes[0] = lw_pipe_bytes(entry->offer.out);
+	sizes[1] = lw_pipe_bytes(entry->offer.err);
+	if (!slot || !may_answer(slot->stream) || got != (ssize_t)expected->size ||
+	    memcmp(reply, expected->data, expected->size) ||
+	    sizes[0] + sizes[1] > LW_MOST_OUTPUT || !in_order(&entry->offer, &figures) ||
+	    lw_reserve(&slot->stream->waiting, LW_MOST_FRAME + sizes[0] + sizes[1])) {
+		hand_over(loop, entry, reply, got);
+		return;
+	}
+	put_answer(path, entry, &figures, ended - entry->started, sizes, &slot->stream->waiting);
+	loop->way->flush(loop, slot->stream);
+	lw_tell_first(loop, &(struct lw_event){ .kind = LW_EVENT_DONE, .fd = entry->stream, .id = entry->id,
+						.number = entry->offer.number, .session = entry->offer.session,
+						.at = ended, .cpu = figures.cpu, .peak = figures.peak });
+	if (entry->offer.session) {
+		entry->offer.time_before += figures.cpu;
+		entry->state = LW_HELD;
+		path->held_count++;
+	} else {
+		lw_entry_vacate(loop, entry);
+	}
+}

@@ -1,0 +1,246 @@
+/* Memory that no process's resident set shows, and that no cgroup counts: what the supervisor grants of it.
+ *
+ * Runs in:  the daemon; lw_grant on the supervisor's thread, the rest on its callers'. All of it under the supervisor's
+ *           mutex. supervisor.c says how the whole works; docs/decisions/0046 has the reasons.
+ *
+ * A shared mapping without a file goes on, and is charged with its length. Flags and length are registers of the task
+ * that waits: nobody can change them before the kernel uses them. Who may hold the mapping's pages are the task's
+ * process and those that it forks, which are all of this listener; so the charge is taken back when the listener is
+ * removed, and not before.
+ *
+ * A memory file is an unnamed file on the job's tmpfs, whose size the tmpfs bounds and the watch reads. It is opened
+ * with the ids of the job, since no other user exists on that file system. */
+
+#include "supervisor_private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/memfd.h>
+#include <linux/seccomp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SECCOMP_ADDFD_FLAG_SEND
+#define SECCOMP_ADDFD_FLAG_SEND (1UL << 1)
+#endif
+#ifndef MFD_EXEC
+#define MFD_EXEC 0x0010U
+#endif
+
+#if defined(__x86_64__)
+#define OWN_ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define OWN_ARCH AUDIT_ARCH_AARCH64
+#endif
+
+/* What the kernel keeps for a mapping beside its pages: a file, an inode, an entry of a directory, a map. */
+#define BESIDE 4096
+#define PAGE 4096
+
+/* The type of a mapping, in its flags. */
+#define TYPE 0x0f
+
+/* Send what is in supervisor->response. Was there anybody to take it? */
+static bool sent(const struct lw_supervisor *supervisor, const struct lw_listener *listener)
+{
+	while (ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_SEND, supervisor->response))
+		if (errno != EINTR)
+			return false;
+	return true;
+}
+
+static void refuse(struct lw_supervisor *supervisor, const struct lw_listener *listener, int error)
+{
+	supervisor->response->error = -error;
+	supervisor->response->flags = 0;
+	sent(supervisor, listener);
+}
+
+static void grant_mapping(struct lw_supervisor *supervisor, struct lw_listener *listener, uint64_t length)
+{
+	struct lw_purse *purse = listener->purse;
+	uint64_t left = purse->limit > purse->charged ? purse->limit - purse->charged : 0, cost;
+
+	if (length > left) {
+		refuse(supervisor, listener, ENOMEM);
+		return;
+	}
+	cost = (length + PAGE - 1) / PAGE * PAGE + BESIDE;
+	if (cost > left) {
+		refuse(supervisor, listener, ENOMEM);
+		return;
+	}
+	/* Charged before the task goes on, and taken back only if it doesn't. */
+	listener->charged += cost;
+	purse->charged += cost;
+	supervisor->response->error = 0;
+	supervisor->response->flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+	if (!sent(supervisor, listener)) {
+		listener->charged -= cost;
+		purse->charged -= cost;
+	}
+}
+
+/* A new unnamed file in the folder `files`, as its owner. The ids for file systems are each thread's own. */
+static int unnamed_file(int files)
+{
+	struct stat folder;
+	bool other;
+	int dumpable, fd, error;
+
+	if (fstat(files, &folder))
+		return -errno;
+	other = folder.st_uid != geteuid() || folder.st_gid != getegid();
+	if (other) {
+		dumpable = prctl(PR_GET_DUMPABLE);
+		syscall(SYS_setfsgid, folder.st_gid);
+		syscall(SYS_setfsuid, folder.st_uid);
+	}
+	fd = openat(files, ".", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0700);
+	error = errno;
+	if (other) {
+		syscall(SYS_setfsuid, geteuid());
+		syscall(SYS_setfsgid, getegid());
+		if (dumpable == 1)	/* the change of ids has cleared that */
+			prctl(PR_SET_DUMPABLE, 1);
+	}
+	return fd < 0 ? -error : fd;
+}
+
+static void grant_file(struct lw_supervisor *supervisor, const struct lw_listener *listener, uint32_t flags)
+{
+	struct seccomp_notif_addfd give = { .id = supervisor->request->id, .flags = SECCOMP_ADDFD_FLAG_SEND,
+					    .newfd_flags = flags & MFD_CLOEXEC ? O_CLOEXEC : 0 };
+	int fd = unnamed_file(listener->purse->files), number;
+
+	if (fd < 0) {
+		refuse(supervisor, listener, fd == -EMFILE || fd == -ENFILE ? ENFILE : ENOMEM);
+		return;
+	}
+	give.srcfd = (uint32_t)fd;
+	number = ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_ADDFD, &give);
+	if (number < 0 && errno == EINVAL) {	/* before Linux 5.14: in two steps */
+		give.flags = 0;
+		number = ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_ADDFD, &give);
+		if (number >= 0) {
+			supervisor->response->error = 0;
+			supervisor->response->val = number;
+			sent(supervisor, listener);
+		}
+	}
+	if (number < 0 && errno != ENOENT)	/* ENOENT: it died meanwhile */
+		refuse(supervisor, listener, errno == EMFILE ? EMFILE : ENOMEM);
+	close(fd);
+}
+
+/* Answer supervisor->request if it asks for such memory and may. If it returns false the call is to be refused. */
+bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
+{
+	const struct seccomp_data *call = &supervisor->request->data;
+	uint32_t flags;
+
+	if (!listener->purse || call->arch != OWN_ARCH)
+		return false;
+	if (call->nr == SYS_mmap) {
+		flags = (uint32_t)call->args[3];
+		if ((flags & TYPE) != MAP_SHARED || !(flags & MAP_ANONYMOUS) || flags & MAP_HUGETLB)
+			return false;
+		grant_mapping(supervisor, listener, call->args[1]);
+		return true;
+	}
+	if (call->nr == SYS_memfd_create) {
+		flags = (uint32_t)call->args[1];
+		if (flags & ~(uint32_t)(MFD_CLOEXEC | MFD_EXEC) || listener->purse->files < 0)
+			return false;
+		grant_file(supervisor, listener, flags);
+		return true;
+	}
+	return false;
+}
+
+/* The purse of a listener that goes; the last one frees it. */
+void lw_leave_purse(struct lw_listener *listener)
+{
+	struct lw_purse *purse = listener->purse;
+
+	if (!purse)
+		return;
+	listener->purse = NULL;
+	purse->charged -= listener->charged;
+	if (listener->owns_purse) {	/* its descriptor is going to be closed */
+		purse->files = -1;
+		purse->limit = 0;
+	}
+	if (!--purse->users)
+		free(purse);
+}
+
+static struct lw_listener *in_slot(const struct lw_supervisor *supervisor, uint32_t slot)
+{
+	return slot < supervisor->top ? supervisor->listeners[slot] : NULL;
+}
+
+/* Grant the job in `slot` shared mappings without a file of `limit` bytes altogether, and memory files in the folder
+ * `files`, which stays the caller's: it has to remove the slot before it closes that.
+ * Returns 0 or -errno; -ENOENT for a slot that isn't in use. */
+int lw_supervisor_grant(struct lw_supervisor *supervisor, uint32_t slot, uint64_t limit, int files)
+{
+	struct lw_listener *listener;
+	int failed = 0;
+
+	pthread_mutex_lock(&supervisor->mutex);
+	listener = in_slot(supervisor, slot);
+	if (!listener)
+		failed = -ENOENT;
+	else if (!listener->purse) {
+		listener->purse = calloc(1, sizeof(*listener->purse));
+		if (!listener->purse) {
+			failed = -ENOMEM;
+		} else {
+			listener->purse->users = 1;
+			listener->owns_purse = true;
+		}
+	}
+	if (!failed) {
+		listener->purse->limit = limit;
+		listener->purse->files = files;
+	}
+	pthread_mutex_unlock(&supervisor->mutex);
+	return failed;
+}
+
+/* Grant the job in `slot` what that in `of` is granted, from the same purse; nothing if that has none.
+ * Returns 0, or -ENOENT for a slot that isn't in use. */
+int lw_supervisor_share(struct lw_supervisor *supervisor, uint32_t slot, uint32_t of)
+{
+	struct lw_listener *listener, *owner;
+
+	pthread_mutex_lock(&supervisor->mutex);
+	listener = in_slot(supervisor, slot);
+	owner = in_slot(supervisor, of);
+	if (listener && owner && owner->purse && !listener->purse) {
+		listener->purse = owner->purse;
+		listener->purse->users++;
+	}
+	pthread_mutex_unlock(&supervisor->mutex);
+	return listener && owner ? 0 : -ENOENT;
+}
+
+/* The bytes that the purse of `slot` is charged with. Returns 0, or -ENOENT for a slot that isn't in use. */
+int lw_supervisor_charged(struct lw_supervisor *supervisor, uint32_t slot, uint64_t *ret_bytes)
+{
+	struct lw_listener *listener;
+
+	pthread_mutex_lock(&supervisor->mutex);
+	listener = in_slot(supervisor, slot);
+	*ret_bytes = listener && listener->purse ? listener->purse->charged : 0;
+	pthread_mutex_unlock(&supervisor->mutex);
+	return listener ? 0 : -ENOENT;
+}

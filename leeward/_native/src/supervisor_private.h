@@ -1,0 +1,77 @@
+/* What the files of the supervisor share: supervisor.c, whose head says how it works, supervisor_counts.c and
+ * supervisor_charges.c. */
+
+#ifndef LW_SUPERVISOR_PRIVATE_H
+#define LW_SUPERVISOR_PRIVATE_H
+
+#include "supervisor.h"
+
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+
+/* One system call of one architecture, as often as a job was refused it. */
+struct lw_refused {
+	uint64_t count;
+	uint64_t unreported;
+	uint32_t arch;
+	int32_t nr;
+	uint32_t pid;
+};
+
+/* What some listeners are granted together of memory that no resident set shows. In bytes. */
+struct lw_purse {
+	uint64_t limit;
+	uint64_t charged;
+	uint32_t users;		/* listeners that have it */
+	int files;		/* the folder of memory files, not ours; -1 once its owner is gone */
+};
+
+/* A filter's listener: one job. */
+struct lw_listener {
+	int fd;
+	uint64_t job;
+	uint64_t filled_ms;	/* when the tokens were counted last */
+	uint32_t tokens;
+	uint32_t slot;
+	uint32_t generation;
+	bool muted;
+	bool watched;		/* false once the last task is gone */
+	bool unreported;
+	bool owns_purse;
+	struct lw_purse *purse;	/* NULL: it is granted nothing */
+	uint64_t charged;	/* of what the purse is charged with, bytes */
+	struct lw_refused kinds[LW_SUPERVISOR_KINDS];	/* open addressing; count 0 is free */
+	struct lw_refused other;
+};
+
+struct lw_supervisor {
+	pthread_t thread;
+	pthread_mutex_t mutex;
+	int epoll;
+	int wake;		/* to the thread: look at `stopping` */
+	int reports;		/* to Python: drain() has something */
+	bool stopping;
+	uint32_t muted;		/* how many listeners are */
+	uint64_t unmute_ms;	/* 0: none is muted */
+	uint64_t report_ms;	/* 0: nothing waits to be reported */
+	struct seccomp_notif *request;
+	struct seccomp_notif_resp *response;
+	size_t request_size;
+	size_t response_size;
+	uint32_t top;		/* slots below it may be in use */
+	uint32_t generation;
+	uint32_t drain_from;	/* the slot where drain() begins, so that none waits for others */
+	struct lw_listener *listeners[LW_SUPERVISOR_JOBS];
+};
+
+void lw_poke(int eventfd);
+void lw_unpoke(int eventfd);
+void lw_count_refusal(struct lw_supervisor *supervisor, struct lw_listener *listener, uint64_t now);
+bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener);
+void lw_leave_purse(struct lw_listener *listener);
+uint32_t lw_tell_refusals(const struct lw_listener *listener, struct lw_denied *ret_denied);
+
+#endif

@@ -1,0 +1,51 @@
+/* Ending another thread of one's own process.
+ *
+ * Runs in:  the zygote, before it makes its first clone.
+ *
+ * The thread takes a signal whose handler is exit(2) and nothing else: nothing of it is cleaned up, its stack stays
+ * mapped, and whatever it holds it holds for ever. That is what a clone of the process would find in any case, since it
+ * has none of the other threads. So it is only for a thread that waits for work and holds nothing. */
+
+#include "threads.h"
+
+#include "raw.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The last one of the real-time signals: nobody else's. */
+#define LEAVE SIGRTMAX
+
+__attribute__((no_sanitize("address", "undefined", "thread")))
+static void leave(int number)
+{
+	(void)number;
+	for (;;)
+		raw(SYS_exit, 0, 0, 0, 0, 0);
+}
+
+/* Have thread *tid* of this process take its last signal.
+ *
+ * tgkill(2), exit(2). Returns 0 or -errno; the thread is gone some time after. The
+ * signal keeps its handler until lw_end_no_more. */
+int lw_end_thread(int tid)
+{
+	struct sigaction action = { .sa_handler = leave };
+
+	if (tid == (int)syscall(SYS_gettid))
+		return -EINVAL;
+	if (sigaction(LEAVE, &action, NULL) < 0)
+		return -errno;
+	return syscall(SYS_tgkill, getpid(), tid, LEAVE) < 0 ? -errno : 0;
+}
+
+/* When they are gone: the signal does again what it does by default. */
+int lw_end_no_more(void)
+{
+	struct sigaction action = { .sa_handler = SIG_DFL };
+
+	return sigaction(LEAVE, &action, NULL) < 0 ? -errno : 0;
+}

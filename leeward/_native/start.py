@@ -1,0 +1,109 @@
+"""
+A program that starts in namespaces of its own, by steps from a table that end with execve(2).
+
+Runs in:   the daemon, whichever threads it has.
+Source:    clone(2), execve(2), pipe(7)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+
+from leeward._native._shim import ffi, lib
+from leeward._native.spawn import Clone
+from leeward._native.steps import Block, Call, Cell, Step, Table, refusal, returns
+from leeward.errors import KernelRefusal
+
+_POINTER = 8
+
+
+def execve_step(path: str, argv: Sequence[str], environment: Mapping[str, str]) -> Step:
+    """
+    Become the program at *path*. The caller's memory isn't needed any more when this succeeds.
+    """
+    return returns(Call.EXECVE, path, _strings(argv), _strings([f"{name}={value}" for name, value in
+                                                                environment.items()]))
+
+
+def _strings(texts: Sequence[str]) -> Block:
+    """
+    Addresses of *texts*, and a NULL.
+    """
+    return Block(bytes(_POINTER * (len(texts) + 1)),
+                 blocks={_POINTER * at: Block(os.fsencode(text) + b"\0") for at, text in enumerate(texts)})
+
+
+def start(steps: Callable[[Sequence[Cell]], Sequence[Step]], fds: Sequence[int], namespaces: Clone | int = 0, *,
+          begin: Callable[[int], None] = lambda pid: None) -> tuple[int, int]:
+    """
+    Start a child that takes steps, of which the last makes it another program.
+
+    Args:
+        steps: are made with a Cell for each of *fds*, and for one more descriptor, which they have to leave open and
+            close-on-exec.
+        fds: descriptors that the steps need; they stay the caller's.
+        namespaces: new ones for the child.
+        begin: is called with the child's pid before it takes its first step.
+
+    Returns:
+        Its pid and its pidfd, which the caller owns. It is the program by then, or was killed before.
+
+    Raises:
+        KernelRefusal: a step, or clone3(2), failed; nothing is left of the child.
+        OSError: no descriptors, or *begin*'s.
+    """
+    gate, alive = Cell("gate"), Cell("alive")
+    cells = [*(Cell(f"descriptor {number}") for number, _ in enumerate(fds)), alive]
+    opened = Block(bytes(1))
+    table = Table([returns(Call.READ, gate, opened, 1, value=1), *steps(cells)])
+    pid, pidfd = -1, -1
+    room = ffi.gc(lib.lw_start_new(), lib.lw_start_free)
+    if ffi.NULL == room:
+        raise MemoryError
+    ends: list[int] = []
+    try:
+        ends += os.pipe2(os.O_CLOEXEC)
+        ends += os.pipe2(os.O_CLOEXEC)
+        for cell, fd in zip([gate, *cells], [ends[0], *fds, ends[3]], strict=True):
+            table.address(cell)[0] = fd
+        found = ffi.new("int *", -1)
+        rows, count = table.rows
+        pid = int(lib.lw_start(room, int(namespaces), rows, count, found))
+        if pid < 0:
+            raise KernelRefusal("clone3", f"flags={Clone(namespaces)!r}", -pid)
+        pidfd = int(found[0])
+        _close(ends, 3)  # the child's alone: when it has ended, or is the program, there is none
+        begin(pid)
+        os.write(ends[1], b"1")
+    except BaseException:
+        for number in range(len(ends)):
+            _close(ends, number)
+        if pid > 0:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            _reap(pid, pidfd)
+        raise
+    else:
+        os.read(ends[2], 1)
+        for number in range(len(ends)):
+            _close(ends, number)
+    result = ffi.new("int64_t *")
+    done = int(lib.lw_start_done(room, result))
+    if done or result[0]:  # it came back from a step, the last one perhaps
+        _reap(pid, pidfd)
+        raise refusal(table.steps[done], int(result[0]))
+    return pid, pidfd
+
+
+def _reap(pid: int, pidfd: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+    os.close(pidfd)
+
+
+def _close(ends: list[int], number: int) -> None:
+    fd, ends[number] = ends[number], -1
+    if fd >= 0:
+        os.close(fd)

@@ -1,0 +1,134 @@
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "await.h"
+#include "fault.h"
+#include "request.h"
+#include "sandbox.h"
+#include "send.h"
+
+/* Begin a request with so many *fields*; the caller writes them, and lw_ask sends it. */
+struct lw_buffer *lw_begin(leeward_handle *handle, const char *op, size_t fields)
+{
+	lw_calls_part(handle);
+	lw_request_begin(&handle->out, ++handle->last_id, op, fields);
+	return &handle->out;
+}
+
+/* Send the request that lw_begin has begun, and wait for its answer. Returns a leeward_error.
+ *
+ * Args:
+ *	ret_answer: what was answered; the caller frees its block. */
+int lw_ask(leeward_handle *handle, const char *op, struct lw_answer *ret_answer)
+{
+	int failed = lw_request_finish(&handle->out, op);
+	struct lw_call *call;
+
+	if (!failed)
+		failed = lw_send_request(handle, LW_ASK, INFINITY);
+	if (failed)
+		return failed;
+	call = lw_await_last(handle, INFINITY);
+	if (!call)
+		return LEEWARD_NO_ANSWER;
+	failed = call->code;
+	*ret_answer = (struct lw_answer){.block = call->block, .reply = call->reply};
+	call->block = NULL;
+	lw_calls_take(handle, call);
+	return failed;
+}
+
+/* The same for what is answered by a result, which the caller frees; NULL if there is none. */
+leeward_result *lw_ask_result(leeward_handle *handle, const char *op, double until)
+{
+	struct lw_call *call;
+
+	if (lw_request_finish(&handle->out, op) || lw_send_request(handle, LW_RUN, until))
+		return NULL;
+	call = lw_await_last(handle, until);
+	return call ? lw_calls_take(handle, call) : NULL;
+}
+
+/* An answer isn't what docs/wire.md says: that ends the connection. Frees it, and returns the error. */
+int lw_bad_answer(leeward_handle *handle, struct lw_answer *answer, const char *wrong)
+{
+	free(answer->block);
+	answer->block = NULL;
+	return lw_calls_lose(handle, lw_fail(LEEWARD_BAD_REPLY, "the daemon broke the protocol: %s", wrong));
+}
+
+int lw_sandbox_check(const leeward_sandbox *sandbox)
+{
+	return sandbox ? LEEWARD_OK : lw_fail(LEEWARD_INVALID, "sandbox: NULL");
+}
+
+/* Begin a request about a sandbox, with so many fields beside its id. */
+struct lw_buffer *lw_about(const leeward_sandbox *sandbox, const char *op, size_t fields)
+{
+	struct lw_buffer *buffer = lw_begin(sandbox->handle, op, 1 + fields);
+
+	lw_put_word(buffer, "sandbox");
+	lw_put_text(buffer, sandbox->id, LW_ID);
+	return buffer;
+}
+
+/* The same about one of its processes or kernels. NULL for a number that can't be, with the error. */
+struct lw_buffer *lw_about_one(const leeward_sandbox *sandbox, const char *op, const char *what, int64_t number,
+			       size_t fields)
+{
+	struct lw_buffer *buffer;
+
+	if (lw_sandbox_check(sandbox))
+		return NULL;
+	if (number < 1) {
+		lw_fail(LEEWARD_INVALID, "%s: below 1", what);
+		return NULL;
+	}
+	buffer = lw_about(sandbox, op, 1 + fields);
+	lw_put_word(buffer, what);
+	lw_put_integer(buffer, (uint64_t)number);
+	return buffer;
+}
+
+/* Ask what has no answer to be read. Returns a leeward_error. */
+int lw_ask_nothing(const leeward_sandbox *sandbox, const char *op)
+{
+	struct lw_answer answer;
+	int failed = lw_ask(sandbox->handle, op, &answer);
+
+	if (!failed)
+		free(answer.block);
+	return failed;
+}
+
+/* Ask what is answered by yes or no. Returns 1, 0, or a leeward_error. */
+int lw_ask_flag(const leeward_sandbox *sandbox, const char *op, const char *flag)
+{
+	struct lw_answer answer;
+	bool yes;
+	int failed = lw_ask(sandbox->handle, op, &answer);
+
+	if (failed)
+		return failed;
+	if (!lw_answer_flag(&answer.reply, flag, &yes))
+		return lw_bad_answer(sandbox->handle, &answer, "an answer is neither true nor false");
+	free(answer.block);
+	return yes;
+}
+
+/* Ask what is answered by a number, *least* at least. Returns that, or a leeward_error. */
+int64_t lw_ask_number(const leeward_sandbox *sandbox, const char *op, const char *name, int64_t least)
+{
+	struct lw_answer answer;
+	int64_t number;
+	int failed = lw_ask(sandbox->handle, op, &answer);
+
+	if (failed)
+		return failed;
+	if (!lw_answer_whole(&answer.reply, name, least, &number))
+		return lw_bad_answer(sandbox->handle, &answer, "an answer's number is none");
+	free(answer.block);
+	return number;
+}

@@ -1,0 +1,121 @@
+#include "await.h"
+
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+
+#include "fault.h"
+#include "receive.h"
+#include "send.h"
+
+/* A timed wait may end this much early, in seconds. */
+#define GRAIN_S 0.05
+
+/* Hand Ctrl-C on to job *id*: the first one interrupts it, the second one ends it. */
+static void hand_on(leeward_handle *handle, int64_t id)
+{
+	struct lw_presses *presses = handle->presses;
+
+	while (handle->link.fd >= 0 && presses->handed_on < presses->count && presses->handed_on < 2)
+		lw_nudge_cancel(handle, id, ++presses->handed_on == 1 ? LW_INTERRUPT : LW_KILL);
+}
+
+/* As lw_await. *mask* is of the signals that are blocked while there is nothing to do; NULL: the same as ever. */
+static struct lw_call *await(leeward_handle *handle, int64_t id, double until, const sigset_t *mask)
+{
+	double heard = lw_now();
+	bool asked = false, over = false;
+
+	while (true) {
+		struct lw_call *call = id ? lw_calls_find(handle, id) : lw_calls_first_done(handle);
+		double now, patience = asked ? 2 * LW_PATIENCE_S : LW_PATIENCE_S;
+		int got;
+
+		if (call && call->done)
+			return call;
+		if (over) {
+			lw_fail(LEEWARD_NOT_YET, "no job has an answer so far");
+			return NULL;
+		}
+		now = lw_now();
+		if (until < INFINITY || mask) {
+			if (mask)
+				hand_on(handle, id); /* what came while the request was sent */
+			if (now < until)
+				lw_link_wait(&handle->link, POLLIN, lw_earlier(until - now, heard + patience - now), mask);
+			if (mask)
+				hand_on(handle, id);
+			if (handle->link.fd < 0)
+				continue; /* it has broken: the call has its error */
+			got = lw_receive(handle, false);
+			over = lw_now() >= until + (got > 0 ? LW_LOOK_S : 0);
+		} else {
+			got = lw_receive(handle, true);
+		}
+		if (got > 0) {
+			heard = lw_now();
+			asked = false;
+		} else if (!got && !over && lw_now() - heard >= patience - GRAIN_S) {
+			if (asked) {
+				lw_calls_lose(handle, lw_link_silent(&handle->link, "the daemon on", "gives no sign of life"));
+			} else {
+				lw_nudge_ping(handle);
+				asked = true;
+			}
+		}
+	}
+}
+
+/* Wait for the answer to *id*, or with 0 to any job.
+ *
+ * Returns the call; NULL at *until*, with LEEWARD_NOT_YET. */
+struct lw_call *lw_await(leeward_handle *handle, int64_t id, double until)
+{
+	struct lw_call *call = id ? lw_calls_find(handle, id) : NULL;
+	sigset_t interrupt, before;
+
+	if (!handle->presses || !call || call->op != LW_JOB)
+		return await(handle, id, until, NULL);
+	/* Blocked but while we wait: one that comes before the wait ends it. */
+	sigemptyset(&interrupt);
+	sigaddset(&interrupt, SIGINT);
+	sigprocmask(SIG_BLOCK, &interrupt, &before);
+	handle->presses->wanted = 1;
+	call = await(handle, id, until, &before);
+	handle->presses->wanted = 0;
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return call;
+}
+
+/* The caller won't wait for *id* any longer. */
+static void abandon(leeward_handle *handle, int64_t id)
+{
+	struct lw_call *call = lw_calls_find(handle, id);
+	enum lw_op op = call->op;
+
+	if (lw_calls_waiting_jobs(handle) - (op == LW_JOB) == 0) {
+		/* Nobody else's answer comes over this connection: its end ends the job, too. */
+		lw_calls_forget(handle, call);
+		lw_link_close(&handle->link);
+		lw_calls_lose(handle, LEEWARD_NO_ANSWER);
+		return;
+	}
+	call->abandoned = true;
+	if (op == LW_JOB)
+		lw_nudge_cancel(handle, id, LW_TAKE_BACK);
+}
+
+/* Wait for the answer to the request that was sent last, and give it up at *until*.
+ *
+ * Returns the call; NULL with LEEWARD_NO_ANSWER. */
+struct lw_call *lw_await_last(leeward_handle *handle, double until)
+{
+	int64_t id = handle->last_id; /* a ping while it waits has a later one */
+	struct lw_call *call = lw_await(handle, id, until);
+
+	if (!call) {
+		abandon(handle, id);
+		lw_link_silent(&handle->link, "no answer from", "before the deadline");
+	}
+	return call;
+}

@@ -1,0 +1,145 @@
+#include "calls.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fault.h"
+#include "memfile.h"
+
+struct lw_call *lw_calls_find(leeward_handle *handle, int64_t id)
+{
+	for (size_t i = 0; i < handle->count; i++)
+		if (handle->calls[i].id == id)
+			return &handle->calls[i];
+	return NULL;
+}
+
+/* The job that was answered first and not taken yet; NULL if there is none. */
+struct lw_call *lw_calls_first_done(leeward_handle *handle)
+{
+	struct lw_call *first = NULL;
+
+	for (size_t i = 0; i < handle->count; i++) {
+		struct lw_call *call = &handle->calls[i];
+
+		if (call->op == LW_JOB && call->done && (!first || call->rank < first->rank))
+			first = call;
+	}
+	return first;
+}
+
+size_t lw_calls_waiting_jobs(const leeward_handle *handle)
+{
+	size_t jobs = 0;
+
+	for (size_t i = 0; i < handle->count; i++)
+		jobs += handle->calls[i].op == LW_JOB && !handle->calls[i].done;
+	return jobs;
+}
+
+void lw_calls_forget(leeward_handle *handle, struct lw_call *call)
+{
+	size_t place = (size_t)(call - handle->calls);
+
+	if (!call->done)
+		lw_arena_free_slot(&handle->link, call->slot);
+	free(call->text);
+	free(call->block);
+	leeward_free_result(call->result);
+	handle->count--;
+	memmove(call, call + 1, (handle->count - place) * sizeof *call);
+}
+
+/* Room for one more call, made before its request is sent. */
+int lw_calls_reserve(leeward_handle *handle)
+{
+	size_t capacity = handle->capacity ? 2 * handle->capacity : 8;
+	struct lw_call *grown;
+
+	if (handle->count < handle->capacity)
+		return LEEWARD_OK;
+	/* Not reallocarray, which is newer than the C libraries that the wheels are for. Twice what
+	 * is allocated is far below what a size_t holds. */
+	grown = realloc(handle->calls, capacity * sizeof *grown);
+	if (!grown)
+		return lw_fail_no_memory();
+	handle->calls = grown;
+	handle->capacity = capacity;
+	return LEEWARD_OK;
+}
+
+/* A request was sent, its id the handle's last one; lw_calls_reserve has made the room. */
+void lw_calls_add(leeward_handle *handle, enum lw_op op, int slot, bool abandoned)
+{
+	handle->calls[handle->count++] = (struct lw_call){
+		.id = handle->last_id, .op = op, .slot = slot, .abandoned = abandoned};
+}
+
+void lw_calls_complete(leeward_handle *handle, struct lw_call *call, int code)
+{
+	call->done = true;
+	lw_arena_free_slot(&handle->link, call->slot);
+	call->code = code;
+	call->may_have_run = code && leeward_last_error_may_have_run();
+	call->retry_after = leeward_last_error_retry_after();
+	call->rank = ++handle->answered;
+}
+
+/* What a call gave, out of the list: its result, or NULL and this thread's last error. */
+leeward_result *lw_calls_take(leeward_handle *handle, struct lw_call *call)
+{
+	leeward_result *result = call->result;
+
+	if (call->code && call->text)
+		lw_fail_as(call->code, call->text);
+	else if (call->code)
+		lw_fail(call->code, "this process has no memory left for the reason");
+	if (call->code)
+		lw_fail_until(call->retry_after);
+	if (call->code)
+		lw_fail_ran(call->code, call->may_have_run);
+	call->result = NULL;
+	lw_calls_forget(handle, call);
+	return result;
+}
+
+/* The connection is over: close it, and answer all that waits with this thread's last error.
+ *
+ * All of it was sent whole, so it may have run. A refusal of the connection is about the last frame, or the
+ * connection from its start; others before that may have begun. */
+int lw_calls_lose(leeward_handle *handle, int code)
+{
+	bool ran = code > LEEWARD_REFUSED || leeward_last_error_may_have_run();
+	size_t waiting = 0;
+
+	lw_link_close(&handle->link);
+	for (size_t i = 0; i < handle->count; i++)
+		waiting += !handle->calls[i].done;
+	ran = ran || waiting > 1;
+	for (size_t i = handle->count; i-- > 0;) {
+		struct lw_call *call = &handle->calls[i];
+
+		if (call->done)
+			continue;
+		if (call->abandoned) {
+			lw_calls_forget(handle, call);
+			continue;
+		}
+		call->text = strdup(leeward_last_error());
+		lw_calls_complete(handle, call, code);
+		call->may_have_run = ran;
+	}
+	return code;
+}
+
+/* After a fork the connection and the jobs in flight are the parent's. */
+void lw_calls_part(leeward_handle *handle)
+{
+	if (handle->link.fd < 0 || handle->link.owner == getpid())
+		return;
+	lw_link_close(&handle->link);
+	for (size_t i = handle->count; i-- > 0;)
+		if (!handle->calls[i].done)
+			lw_calls_forget(handle, &handle->calls[i]);
+}

@@ -1,0 +1,70 @@
+/* A handle, and the list of its calls: what was sent and who has its answer.
+ *
+ * Runs in:   libleeward and the command line.
+ * Waits:     never, and sends nothing.
+ *
+ * Theory of operation: a handle has one connection and a list of calls. A call is sent
+ * whole before the next one begins (send.h), and is answered by its id, in any order
+ * (receive.h); answers that nobody waits for yet (await.h) are kept in the list. While a
+ * request is being sent answers are read: a daemon whose replies nobody takes stops reading
+ * requests. The first large request asks for an arena before it is sent; its slot is free
+ * again with its answer. A connection that breaks answers every call with its error, and
+ * the next call makes a new one. */
+#pragma once
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "leeward.h"
+#include "link.h"
+#include "reply.h"
+#include "wire.h"
+
+enum lw_op { LW_JOB, LW_RUN, LW_PING, LW_STATUS, LW_CANCEL, LW_ARENA, LW_ASK };
+
+struct lw_call {
+	int64_t id;
+	enum lw_op op;
+	bool done;
+	bool abandoned; /* its answer is dropped when it comes */
+	uint64_t rank;	/* the how manieth answer of this handle it was */
+	int slot;	/* of the arena, where its request lies; -1 */
+	int code;	/* when done: LEEWARD_OK or what went wrong */
+	bool may_have_run; /* when done, and something went wrong */
+	double retry_after; /* likewise; seconds, or less than 0 */
+	char *text;	/* an error's message, or the daemon's status */
+	leeward_result *result;
+	uint8_t *block;	/* of LW_ASK: the frame that `reply` is a view of */
+	struct lw_reply reply;
+};
+
+/* Ctrl-C, for a program whose handler counts it: lw_await hands it on to the job that it waits for. */
+struct lw_presses {
+	volatile sig_atomic_t count;
+	volatile sig_atomic_t wanted; /* a job is waited for; else the handler does what it likes */
+	int handed_on;
+};
+
+struct leeward_handle {
+	struct lw_link link;
+	struct lw_presses *presses; /* NULL: none; the library itself touches no signal */
+	struct lw_buffer out;
+	struct lw_call *calls;
+	size_t count, capacity;
+	int64_t last_id;
+	uint64_t answered;
+	char *status; /* the last one, as JSON */
+};
+
+struct lw_call *lw_calls_find(leeward_handle *handle, int64_t id);
+struct lw_call *lw_calls_first_done(leeward_handle *handle);
+size_t lw_calls_waiting_jobs(const leeward_handle *handle);
+int lw_calls_reserve(leeward_handle *handle);
+void lw_calls_add(leeward_handle *handle, enum lw_op op, int slot, bool abandoned);
+void lw_calls_complete(leeward_handle *handle, struct lw_call *call, int code);
+void lw_calls_forget(leeward_handle *handle, struct lw_call *call);
+leeward_result *lw_calls_take(leeward_handle *handle, struct lw_call *call);
+int lw_calls_lose(leeward_handle *handle, int code);
+void lw_calls_part(leeward_handle *handle);

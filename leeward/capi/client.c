@@ -1,0 +1,365 @@
+/* The functions of leeward.h: what they check, and what they give back.
+ *
+ * calls.h has the theory of operation. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "await.h"
+#include "calls.h"
+#include "fault.h"
+#include "leeward.h"
+#include "request.h"
+#include "send.h"
+
+#ifndef LEEWARD_LIBRARY_VERSION
+#error "the build says which version this is"
+#endif
+
+/* Jobs in flight on one connection, as the daemon bounds them. */
+#define MAX_IN_FLIGHT 256
+/* Seconds that a daemon has for a ping or a status where the caller doesn't say. */
+#define ANSWER_S 5.0
+/* How long a job is sent again for, the pauses between, all in seconds, and how many connections may end under
+ * it; as leeward/client/retry.py has it, a test compares. */
+#define RETRY_S 10.0
+#define RETRY_FIRST_S 0.02
+#define RETRY_MOST_S 0.5
+#define RETRY_LOST 3
+/* The same after a refusal because the daemon is busy. */
+#define RETRY_BUSY_S 30.0
+
+/* Where it is NULL because leeward_connect failed, its reason is what the caller wants to read. */
+static int no_handle(void)
+{
+	static const char NONE[] = "handle: NULL";
+	char reason[LW_FAULT_TEXT];
+
+	if (leeward_last_error_code() != LEEWARD_AWAY)
+		return strncmp(leeward_last_error(), NONE, strlen(NONE)) ? lw_fail(LEEWARD_INVALID, NONE)
+									: lw_fail_as(LEEWARD_INVALID, leeward_last_error());
+	memcpy(reason, leeward_last_error(), strlen(leeward_last_error()) + 1);
+	return lw_fail(LEEWARD_INVALID, "%s; before that: %s", NONE, reason);
+}
+
+static double deadline_of(double seconds)
+{
+	return seconds > 0 ? lw_now() + seconds : INFINITY;
+}
+
+/* Does a request have so many bytes that it goes by the arena? */
+static bool is_large(size_t length, const leeward_options *options)
+{
+	size_t most = LW_LARGE;
+
+	if (options->file_count > LW_MAX_ENTRIES)
+		return false; /* and no request: lw_request_execute says so */
+	for (size_t i = 0; i <= options->file_count; i++) {
+		size_t bytes = i < options->file_count && options->files ? options->files[i].length : options->stdin_length;
+
+		if (bytes >= most)
+			return true;
+		most -= bytes;
+	}
+	return length >= most;
+}
+
+/* Send a request that takes no arguments, and wait for its answer. Returns a leeward_error.
+ *
+ * A status is in handle->status then. */
+static int ask(leeward_handle *handle, enum lw_op op, double until)
+{
+	int failed = lw_send_plain(handle, op, until);
+	struct lw_call *call;
+
+	if (failed)
+		return failed;
+	call = lw_await_last(handle, until);
+	if (!call)
+		return LEEWARD_NO_ANSWER;
+	failed = call->code;
+	if (!failed && op == LW_STATUS) {
+		free(handle->status);
+		handle->status = call->text;
+		call->text = NULL;
+	}
+	lw_calls_take(handle, call);
+	return failed;
+}
+
+/* Ask for an arena, once in a connection's life. Without one large requests go by the socket. */
+static int ask_for_arena(leeward_handle *handle, double until)
+{
+	int failed = ask(handle, LW_ARENA, until);
+
+	/* Refused, or gone: the request itself tells whether the daemon is there. */
+	return failed == LEEWARD_NO_ANSWER || failed == LEEWARD_BAD_REPLY || failed == LEEWARD_NO_MEMORY ? failed : LEEWARD_OK;
+}
+
+/* Encode and send a job. Returns a leeward_error. */
+static int submit(leeward_handle *handle, const char *code, size_t length, const leeward_options *options,
+		  double until)
+{
+	int failed;
+
+	lw_calls_part(handle);
+	if (lw_calls_waiting_jobs(handle) >= MAX_IN_FLIGHT)
+		return lw_fail(LEEWARD_BUSY, "%d jobs of this handle are in flight", MAX_IN_FLIGHT);
+	if (is_large(length, options) && !handle->link.arena.asked) {
+		failed = ask_for_arena(handle, until);
+		if (failed)
+			return lw_fail_ran(failed, false);
+	}
+	failed = lw_request_execute(&handle->out, ++handle->last_id, NULL, 0, code, length, options);
+	return failed ? failed : lw_send_request(handle, LW_JOB, until);
+}
+
+/* The attempts of one leeward_execute, as leeward/client/retry.py has them. */
+struct attempts {
+	double until, pause;
+	double busy_until; /* 0 before the daemon was busy */
+	int lost;
+	bool may_have_run;
+};
+
+/* Seconds before the next attempt; less by chance, so that many clients don't come back as one. */
+static double next_pause(struct attempts *attempts)
+{
+	double pause = attempts->pause;
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	attempts->pause = lw_earlier(2 * pause, RETRY_MOST_S);
+	return pause * (0.5 + (double)(now.tv_nsec >> 10 & 255) / 512);
+}
+
+static void sleep_for(double seconds)
+{
+	struct timespec pause = {.tv_sec = (time_t)seconds};
+
+	pause.tv_nsec = (long)((seconds - (double)pause.tv_sec) * 1e9);
+	nanosleep(&pause, NULL);
+}
+
+/* The daemon was busy: is the job to be sent again? If so this waits. */
+static bool again_when_free(const leeward_options *options, struct attempts *attempts)
+{
+	double after = leeward_last_error_retry_after(), pause = next_pause(attempts), until = attempts->until;
+
+	if (options->no_retry || options->no_retry_busy)
+		return false;
+	if (!(until < INFINITY)) {
+		if (!(attempts->busy_until > 0))
+			attempts->busy_until = lw_now() + RETRY_BUSY_S;
+		until = attempts->busy_until;
+	}
+	/* Not all clients at the same moment, and none before the time that the daemon names. */
+	if (after > 0)
+		pause += after + after * pause / (2 * RETRY_MOST_S);
+	if (lw_now() + pause >= until)
+		return false;
+	sleep_for(pause);
+	return true;
+}
+
+/* A new connection after the last error; if there is none, that error stays. */
+static bool reconnect(leeward_handle *handle, const struct attempts *attempts)
+{
+	int code = leeward_last_error_code();
+	char text[LW_FAULT_TEXT];
+
+	memcpy(text, leeward_last_error(), strlen(leeward_last_error()) + 1);
+	if (!lw_link_connect(&handle->link))
+		return true;
+	/* Nobody is there: why there had to be another attempt says more. */
+	lw_fail_ran(lw_fail_as(code, text), attempts->may_have_run);
+	return false;
+}
+
+/* The job failed: is it to be sent again? If so this waits, and has made the connection for it. */
+static bool again(leeward_handle *handle, const leeward_options *options, struct attempts *attempts)
+{
+	int code = leeward_last_error_code();
+	double seconds = 0;
+
+	attempts->may_have_run = attempts->may_have_run || leeward_last_error_may_have_run();
+	lw_fail_ran(code, attempts->may_have_run);
+	if (code == LEEWARD_BUSY && handle->link.fd >= 0)
+		return again_when_free(options, attempts);
+	if (code == LEEWARD_BUSY) /* refused with its connection */
+		return !attempts->may_have_run && again_when_free(options, attempts) && reconnect(handle, attempts);
+	if (options->no_retry || lw_calls_waiting_jobs(handle))
+		return false;
+	if (code == LEEWARD_SHUTTING_DOWN)
+		seconds = next_pause(attempts);
+	else if (code != LEEWARD_AWAY || (attempts->may_have_run && !options->idempotent) || ++attempts->lost > RETRY_LOST)
+		return false;
+	if (!(attempts->until < INFINITY))
+		attempts->until = lw_now() + RETRY_S;
+	if (lw_now() + seconds >= attempts->until)
+		return false;
+	lw_calls_lose(handle, code); /* the daemon that refused is not the one to ask again */
+	sleep_for(seconds);
+	return reconnect(handle, attempts);
+}
+
+const char *leeward_version(void)
+{
+	return LEEWARD_LIBRARY_VERSION;
+}
+
+leeward_handle *leeward_connect(const char *path)
+{
+	leeward_handle *handle = calloc(1, sizeof *handle);
+
+	if (!handle) {
+		lw_fail_no_memory();
+		return NULL;
+	}
+	if (lw_link_open(&handle->link, path) || lw_link_connect(&handle->link)) {
+		leeward_disconnect(handle);
+		return NULL;
+	}
+	return handle;
+}
+
+void leeward_disconnect(leeward_handle *handle)
+{
+	if (!handle)
+		return;
+	while (handle->count)
+		lw_calls_forget(handle, &handle->calls[handle->count - 1]);
+	lw_link_free(&handle->link);
+	free(handle->out.data);
+	free(handle->calls);
+	free(handle->status);
+	free(handle);
+}
+
+leeward_result *leeward_execute(leeward_handle *handle, const char *code, size_t length,
+				const leeward_options *given)
+{
+	struct attempts attempts = {.pause = RETRY_FIRST_S};
+	leeward_result *result = NULL;
+	leeward_options options;
+	struct lw_call *call;
+	double until;
+
+	if (!handle) {
+		no_handle();
+		return NULL;
+	}
+	if (lw_options_read(given, &options))
+		return NULL;
+	attempts.until = until = deadline_of(options.deadline);
+	lw_calls_part(handle);
+	if (lw_link_connect(&handle->link))
+		return NULL;
+	do {
+		call = submit(handle, code, length, &options, until) ? NULL : lw_await_last(handle, until);
+		if (call)
+			result = lw_calls_take(handle, call);
+	} while (!result && again(handle, &options, &attempts));
+	return result;
+}
+
+int64_t leeward_submit(leeward_handle *handle, const char *code, size_t length, const leeward_options *given)
+{
+	leeward_options options;
+	int failed;
+
+	if (!handle)
+		return no_handle();
+	failed = lw_options_read(given, &options);
+	if (!failed)
+		failed = submit(handle, code, length, &options, deadline_of(options.deadline));
+	return failed ? failed : handle->last_id;
+}
+
+leeward_result *leeward_wait(leeward_handle *handle, int64_t *id, double timeout)
+{
+	int64_t wanted = id ? *id : 0;
+	struct lw_call *call;
+
+	if (!handle) {
+		no_handle();
+		return NULL;
+	}
+	if (isnan(timeout)) {
+		lw_fail(LEEWARD_INVALID, "timeout: not a number");
+		return NULL;
+	}
+	lw_calls_part(handle);
+	call = wanted ? lw_calls_find(handle, wanted) : lw_calls_first_done(handle);
+	if (wanted ? !call || call->op != LW_JOB || call->abandoned : !call && !lw_calls_waiting_jobs(handle)) {
+		lw_fail(LEEWARD_INVALID, wanted ? "id: no such job is in flight" : "no job is in flight");
+		return NULL;
+	}
+	call = lw_await(handle, wanted, timeout < 0 ? INFINITY : lw_now() + timeout);
+	if (!call)
+		return NULL;
+	if (id)
+		*id = call->id;
+	return lw_calls_take(handle, call);
+}
+
+static int end_job(leeward_handle *handle, int64_t id, enum lw_end how)
+{
+	struct lw_call *call;
+
+	if (!handle)
+		return no_handle();
+	lw_calls_part(handle);
+	call = lw_calls_find(handle, id);
+	if (!call || call->op != LW_JOB || call->abandoned)
+		return lw_fail(LEEWARD_INVALID, "id: no such job is in flight");
+	/* Where it was quicker leeward_wait has it. */
+	return call->done ? LEEWARD_OK : lw_send_cancel(handle, id, how);
+}
+
+int leeward_cancel(leeward_handle *handle, int64_t id)
+{
+	return end_job(handle, id, LW_TAKE_BACK);
+}
+
+int leeward_interrupt(leeward_handle *handle, int64_t id)
+{
+	return end_job(handle, id, LW_INTERRUPT);
+}
+
+int leeward_kill(leeward_handle *handle, int64_t id)
+{
+	return end_job(handle, id, LW_KILL);
+}
+
+int leeward_fd(leeward_handle *handle)
+{
+	if (!handle)
+		return no_handle();
+	lw_calls_part(handle);
+	if (handle->link.fd < 0)
+		return lw_fail(LEEWARD_AWAY, "there is no connection now; the next job makes one");
+	return handle->link.fd;
+}
+
+/* As ask, for a caller that gives *timeout* seconds, with 0 ANSWER_S. */
+static int ask_within(leeward_handle *handle, enum lw_op op, double timeout)
+{
+	if (!handle)
+		return no_handle();
+	if (!(timeout >= 0))
+		return lw_fail(LEEWARD_INVALID, "timeout: no time");
+	lw_calls_part(handle);
+	return ask(handle, op, lw_now() + (timeout > 0 ? timeout : ANSWER_S));
+}
+
+int leeward_ping(leeward_handle *handle, double timeout)
+{
+	return ask_within(handle, LW_PING, timeout);
+}
+
+const char *leeward_status(leeward_handle *handle, double timeout)
+{
+	return ask_within(handle, LW_STATUS, timeout) ? NULL : handle->status;
+}

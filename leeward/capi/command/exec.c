@@ -1,0 +1,213 @@
+/* The program `leeward`: exec and ping without an interpreter's start.
+ *
+ * Runs in:   the command line. A whole `leeward exec` is one short process, and Python alone
+ *            takes ten times what the job does.
+ * Not here:  every other command, --json, help, and the mistakes of a command line: whatever this
+ *            program doesn't take as it stands goes to the Python one beside it, before
+ *            anything was read or sent. So each message has one wording.
+ *
+ * Exit status: as cli/leeward_cli/main.py has it. */
+#include "exec.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "text.h"
+
+/* The Python command line, in the folder of this program. */
+#define BESIDE "leeward-python"
+
+/* The exit status after a job that was ended by Ctrl-C: 128 + SIGINT, as the shell says it. */
+#define INTERRUPTED 130
+
+/* Seconds that a daemon may take to answer a ping. */
+#define ANSWER_S 5.0
+
+/* Fill closed ones of 0, 1 and 2, so that no socket of ours becomes somebody's stdout. */
+static void keep_standard_descriptors(void)
+{
+	struct stat about;
+
+	for (int fd = 0; fd < 3; fd++)
+		if (fstat(fd, &about))
+			open("/dev/null", O_RDWR);
+}
+
+/* All of *data* to *fd*. Returns 0 or -errno. */
+int lw_write(int fd, const void *data, size_t length)
+{
+	const char *at = data;
+
+	while (length) {
+		/* Some file systems and pipes refuse one write of more than 2 GiB. */
+		ssize_t step = write(fd, at, length < (size_t)1 << 30 ? length : (size_t)1 << 30);
+
+		if (step < 0 && errno == EINTR)
+			continue;
+		if (step < 0)
+			return -errno;
+		at += step;
+		length -= (size_t)step;
+	}
+	return 0;
+}
+
+/* One line of our own on standard error; that nobody listens is no error. */
+void lw_complain(const char *message)
+{
+	struct lw_buffer line = {.limit = SIZE_MAX / 2};
+
+	lw_put(&line, "leeward: ", 9);
+	for (const char *end; *message; message = end + (*end == '\n')) {
+		end = strchrnul(message, '\n');
+		lw_escape(&line, (const uint8_t *)message, (size_t)(end - message));
+		lw_put(&line, " ", *end == '\n');
+	}
+	lw_put(&line, "\n", 1);
+	if (!line.no_memory)
+		lw_write(2, line.data, line.length);
+	free(line.data);
+}
+
+/* Tell a system call's failure as Python does; the exit status. A reader that has seen enough
+ * ends us as it would have by the signal, so that a shell sees it. */
+int lw_system_error(int error)
+{
+	char text[160];
+
+	if (error == EPIPE) {
+		signal(SIGPIPE, SIG_DFL);
+		raise(SIGPIPE);
+	}
+	snprintf(text, sizeof text, "[Errno %d] %s", error, strerror(error));
+	lw_complain(text);
+	return 1;
+}
+
+/* Become the Python command line; the exit status if that isn't there. */
+static int hand_over(char **argv)
+{
+	char path[4096], text[4200];
+	ssize_t length = readlink("/proc/self/exe", path, sizeof path - sizeof BESIDE);
+	char *slash;
+
+	if (length > 0) {
+		path[length] = '\0';
+		slash = strrchr(path, '/');
+		memcpy(slash ? slash + 1 : path, BESIDE, sizeof BESIDE);
+		argv[0] = path;
+		execv(path, argv);
+	} else {
+		snprintf(path, sizeof path, "%s", BESIDE);
+	}
+	snprintf(text, sizeof text, "%s, which serves this command, can't be started: %s", path, strerror(errno));
+	lw_complain(text);
+	return 1;
+}
+
+static int complain_of_daemon(void)
+{
+	lw_complain(leeward_last_error());
+	return 1;
+}
+
+/* Is nobody named, so that a daemon may be started? The Python one decides, and starts it. */
+static bool may_start(const struct lw_line *line)
+{
+	const char *named = getenv("LEEWARD_SOCKET");
+
+	return !line->socket && !(named && *named);
+}
+
+/* Ctrl-C, and how often. */
+static struct lw_presses presses;
+
+/* The first two are for the job that is waited for. Without one, or after them, we end as ever: the daemon may be gone. */
+static void interrupted(int number)
+{
+	presses.count++;
+	if (presses.wanted && presses.count <= 2)
+		return;
+	signal(number, SIG_DFL);
+	raise(number); /* when this handler returns */
+}
+
+/* Take Ctrl-C, unless it is ignored, as in the background of a shell. */
+static void take_interrupts(leeward_handle *handle)
+{
+	struct sigaction before, ours = {.sa_handler = interrupted};
+
+	if (sigaction(SIGINT, NULL, &before) || before.sa_handler == SIG_IGN)
+		return;
+	handle->presses = &presses;
+	sigaction(SIGINT, &ours, NULL);
+}
+
+static int run_exec(leeward_handle *handle, const struct lw_line *line, struct lw_job *job)
+{
+	leeward_result *result;
+	int status;
+
+	handle = handle ? handle : leeward_connect(line->socket);
+	if (!handle)
+		return complain_of_daemon();
+	take_interrupts(handle);
+	presses.wanted = 1; /* from its first byte on there may be a job */
+	result = leeward_execute(handle, job->has_code ? (const char *)job->code.data : NULL, job->code.length,
+				 &job->options);
+	presses.wanted = 0;
+	if (!result && leeward_last_error_code() == LEEWARD_CANCELLED) {
+		signal(SIGINT, SIG_DFL); /* it had no worker yet */
+		raise(SIGINT);
+	}
+	status = result ? lw_job_show(result, line) : complain_of_daemon();
+	return presses.count > 1 ? INTERRUPTED : status;
+}
+
+static int run_ping(const struct lw_line *line)
+{
+	leeward_handle *handle = leeward_connect(line->socket);
+	int failed;
+
+	if (!handle || leeward_ping(handle, ANSWER_S))
+		return complain_of_daemon();
+	failed = lw_write(1, "Pong!\n", 6);
+	return failed ? lw_system_error(-failed) : 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *command = argc > 1 ? argv[1] : "";
+	bool is_exec = !strcmp(command, "exec");
+	struct lw_line line = {0};
+	struct lw_job job = {.has_code = false};
+	leeward_handle *handle = NULL;
+	int error = 0;
+
+	keep_standard_descriptors();
+	if (!is_exec && strcmp(command, "ping"))
+		return hand_over(argv);
+	line.environment = calloc((size_t)argc, sizeof *line.environment);
+	if (!line.environment)
+		return lw_system_error(ENOMEM);
+	if (!lw_line_read(&line, is_exec, argc - 2, argv + 2))
+		return hand_over(argv);
+	if (is_exec && may_start(&line)) {
+		/* Before standard input is read: what has been read can't be handed over. */
+		handle = leeward_connect(NULL);
+		if (!handle)
+			return hand_over(argv);
+	}
+	if (is_exec && !lw_job_read(&line, &job, &error))
+		return error ? lw_system_error(error) : hand_over(argv);
+	/* Inherited as it is by the Python one, which ignores it by itself. */
+	signal(SIGPIPE, SIG_IGN);
+	return is_exec ? run_exec(handle, &line, &job) : run_ping(&line);
+}

@@ -1,0 +1,36 @@
+/* The program `leeward`: what its parts know of each other.
+ *
+ * Runs in:   the command line. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "leeward.h"
+#include "wire.h"
+
+/* A command line, taken apart; all texts are argv's. What isn't given is zero. */
+struct lw_line {
+	const char *file, *module, *socket, *label;
+	double timeout;	 /* seconds */
+	uint64_t memory; /* bytes */
+	bool from_stdin, raw;
+	const char *word; /* the last of them */
+	const char **after, **environment;
+	size_t words, after_count, environment_count;
+};
+
+/* What a job is made of, read and checked. */
+struct lw_job {
+	leeward_options options;
+	struct lw_buffer code, input;
+	bool has_code;
+};
+
+int lw_write(int fd, const void *data, size_t length);
+void lw_complain(const char *message);
+int lw_system_error(int error);
+bool lw_line_read(struct lw_line *line, bool is_exec, int count, char **words);
+bool lw_job_read(const struct lw_line *line, struct lw_job *ret_job, int *ret_error);
+int lw_job_show(const leeward_result *result, const struct lw_line *line);

@@ -1,0 +1,164 @@
+/* A command line, taken apart: the options of `exec` and `ping`, and the values that they take.
+ *
+ * Runs in:   the program `leeward`. cli/leeward_cli/options.py has all options, and their help. */
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "exec.h"
+#include "text.h"
+
+/* What an option's value is, and so the type of its field in struct lw_line. */
+enum kind {
+	FLAG,	 /* none; bool */
+	PATH,	 /* any bytes; const char * */
+	TEXT,	 /* UTF-8; const char * */
+	SECONDS, /* double, above 0 */
+	SIZE,	 /* bytes; uint64_t, above 0 */
+	SETTING, /* NAME=value in UTF-8, one of many; line->environment */
+};
+
+/* What this program takes by itself. Unless it is given an option's field is zero: not asked for.
+ *
+ * tests/unit/client/test_c_command.py compares this table with the one of options.py. */
+static const struct option {
+	const char *name;
+	enum kind kind;
+	bool of_ping; /* it is an option of ping as well */
+	size_t field;
+} OPTIONS[] = {
+	{"--file", PATH, false, offsetof(struct lw_line, file)},
+	{"-m", TEXT, false, offsetof(struct lw_line, module)},
+	{"--timeout", SECONDS, false, offsetof(struct lw_line, timeout)},
+	{"--memory", SIZE, false, offsetof(struct lw_line, memory)},
+	{"--env", SETTING, false, offsetof(struct lw_line, environment)},
+	{"--label", TEXT, false, offsetof(struct lw_line, label)},
+	{"--stdin", FLAG, false, offsetof(struct lw_line, from_stdin)},
+	{"--raw", FLAG, false, offsetof(struct lw_line, raw)},
+	{"--socket", PATH, true, offsetof(struct lw_line, socket)},
+};
+
+#define COUNT (sizeof OPTIONS / sizeof *OPTIONS)
+
+static bool is_utf8(const char *text)
+{
+	return lw_utf8_valid((const uint8_t *)text, strlen(text));
+}
+
+/* Seconds written plainly; what else Python's float takes is for Python. */
+static bool read_seconds(const char *text, double *ret_seconds)
+{
+	char *end;
+
+	if (!*text || text[strspn(text, "0123456789.")])
+		return false;
+	*ret_seconds = strtod(text, &end); /* this program sets no locale */
+	return !*end && *ret_seconds > 0 && isfinite(*ret_seconds);
+}
+
+/* A size such as 64M, as leeward/spec/sizes.py has it; a fraction is for Python. */
+static bool read_size(const char *text, uint64_t *ret_size)
+{
+	static const struct {
+		const char *name;
+		uint64_t size;
+	} UNITS[] = {
+		{"", 1}, {"B", 1}, {"K", (uint64_t)1 << 10}, {"M", (uint64_t)1 << 20}, {"G", (uint64_t)1 << 30},
+		{"T", (uint64_t)1 << 40}, {"KiB", (uint64_t)1 << 10}, {"MiB", (uint64_t)1 << 20},
+		{"GiB", (uint64_t)1 << 30}, {"TiB", (uint64_t)1 << 40}, {"KB", 1000}, {"MB", 1000000},
+		{"GB", 1000000000}, {"TB", 1000000000000},
+	};
+	size_t digits = strspn(text, "0123456789");
+	uint64_t number = 0;
+
+	if (!digits || digits > 18)
+		return false;
+	for (size_t i = 0; i < digits; i++)
+		number = number * 10 + (uint64_t)(text[i] - '0');
+	for (size_t i = 0; i < sizeof UNITS / sizeof *UNITS; i++)
+		if (!strcasecmp(text + digits, UNITS[i].name))
+			/* 0 bytes is the daemon's to refuse, and the default in our options. */
+			return number && !__builtin_mul_overflow(number, UNITS[i].size, ret_size);
+	return false;
+}
+
+/* Put *value* into the option's field; false where it is no value that this program reads. */
+static bool store(struct lw_line *line, const struct option *option, const char *value)
+{
+	void *field = (char *)line + option->field;
+
+	switch (option->kind) {
+	case FLAG:
+		*(bool *)field = true;
+		return true;
+	case PATH:
+		*(const char **)field = value;
+		return true;
+	case TEXT:
+		*(const char **)field = value;
+		return is_utf8(value);
+	case SECONDS:
+		return read_seconds(value, field);
+	case SIZE:
+		return read_size(value, field);
+	case SETTING:
+		line->environment[line->environment_count++] = value;
+		return value[0] != '=' && strchr(value, '=') && is_utf8(value);
+	}
+	return false;
+}
+
+/* The option whose name is the first *length* bytes of *word*; NULL where the command has none of that name. */
+static const struct option *find(const char *word, size_t length, bool is_exec)
+{
+	for (size_t i = 0; i < COUNT; i++)
+		if (strlen(OPTIONS[i].name) == length && !memcmp(OPTIONS[i].name, word, length) &&
+		    (is_exec || OPTIONS[i].of_ping))
+			return &OPTIONS[i];
+	return NULL;
+}
+
+/* Take the words after `exec` or `ping` apart.
+ *
+ * Args:
+ *	line: all zero, with room for *count* settings in `environment`.
+ *
+ * Returns false where the line is for the Python command line: it is wrong, or says something that this program
+ * doesn't do. */
+bool lw_line_read(struct lw_line *line, bool is_exec, int count, char **words)
+{
+	bool seen[COUNT] = {false};
+	int end = 0;
+
+	while (end < count && strcmp(words[end], "--"))
+		end++;
+	if (end < count) {
+		line->after = (const char **)words + end + 1;
+		line->after_count = (size_t)(count - end - 1);
+	}
+	for (int i = 0; i < end; i++) {
+		const char *word = words[i], *equals = strchr(word, '='), *value = NULL;
+		const struct option *option;
+
+		if (word[0] != '-' || !word[1]) {
+			line->word = word;
+			line->words++;
+			continue;
+		}
+		option = find(word, equals ? (size_t)(equals - word) : strlen(word), is_exec);
+		if (!option || (option->kind != SETTING && seen[option - OPTIONS]) ||
+		    (option->kind == FLAG ? equals != NULL : !equals && i + 1 == end))
+			return false;
+		seen[option - OPTIONS] = true;
+		if (option->kind != FLAG)
+			value = equals ? equals + 1 : words[++i];
+		if (!store(line, option, value))
+			return false;
+	}
+	for (size_t i = 0; i < line->after_count; i++)
+		if (!is_utf8(line->after[i]))
+			return false;
+	return is_exec || (!line->words && !line->after_count);
+}

@@ -1,0 +1,420 @@
+/* Files in live sandboxes: calls that a process inside does, one after the other. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fault.h"
+#include "sandbox.h"
+#include "text.h"
+
+/* Bytes of a file that are read unless the caller says more. */
+#define MOST_READ ((uint64_t)64 << 20)
+/* Seconds for a call that may take long: a folder with all in it, a file from one file system to another. */
+#define LONG_S 300
+
+/* Begin a call about *path*. NULL, with the error, for what can't be one. */
+static struct lw_buffer *about_file(const leeward_sandbox *sandbox, const char *op, const char *path, size_t fields)
+{
+	struct lw_buffer *buffer;
+
+	if (lw_sandbox_check(sandbox))
+		return NULL;
+	if (!path || !*path || strlen(path) > LW_MAX_PATH) {
+		lw_fail(LEEWARD_INVALID, "path: NULL, empty, or longer than %d bytes", LW_MAX_PATH);
+		return NULL;
+	}
+	buffer = lw_about(sandbox, op, 1 + fields);
+	lw_put_word(buffer, "path");
+	lw_put_binary(buffer, path, strlen(path));
+	return buffer;
+}
+
+static void put_number(struct lw_buffer *buffer, const char *name, uint64_t number)
+{
+	lw_put_word(buffer, name);
+	lw_put_integer(buffer, number);
+}
+
+static void put_yes(struct lw_buffer *buffer, const char *name)
+{
+	lw_put_word(buffer, name);
+	lw_put_true(buffer);
+}
+
+/* A file call failed: *why* is the sandbox's word, shown in one line. */
+static int failed_call(const char *path, int number, const struct lw_value *why)
+{
+	char where[256], reason[512];
+	size_t length = 0;
+
+	lw_ascii(where, sizeof where, path);
+	for (uint32_t i = 0; i < why->length && length + 1 < sizeof reason; i++)
+		reason[length++] = why->data[i] >= ' ' && why->data[i] <= '~' ? (char)why->data[i] : '?';
+	reason[length] = '\0';
+	lw_fail(LEEWARD_FILE, "%s: %s", where, length ? reason : number ? strerror(number) : "the call makes no sense");
+	return lw_fail_errno(LEEWARD_FILE, number);
+}
+
+/* Send the call that about_file has begun. Returns a leeward_error: LEEWARD_FILE where the sandbox says that it failed. */
+static int call(const leeward_sandbox *sandbox, const char *op, const char *path, struct lw_answer *ret_answer)
+{
+	int failed = lw_ask(sandbox->handle, op, ret_answer);
+	struct lw_value number, why;
+
+	if (failed || !lw_find(&ret_answer->reply.ok, "errno", &number))
+		return failed;
+	lw_find(&ret_answer->reply.ok, "why", &why);
+	if (number.type != LW_INTEGER || number.integer < 0 || number.integer > 4095 || why.type != LW_TEXT)
+		return lw_bad_answer(sandbox->handle, ret_answer, "the end of a file call is something else");
+	failed = failed_call(path, (int)number.integer, &why);
+	free(ret_answer->block);
+	return failed;
+}
+
+static int call_for_nothing(const leeward_sandbox *sandbox, const char *op, const char *path)
+{
+	struct lw_answer answer;
+	int failed = call(sandbox, op, path, &answer);
+
+	if (!failed)
+		free(answer.block);
+	return failed;
+}
+
+/* Give up a handle of a file that is read or written; whatever comes of it. */
+static void close_file(const leeward_sandbox *sandbox, const char *path, int64_t number)
+{
+	struct lw_buffer *buffer = number && sandbox->handle->link.fd >= 0 ? about_file(sandbox, "file_close", path, 1) : NULL;
+
+	if (!buffer)
+		return;
+	put_number(buffer, "handle", (uint64_t)number);
+	call_for_nothing(sandbox, "file_close", path);
+}
+
+/* --- reading ------------------------------------------------------------------ */
+
+/* A piece of a file, as an answer has it. */
+struct piece {
+	struct lw_value data;
+	int64_t at, end, handle, mode, time;
+};
+
+static bool read_piece(const struct lw_reply *reply, struct piece *ret_piece)
+{
+	struct lw_value time;
+
+	lw_find(&reply->ok, "data", &ret_piece->data);
+	lw_find(&reply->ok, "time", &time);
+	ret_piece->time = time.integer;
+	return ret_piece->data.type == LW_BINARY && time.type == LW_INTEGER &&
+	       lw_answer_whole(reply, "at", 0, &ret_piece->at) && lw_answer_whole(reply, "end", 0, &ret_piece->end) &&
+	       lw_answer_whole(reply, "handle", 0, &ret_piece->handle) && lw_answer_whole(reply, "mode", 0, &ret_piece->mode) &&
+	       ret_piece->mode <= 07777;
+}
+
+/* Grow by what has come, whatever size was claimed. */
+static int take_piece(leeward_content *content, size_t *capacity, const struct lw_value *data)
+{
+	size_t needed = content->length + data->length + 1;
+	unsigned char *grown;
+
+	if (needed > *capacity) {
+		size_t wanted = needed > 2 * *capacity ? needed : 2 * *capacity;
+
+		grown = realloc((void *)(uintptr_t)content->data, wanted);
+		if (!grown)
+			return lw_fail_no_memory();
+		content->data = grown;
+		*capacity = wanted;
+	}
+	if (data->length)
+		memcpy((unsigned char *)(uintptr_t)content->data + content->length, data->data, data->length);
+	content->length += data->length;
+	return LEEWARD_OK;
+}
+
+static int too_large(const char *path, uint64_t most)
+{
+	char where[256];
+
+	lw_ascii(where, sizeof where, path);
+	lw_fail(LEEWARD_FILE, "%s: it has more than %llu bytes", where, (unsigned long long)most);
+	return lw_fail_errno(LEEWARD_FILE, EFBIG);
+}
+
+/* Read on from where *content* ends. Returns 1 while there is more, 0, or a leeward_error. */
+static int read_on(const leeward_sandbox *sandbox, const char *path, uint64_t most, int64_t *handle,
+		   leeward_content *content, size_t *capacity)
+{
+	struct lw_buffer *buffer = about_file(sandbox, "file_read", path, *handle ? 3 : 2);
+	struct lw_answer answer;
+	struct piece piece;
+	int failed;
+
+	if (!buffer)
+		return LEEWARD_INVALID;
+	if (*handle)
+		put_number(buffer, "handle", (uint64_t)*handle);
+	put_number(buffer, "offset", content->length);
+	put_number(buffer, "size", LW_PIECE);
+	failed = call(sandbox, "file_read", path, &answer);
+	if (failed)
+		return failed;
+	if (!read_piece(&answer.reply, &piece) || piece.data.length > LW_PIECE || (uint64_t)piece.at != content->length ||
+	    piece.end - piece.at < (int64_t)piece.data.length)
+		return lw_bad_answer(sandbox->handle, &answer, "a piece of a file is something else");
+	content->mode = (uint32_t)piece.mode;
+	content->time_ns = piece.time;
+	failed = (uint64_t)piece.end > most ? too_large(path, most) : take_piece(content, capacity, &piece.data);
+	free(answer.block);
+	*handle = piece.handle;
+	if (failed)
+		return failed;
+	return piece.handle && piece.data.length && (uint64_t)piece.end > content->length;
+}
+
+leeward_content *leeward_file_read(leeward_sandbox *sandbox, const char *path, uint64_t most)
+{
+	leeward_content *content = calloc(1, sizeof *content);
+	size_t capacity = 0;
+	int64_t handle = 0;
+	int more;
+
+	if (!content) {
+		lw_fail_no_memory();
+		return NULL;
+	}
+	content->size = sizeof *content;
+	do
+		more = read_on(sandbox, path, most ? most : MOST_READ, &handle, content, &capacity);
+	while (more > 0);
+	if (more < 0) {
+		struct lw_fault fault = lw_fault_keep();
+
+		if (sandbox)
+			close_file(sandbox, path, handle);
+		lw_fault_restore(&fault);
+		leeward_free_content(content);
+		return NULL;
+	}
+	close_file(sandbox, path, handle);
+	return content;
+}
+
+void leeward_free_content(leeward_content *content)
+{
+	if (!content)
+		return;
+	free((void *)(uintptr_t)content->data);
+	free(content);
+}
+
+/* --- writing ------------------------------------------------------------------ */
+
+/* Write one piece; *handle* is that of the next one then. Returns a leeward_error. */
+static int write_on(const leeward_sandbox *sandbox, const char *path, const void *data, size_t length, size_t offset,
+		    bool more, int mode, int64_t *handle)
+{
+	struct lw_buffer *buffer = about_file(sandbox, "file_write", path,
+					      (size_t)(*handle > 0) + (offset > 0) + (length > 0) + more + (mode >= 0));
+	struct lw_answer answer;
+	int64_t next;
+	int failed;
+
+	if (!buffer)
+		return LEEWARD_INVALID;
+	if (*handle)
+		put_number(buffer, "handle", (uint64_t)*handle);
+	if (offset)
+		put_number(buffer, "offset", offset);
+	if (length) {
+		lw_put_word(buffer, "data");
+		lw_put_binary(buffer, data, length);
+	}
+	if (more)
+		put_yes(buffer, "more");
+	if (mode >= 0)
+		put_number(buffer, "mode", (uint64_t)mode);
+	failed = call(sandbox, "file_write", path, &answer);
+	if (failed)
+		return failed;
+	if (!lw_answer_whole(&answer.reply, "handle", more ? 1 : 0, &next))
+		return lw_bad_answer(sandbox->handle, &answer, "a piece of a file that is written has no handle");
+	free(answer.block);
+	*handle = next;
+	return LEEWARD_OK;
+}
+
+int leeward_file_write(leeward_sandbox *sandbox, const char *path, const void *data, size_t length, int mode)
+{
+	int64_t handle = 0;
+	size_t offset = 0;
+	int failed;
+
+	if (length && !data)
+		return lw_fail(LEEWARD_INVALID, "data: NULL, and a length above 0");
+	if (mode < -1 || mode > 0777)
+		return lw_fail(LEEWARD_INVALID, "mode: more than permission bits");
+	do {
+		size_t piece = length - offset < LW_PIECE ? length - offset : LW_PIECE;
+
+		failed = write_on(sandbox, path, length ? (const char *)data + offset : NULL, piece, offset,
+				  offset + piece < length, mode, &handle);
+		offset += piece;
+	} while (!failed && offset < length);
+	if (failed && handle) {
+		struct lw_fault fault = lw_fault_keep();
+
+		close_file(sandbox, path, handle);
+		lw_fault_restore(&fault);
+	}
+	return failed;
+}
+
+int leeward_file_append(leeward_sandbox *sandbox, const char *path, const void *data, size_t length)
+{
+	if (length && !data)
+		return lw_fail(LEEWARD_INVALID, "data: NULL, and a length above 0");
+	do {
+		size_t piece = length < LW_PIECE ? length : LW_PIECE;
+		struct lw_buffer *buffer = about_file(sandbox, "file_append", path, piece > 0);
+		int failed;
+
+		if (!buffer)
+			return LEEWARD_INVALID;
+		if (piece) {
+			lw_put_word(buffer, "data");
+			lw_put_binary(buffer, data, piece);
+			data = (const char *)data + piece;
+		}
+		failed = call_for_nothing(sandbox, "file_append", path);
+		if (failed)
+			return failed;
+		length -= piece;
+	} while (length);
+	return LEEWARD_OK;
+}
+
+/* --- names -------------------------------------------------------------------- */
+
+/* Frees the answer. 0 is good, and else a list of *list*'s is none. Returns a leeward_error. */
+static int listed(const leeward_sandbox *sandbox, struct lw_answer *answer, int failed)
+{
+	if (failed == -EBADMSG)
+		return lw_bad_answer(sandbox->handle, answer, "a row of a file call is something else");
+	free(answer->block);
+	return failed ? lw_fail_no_memory() : LEEWARD_OK;
+}
+
+/* The next page of a folder. Returns 1 if there is another one, 0, or a leeward_error. */
+static int list_page(const leeward_sandbox *sandbox, const char *path, leeward_entries **list)
+{
+	const char *last = *list && (*list)->count ? (*list)->entries[(*list)->count - 1]->name : NULL;
+	struct lw_buffer *buffer = about_file(sandbox, "file_list", path, last != NULL);
+	struct lw_answer answer;
+	struct lw_value rows, row;
+	bool more;
+	int failed;
+
+	if (!buffer)
+		return LEEWARD_INVALID;
+	if (last) {
+		lw_put_word(buffer, "after");
+		lw_put_binary(buffer, last, strlen(last));
+	}
+	failed = call(sandbox, "file_list", path, &answer);
+	if (failed)
+		return failed;
+	if (!lw_find(&answer.reply.ok, "rows", &rows) || rows.type != LW_ARRAY || !lw_answer_flag(&answer.reply, "more", &more))
+		return listed(sandbox, &answer, -EBADMSG);
+	if (!*list && !(*list = calloc(1, sizeof **list)))
+		return listed(sandbox, &answer, -ENOMEM);
+	(*list)->size = sizeof **list;
+	for (uint32_t i = 0; !failed && i < rows.entries; i++) {
+		struct lw_cursor after = rows.inside;
+
+		lw_skip(&after);
+		lw_next(&rows.inside, &row);
+		rows.inside = after;
+		failed = lw_entries_add(list, &row, last);
+		if (!failed)
+			last = (*list)->entries[(*list)->count - 1]->name;
+	}
+	failed = listed(sandbox, &answer, failed);
+	return failed ? failed : more && rows.entries;
+}
+
+leeward_entries *leeward_file_list(leeward_sandbox *sandbox, const char *path)
+{
+	leeward_entries *list = NULL;
+	int more;
+
+	do
+		more = list_page(sandbox, path, &list);
+	while (more > 0);
+	if (!more)
+		return list;
+	leeward_free_entries(list);
+	return NULL;
+}
+
+leeward_entries *leeward_file_stat(leeward_sandbox *sandbox, const char *path, int follow)
+{
+	struct lw_buffer *buffer = about_file(sandbox, "file_stat", path, follow != 0);
+	leeward_entries *list = NULL;
+	struct lw_answer answer;
+	struct lw_value row;
+
+	if (!buffer)
+		return NULL;
+	if (follow)
+		put_yes(buffer, "follow");
+	if (call(sandbox, "file_stat", path, &answer))
+		return NULL;
+	lw_find(&answer.reply.ok, "row", &row);
+	if (!listed(sandbox, &answer, lw_entries_add(&list, &row, NULL)))
+		return list;
+	leeward_free_entries(list);
+	return NULL;
+}
+
+int leeward_file_mkdir(leeward_sandbox *sandbox, const char *path, int parents)
+{
+	struct lw_buffer *buffer = about_file(sandbox, "file_mkdir", path, parents ? 2 : 0);
+
+	if (!buffer)
+		return LEEWARD_INVALID;
+	if (parents) {
+		put_yes(buffer, "parents");
+		put_yes(buffer, "there");
+	}
+	return call_for_nothing(sandbox, "file_mkdir", path);
+}
+
+int leeward_file_remove(leeward_sandbox *sandbox, const char *path, int recursive)
+{
+	struct lw_buffer *buffer = about_file(sandbox, "file_remove", path, recursive ? 2 : 1);
+
+	if (!buffer)
+		return LEEWARD_INVALID;
+	put_number(buffer, "timeout", LONG_S);
+	if (recursive)
+		put_yes(buffer, "recursive");
+	return call_for_nothing(sandbox, "file_remove", path);
+}
+
+int leeward_file_move(leeward_sandbox *sandbox, const char *path, const char *to)
+{
+	struct lw_buffer *buffer;
+
+	if (!to || !*to || strlen(to) > LW_MAX_PATH)
+		return lw_fail(LEEWARD_INVALID, "to: NULL, empty, or longer than %d bytes", LW_MAX_PATH);
+	buffer = about_file(sandbox, "file_move", path, 2);
+	if (!buffer)
+		return LEEWARD_INVALID;
+	lw_put_word(buffer, "to");
+	lw_put_binary(buffer, to, strlen(to));
+	put_number(buffer, "timeout", LONG_S);
+	return call_for_nothing(sandbox, "file_move", path);
+}

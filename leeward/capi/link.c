@@ -1,0 +1,354 @@
+#include "link.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fault.h"
+#include "leeward.h"
+#include "place.h"
+#include "text.h"
+
+/* Room for one read, and what a connection that has seen nothing larger keeps. */
+#define READ_SIZE ((size_t)64 << 10)
+
+/* Seconds of a clock that nobody sets. */
+double lw_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* fmin(3) would be the only thing that needs libm. */
+double lw_earlier(double one, double other)
+{
+	return one < other ? one : other;
+}
+
+/* A link to *path*, or to the default socket; not connected. */
+int lw_link_open(struct lw_link *link, const char *path)
+{
+	*link = (struct lw_link){.fd = -1, .arena.fd = -1};
+	return lw_place(path, &link->path);
+}
+
+/* Nobody is there; says so with the two cures. */
+int lw_link_away(const struct lw_link *link, const char *reason)
+{
+	char shown[1024];
+
+	lw_ascii(shown, sizeof shown, link->path);
+	return lw_fail(LEEWARD_AWAY,
+		       "no daemon answers on %s (%s); start one with `leeward daemon start`, or use `leeward run`,"
+		       " which needs none", shown, reason);
+}
+
+/* Somebody is there, and says nothing. The path stands between *before* and *after*. */
+int lw_link_silent(const struct lw_link *link, const char *before, const char *after)
+{
+	char shown[1024];
+
+	lw_ascii(shown, sizeof shown, link->path);
+	return lw_fail(LEEWARD_NO_ANSWER, "%s %s %s", before, shown, after);
+}
+
+/* Somebody may be there, and we aren't let in: says whose the socket is, and who may. */
+static int locked_out(const struct lw_link *link)
+{
+	struct stat about;
+	char shown[1024];
+
+	lw_ascii(shown, sizeof shown, link->path);
+	if (stat(link->path, &about))
+		return lw_fail(LEEWARD_AWAY, "permission denied on %s: its folder is closed to this user", shown);
+	if (about.st_mode & S_IWGRP)
+		return lw_fail(LEEWARD_AWAY,
+			       "permission denied on %s: it belongs to user %lu and group %lu, whose members may connect; an"
+			       " administrator adds you by `usermod -aG %lu NAME`, and it takes a new login", shown,
+			       (unsigned long)about.st_uid, (unsigned long)about.st_gid, (unsigned long)about.st_gid);
+	return lw_fail(LEEWARD_AWAY,
+		       "permission denied on %s: it belongs to user %lu, for whom alone it is; the daemon's key `group`"
+		       " lets a group in", shown, (unsigned long)about.st_uid);
+}
+
+static int away_errno(const struct lw_link *link, int error)
+{
+	char reason[128];
+
+	if (error == EACCES)
+		return locked_out(link);
+
+	snprintf(reason, sizeof reason, "%s", strerror(error));
+	for (char *at = reason; *at; at++)
+		*at = (char)tolower((unsigned char)*at);
+	return lw_link_away(link, reason);
+}
+
+/* connect(2) to *path*, also where it is longer than a sockaddr_un. Returns 0 or -errno. */
+static int connect_path(int fd, const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	const char *name = strrchr(path, '/');
+	size_t length = strlen(path);
+	int folder, failed;
+	char *parent;
+
+	if (length < sizeof address.sun_path) {
+		memcpy(address.sun_path, path, length);
+		return connect(fd, (struct sockaddr *)&address, sizeof address) ? -errno : 0;
+	}
+	parent = name ? strndup(path, (size_t)(name - path) + 1) : strdup("."); /* with its slash, for "/name" */
+	if (!parent)
+		return -ENOMEM;
+	folder = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	failed = folder < 0 ? -errno : 0;
+	free(parent);
+	if (failed)
+		return failed;
+	length = (size_t)snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", folder,
+				  name ? name + 1 : path);
+	if (length >= sizeof address.sun_path)
+		failed = -ENAMETOOLONG;
+	else if (connect(fd, (struct sockaddr *)&address, sizeof address))
+		failed = -errno;
+	close(folder);
+	return failed;
+}
+
+static int set_timeout(int fd, int option, time_t seconds)
+{
+	struct timeval time = {.tv_sec = seconds};
+
+	return setsockopt(fd, SOL_SOCKET, option, &time, sizeof time) ? -errno : 0;
+}
+
+/* Whether the environment names *uid* as one whose daemon is trusted. Not that of a program which
+ * has more rights than who started it. */
+static bool is_trusted(uid_t uid)
+{
+	const char *named = secure_getenv("LEEWARD_TRUSTED_UID");
+	char number[24];
+
+	snprintf(number, sizeof number, "%lu", (unsigned long)uid);
+	return named && !strcmp(named, number);
+}
+
+/* Connect, if there is no connection of this process's. Other ends than root, our own user and the one that
+ * is trusted are refused: the default folder of a user without XDG_RUNTIME_DIR is in /tmp, where
+ * anybody may have made it first. */
+int lw_link_connect(struct lw_link *link)
+{
+	struct ucred peer;
+	socklen_t size = sizeof peer;
+	uid_t own = geteuid();
+	int failed;
+
+	if (link->fd >= 0)
+		return LEEWARD_OK;
+	if (!link->data) {
+		link->data = malloc(READ_SIZE);
+		if (!link->data)
+			return lw_fail_no_memory();
+		link->capacity = READ_SIZE;
+	}
+	link->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (link->fd < 0)
+		return away_errno(link, errno);
+	/* connect(2) on a Unix socket waits by the send timeout while the backlog is full. */
+	failed = set_timeout(link->fd, SO_SNDTIMEO, LW_CONNECT_S);
+	if (!failed)
+		do
+			failed = connect_path(link->fd, link->path);
+		while (failed == -EINTR);
+	if (!failed)
+		failed = set_timeout(link->fd, SO_RCVTIMEO, (time_t)LW_PATIENCE_S);
+	if (!failed && getsockopt(link->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
+		failed = -errno;
+	if (failed) {
+		lw_link_close(link);
+		return failed == -EAGAIN ? lw_link_away(link, "nobody took the connection") : away_errno(link, -failed);
+	}
+	if (own != 0 && peer.uid != own && peer.uid != 0 && !is_trusted(peer.uid)) {
+		char reason[100];
+
+		lw_link_close(link);
+		snprintf(reason, sizeof reason, "the socket is of user %lu, neither root nor you, nor LEEWARD_TRUSTED_UID",
+			 (unsigned long)peer.uid);
+		return lw_link_away(link, reason);
+	}
+	link->owner = getpid();
+	return LEEWARD_OK;
+}
+
+/* Close the connection, if there is one, and forget what came over it. */
+void lw_link_close(struct lw_link *link)
+{
+	if (link->fd >= 0)
+		close(link->fd);
+	link->fd = -1;
+	link->length = 0;
+	if (link->arena.fd >= 0)
+		close(link->arena.fd);
+	link->arena = (struct lw_arena){.fd = -1};
+	while (link->descriptor_count)
+		close(link->descriptors[--link->descriptor_count]);
+}
+
+void lw_link_free(struct lw_link *link)
+{
+	lw_link_close(link);
+	free(link->path);
+	free(link->data);
+}
+
+/* As much of *data* as the socket takes now. Returns bytes, or -errno; -EAGAIN: none. */
+ssize_t lw_link_send(struct lw_link *link, const uint8_t *data, size_t length)
+{
+	ssize_t sent;
+
+	do
+		sent = send(link->fd, data, length, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (sent < 0 && errno == EINTR);
+	return sent < 0 ? -errno : sent;
+}
+
+/* Take the descriptors of one message into the queue. Returns whether there was room for all. */
+static bool queue_descriptors(struct lw_link *link, struct msghdr *message)
+{
+	bool fits = true;
+
+	for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
+		size_t count;
+
+		if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
+			continue;
+		count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < count; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+			if (link->descriptor_count < sizeof link->descriptors / sizeof *link->descriptors) {
+				link->descriptors[link->descriptor_count++] = fd;
+			} else {
+				close(fd);
+				fits = false;
+			}
+		}
+	}
+	return fits;
+}
+
+/* Grow to twice what has really arrived, whatever length a frame claims. */
+static bool make_room(struct lw_link *link)
+{
+	uint8_t *grown;
+
+	if (link->length < link->capacity)
+		return true;
+	grown = realloc(link->data, link->capacity * 2);
+	if (!grown)
+		return false;
+	link->data = grown;
+	link->capacity *= 2;
+	return true;
+}
+
+/* One read.
+ *
+ * Args:
+ *	wait: up to LW_PATIENCE_S for the first byte.
+ *
+ * Returns bytes, 0 at the end of the stream, -EAGAIN where nothing came, another -errno, or
+ * -EOVERFLOW for a descriptor that was lost on the way. */
+ssize_t lw_link_receive(struct lw_link *link, bool wait)
+{
+	union {
+		char room[CMSG_SPACE(LW_MAX_DESCRIPTORS * sizeof(int))];
+		struct cmsghdr aligned;
+	} ancillary;
+	struct iovec into;
+	struct msghdr message = {.msg_iov = &into, .msg_iovlen = 1, .msg_control = &ancillary,
+				 .msg_controllen = sizeof ancillary};
+	ssize_t got;
+
+	if (!make_room(link))
+		return -ENOMEM;
+	into = (struct iovec){link->data + link->length, link->capacity - link->length};
+	got = recvmsg(link->fd, &message, MSG_CMSG_CLOEXEC | (wait ? 0 : MSG_DONTWAIT));
+	if (got < 0)
+		return -errno;
+	link->length += (size_t)got;
+	if (!queue_descriptors(link, &message) || message.msg_flags & MSG_CTRUNC)
+		return -EOVERFLOW;
+	return got;
+}
+
+/* Wait until the socket is ready.
+ *
+ * Args:
+ *	mask: signals that are blocked meanwhile in the place of those that are; NULL: the same.
+ *
+ * Returns 1, 0 when *seconds* have passed, or -errno. */
+int lw_link_wait(struct lw_link *link, short events, double seconds, const sigset_t *mask)
+{
+	struct pollfd poll_for = {.fd = link->fd, .events = events};
+	double most = seconds >= 1e6 ? 1e6 : seconds <= 0 ? 0 : seconds;
+	struct timespec time = {.tv_sec = (time_t)most};
+	int ready;
+
+	time.tv_nsec = (long)((most - (double)time.tv_sec) * 1e9);
+	ready = ppoll(&poll_for, 1, &time, mask);
+
+	return ready < 0 ? -errno : ready > 0;
+}
+
+/* Take the next whole frame.
+ *
+ * Returns 1 with a malloc'ed block: header, payload of *ret_length*, one byte to spare; 0
+ * where none is whole; -EBADMSG for a length above LW_MAX_REPLY; -ENOMEM. */
+int lw_link_take(struct lw_link *link, uint8_t **ret_block, size_t *ret_length)
+{
+	size_t length, whole;
+	uint8_t *block;
+
+	if (link->length < LW_HEADER)
+		return 0;
+	length = (size_t)link->data[0] << 24 | (size_t)link->data[1] << 16 | (size_t)link->data[2] << 8 | link->data[3];
+	if (length > LW_MAX_REPLY)
+		return -EBADMSG;
+	whole = LW_HEADER + length;
+	if (link->length < whole)
+		return 0;
+	if (link->length == whole && link->capacity > READ_SIZE && link->capacity > whole) {
+		/* A large frame that is all there is: hand it over as it lies. */
+		block = link->data;
+		link->data = malloc(READ_SIZE);
+		if (!link->data) {
+			link->data = block;
+			return -ENOMEM;
+		}
+		link->capacity = READ_SIZE;
+	} else {
+		block = malloc(whole + 1);
+		if (!block)
+			return -ENOMEM;
+		memcpy(block, link->data, whole);
+		memmove(link->data, link->data + whole, link->length - whole);
+	}
+	link->length -= whole;
+	*ret_block = block;
+	*ret_length = length;
+	return 1;
+}

@@ -1,0 +1,205 @@
+/* Where the daemon of this process's user listens, unless the caller says it.
+ *
+ * leeward/spec/paths.py and leeward/spec/socket_key.py are the same in Python; tests/unit/client/test_c_place.py compares. */
+#include "place.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fault.h"
+#include "leeward.h"
+
+#define SYSTEM_FILE "/etc/leeward/leeward.toml"
+#define USER_FILE ".config/leeward/config.toml"
+/* Bytes; a configuration has some hundred lines at most. */
+#define MAX_FILE ((size_t)1 << 20)
+
+/* The default, where nobody names another. malloc'ed. */
+static char *default_socket(void)
+{
+	uid_t uid = geteuid();
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+	char folder[64], *path = NULL;
+
+	if (uid == 0)
+		return strdup("/run/leeward/leeward.sock");
+	if (!runtime || runtime[0] != '/') {
+		snprintf(folder, sizeof folder, "/run/user/%lu", (unsigned long)uid);
+		runtime = folder;
+		if (access(runtime, W_OK | X_OK))
+			return asprintf(&path, "/tmp/leeward-%lu/leeward.sock", (unsigned long)uid) < 0 ? NULL : path;
+	}
+	return asprintf(&path, "%s/leeward/leeward.sock", runtime) < 0 ? NULL : path;
+}
+
+static int refuse(const char *file, const char *why)
+{
+	char shown[1024];
+
+	snprintf(shown, sizeof shown, "%s", file);
+	return lw_fail(LEEWARD_INVALID, "%s: %s", shown, why);
+}
+
+/* What is in a file of ours or of root's. *ret_content stays NULL where there is none, or none that we may read. */
+static int read_file(const char *file, char **ret_content, size_t *ret_length)
+{
+	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	struct stat about;
+	ssize_t got;
+	char *content;
+
+	if (fd < 0)
+		return errno == ELOOP ? refuse(file, "is a symbolic link; name the file itself") : LEEWARD_OK;
+	if (fstat(fd, &about) || !S_ISREG(about.st_mode) || (about.st_uid && about.st_uid != geteuid()) ||
+	    about.st_mode & (S_IWGRP | S_IWOTH)) {
+		close(fd);
+		return refuse(file, "must be a regular file of yours or root's that nobody else can write");
+	}
+	if ((size_t)about.st_size > MAX_FILE) {
+		close(fd);
+		return refuse(file, "is larger than 1048576 bytes");
+	}
+	content = malloc(MAX_FILE);
+	if (!content) {
+		close(fd);
+		return lw_fail_no_memory();
+	}
+	do
+		got = read(fd, content, MAX_FILE);
+	while (got < 0 && errno == EINTR);
+	close(fd);
+	*ret_content = content;
+	*ret_length = got > 0 ? (size_t)got : 0;
+	return LEEWARD_OK;
+}
+
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
+/* Is *word* the key, bare or in quotes? */
+static bool is_key(const char *word, size_t length)
+{
+	return (length == 6 && !memcmp(word, "socket", 6)) ||
+	       (length == 8 && (!memcmp(word, "\"socket\"", 8) || !memcmp(word, "'socket'", 8)));
+}
+
+/* The value after the equals sign, of a line that ends at *end*: where it begins, and how long it is. */
+static bool read_value(const char *at, const char *end, const char **ret_value, size_t *ret_length)
+{
+	const char *closed;
+	char quote;
+
+	while (at < end && is_blank(*at))
+		at++;
+	if (at == end || (*at != '"' && *at != '\''))
+		return false;
+	quote = *at++;
+	closed = memchr(at, quote, (size_t)(end - at));
+	if (!closed || (closed > at && *at != '/'))
+		return false;
+	for (const char *each = at; each < closed; each++)
+		if ((unsigned char)*each < 32 || *each == 127 || (quote == '"' && *each == '\\'))
+			return false;
+	*ret_value = at;
+	*ret_length = (size_t)(closed - at);
+	do
+		closed++;
+	while (closed < end && is_blank(*closed));
+	return closed == end || *closed == '#';
+}
+
+/* The key `socket` before the first table. Returns 1 where it is, with its value; 0 where it isn't; -1 where its value
+ * isn't an absolute path in plain quotes. Pure. */
+int lw_place_named(const char *content, size_t length, const char **ret_value, size_t *ret_length)
+{
+	const char *at = content, *stop = content + length;
+
+	while (at < stop) {
+		const char *end = memchr(at, '\n', (size_t)(stop - at)), *next = end ? end + 1 : stop, *equals, *key;
+
+		end = end ? end : stop;
+		while (at < end && (is_blank(*at) || *at == '\r'))
+			at++;
+		while (end > at && (is_blank(end[-1]) || end[-1] == '\r'))
+			end--;
+		if (at < end && *at == '[')
+			return 0;
+		equals = at < end ? memchr(at, '=', (size_t)(end - at)) : NULL;
+		for (key = equals; key && key > at && is_blank(key[-1]);)
+			key--;
+		if (equals && is_key(at, (size_t)(key - at)))
+			return read_value(equals + 1, end, ret_value, ret_length) ? 1 : -1;
+		at = next;
+	}
+	return 0;
+}
+
+/* The socket that *file* names, malloc'ed, in *ret_path; it stays NULL where the file says nothing.
+ *
+ * ret_said: the file has the key, with whatever value. */
+static int from_file(const char *file, char **ret_path, bool *ret_said)
+{
+	const char *value;
+	char *content = NULL;
+	size_t length;
+	int failed = read_file(file, &content, &length), found;
+
+	if (failed || !content)
+		return failed;
+	found = lw_place_named(content, length, &value, &length);
+	if (found < 0)
+		failed = refuse(file, "socket: clients read an absolute path in plain quotes, \"/run/x.sock\", on one line");
+	*ret_said = found > 0;
+	if (found > 0 && length) {
+		*ret_path = strndup(value, length);
+		if (!*ret_path)
+			failed = lw_fail_no_memory();
+	}
+	free(content);
+	return failed;
+}
+
+static int from_files(char **ret_path)
+{
+	const char *home = secure_getenv("HOME");
+	struct stat about;
+	bool said = false;
+	int failed = LEEWARD_OK;
+	char *file;
+
+	if (home && home[0] == '/' && !stat(home, &about) && about.st_uid == geteuid()) {
+		if (asprintf(&file, "%s/" USER_FILE, home) < 0)
+			return lw_fail_no_memory();
+		failed = from_file(file, ret_path, &said);
+		free(file);
+	}
+	return failed || said ? failed : from_file(SYSTEM_FILE, ret_path, &said);
+}
+
+/* The socket of a client that was given *path*: that, else LEEWARD_SOCKET, else the user's configuration file, else the
+ * system's, else the default. Returns a leeward_error; *ret_path is malloc'ed. */
+int lw_place(const char *path, char **ret_path)
+{
+	int failed;
+
+	*ret_path = NULL;
+	if (!path || !*path)
+		path = getenv("LEEWARD_SOCKET");
+	if (path && *path) {
+		*ret_path = strdup(path);
+	} else {
+		failed = from_files(ret_path);
+		if (failed)
+			return failed;
+		if (!*ret_path)
+			*ret_path = default_socket();
+	}
+	return *ret_path ? LEEWARD_OK : lw_fail_no_memory();
+}

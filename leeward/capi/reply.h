@@ -1,0 +1,40 @@
+/* Replies: from a frame to a result that the caller owns.
+ *
+ * Runs in:   libleeward and the command line. Pure but for munmap and free.
+ * Trust:     none. A reply is read as if a job had written it: each field's type and size
+ *            is checked, places lie inside their memory files, and nothing is looked up by
+ *            a name from it. leeward/wire/replies.py is the same for Python. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "leeward.h"
+#include "wire.h"
+
+/* Memory files with one reply, and bytes of one. */
+#define LW_MAX_ARENAS 4
+#define LW_MAX_ARENA ((int64_t)1 << 40)
+
+/* One answer: the map `ok`, or a refusal's kind and message. Views into the payload. */
+struct lw_reply {
+	int64_t id; /* 0: about the connection */
+	bool refused;
+	bool silent; /* it has no output: an answer to process_wait */
+	struct lw_value ok, kind, message;
+	double retry_after; /* of a refusal: seconds, or less than 0 where it isn't told */
+	size_t arena_count;
+	size_t arenas[LW_MAX_ARENAS]; /* sizes in bytes */
+};
+
+/* A memory file, mapped. */
+struct lw_mapping {
+	void *start;
+	size_t length;
+};
+
+int lw_reply_read(const uint8_t *payload, size_t length, struct lw_reply *ret_reply, const char **ret_wrong);
+int lw_result_make(const struct lw_reply *reply, uint8_t *block, const struct lw_mapping mappings[LW_MAX_ARENAS],
+		   leeward_result **ret_result, const char **ret_wrong);
+void lw_unmap(struct lw_mapping mappings[LW_MAX_ARENAS]);

@@ -1,0 +1,323 @@
+#include "request.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "fault.h"
+#include "text.h"
+
+/* Options of a later version than this library's are taken up to here; a larger size is no size. */
+#define MAX_OPTIONS 4096
+/* Bytes of the first version: what a size of 0 stands for. */
+#define FIRST_OPTIONS offsetof(leeward_options, idempotent)
+
+int lw_invalid(const char *what, const char *wrong)
+{
+	return lw_fail(LEEWARD_INVALID, "%s: %s", what, wrong);
+}
+
+/* The options that *given* stands for, in this library's version. What an earlier one didn't have is zero.
+ *
+ * A caller of a later version may leave what this library doesn't know at zero. */
+int lw_options_read(const leeward_options *given, leeward_options *ret_options)
+{
+	leeward_options options = {0};
+	size_t size = given && given->size ? given->size : FIRST_OPTIONS;
+
+	if (size < FIRST_OPTIONS || size > MAX_OPTIONS)
+		return lw_invalid("options", "size is neither 0 nor sizeof(leeward_options)");
+	if (given) {
+		const unsigned char *bytes = (const unsigned char *)given;
+
+		memcpy(&options, given, size < sizeof options ? size : sizeof options);
+		for (size_t i = sizeof options; i < size; i++)
+			if (bytes[i])
+				return lw_invalid("options", "they ask for what this version of libleeward doesn't have");
+	}
+	if (!(options.timeout >= 0 && isfinite(options.timeout)))
+		return lw_invalid("options", "timeout is no time");
+	if (!(options.deadline >= 0 && isfinite(options.deadline)))
+		return lw_invalid("options", "deadline is no time");
+	*ret_options = options;
+	return LEEWARD_OK;
+}
+
+int lw_check_text(const char *what, const char *text)
+{
+	if (!text)
+		return lw_invalid(what, "one of them is NULL");
+	return lw_utf8_valid((const uint8_t *)text, strlen(text)) ? LEEWARD_OK : lw_invalid(what, "not UTF-8");
+}
+
+static int check_array(const char *what, const void *array, size_t count)
+{
+	if (count && !array)
+		return lw_invalid(what, "NULL, and a count above 0");
+	return count <= LW_MAX_ENTRIES ? LEEWARD_OK : lw_invalid(what, "more than 4096 of them");
+}
+
+int lw_check_texts(const char *what, const char *const *texts, size_t count)
+{
+	int failed = check_array(what, texts, count);
+
+	for (size_t i = 0; !failed && i < count; i++)
+		failed = lw_check_text(what, texts[i]);
+	return failed;
+}
+
+/* Are all of them NAME=value? */
+int lw_check_settings(const char *what, const char *const *settings, size_t count)
+{
+	int failed = lw_check_texts(what, settings, count);
+
+	for (size_t i = 0; !failed && i < count; i++)
+		if (!strchr(settings[i], '='))
+			failed = lw_invalid(what, "one of them is no NAME=value");
+	return failed;
+}
+
+static int check_files(const leeward_options *options)
+{
+	int failed = check_array("files", options->files, options->file_count);
+
+	for (size_t i = 0; !failed && i < options->file_count; i++) {
+		const leeward_file *file = &options->files[i];
+
+		failed = lw_check_text("files", file->name);
+		if (!failed && file->length && !file->data)
+			failed = lw_invalid("files", "data is NULL, and length above 0");
+		for (size_t j = 0; !failed && j < i; j++)
+			if (!strcmp(options->files[j].name, file->name))
+				failed = lw_invalid("files", "a name is there twice");
+	}
+	return failed;
+}
+
+static int check_execute(const char *code, size_t length, const leeward_options *options)
+{
+	int failed = LEEWARD_OK;
+
+	if (!code && length)
+		return lw_invalid("code", "NULL, and a length above 0");
+	if (!code == !options->module)
+		return lw_invalid("code", code ? "there is a module as well" : "nothing to run");
+	if (options->stdin_length && !options->stdin_data)
+		return lw_invalid("stdin_data", "NULL, and a length above 0");
+	if (options->name)
+		failed = lw_check_text("name", options->name);
+	if (!failed && options->module)
+		failed = lw_check_text("module", options->module);
+	if (!failed && options->label)
+		failed = lw_check_text("label", options->label);
+	if (!failed)
+		failed = lw_check_texts("arguments", options->arguments, options->argument_count);
+	if (!failed)
+		failed = lw_check_texts("collect", options->collect, options->collect_count);
+	if (!failed)
+		failed = lw_check_settings("environment", options->environment, options->environment_count);
+	return failed ? failed : check_files(options);
+}
+
+/* Begin the frame of a request with so many *fields* of its own. */
+void lw_request_begin(struct lw_buffer *buffer, int64_t id, const char *op, size_t fields)
+{
+	static const uint8_t room[LW_HEADER];
+
+	buffer->length = 0;
+	buffer->no_memory = false;
+	buffer->limit = LW_HEADER + (size_t)LW_MAX_REQUEST;
+	lw_put(buffer, room, sizeof room);
+	lw_put_map(buffer, 3 + fields);
+	lw_put_word(buffer, "v");
+	lw_put_integer(buffer, LW_VERSION);
+	lw_put_word(buffer, "id");
+	lw_put_integer(buffer, (uint64_t)id);
+	lw_put_word(buffer, "op");
+	lw_put_word(buffer, op);
+}
+
+/* Its last field is there. Returns a leeward_error. */
+int lw_request_finish(struct lw_buffer *buffer, const char *op)
+{
+	if (buffer->no_memory)
+		return lw_fail_no_memory();
+	if (buffer->length > buffer->limit)
+		return lw_fail(LEEWARD_REJECTED,
+			       "%s can't be sent: a message of %zu bytes is above the %u that a frame may have", op,
+			       buffer->length - LW_HEADER, LW_MAX_REQUEST);
+	lw_put_header(buffer->data, buffer->length - LW_HEADER);
+	return LEEWARD_OK;
+}
+
+/* Does a later setting have the same name? */
+static bool is_overridden(const char *const *settings, size_t count, size_t at)
+{
+	size_t name = (size_t)(strchr(settings[at], '=') - settings[at]) + 1;
+
+	for (size_t i = at + 1; i < count; i++)
+		if (!strncmp(settings[at], settings[i], name))
+			return true;
+	return false;
+}
+
+/* A map of what lw_check_settings has checked. */
+void lw_put_settings(struct lw_buffer *buffer, const char *field, const char *const *settings, size_t count)
+{
+	size_t names = 0;
+
+	for (size_t i = 0; i < count; i++)
+		names += !is_overridden(settings, count, i);
+	lw_put_word(buffer, field);
+	lw_put_map(buffer, names);
+	for (size_t i = 0; i < count; i++) {
+		const char *equals = strchr(settings[i], '=');
+
+		if (is_overridden(settings, count, i))
+			continue;
+		lw_put_text(buffer, settings[i], (size_t)(equals - settings[i]));
+		lw_put_word(buffer, equals + 1);
+	}
+}
+
+void lw_put_texts(struct lw_buffer *buffer, const char *field, const char *const *texts, size_t count)
+{
+	lw_put_word(buffer, field);
+	lw_put_array(buffer, count);
+	for (size_t i = 0; i < count; i++)
+		lw_put_word(buffer, texts[i]);
+}
+
+/* The map `limits`; what is 0 isn't asked for. */
+void lw_put_limits(struct lw_buffer *buffer, double timeout, uint64_t memory, uint64_t output, uint64_t processes)
+{
+	const struct {
+		const char *name;
+		uint64_t value;
+	} limits[] = {{"memory", memory}, {"output", output}, {"processes", processes}};
+	size_t count = timeout > 0;
+
+	for (int i = 0; i < 3; i++)
+		count += limits[i].value > 0;
+	lw_put_word(buffer, "limits");
+	lw_put_map(buffer, count);
+	for (int i = 0; i < 3; i++) {
+		if (!limits[i].value)
+			continue;
+		lw_put_word(buffer, limits[i].name);
+		lw_put_integer(buffer, limits[i].value);
+	}
+	if (timeout > 0) {
+		lw_put_word(buffer, "time");
+		lw_put_number(buffer, timeout);
+	}
+}
+
+/* Write an execute request, header included; the fields in the order of leeward/client/options.py.
+ *
+ * Args:
+ *	sandbox: the id of a live sandbox to run it in, NULL for none.
+ *	kernel: of that sandbox, 0 for none.
+ *
+ * Returns a leeward_error. */
+int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *sandbox, int64_t kernel, const char *code,
+		       size_t length, const leeward_options *options)
+{
+	bool limits = options->timeout > 0 || options->memory || options->output || options->processes;
+	bool label = options->label && *options->label;
+	int failed = check_execute(code, length, options);
+
+	if (failed)
+		return failed;
+	lw_request_begin(buffer, id, sandbox ? "sandbox_execute" : "execute",
+	      (size_t)1 + (sandbox != NULL) + (kernel != 0) + (options->display != 0) + (options->name && *options->name) + (options->argument_count > 0) +
+		      (options->environment_count > 0) + (options->file_count > 0) + (options->stdin_length > 0) +
+		      (options->collect_count > 0) + limits + label);
+	if (sandbox) {
+		lw_put_word(buffer, "sandbox");
+		lw_put_word(buffer, sandbox);
+	}
+	if (kernel) {
+		lw_put_word(buffer, "kernel");
+		lw_put_integer(buffer, (uint64_t)kernel);
+	}
+	if (code) {
+		lw_put_word(buffer, "code");
+		lw_put_binary(buffer, code, length);
+	} else {
+		lw_put_word(buffer, "module");
+		lw_put_word(buffer, options->module);
+	}
+	if (options->name && *options->name) {
+		lw_put_word(buffer, "name");
+		lw_put_word(buffer, options->name);
+	}
+	if (options->argument_count)
+		lw_put_texts(buffer, "args", options->arguments, options->argument_count);
+	if (options->environment_count)
+		lw_put_settings(buffer, "env", options->environment, options->environment_count);
+	if (options->file_count) {
+		lw_put_word(buffer, "files");
+		lw_put_map(buffer, options->file_count);
+		for (size_t i = 0; i < options->file_count; i++) {
+			lw_put_word(buffer, options->files[i].name);
+			lw_put_binary(buffer, options->files[i].data, options->files[i].length);
+		}
+	}
+	if (options->stdin_length) {
+		lw_put_word(buffer, "stdin");
+		lw_put_binary(buffer, options->stdin_data, options->stdin_length);
+	}
+	if (options->collect_count)
+		lw_put_texts(buffer, "collect", options->collect, options->collect_count);
+	if (options->display) {
+		lw_put_word(buffer, "display");
+		lw_put_true(buffer);
+	}
+	if (limits)
+		lw_put_limits(buffer, options->timeout, options->memory, options->output, options->processes);
+	if (label) {
+		lw_put_word(buffer, "label");
+		lw_put_word(buffer, options->label);
+	}
+	return lw_request_finish(buffer, "execute");
+}
+
+/* Write a request without fields of its own. */
+int lw_request_plain(struct lw_buffer *buffer, int64_t id, const char *op)
+{
+	lw_request_begin(buffer, id, op, 0);
+	return lw_request_finish(buffer, op);
+}
+
+/* Write the request for the status as JSON. */
+int lw_request_status(struct lw_buffer *buffer, int64_t id)
+{
+	lw_request_begin(buffer, id, "status", 1);
+	lw_put_word(buffer, "form");
+	lw_put_word(buffer, "json");
+	return lw_request_finish(buffer, "status");
+}
+
+/* Write the request that ends request *target*. */
+int lw_request_cancel(struct lw_buffer *buffer, int64_t id, int64_t target, enum lw_end how)
+{
+	lw_request_begin(buffer, id, "cancel", how == LW_TAKE_BACK ? 1 : 2);
+	lw_put_word(buffer, "target");
+	lw_put_integer(buffer, (uint64_t)target);
+	if (how != LW_TAKE_BACK) {
+		lw_put_word(buffer, how == LW_KILL ? "kill" : "interrupt");
+		lw_put_true(buffer);
+	}
+	return lw_request_finish(buffer, "cancel");
+}
+
+/* Write the frame that stands for request *id*, which lies in *slot* of the arena. */
+int lw_request_slot(struct lw_buffer *buffer, int64_t id, int slot, size_t length)
+{
+	lw_request_begin(buffer, id, "slot", 2);
+	lw_put_word(buffer, "slot");
+	lw_put_integer(buffer, (uint64_t)slot);
+	lw_put_word(buffer, "length");
+	lw_put_integer(buffer, length);
+	return lw_request_finish(buffer, "slot");
+}

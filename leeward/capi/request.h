@@ -1,0 +1,36 @@
+/* Requests: from a caller's options to a frame.
+ *
+ * Runs in:   libleeward and the command line. Pure.
+ * Checks:    what would crash or break the frame: pointers, text that is no UTF-8, the size
+ *            of a frame. What a value may be is the daemon's to say, once for all languages. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "leeward.h"
+#include "wire.h"
+
+/* How a job is to end. */
+enum lw_end {
+	LW_TAKE_BACK, /* its request is refused as cancelled */
+	LW_INTERRUPT, /* by KeyboardInterrupt; its result is the answer, as behind the next one */
+	LW_KILL,
+};
+
+int lw_options_read(const leeward_options *given, leeward_options *ret_options);
+int lw_invalid(const char *what, const char *wrong);
+int lw_check_text(const char *what, const char *text);
+int lw_check_texts(const char *what, const char *const *texts, size_t count);
+int lw_check_settings(const char *what, const char *const *settings, size_t count);
+void lw_put_settings(struct lw_buffer *buffer, const char *field, const char *const *settings, size_t count);
+void lw_put_texts(struct lw_buffer *buffer, const char *field, const char *const *texts, size_t count);
+void lw_put_limits(struct lw_buffer *buffer, double timeout, uint64_t memory, uint64_t output, uint64_t processes);
+void lw_request_begin(struct lw_buffer *buffer, int64_t id, const char *op, size_t fields);
+int lw_request_finish(struct lw_buffer *buffer, const char *op);
+int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *sandbox, int64_t kernel, const char *code,
+		       size_t length, const leeward_options *options);
+int lw_request_plain(struct lw_buffer *buffer, int64_t id, const char *op);
+int lw_request_status(struct lw_buffer *buffer, int64_t id);
+int lw_request_slot(struct lw_buffer *buffer, int64_t id, int slot, size_t length);
+int lw_request_cancel(struct lw_buffer *buffer, int64_t id, int64_t target, enum lw_end how);

@@ -1,0 +1,271 @@
+/* Live sandboxes: opened, found, asked, ended; and Python in them. sandbox.h has the theory of operation. */
+#include "sandbox.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fault.h"
+#include "request.h"
+
+/* Bytes of a struct of the caller's, at most; as request.c has it. */
+#define MAX_OPTIONS 4096
+
+static bool is_time(double seconds)
+{
+	return seconds >= 0 && isfinite(seconds);
+}
+
+/* The options that *given* stands for, in this library's version. Returns a leeward_error. */
+static int read_options(const leeward_sandbox_options *given, leeward_sandbox_options *ret_options)
+{
+	leeward_sandbox_options options = {0};
+	size_t size = given && given->size ? given->size : sizeof options;
+	int failed;
+
+	if (size < sizeof options || size > MAX_OPTIONS)
+		return lw_invalid("options", "size is neither 0 nor sizeof(leeward_sandbox_options)");
+	if (given) {
+		const unsigned char *bytes = (const unsigned char *)given;
+
+		memcpy(&options, given, sizeof options);
+		for (size_t i = sizeof options; i < size; i++)
+			if (bytes[i])
+				return lw_invalid("options", "they ask for what this version of libleeward doesn't have");
+	}
+	if (!is_time(options.timeout) || !is_time(options.idle) || !is_time(options.lifetime))
+		return lw_invalid("options", "timeout, idle or lifetime is no time");
+	failed = lw_check_settings("environment", options.environment, options.environment_count);
+	if (!failed)
+		failed = lw_check_settings("metadata", options.metadata, options.metadata_count);
+	*ret_options = options;
+	return failed;
+}
+
+static leeward_sandbox *make(leeward_handle *handle, const char *id)
+{
+	leeward_sandbox *sandbox = calloc(1, sizeof *sandbox);
+
+	if (!sandbox) {
+		lw_fail_no_memory();
+		return NULL;
+	}
+	sandbox->handle = handle;
+	memcpy(sandbox->id, id, LW_ID);
+	return sandbox;
+}
+
+leeward_sandbox *leeward_sandbox_open(leeward_handle *handle, const leeward_sandbox_options *given)
+{
+	leeward_sandbox *sandbox;
+	leeward_sandbox_options options = {0};
+	struct lw_answer answer;
+	struct lw_buffer *buffer;
+	struct lw_value id;
+	bool limits;
+
+	if (!handle) {
+		lw_invalid("handle", "NULL");
+		return NULL;
+	}
+	if (read_options(given, &options))
+		return NULL;
+	limits = options.timeout > 0 || options.memory || options.output || options.processes;
+	buffer = lw_begin(handle, "sandbox_open", (size_t)limits + (options.environment_count > 0) +
+			  (options.metadata_count > 0) + (options.idle > 0) + (options.lifetime > 0));
+	if (limits)
+		lw_put_limits(buffer, options.timeout, options.memory, options.output, options.processes);
+	if (options.environment_count)
+		lw_put_settings(buffer, "env", options.environment, options.environment_count);
+	if (options.metadata_count)
+		lw_put_settings(buffer, "metadata", options.metadata, options.metadata_count);
+	if (options.idle > 0) {
+		lw_put_word(buffer, "idle");
+		lw_put_number(buffer, options.idle);
+	}
+	if (options.lifetime > 0) {
+		lw_put_word(buffer, "lifetime");
+		lw_put_number(buffer, options.lifetime);
+	}
+	if (lw_ask(handle, "sandbox_open", &answer))
+		return NULL;
+	lw_find(&answer.reply.ok, "sandbox", &id);
+	if (id.type != LW_TEXT || !lw_is_id(id.data, id.length)) {
+		lw_bad_answer(handle, &answer, "an opened sandbox has no id");
+		return NULL;
+	}
+	sandbox = make(handle, (const char *)id.data);
+	free(answer.block);
+	return sandbox;
+}
+
+leeward_sandbox *leeward_sandbox_attach(leeward_handle *handle, const char *id)
+{
+	leeward_sandbox *sandbox;
+	leeward_sandboxes *about;
+
+	if (!handle || !id || !lw_is_id((const uint8_t *)id, strlen(id))) {
+		lw_invalid(handle ? "id" : "handle", handle ? "that is none of a sandbox" : "NULL");
+		return NULL;
+	}
+	sandbox = make(handle, id);
+	about = sandbox ? leeward_sandbox_info_of(sandbox) : NULL;
+	if (!about) {
+		leeward_sandbox_detach(sandbox);
+		return NULL;
+	}
+	leeward_free_sandboxes(about);
+	return sandbox;
+}
+
+const char *leeward_sandbox_id(const leeward_sandbox *sandbox)
+{
+	return sandbox ? sandbox->id : NULL;
+}
+
+void leeward_sandbox_detach(leeward_sandbox *sandbox)
+{
+	free(sandbox);
+}
+
+int leeward_sandbox_kill(leeward_sandbox *sandbox)
+{
+	if (lw_sandbox_check(sandbox))
+		return LEEWARD_INVALID;
+	lw_about(sandbox, "sandbox_kill", 0);
+	return lw_ask_nothing(sandbox, "sandbox_kill");
+}
+
+int leeward_sandbox_extend(leeward_sandbox *sandbox, double idle, double lifetime)
+{
+	struct lw_buffer *buffer;
+
+	if (lw_sandbox_check(sandbox))
+		return LEEWARD_INVALID;
+	if (!is_time(idle) || !is_time(lifetime))
+		return lw_invalid("idle, lifetime", "one of them is no time");
+	buffer = lw_about(sandbox, "sandbox_extend", (size_t)(idle > 0) + (lifetime > 0));
+	if (idle > 0) {
+		lw_put_word(buffer, "idle");
+		lw_put_number(buffer, idle);
+	}
+	if (lifetime > 0) {
+		lw_put_word(buffer, "lifetime");
+		lw_put_number(buffer, lifetime);
+	}
+	return lw_ask_nothing(sandbox, "sandbox_extend");
+}
+
+/* What an answer says of sandboxes, or NULL. Frees it. */
+static leeward_sandboxes *told(leeward_handle *handle, struct lw_answer *answer, bool is_list)
+{
+	struct lw_value rows = answer->reply.ok;
+	leeward_sandboxes *list = NULL;
+	int failed = 0;
+
+	if (!is_list) {
+		failed = lw_sandboxes_add(&list, &rows);
+	} else if (!lw_find(&answer->reply.ok, "sandboxes", &rows) || rows.type != LW_ARRAY) {
+		failed = -EBADMSG;
+	} else if (!rows.entries) {
+		list = calloc(1, sizeof *list);
+		failed = list ? 0 : -ENOMEM;
+		if (list)
+			list->size = sizeof *list;
+	}
+	for (uint32_t i = 0; !failed && is_list && i < rows.entries; i++) {
+		struct lw_cursor after = rows.inside;
+		struct lw_value row;
+
+		lw_skip(&after);
+		lw_next(&rows.inside, &row);
+		rows.inside = after;
+		failed = lw_sandboxes_add(&list, &row);
+	}
+	if (!failed) {
+		free(answer->block);
+		return list;
+	}
+	leeward_free_sandboxes(list);
+	if (failed == -ENOMEM) {
+		free(answer->block);
+		lw_fail_no_memory();
+	} else {
+		lw_bad_answer(handle, answer, "what it says of a sandbox is something else");
+	}
+	return NULL;
+}
+
+leeward_sandboxes *leeward_sandbox_info_of(leeward_sandbox *sandbox)
+{
+	struct lw_answer answer;
+
+	if (lw_sandbox_check(sandbox))
+		return NULL;
+	lw_about(sandbox, "sandbox_info", 0);
+	return lw_ask(sandbox->handle, "sandbox_info", &answer) ? NULL : told(sandbox->handle, &answer, false);
+}
+
+leeward_sandboxes *leeward_sandbox_list(leeward_handle *handle)
+{
+	struct lw_answer answer;
+
+	if (!handle) {
+		lw_invalid("handle", "NULL");
+		return NULL;
+	}
+	lw_begin(handle, "sandbox_list", 0);
+	return lw_ask(handle, "sandbox_list", &answer) ? NULL : told(handle, &answer, true);
+}
+
+/* --- Python ------------------------------------------------------------------- */
+
+leeward_result *leeward_sandbox_execute(leeward_sandbox *sandbox, int64_t kernel, const char *code, size_t length,
+					const leeward_options *given)
+{
+	leeward_options options;
+	leeward_handle *handle;
+
+	if (lw_sandbox_check(sandbox) || lw_options_read(given, &options))
+		return NULL;
+	if (kernel < 0 || options.module || !code) {
+		lw_invalid(kernel < 0 ? "kernel" : "code", kernel < 0 ? "below 0" : "a sandbox runs code, and no module");
+		return NULL;
+	}
+	handle = sandbox->handle;
+	lw_calls_part(handle);
+	options.label = NULL;
+	if (lw_request_execute(&handle->out, ++handle->last_id, sandbox->id, kernel, code, length, &options))
+		return NULL;
+	return lw_ask_result(handle, "sandbox_execute", options.deadline > 0 ? lw_now() + options.deadline : INFINITY);
+}
+
+int64_t leeward_kernel_open(leeward_sandbox *sandbox)
+{
+	if (lw_sandbox_check(sandbox))
+		return LEEWARD_INVALID;
+	lw_about(sandbox, "kernel_open", 0);
+	return lw_ask_number(sandbox, "kernel_open", "kernel", 1);
+}
+
+int leeward_kernel_interrupt(leeward_sandbox *sandbox, int64_t kernel)
+{
+	if (!lw_about_one(sandbox, "kernel_interrupt", "kernel", kernel, 0))
+		return LEEWARD_INVALID;
+	return lw_ask_flag(sandbox, "kernel_interrupt", "interrupted");
+}
+
+int leeward_kernel_reset(leeward_sandbox *sandbox, int64_t kernel)
+{
+	if (!lw_about_one(sandbox, "kernel_reset", "kernel", kernel, 0))
+		return LEEWARD_INVALID;
+	return lw_ask_nothing(sandbox, "kernel_reset");
+}
+
+int leeward_kernel_close(leeward_sandbox *sandbox, int64_t kernel)
+{
+	if (!lw_about_one(sandbox, "kernel_close", "kernel", kernel, 0))
+		return LEEWARD_INVALID;
+	return lw_ask_nothing(sandbox, "kernel_close");
+}

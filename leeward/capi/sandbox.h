@@ -1,0 +1,47 @@
+/* Live sandboxes: one question, and its answer.
+ *
+ * Runs in:   libleeward.
+ * Waits:     as await.h has it: for as long as the daemon shows signs of life.
+ *
+ * Theory of operation: a sandbox is the user's and not the connection's, so a request names it by its id, and the object here
+ * is that id and a handle. Each function sends one request, waits for its answer, and reads that; what a function does
+ * by several (a large file, a long output) it does one after the other. What takes long is asked for in pieces of
+ * LW_PIECE_S, so no answer is ever far away. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "answer.h"
+#include "calls.h"
+#include "leeward.h"
+#include "reply.h"
+
+/* Seconds that one request waits for output or for an end. */
+#define LW_PIECE_S 30.0
+/* Bytes of one write. */
+#define LW_PIECE ((size_t)1 << 20)
+
+struct leeward_sandbox {
+	leeward_handle *handle;
+	char id[LW_ID + 1];
+};
+
+/* An answer, and the frame that it is a view of, which the caller frees. */
+struct lw_answer {
+	uint8_t *block;
+	struct lw_reply reply;
+};
+
+struct lw_buffer *lw_begin(leeward_handle *handle, const char *op, size_t fields);
+int lw_ask(leeward_handle *handle, const char *op, struct lw_answer *ret_answer);
+leeward_result *lw_ask_result(leeward_handle *handle, const char *op, double until);
+int lw_bad_answer(leeward_handle *handle, struct lw_answer *answer, const char *wrong);
+
+int lw_sandbox_check(const leeward_sandbox *sandbox);
+struct lw_buffer *lw_about(const leeward_sandbox *sandbox, const char *op, size_t fields);
+struct lw_buffer *lw_about_one(const leeward_sandbox *sandbox, const char *op, const char *what, int64_t number,
+			       size_t fields);
+int lw_ask_nothing(const leeward_sandbox *sandbox, const char *op);
+int lw_ask_flag(const leeward_sandbox *sandbox, const char *op, const char *flag);
+int64_t lw_ask_number(const leeward_sandbox *sandbox, const char *op, const char *name, int64_t least);

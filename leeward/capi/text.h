@@ -1,0 +1,18 @@
+/* Text: UTF-8, and how a terminal is shown what it must not act on. Pure.
+ *
+ * Runs in:   libleeward and the command line, whose messages are those of the Python one. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire.h"
+
+int lw_utf8_step(const uint8_t *at, const uint8_t *end, uint32_t *ret_point);
+bool lw_utf8_valid(const uint8_t *data, size_t length);
+size_t lw_utf8_length(const uint8_t *data, size_t length);
+bool lw_is_control(uint32_t point);
+bool lw_is_plain_name(const uint8_t *name, size_t length);
+void lw_ascii(char *to, size_t size, const char *text);
+void lw_escape(struct lw_buffer *buffer, const uint8_t *data, size_t length);

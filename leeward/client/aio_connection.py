@@ -1,0 +1,324 @@
+"""
+One connection of the asyncio client.
+
+Runs in:   anybody's program, in one event loop.
+
+Theory of operation: one socket, one reader callback, any number of calls. A call puts
+its frame into the output buffer and waits for a future; the reader sets the future that
+has the reply's id. A call that is cancelled sends a `cancel` to the daemon, and its reply is
+dropped when it comes. A connection that breaks fails every waiting call. While calls wait, a timer runs every
+PATIENCE_S: if nothing was received since its last run it sends a ping, and if nothing was received until the next
+run either, the connection counts as dead. How many calls are on their way is the gate's affair (throttle.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import time
+from _socket import socket as Socket
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from leeward.client.aio_session import Answer
+from leeward.client.connecting import PATIENCE_S, away
+from leeward.client.conversation import Conversation, refusal
+from leeward.client.link import receive
+from leeward.client.slots import LARGE, Slots, bulk, slots_of
+from leeward.client.throttle import Gate
+from leeward.errors import Busy, DaemonError, NoAnswer, QueueTimeout
+from leeward.wire.frames import frame
+
+if TYPE_CHECKING:
+    from leeward.client.aio_functions import AwaitedFunctions
+
+#: Requests of one connection that a daemon takes which is too old to tell, and its workers.
+_TOLD_BY_NONE = 256, 4
+
+#: Requests that wait for something, and that the daemon is told of if nobody waits for their answer any more.
+_TAKEN_BACK = frozenset({"execute", "session_open", "sandbox_open", "process_run", "process_read", "process_wait",
+                         "sandbox_execute"})
+
+
+class AsyncConnection:
+    """
+    One connected socket in one event loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: Socket, path: str, adapts: bool = True) -> None:
+        self._loop, self._socket, self._path = loop, sock, path
+        self._conversation = Conversation()
+        self._futures: dict[int, tuple[asyncio.Future[Answer], int]] = {}  # and where in the stream the request begins
+        self._output = bytearray()
+        self._handed = 0  # bytes that the kernel has taken
+        self._ended: Callable[[], None] | None = None  # who waits for the last answer, and the end
+        self._error: DaemonError | None = None
+        self._heard = self._asked = False
+        self._beat: asyncio.TimerHandle | None = None
+        self._slots: Slots | None = None
+        self._asking: asyncio.Task[None] | None = None  # for an arena
+        self._learning: asyncio.Task[None] | None = None  # the daemon's bounds
+        self.gate = Gate(adapts)
+        sock.setblocking(False)
+        loop.add_reader(sock.fileno(), self._readable)
+
+    def broken(self) -> bool:
+        """
+        Whether calls must go over a new connection.
+        """
+        if self._error is None:
+            self._readable()  # an end that came while nobody called shows here
+        return self._error is not None
+
+    async def admitted(self, op: str, fields: Mapping[str, Any], first: bool, sent: Callable[[], None],
+                       functions: AwaitedFunctions | None = None) -> Answer:
+        """
+        As `call`, as soon as the daemon has room for it; a refusal is raised.
+
+        Args:
+            first: it was refused as busy before.
+            sent: called when the wait is over.
+            functions: that the job may call.
+        """
+        await self._enter(job=True, first=first)
+        refused = False
+        try:
+            sent()
+            reply, descriptors = await self.call(op, fields, functions)
+            if reply.ok is None:
+                error = refusal(reply)
+                refused = isinstance(error, (Busy, QueueTimeout)) and "execute" == op
+                raise error
+            if "execute" == op:
+                self.gate.served(time.monotonic())
+            return reply, descriptors
+        finally:
+            self.gate.leave(job=True, refused=refused)
+
+    async def turn(self, op: str, fields: Mapping[str, Any], functions: AwaitedFunctions | None = None) -> Answer:
+        """
+        As `call`, for a job of a session: its session has room, the connection may have none.
+        """
+        await self._enter(job=False, first=False)
+        try:
+            return await self.call(op, fields, functions)
+        finally:
+            self.gate.leave(job=False)
+
+    async def _enter(self, *, job: bool, first: bool) -> None:
+        if self._error is not None:
+            raise self._failure(self._error, self._handed)
+        if self.gate.curious and self._learning is None:
+            self._learning = self._loop.create_task(self._learn())
+        await self.gate.enter(job=job, first=first)
+
+    async def _learn(self) -> None:
+        """
+        Ask how many requests of this connection the daemon takes.
+        """
+        try:
+            reply, _ = await self._call("ping", {}, None)
+        except DaemonError:
+            return  # the connection is over
+        caps = (reply.ok or {}).get("caps")
+        told = [caps.get(name) if isinstance(caps, dict) else None for name in ("requests", "workers")]
+        most, workers = (value if type(value) is int and 0 < value < 1 << 31 else usual
+                         for value, usual in zip(told, _TOLD_BY_NONE, strict=True))
+        self.gate.learn(most, workers)
+
+    async def call(self, op: str, fields: Mapping[str, Any], functions: AwaitedFunctions | None = None) -> Answer:
+        """
+        Send a request, and wait for the reply, which may be a refusal; its job is served by *functions*.
+        """
+        if functions is None:
+            return await self._sent(op, fields, None)
+        try:
+            return await self._sent(op, fields, partial(functions.begin, self.call))
+        finally:
+            functions.end()
+
+    async def _sent(self, op: str, fields: Mapping[str, Any], begin: Callable[[int], None] | None) -> Answer:
+        if bulk(op, fields) < LARGE:
+            return await self._call(op, fields, None, begin)
+        if self._asking is None:
+            self._asking = self._loop.create_task(self._ask_for_slots())
+        await asyncio.shield(self._asking)  # other calls wait for it too
+        return await self._call(op, fields, self._slots, begin)
+
+    async def _ask_for_slots(self) -> None:
+        """
+        Ask for an arena; without one large requests go by the socket. A connection that fails here fails every call.
+        """
+        try:
+            reply, descriptors = await self._call("arena", {}, None)
+            if reply.ok is not None:
+                self._slots = slots_of(reply.ok, reply.arenas, descriptors)
+        except DaemonError as error:
+            self.close(error)
+
+    async def _call(self, op: str, fields: Mapping[str, Any], slots: Slots | None,
+                    begin: Callable[[int], None] | None = None) -> Answer:
+        if self._error is not None:
+            raise self._failure(self._error, self._handed)
+        slot = None
+        if slots is None:
+            number, data = self._conversation.request(op, fields)
+        else:
+            number, payload = self._conversation.payload(op, fields)
+            slot = slots.put(payload)
+            data = frame(payload) if slot is None else self._conversation.by_slot(number, slot, len(payload))
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        self._futures[number] = future, self._handed + len(self._output)
+        self._send(data)
+        if begin is not None:
+            begin(number)
+        if self._beat is None:
+            self._beat = self._loop.call_later(PATIENCE_S, self._on_beat)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if number in self._futures:
+                if op in _TAKEN_BACK:
+                    self._send(self._conversation.request("cancel", {"target": number})[1])
+            elif not future.cancelled() and future.exception() is None:
+                _drop(future.result()[1])  # the reply came in the same turn of the loop, and has no caller any more
+            raise
+        finally:
+            self._futures.pop(number, None)
+            if self._ended is not None:
+                self._end_if_answered()
+            if slots is not None and slot is not None:
+                slots.free(slot)
+
+    def _send(self, data: bytes) -> None:
+        if not self._output and self._error is None:
+            try:
+                sent = self._socket.send(data)
+                self._handed += sent
+                data = data[sent:]
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._cut_off()
+                return
+            if data:
+                self._loop.add_writer(self._socket.fileno(), self._writable)
+        self._output += data
+
+    def _writable(self) -> None:
+        try:
+            sent = self._socket.send(self._output)
+            self._handed += sent
+            del self._output[:sent]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._cut_off()
+            return
+        if not self._output:
+            self._loop.remove_writer(self._socket.fileno())
+
+    def _cut_off(self) -> None:
+        """
+        The daemon takes no byte more. It may have said why; else it answers what it has, and nothing after that.
+        """
+        if self._output:
+            self._output.clear()
+            self._loop.remove_writer(self._socket.fileno())
+        self._readable()
+        if self._error is not None:
+            return
+        for future, start in self._futures.values():
+            if start >= self._handed and not future.done():
+                future.set_exception(away(self._path, "it closed the connection"))
+
+    def _readable(self) -> None:
+        try:
+            data, descriptors = receive(self._socket)
+            answers = self._conversation.received(data, descriptors)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close(away(self._path, "it went away before it answered", may_have_run=True))
+            return
+        except DaemonError as error:
+            self.close(error)
+            return
+        self._heard = True
+        for reply, owned in answers:
+            future, _ = self._futures.pop(reply.id, (None, 0))
+            if future is None or future.done():
+                _drop(owned)
+            else:
+                future.set_result((reply, owned))
+        if not data:
+            self.close(away(self._path, "it went away before it answered", may_have_run=True))
+
+    def _on_beat(self) -> None:
+        self._beat = None
+        if not self._futures:
+            return
+        if self._heard:
+            self._heard = self._asked = False
+        elif self._asked:
+            self.close(NoAnswer(f"the daemon on {self._path!a} gives no sign of life"))
+            return
+        else:
+            self._asked = True
+            self._send(self._conversation.request("ping", {})[1])
+        self._beat = self._loop.call_later(PATIENCE_S, self._on_beat)
+
+    def close(self, error: DaemonError) -> None:
+        """
+        Fail what waits with *error*; the connection is over.
+        """
+        if self._error is not None:
+            return
+        self._error = error
+        if self._beat is not None:
+            self._beat.cancel()
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self._socket.fileno())
+            self._loop.remove_writer(self._socket.fileno())
+        self._socket.close()
+        if self._slots is not None:
+            self._slots.close()
+        self._conversation.close()
+        self._output.clear()
+        if not self._loop.is_closed():  # else nobody is there who waits
+            for future, start in self._futures.values():
+                if not future.done():
+                    future.set_exception(self._failure(error, start))
+            self.gate.close(partial(self._failure, error, self._handed))
+        self._futures.clear()
+        if self._ended is not None:
+            self._ended()
+
+    def _failure(self, error: DaemonError, start: int) -> DaemonError:
+        """
+        *error* for a request that begins at *start* of the stream. Each raise adds its own traceback.
+        """
+        failure = copy.copy(error)
+        failure.may_have_run = error.may_have_run and self._handed > start
+        return failure
+
+    def end_when_answered(self, ended: Callable[[], None]) -> None:
+        """
+        Close when no call waits any more; *ended* is called then.
+        """
+        self._ended = ended
+        if self._error is not None:
+            ended()
+        else:
+            self._end_if_answered()
+
+    def _end_if_answered(self) -> None:
+        if not self._futures:
+            self.close(away(self._path, "it is shutting down"))
+
+
+def _drop(descriptors: list[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)

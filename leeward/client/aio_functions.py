@@ -1,0 +1,128 @@
+"""
+Functions of the caller's that a job may call, for the asyncio client: a task for each call.
+
+Runs in:   anybody's program, in one event loop.
+Trust:     none in a call, as in `functions`.
+
+Coroutine functions run in the loop, and are cancelled when the job is over. Others run in a thread each, and are let
+run then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from leeward.client.functions import answered, calls_of, raised, returned
+from leeward.client.options import Given
+from leeward.errors import DaemonError, PeerError
+from leeward.wire import functions as wire
+
+if TYPE_CHECKING:
+    from leeward.wire.replies import Reply
+
+#: Sends a request over the connection of the job, and waits for the reply.
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[tuple["Reply", list[int]]]]
+
+
+class AwaitedFunctions:
+    """
+    Functions, for one call of the asyncio client.
+    """
+
+    def __init__(self, given: Given) -> None:
+        self._given = given
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, ask: Ask, number: int) -> None:
+        """
+        The job of request *number* was sent: serve it.
+        """
+        self.end()
+        self._start(self._take(ask, number))
+
+    def _start(self, what: Any) -> None:
+        task = asyncio.get_running_loop().create_task(what)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _take(self, ask: Ask, number: int) -> None:
+        over = False
+        while not over:
+            try:
+                reply, _ = await ask("function_take", {"target": number})
+                if reply.ok is None:
+                    return
+                calls, over = calls_of(reply)
+            except DaemonError:
+                return  # whoever waits for the job's result gets the error
+            for call in calls:
+                self._start(self._serve(ask, number, *call))
+
+    async def _serve(self, ask: Ask, number: int, call: int, name: str, body: bytes) -> None:
+        answer = await self._run(call, name, body)
+        try:
+            await ask("function_answer", {"target": number, **answer})
+        except DaemonError:
+            pass  # the same
+
+    async def _run(self, call: int, name: str, body: bytes) -> dict[str, Any]:
+        try:
+            args, named = wire.unpack_arguments(body)
+        except PeerError:
+            return answered(call, "broken")
+        try:
+            function = self._given[name]
+            if not inspect.iscoroutinefunction(function):
+                function = partial(_in_thread, function)
+            return returned(call, await function(*args, **named))
+        except asyncio.CancelledError:
+            if self._tasks:  # else it is we who are cancelled
+                return raised(call, asyncio.CancelledError())
+            raise
+        except Exception as error:
+            return raised(call, error)
+
+    def end(self) -> None:
+        """
+        The job is over.
+        """
+        tasks, self._tasks = self._tasks, set()
+        for task in tasks:
+            task.cancel()
+
+
+async def _in_thread(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """
+    What *function* returns, in a thread that nobody waits for at the program's end.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(value)
+        else:
+            taken = isinstance(error, Exception) and not isinstance(error, StopIteration)  # a future takes no other
+            future.set_exception(error if taken else RuntimeError(repr(error)))
+
+    def run() -> None:
+        value, failed = None, None
+        try:
+            value = function(*args, **named)
+        except BaseException as error:  # it goes to the job, whatever it is
+            failed = error
+        try:
+            loop.call_soon_threadsafe(settle, value, failed)
+        except RuntimeError:
+            pass  # the loop is closed: nobody waits
+
+    threading.Thread(target=run, name="leeward function", daemon=True).start()
+    value = await future
+    return await value if inspect.isawaitable(value) else value

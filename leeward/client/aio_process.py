@@ -1,0 +1,233 @@
+"""
+A process and a kernel of a live sandbox, for asyncio: the calls of `Process` and `Kernel`, with `await`.
+
+Runs in:   anybody's program, in one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+from leeward.client.options import TurnOptions
+from leeward.client.sandbox_calls import READ_S, SOON_S, Chunk, Collected, Told, checked, chunks_of, ended_of, pieces
+from leeward.errors import DaemonError, ProcessOver
+from leeward.outcome import Result
+from leeward.wire.replies import Reply
+from leeward.wire.sandbox_replies import flag, whole
+
+if TYPE_CHECKING:
+    from leeward.client.aio_sandbox import AsyncSandbox
+
+
+class AsyncProcess:
+    """
+    A process of a sandbox: `Process` describes the calls.
+
+    Attributes:
+        number: under which the sandbox knows it.
+    """
+
+    def __init__(self, sandbox: AsyncSandbox, number: int) -> None:
+        self._sandbox, self.number = sandbox, number
+        self._after = 0
+        self._at_end = False
+        self._reading = asyncio.Lock()
+
+    async def _ask(self, op: str, **fields: Any) -> Reply:
+        return await self._sandbox.ask(op, {"process": self.number, **fields})
+
+    async def pid(self) -> int:
+        """
+        Its number inside the sandbox; 0 for one that couldn't be started. Waits until it is started.
+        """
+        pause = SOON_S
+        while True:
+            row = await self.row()
+            pid = row.get("pid")
+            if (type(pid) is int and pid > 0) or row.get("over"):
+                return pid if type(pid) is int else 0
+            await asyncio.sleep(pause)
+            pause *= 2
+
+    async def row(self) -> Mapping[str, Any]:
+        """
+        What `processes` says of it.
+
+        Raises:
+            ProcessOver: the sandbox doesn't know it any more.
+        """
+        for row in await self._sandbox.processes():
+            if row.get("process") == self.number:
+                return row
+        raise ProcessOver(f"the sandbox has no process {self.number} any more")
+
+    async def read(self, timeout: float | None = None) -> list[Chunk]:
+        """
+        The next output, as soon as there is any.
+
+        Args:
+            timeout: seconds to wait for it.
+
+        Returns:
+            Chunks in order; none where the time has passed, or when the process has ended and all was read.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        async with self._reading:
+            while not self._at_end:
+                left = READ_S if until is None else max(0.0, min(READ_S, until - time.monotonic()))
+                found, self._at_end = chunks_of(await self._ask("process_read", after=self._after, wait=left))
+                if found:
+                    self._after = found[-1].number
+                    return found
+                if until is not None and time.monotonic() >= until:
+                    break
+        return []
+
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        """
+        Chunks of output until the process has ended.
+        """
+        while found := await self.read():
+            for chunk in found:
+                yield chunk
+
+    async def write(self, data: bytes | str) -> int:
+        """
+        Write to its standard input, which was opened by `start(..., stdin=None)`.
+
+        Returns:
+            How many bytes were taken.
+
+        Raises:
+            BrokenPipeError: the process has closed its standard input, or has ended.
+        """
+        taken = 0
+        for piece in pieces(data):
+            count = checked(whole, await self._ask("process_write", data=piece), "written")
+            taken += count
+            if count < len(piece):
+                raise BrokenPipeError(f"process {self.number} reads no more: {taken} bytes were taken")
+        return taken
+
+    async def close_stdin(self) -> None:
+        """
+        End its standard input.
+        """
+        await self._ask("process_write", end=True)
+
+    async def signal(self, number: int = signal.SIGTERM) -> bool:
+        """
+        Send it a signal; it alone, not its children.
+
+        Returns:
+            Whether it was there to get it.
+        """
+        return checked(flag, await self._ask("process_signal", signal=int(number)), "sent")
+
+    async def resize(self, rows: int, columns: int) -> bool:
+        """
+        Give its terminal another size; what is in the foreground gets SIGWINCH.
+
+        Args:
+            rows: from 1 to 65,535.
+            columns: the same.
+
+        Returns:
+            Whether it was there to get it.
+
+        Raises:
+            RequestRejected: it is on no terminal.
+        """
+        return checked(flag, await self._ask("process_resize", rows=rows, columns=columns), "resized")
+
+    async def kill(self) -> None:
+        """
+        End it and all that descends from it.
+        """
+        await self._ask("process_kill")
+
+    async def wait(self, timeout: float | None = None) -> Result | None:
+        """
+        Wait for its end.
+
+        Args:
+            timeout: seconds to wait. None is as long as it runs.
+
+        Returns:
+            How it ended, without its output; None where the time has passed.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = READ_S if until is None else max(0.0, min(READ_S, until - time.monotonic()))
+            result = ended_of(await self._ask("process_wait", wait=left))
+            if result is not None or (until is not None and time.monotonic() >= until):
+                return result
+
+    async def result(self, on_stdout: Told | None = None, on_stderr: Told | None = None) -> Result:
+        """
+        Read all of its output that nobody has read yet, and wait for its end.
+
+        Args:
+            on_stdout: called with each piece of standard output as it comes.
+            on_stderr: the same, of standard error.
+        """
+        collected = Collected(on_stdout, on_stderr)
+        async for chunk in self:
+            collected.take(chunk)
+        while True:
+            result = ended_of(await self._ask("process_wait", wait=READ_S), *collected.streams)
+            if result is not None:
+                return result
+
+    def __repr__(self) -> str:
+        return f"<AsyncProcess {self.number} of {self._sandbox!r}>"
+
+
+class AsyncKernel:
+    """
+    A Python in a sandbox that keeps its state: `Kernel` describes the calls. Requests of several tasks run one after
+    the other. Cancelling a task whose code runs ends the process, and the state is lost; `interrupt` keeps it.
+
+    Attributes:
+        number: under which the sandbox knows it.
+    """
+
+    def __init__(self, sandbox: AsyncSandbox, number: int) -> None:
+        self._sandbox, self.number = sandbox, number
+
+    async def execute(self, code: str | bytes, **options: Unpack[TurnOptions]) -> Result:
+        """
+        Run code, and wait for its result.
+
+        Raises:
+            SessionOver: the kernel's process has ended, and the state is lost; `reset` starts a fresh one.
+        """
+        return await self._sandbox._execute(self.number, code, {"display": True, **options})
+
+    async def interrupt(self) -> bool:
+        """
+        Raise KeyboardInterrupt in what runs.
+
+        Returns:
+            Whether something was running.
+        """
+        return checked(flag, await self._sandbox.ask("kernel_interrupt", {"kernel": self.number}), "interrupted")
+
+    async def reset(self) -> None:
+        """
+        Replace the process by a fresh one; the state is lost.
+        """
+        await self._sandbox.ask("kernel_reset", {"kernel": self.number})
+
+    async def close(self) -> None:
+        """
+        End it.
+        """
+        try:
+            await self._sandbox.ask("kernel_close", {"kernel": self.number})
+        except DaemonError:
+            pass  # it is over, or goes with its sandbox

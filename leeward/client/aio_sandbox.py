@@ -1,0 +1,323 @@
+"""
+A live sandbox for asyncio: the calls of `Sandbox`, with `await`.
+
+Runs in:   anybody's program, in one event loop. All calls share one connection, on which they wait side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Unpack
+
+from leeward.client.aio import AsyncClient
+from leeward.client.aio_process import AsyncKernel, AsyncProcess
+from leeward.client.files import AsyncFiles
+from leeward.client.mounts import Mount, mounts_of, open_with_await
+from leeward.client.options import TurnOptions, awaited_by
+from leeward.client.results import result_of
+from leeward.client.sandbox import Sandbox
+from leeward.client.sandbox_calls import (
+    CLOSE_S,
+    CodeOptions,
+    OpenOptions,
+    Rows,
+    StartOptions,
+    TerminalOptions,
+    Told,
+    argv_of,
+    checked,
+    code_fields,
+    open_fields,
+    program_fields,
+    terminal_fields,
+)
+from leeward.errors import DaemonError, SandboxOver
+from leeward.outcome import Result
+from leeward.wire.replies import Reply
+from leeward.wire.sandbox_replies import answer, rows, sandbox_id, whole
+
+if TYPE_CHECKING:
+    from leeward.client.changes import Changes
+
+
+class AsyncSandbox:
+    """
+    A sandbox that stays: files, processes and their output, until it is closed.
+
+        async with leeward.AsyncSandbox() as box:
+            await box.shell("echo 40 2 > numbers")
+
+    `Sandbox` describes the options and the calls. Tasks may share a sandbox, and their calls run side by side.
+    Cancelling a task that waits for `run` or `shell` ends that program.
+
+    Args:
+        socket: path of the daemon's socket; as for Client.
+        mounts: folders of the host that it shows; at most 16.
+        workdir: the folder of the host that is its /workspace, where it may write.
+        overlay: the folder *workdir* stays as it is, and `diff` says what the sandbox would have changed there.
+    """
+
+    def __init__(self, *, socket: str | os.PathLike[str] | None = None, mounts: Iterable[Mount] = (),
+                 workdir: str | os.PathLike[str] | None = None, overlay: bool = False,
+                 **options: Unpack[OpenOptions]) -> None:
+        self._mounts = mounts_of(mounts, workdir, overlay)
+        self._blocking: Sandbox | None = None
+        self._client = AsyncClient(socket)
+        self._fields = open_fields(**options)
+        self._opening = asyncio.Lock()
+        self._id = ""
+        self._closed = False
+
+    @classmethod
+    async def attach(cls, sandbox: str, *, socket: str | os.PathLike[str] | None = None) -> AsyncSandbox:
+        """
+        The sandbox with this id, which another program of the same user has opened.
+
+        Raises:
+            SandboxOver: this user has no such sandbox.
+        """
+        box = cls(socket=socket)
+        box._id = sandbox
+        try:
+            await box.info()
+        except BaseException:
+            await box._client.close()
+            raise
+        return box
+
+    @staticmethod
+    async def list(*, socket: str | os.PathLike[str] | None = None) -> Rows:
+        """
+        What `info` says of each sandbox of this user, the oldest first.
+        """
+        async with AsyncClient(socket) as client:
+            return checked(rows, (await client.ask("sandbox_list", {}))[0], "sandboxes")
+
+    async def id(self) -> str:
+        """
+        26 characters. The first use opens the sandbox.
+        """
+        if not self._id:
+            async with self._opening:
+                if not self._id:
+                    if self._closed:
+                        raise SandboxOver("the sandbox was closed before it was used", "killed")
+                    self._id = checked(sandbox_id, await self._open())
+        return self._id
+
+    @property
+    def files(self) -> AsyncFiles:
+        """
+        The files in it.
+        """
+        return AsyncFiles(self)
+
+    async def _open(self) -> Reply:
+        if not self._mounts:
+            return (await self._client.ask("sandbox_open", self._fields))[0]
+        return await open_with_await(self._client.ask, self._fields, self._mounts)
+
+    async def diff(self, target: str = "") -> Changes:
+        """
+        As `Sandbox.diff`, in a thread.
+        """
+        return await asyncio.to_thread((await self._beside()).diff, target)
+
+    async def apply(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
+        """
+        As `Sandbox.apply`, in a thread. A task that is cancelled doesn't end it.
+        """
+        return await asyncio.to_thread((await self._beside()).apply, paths, target)
+
+    async def discard(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
+        """
+        As `Sandbox.discard`, in a thread.
+        """
+        return await asyncio.to_thread((await self._beside()).discard, paths, target)
+
+    async def checkpoint(self, name: str = "", target: str = "") -> str:
+        """
+        As `Sandbox.checkpoint`, in a thread.
+        """
+        return await asyncio.to_thread((await self._beside()).checkpoint, name, target)
+
+    async def restore(self, name: str, target: str = "") -> None:
+        """
+        As `Sandbox.restore`, in a thread.
+        """
+        await asyncio.to_thread((await self._beside()).restore, name, target)
+
+    async def _beside(self) -> Sandbox:
+        """
+        The same sandbox, for calls that work with files of the host.
+        """
+        if self._blocking is None:
+            self._blocking = Sandbox(socket=self._client.socket)
+            self._blocking._id = await self.id()
+        return self._blocking
+
+    async def ask(self, op: str, fields: Mapping[str, Any]) -> Reply:
+        """
+        One request about this sandbox.
+        """
+        reply, descriptors = await self._client.ask(op, {"sandbox": await self.id(), **fields})
+        for fd in descriptors:
+            os.close(fd)
+        return reply
+
+    async def run(self, argv: Iterable[str], *, on_stdout: Told | None = None, on_stderr: Told | None = None,
+                  **options: Unpack[StartOptions]) -> Result:
+        """
+        Run a program to its end.
+        """
+        return await self._run(argv_of(argv), options, on_stdout, on_stderr)
+
+    async def shell(self, line: str, *, on_stdout: Told | None = None, on_stderr: Told | None = None,
+                    **options: Unpack[StartOptions]) -> Result:
+        """
+        Run a line by `/bin/sh -c`.
+        """
+        return await self._run(line, options, on_stdout, on_stderr)
+
+    async def _run(self, what: Sequence[str] | str, options: StartOptions, on_stdout: Told | None,
+                   on_stderr: Told | None) -> Result:
+        fields = program_fields(what, **options)
+        if on_stdout is None and on_stderr is None:
+            return result_of(*await self._client.ask("process_run", {"sandbox": await self.id(), **fields}))
+        process = await self._start({**fields, "bounded": True})
+        try:
+            return await process.result(on_stdout, on_stderr)
+        except BaseException:
+            try:
+                await asyncio.shield(process.kill())
+            except DaemonError:
+                pass  # the error that comes is the one that counts
+            raise
+
+    async def start(self, argv: Iterable[str] | str, **options: Unpack[StartOptions]) -> AsyncProcess:
+        """
+        Start a program and come back at once; it runs until it ends, is killed, or the sandbox is over.
+
+        Args:
+            argv: the program and its arguments, or one line for the shell.
+        """
+        what = argv if isinstance(argv, str) else argv_of(argv)
+        opened = "stdin" in options and options["stdin"] is None
+        return await self._start({**program_fields(what, **options), **({"open": True} if opened else {})})
+
+    async def terminal(self, argv: Iterable[str] | str = ("sh",), size: tuple[int, int] = (24, 80),
+                       **options: Unpack[TerminalOptions]) -> AsyncProcess:
+        """
+        Start a program on a terminal.
+
+        Args:
+            argv: the program and its arguments, or one line for the shell.
+            size: rows and columns.
+        """
+        what = argv if isinstance(argv, str) else argv_of(argv)
+        return await self._start(terminal_fields(what, size, options))
+
+    async def _start(self, fields: Mapping[str, Any]) -> AsyncProcess:
+        return AsyncProcess(self, checked(whole, await self.ask("process_start", fields), "process", 1))
+
+    async def execute(self, code: str | bytes, **options: Unpack[CodeOptions]) -> Result:
+        """
+        Run Python code in a fresh interpreter with the sandbox's files.
+
+        Args:
+            code: Python source, at most 16 MiB.
+        """
+        return await self._execute(0, code, options)
+
+    async def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
+        fields = {"sandbox": await self.id(), **code_fields(code, options), **({"kernel": kernel} if kernel else {})}
+        return result_of(*await self._client.ask("sandbox_execute", fields, functions=awaited_by(options)))
+
+    async def kernel(self) -> AsyncKernel:
+        """
+        Start a Python that keeps its state between requests.
+        """
+        return AsyncKernel(self, checked(whole, await self.ask("kernel_open", {}), "kernel", 1))
+
+    async def processes(self) -> Rows:
+        """
+        The processes that clients have started, and the newest of those that have ended.
+        """
+        return checked(rows, await self.ask("process_list", {}), "processes")
+
+    async def process(self, number: int) -> AsyncProcess:
+        """
+        The process with this number, of `processes`.
+        """
+        process = AsyncProcess(self, number)
+        await process.row()
+        return process
+
+    async def info(self) -> dict[str, Any]:
+        """
+        What it is and has.
+        """
+        return checked(answer, await self.ask("sandbox_info", {}))
+
+    async def extend(self, *, idle: float | None = None, lifetime: float | None = None) -> dict[str, Any]:
+        """
+        FileChange when the daemon ends it.
+
+        Args:
+            idle: seconds without a call.
+            lifetime: seconds from now on.
+
+        Returns:
+            As `info`.
+        """
+        asked = {name: value for name, value in (("idle", idle), ("lifetime", lifetime)) if value is not None}
+        return checked(answer, await self.ask("sandbox_extend", asked))
+
+    async def kill(self) -> None:
+        """
+        End it with everything in it. Calls that wait get SandboxOver.
+        """
+        await self.ask("sandbox_kill", {})
+
+    async def close(self) -> None:
+        """
+        `kill`, if it was ever used and isn't over yet, and close the connection.
+        """
+        self._closed = True
+        try:
+            if self._id:
+                await self._client.ask("sandbox_kill", {"sandbox": self._id}, CLOSE_S)
+        except DaemonError:
+            pass  # it is over, or will be when it was idle for long enough
+        finally:
+            self._part()
+            await self._client.close()
+
+    def _part(self) -> None:
+        if self._blocking is not None:
+            self._blocking._links.close()
+
+    async def detach(self) -> str:
+        """
+        Close the connection, and leave the sandbox as it is.
+
+        Returns:
+            Its id, for `attach`.
+        """
+        found = await self.id()
+        self._part()
+        await self._client.close()
+        return found
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncSandbox {self._id or 'not open yet'}>"

@@ -1,0 +1,211 @@
+"""
+Puts a sandbox's changes onto the host.
+
+Runs in:   anybody's program, with that program's own rights.
+Trust:     none in what the sandbox wrote; see `changes`. Everything is written beneath the folder, under a name that
+           nobody guesses, and then takes the place of what was there; no link is followed.
+Source:    openat2(2), link(2), rename(2)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Sequence
+
+from leeward._native.beneath import open_beneath
+from leeward.client.changes import CHUNK, FOLDER, FolderChange, HostFolder, type_of
+from leeward.errors import RequestRejected, Stale
+
+#: A file may be so much larger than what it occupies; one that is sparser isn't copied.
+_HOLES = 64 << 20
+
+
+def chosen(all_of_them: Sequence[FolderChange], paths: Iterable[str] | None) -> list[FolderChange]:
+    """
+    Those of *paths* and below them, and the folders that they need.
+
+    Raises:
+        RequestRejected: one of *paths* hasn't changed.
+    """
+    if paths is None:
+        return list(all_of_them)
+    wanted = [posixpath.normpath(path) for path in paths]
+    for path in wanted:
+        if not any(change.path == path or change.path.startswith(path + "/") for change in all_of_them):
+            raise RequestRejected(f"{path!r} has not changed")
+    return [change for change in all_of_them
+            if any(change.path == path or change.path.startswith(path + "/") for path in wanted)
+            or ("folder" == change.type and "created" == change.kind
+                and any(path.startswith(change.path + "/") for path in wanted))]
+
+
+class Applying:
+    """
+    Puts changes onto the host.
+
+    Args:
+        read: writes a changed file's content, as the sandbox has it now, to a descriptor.
+        done: what was applied before, by path: inode and ctime. It grows.
+    """
+
+    def __init__(self, host: HostFolder, read: Callable[[bytes, int], None],
+                 done: dict[bytes, tuple[int, int]]) -> None:
+        self._host, self._read, self._done = host, read, done
+
+    def apply(self, chosen: Sequence[FolderChange]) -> None:
+        """
+        All of *chosen*, or nothing where one of them can't be.
+
+        Raises:
+            Stale: the host has changed there since the sandbox was opened. What comes after the look at all of them, a
+                race with somebody who writes there now, may leave some of them applied.
+            RequestRejected: a change that no folder of the host is given.
+        """
+        for change in chosen:
+            self._check(change)
+        for change in reversed(chosen):
+            if "deleted" == change.kind:
+                self._remove(change)
+        for change in chosen:
+            if "deleted" != change.kind:
+                self._put(change)
+
+    def _check(self, change: FolderChange) -> None:
+        what = f"{change.path!r:.120}"
+        if "deleted" != change.kind:
+            if "special" == change.type:
+                raise RequestRejected(f"{what} is a FIFO, a socket or a device: leave it out")
+            if "link" == change.type and leads_out(change):
+                raise RequestRejected(f"{what} is a link that leads out of the folder: leave it out")
+            if change.size > change.allocated + _HOLES:
+                raise RequestRejected(f"{what} has {change.size} bytes, and occupies {change.allocated}: leave it out")
+        about = self._host.look(os.fsencode(change.path))
+        self._fresh(change, about)
+
+    def _fresh(self, change: FolderChange, about: os.stat_result | None) -> None:
+        what = f"{change.path!r:.120}"
+        if "created" == change.kind:
+            if about is not None:
+                raise Stale(f"{what} exists on the host by now", change.path)
+            return
+        if about is None:
+            raise Stale(f"{what} is not on the host any more", change.path)
+        # A folder's ctime moves with every entry. One that isn't empty can't be removed; that tells.
+        folder = stat.S_ISDIR(about.st_mode) and "mode" != change.kind
+        known = self._done.get(os.fsencode(change.path)) == (about.st_ino, about.st_ctime_ns)
+        if about.st_ctime_ns >= self._host.since and not folder and not known:
+            raise Stale(f"{what} was changed on the host since the sandbox was opened", change.path)
+
+    def _remove(self, change: FolderChange) -> None:
+        path = os.fsencode(change.path)
+        parent, name = self._parent(change, path)
+        try:
+            about = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            self._fresh(change, about)
+            if stat.S_ISDIR(about.st_mode):
+                os.rmdir(name, dir_fd=parent)
+            else:
+                os.unlink(name, dir_fd=parent)
+            os.fsync(parent)
+        except OSError as error:
+            raise Stale(f"{change.path!r:.120}: {(error.strerror or '').lower()}", change.path) from None
+        finally:
+            os.close(parent)
+
+    def _parent(self, change: FolderChange, path: bytes) -> tuple[int, bytes]:
+        folder, name = os.path.split(path)
+        try:
+            return open_beneath(self._host.fd, folder or b".", FOLDER), name
+        except OSError as error:
+            raise Stale(f"the folder of {change.path!r:.120}: {(error.strerror or '').lower()}", change.path) from None
+
+    def _put(self, change: FolderChange) -> None:
+        path = os.fsencode(change.path)
+        parent, name = self._parent(change, path)
+        try:
+            try:
+                about: os.stat_result | None = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            except FileNotFoundError:
+                about = None
+            self._fresh(change, about)
+            if about is not None and type_of(about.st_mode) != change.type:
+                (os.rmdir if stat.S_ISDIR(about.st_mode) else os.unlink)(name, dir_fd=parent)
+                about = None
+            self._place(change, path, parent, name, about)
+            os.fsync(parent)
+            now = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            self._done[path] = now.st_ino, now.st_ctime_ns
+        except OSError as error:
+            raise Stale(f"{change.path!r:.120}: {(error.strerror or '').lower()}", change.path) from None
+        finally:
+            os.close(parent)
+
+    def _place(self, change: FolderChange, path: bytes, parent: int, name: bytes, about: os.stat_result | None) -> None:
+        """
+        Put one thing into the folder *parent*. Bits that make a program another user's aren't taken over.
+        """
+        mode = change.mode & 0o777
+        if "folder" == change.type:
+            if about is None:
+                os.mkdir(name, 0o700, dir_fd=parent)
+            self._set_mode(parent, name, mode, os.O_DIRECTORY)
+            return
+        if "mode" == change.kind:
+            self._set_mode(parent, name, mode, os.O_NONBLOCK)
+            return
+        # On the way it has a name that nobody guesses, in the same folder.
+        way = b".leeward-" + secrets.token_hex(8).encode()
+        try:
+            if "link" == change.type:
+                os.symlink(os.fsencode(change.link or ""), way, dir_fd=parent)
+            else:
+                self._content(change, path, parent, way, mode)
+            if about is None:  # link(2) replaces nothing
+                os.link(way, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+            else:
+                os.rename(way, name, src_dir_fd=parent, dst_dir_fd=parent)
+        finally:
+            try:
+                os.unlink(way, dir_fd=parent)
+            except FileNotFoundError:
+                pass
+
+    @staticmethod
+    def _set_mode(parent: int, name: bytes, mode: int, flags: int) -> None:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=parent)
+        try:
+            os.fchmod(fd, mode)
+        finally:
+            os.close(fd)
+
+    def _content(self, change: FolderChange, path: bytes, parent: int, way: bytes, mode: int) -> None:
+        fd = os.open(way, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=parent)
+        try:
+            self._read(path, fd)
+            if os.fstat(fd).st_size != change.size or (change.sha256 is not None and _hash(fd) != change.sha256):
+                raise Stale(f"{change.path!r:.120} was changed in the sandbox meanwhile", change.path)
+            os.fchmod(fd, mode)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _hash(fd: int) -> str:
+    found, at = hashlib.sha256(), 0
+    while data := os.pread(fd, CHUNK, at):
+        found.update(data)
+        at += len(data)
+    return found.hexdigest()
+
+
+def leads_out(change: FolderChange) -> bool:
+    """
+    Does a link's text lead out of the folder?
+    """
+    text = change.link or ""
+    found = posixpath.normpath(posixpath.join(posixpath.dirname(change.path), text))
+    return not text or text.startswith("/") or found == ".." or found.startswith("../")

@@ -1,0 +1,145 @@
+"""
+A daemon by itself: where none answers on the user's own default socket, a client starts one.
+
+Runs in:   the clients and the CLI, when a job can't be sent. The daemon is `leeward daemon start --idle-exit`, as
+           anybody could type it, of the same interpreter; it has the user's rights and no others.
+Not for:   a socket that somebody has named (an argument, LEEWARD_SOCKET, the configuration); a user who has a service
+           for that socket; a process that runs with another user's rights; LEEWARD_AUTOSTART=0.
+Trust:     the socket's folder must be ours and writable by nobody else, and is opened without following a link: in
+           /tmp another user may have made one of that name. The daemon looks again before it binds.
+Waits:     START_S at most. Clients that start at once take turns by a lock in that folder, which the kernel drops with
+           its holder; who comes second finds the daemon of the first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import subprocess
+import sys
+import time
+
+from leeward.errors import DaemonAway
+from leeward.spec.paths import OwnSocket
+
+#: The environment variable that switches this off: "0".
+VARIABLE = "LEEWARD_AUTOSTART"
+#: Seconds without a request, a running job, a session or a sandbox after which such a daemon ends.
+IDLE_S = 600
+#: Seconds that all of it may take; `daemon start` gives up before.
+START_S = 75.0
+
+_LOCK = "autostart.lock"
+_LOOK_S = 0.02
+#: Where systemd looks for units of services: the system's, and those of users.
+_SYSTEM_UNITS = ("/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system",
+                 "/usr/lib/systemd/system", "/lib/systemd/system")
+_USER_UNITS = ("/etc/systemd/user", "/run/systemd/user", "/usr/local/lib/systemd/user", "/usr/lib/systemd/user")
+_UNITS = ("leeward.socket", "leeward.service")
+
+
+def may_start(path: str) -> bool:
+    """
+    Is a daemon on *path* for this process to start?
+    """
+    uid = os.geteuid()
+    return (isinstance(path, OwnSocket) and os.environ.get(VARIABLE) != "0" and uid == os.getuid()
+            and bool(sys.executable) and not getattr(sys, "frozen", False) and not _has_service(uid))
+
+
+def _has_service(uid: int) -> bool:
+    """
+    Does a service manager keep the default socket of this user, or is it to?
+    """
+    folders = _SYSTEM_UNITS if uid == 0 else (*_USER_UNITS, os.path.expanduser("~/.config/systemd/user"))
+    return any(os.path.lexists(os.path.join(folder, unit)) for folder in folders for unit in _UNITS)
+
+
+def start(path: str) -> None:
+    """
+    Start a daemon on *path*, unless another process has just done so; return when it answers.
+
+    Raises:
+        DaemonAway: it can't be started; the text has what it said.
+    """
+    until = time.monotonic() + START_S
+    folder = _folder(path)
+    lock = -1
+    try:
+        lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        while not _locked(lock):
+            if _answers(path):
+                return
+            if time.monotonic() > until:
+                raise _failed(path, f"another process has been starting one for {START_S:.0f} s")
+            time.sleep(_LOOK_S)
+        if not _answers(path):
+            _run(path, until)
+    except OSError as error:
+        raise _failed(path, (error.strerror or str(error)).lower()) from None
+    finally:
+        if lock >= 0:
+            os.close(lock)
+        os.close(folder)
+
+
+def _folder(path: str) -> int:
+    """
+    The socket's folder, made if it is missing. The descriptor is the caller's.
+    """
+    folder = os.path.dirname(path)
+    try:
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            pass
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise _failed(path, f"{folder}: {(error.strerror or str(error)).lower()}") from None
+    about = os.fstat(fd)
+    if about.st_uid != os.geteuid() or about.st_mode & 0o022:
+        os.close(fd)
+        raise _failed(path, f"{folder} belongs to user {about.st_uid} and has mode {stat.S_IMODE(about.st_mode):04o};"
+                            " it must be yours, and writable by nobody else")
+    return fd
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _answers(path: str) -> bool:
+    from leeward.client.connecting import connect
+
+    try:
+        sock = connect(path)
+    except DaemonAway:
+        return False
+    assert sock is not None
+    sock.close()
+    return True
+
+
+def _run(path: str, until: float) -> None:
+    # -P: the folder where the user happens to be must not provide our modules.
+    command = [sys.executable, "-P", "-m", "leeward_cli", "daemon", "start", f"--idle-exit={IDLE_S}"]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              cwd="/", timeout=max(1.0, until - time.monotonic()), check=False)
+    except subprocess.TimeoutExpired:
+        raise _failed(path, f"it was not ready within {START_S:.0f} s") from None
+    if done.returncode and not _answers(path):  # the last one may have been about to end, and refuses by itself
+        said = " ".join(line.removeprefix("leeward: ") for line in done.stderr.decode(errors="replace").splitlines())
+        raise _failed(path, said[-2000:] or f"`leeward daemon start` ended with status {done.returncode}")
+
+
+def _failed(path: str, reason: str) -> DaemonAway:
+    error = DaemonAway(f"no daemon answers on {path!a}, and none could be started: {reason}; `leeward run` needs none,"
+                       " and `leeward doctor` says what this host lacks")
+    error.may_have_run = False
+    return error

@@ -1,0 +1,268 @@
+"""
+What a sandbox has changed in its copy of a folder of the host.
+
+Runs in:   anybody's program, with that program's own rights.
+Trust:     none in the daemon's bytes, and none in what the sandbox wrote: names, modes, links and content are a
+           stranger's. Everything is opened beneath the folder; no link is followed, there or on the way.
+Source:    openat2(2)
+
+A path of the host counts as changed meanwhile when its ctime is not before the sandbox's opening. Nobody but the
+system's clock can set a ctime back.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgpack import Unpacker
+
+from leeward._native.beneath import open_beneath
+from leeward.errors import BadReply, Stale
+
+#: Files above this many bytes are compared by size and time.
+LARGE = 50 << 20
+CHUNK = 1 << 18
+_LOOK = os.O_PATH | os.O_NOFOLLOW
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_KINDS = ("file", "folder", "link", "gone", "special")
+
+
+@dataclass(frozen=True, slots=True)
+class FolderChange:
+    """
+    One path that differs from the host's folder.
+
+    Attributes:
+        path: relative to the folder; bytes that are no UTF-8 are surrogate escapes, as os.fsdecode has them.
+        kind: "created", "modified", "deleted", or "mode" where that alone differs.
+        type: "file", "folder", "link", or "special" for a FIFO, socket or device; of what was deleted, what it was.
+        mode: permission bits in the sandbox.
+        size: bytes.
+        sha256: of a file's content, in hexadecimal; None for a large one and for all that is no file.
+        large: a file above 50 MB, which was compared by size and time.
+        link: the text of a link.
+        allocated: bytes that a file occupies.
+    """
+
+    path: str
+    kind: str
+    type: str
+    mode: int = 0
+    size: int = 0
+    sha256: str | None = None
+    large: bool = False
+    link: str | None = None
+    allocated: int = 0
+
+
+#: As `Sandbox.diff` gives them: sorted by path.
+Changes = list[FolderChange]
+
+
+@dataclass(frozen=True, slots=True)
+class UpperRow:
+    """
+    A row of the sandbox's upper folder: crossing/walk.py.
+    """
+
+    path: bytes
+    type: str
+    mode: int
+    size: int
+    allocated: int
+    mtime: int
+    digest: bytes | None
+    link: bytes
+    hides: bool
+
+
+def entries(data: bytes | memoryview) -> list[UpperRow]:
+    """
+    Raises:
+        BadReply: that are no rows.
+    """
+    try:
+        *rows, end = Unpacker(_Bytes(data), raw=False, strict_map_key=True)
+        if end is not None:
+            raise ValueError("its end is missing")
+        found = [UpperRow(*row) for row in rows]
+    except Exception as error:  # a decoder may raise any exception for malformed bytes
+        raise BadReply(f"what has changed can't be read: {error!s:.80}") from None
+    for one in found:
+        if type(one.path) is not bytes or any(part in (b"", b".", b"..") for part in one.path.split(b"/")) \
+                or b"\0" in one.path or one.type not in _KINDS or type(one.link) is not bytes \
+                or any(type(number) is not int for number in (one.mode, one.size, one.allocated, one.mtime)) \
+                or not (one.digest is None or (type(one.digest) is bytes and len(one.digest) == 32)):
+            raise BadReply("what has changed can't be read: a row is none")
+    return found
+
+
+class _Bytes:
+    """
+    A file of bytes that lie elsewhere.
+    """
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data, self._at = memoryview(data), 0
+
+    def read(self, size: int) -> bytes:
+        piece = bytes(self._data[self._at:self._at + size])
+        self._at += len(piece)
+        return piece
+
+
+def type_of(mode: int) -> str:
+    for test, name in ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"), (stat.S_ISLNK, "link")):
+        if test(mode):
+            return name
+    return "special"
+
+
+class HostFolder:
+    """
+    The folder of the host below an overlay.
+
+    Args:
+        row: what the daemon said of the mount when it was made.
+
+    Raises:
+        Stale: another folder is at that path by now.
+    """
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        path, self.since = row["path"], row["since"]
+        try:
+            self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise Stale(f"{path!r}: {(error.strerror or '').lower()}", path) from None
+        about = os.fstat(self.fd)
+        if (about.st_dev, about.st_ino) != (row["device"], row["inode"]):
+            os.close(self.fd)
+            raise Stale(f"{path!r} is another folder than the one that the sandbox was opened with", path)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def look(self, path: bytes) -> os.stat_result | None:
+        """
+        What is there; None where nothing is, or where the way leads over a link or another mount.
+        """
+        try:
+            fd = open_beneath(self.fd, path, _LOOK)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES):
+                return None
+            raise
+        try:
+            return os.fstat(fd)
+        finally:
+            os.close(fd)
+
+    def digest(self, path: bytes) -> bytes | None:
+        """
+        Of a regular file; None where it can't be read.
+        """
+        found = hashlib.sha256()
+        try:
+            fd = open_beneath(self.fd, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return None
+        try:
+            while data := os.read(fd, CHUNK):
+                found.update(data)
+        finally:
+            os.close(fd)
+        return found.digest()
+
+    def link(self, path: bytes) -> bytes:
+        parent, name = os.path.split(path)
+        fd = open_beneath(self.fd, parent or b".", FOLDER)
+        try:
+            return os.readlink(name, dir_fd=fd)
+        finally:
+            os.close(fd)
+
+    def below(self, path: bytes) -> list[bytes]:
+        """
+        Everything in the folder *path*, at any depth.
+        """
+        found, todo = [], [path]
+        while todo:
+            folder = todo.pop()
+            try:
+                fd = open_beneath(self.fd, folder, FOLDER)
+            except OSError:
+                continue
+            try:
+                for name in map(os.fsencode, os.listdir(fd)):
+                    inner = folder + b"/" + name
+                    found.append(inner)
+                    about = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                    if stat.S_ISDIR(about.st_mode):
+                        todo.append(inner)
+            finally:
+                os.close(fd)
+        return found
+
+
+def changes(rows: Sequence[UpperRow], host: HostFolder) -> list[FolderChange]:
+    """
+    How *rows* differ from *host*, sorted by path.
+    """
+    here = {row.path for row in rows}
+    found: dict[bytes, FolderChange] = {}
+
+    def deleted(path: bytes, about: os.stat_result) -> None:
+        for each, was in ((path, about), *((inner, host.look(inner)) for inner in _tree(host, path, about))):
+            if was is not None and (each == path or each not in here):
+                found[each] = FolderChange(os.fsdecode(each), "deleted", type_of(was.st_mode),
+                                           stat.S_IMODE(was.st_mode), was.st_size)
+
+    for row in rows:
+        about = host.look(row.path)
+        kind = _kind(row, about, host)
+        if "gone" == row.type:
+            if about is not None:
+                deleted(row.path, about)
+            continue
+        if about is not None and stat.S_ISDIR(about.st_mode) and (row.hides or "folder" != row.type):
+            for inner in host.below(row.path):
+                was = host.look(inner)
+                if was is not None and inner not in here and inner not in found:
+                    found[inner] = FolderChange(os.fsdecode(inner), "deleted", type_of(was.st_mode),
+                                          stat.S_IMODE(was.st_mode), was.st_size)
+        if kind:
+            large = "file" == row.type and row.size > LARGE
+            found[row.path] = FolderChange(
+                os.fsdecode(row.path), kind, row.type, row.mode, row.size,
+                None if row.digest is None else row.digest.hex(), large,
+                os.fsdecode(row.link) if "link" == row.type else None, row.allocated)
+    return [found[path] for path in sorted(found)]
+
+
+def _tree(host: HostFolder, path: bytes, about: os.stat_result) -> list[bytes]:
+    return host.below(path) if stat.S_ISDIR(about.st_mode) else []
+
+
+def _kind(row: UpperRow, about: os.stat_result | None, host: HostFolder) -> str:
+    """
+    "" where nothing differs.
+    """
+    if about is None:
+        return "created"
+    if type_of(about.st_mode) != row.type or "special" == row.type:
+        return "modified"
+    if "link" == row.type:
+        return "" if host.link(row.path) == row.link else "modified"
+    if "file" == row.type:
+        same = about.st_size == row.size and (
+            about.st_mtime_ns == row.mtime if row.digest is None else host.digest(row.path) == row.digest)
+        if not same:
+            return "modified"
+    return "" if stat.S_IMODE(about.st_mode) == row.mode else "mode"

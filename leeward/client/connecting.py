@@ -1,0 +1,134 @@
+"""
+How a client comes to a connection: whose daemon it is, and whether one is to be started.
+
+Runs in:   a client's process.
+
+Uses `_socket`, as link.py does.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from _socket import AF_UNIX, SO_PEERCRED, SO_RCVTIMEO, SO_SNDTIMEO, SOCK_CLOEXEC, SOCK_STREAM, SOL_SOCKET
+from _socket import socket as Socket
+
+from leeward.errors import DaemonAway
+from leeward.spec.paths import TRUSTED_VARIABLE
+
+#: Seconds that connecting may take; it waits while the daemon's backlog is full.
+CONNECT_S = 5.0
+#: Seconds of silence before the link sends a ping. Longer than any pause of a daemon on a
+#: busy machine, short enough for a user who waits.
+PATIENCE_S = 10.0
+
+#: Requests that are about the daemon itself: for these none is started.
+ASKING = frozenset({"ping", "status", "recall", "shutdown"})
+
+#: Longest path in a sockaddr_un; unix(7).
+MAX_PATH = 107
+
+
+def away(path: str, reason: str, may_have_run: bool = False) -> DaemonAway:
+    """
+    The error for a daemon that can't be reached, with the two cures.
+
+    Args:
+        may_have_run: a byte of the request was handed to the kernel.
+    """
+    error = DaemonAway(f"no daemon answers on {path!a} ({reason}); start one with `leeward daemon start`,"
+                       " or use `leeward run`, which needs none")
+    error.may_have_run = may_have_run
+    return error
+
+
+def locked_out(path: str) -> DaemonAway:
+    """
+    The error for a socket that this user may not connect to: whose it is, and what lets one in.
+    """
+    from leeward.client.ownership import who_may
+
+    error = DaemonAway(f"permission denied on {path!a}: {who_may(path)}")
+    error.may_have_run = False
+    return error
+
+
+def timeval(seconds: float) -> bytes:
+    # Never zero: the kernel takes that as no timeout.
+    micros = max(1, int(seconds * 1e6))
+    return struct.pack("@ll", micros // 1_000_000, micros % 1_000_000)
+
+
+def _connect(sock: Socket, path: str) -> None:
+    raw = os.fsencode(path)
+    if not raw or b"\0" in raw:
+        raise away(path, "that is no path")
+    if len(raw) <= MAX_PATH:
+        sock.connect(raw)
+        return
+    folder, name = os.path.split(raw)
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sock.connect(b"/proc/self/fd/%d/%s" % (fd, name))
+    finally:
+        os.close(fd)
+
+
+def connect(path: str, wait: bool = True) -> Socket | None:
+    """
+    Connect to the daemon, and check its user: root, our own user, or the user that LEEWARD_TRUSTED_UID names.
+
+    Args:
+        wait: wait up to CONNECT_S while the daemon's backlog is full. Without it the socket
+            is non-blocking, and the result is None if the backlog is full.
+
+    Raises:
+        DaemonAway: nobody listens there, or a process of another user does.
+    """
+    sock = Socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
+    try:
+        if wait:
+            # connect(2) on a Unix socket waits by the send timeout while the backlog is full.
+            sock.setsockopt(SOL_SOCKET, SO_SNDTIMEO, timeval(CONNECT_S))
+        else:
+            sock.setblocking(False)
+        _connect(sock, path)
+        sock.setsockopt(SOL_SOCKET, SO_RCVTIMEO, timeval(PATIENCE_S))
+        sock.setsockopt(SOL_SOCKET, SO_SNDTIMEO, timeval(PATIENCE_S))
+        _, uid, _ = struct.unpack("3i", sock.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))
+        # The default folder of a user without XDG_RUNTIME_DIR is in /tmp, where any user
+        # may have made it first. In root's default folder only root can make a socket.
+        if os.geteuid() not in (0, uid) and uid != 0 and os.environ.get(TRUSTED_VARIABLE) != str(uid):
+            raise away(path, f"the socket is of user {uid}, neither root nor you, nor {TRUSTED_VARIABLE}")
+    except BlockingIOError:
+        sock.close()
+        if not wait:
+            return None
+        raise away(path, "nobody took the connection") from None
+    except PermissionError:
+        sock.close()
+        raise locked_out(path) from None
+    except OSError as error:
+        sock.close()
+        raise away(path, (error.strerror or str(error)).lower()) from None
+    except DaemonAway:
+        sock.close()
+        raise
+    return sock
+
+
+def started(path: str, op: str) -> bool:
+    """
+    Start a daemon on *path* for a request *op*, where that is for us to do; says whether it was done.
+
+    Raises:
+        DaemonAway: it can't be started.
+    """
+    if op in ASKING or type(path) is str:
+        return False
+    from leeward.client import autostart  # subprocess and all: only who has no daemon pays
+
+    if not autostart.may_start(path):
+        return False
+    autostart.start(path)
+    return True

@@ -1,0 +1,416 @@
+"""
+File calls on a live sandbox: each is a generator of requests, which both clients drive.
+
+Runs in:   the clients; no socket and no clock, but in `file_trees.py` files of the client's host.
+Trust:     none in the answers: names, sizes and bytes are the sandbox's. `wire/file_answers.py` has checked each
+           answer's form; what may follow from it (a file without end, a folder without bottom) is bounded here.
+
+A generator yields an operation with its fields, and is sent the answer. What it returns is the call's result. It raises
+what Python's own functions raise: OSError by its errno, with the path.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, cast
+
+from leeward.errors import EditError, PeerError
+from leeward.wire.file_answers import CHUNK, MAX_PATH, MAX_ROWS, check_answer
+from leeward.wire.replies import Reply
+from leeward.wire.sandbox_replies import answer
+
+T = TypeVar("T")
+
+#: An operation and its fields.
+Ask = tuple[str, dict[str, Any]]
+#: One call: requests, answers, the result.
+Call = Generator[Ask, dict[str, Any], T]
+
+#: A path in the sandbox. Text stands for UTF-8, and for other bytes as os.fsdecode has them.
+Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+#: Seconds that a search may take, and what may have much to do, unless they are told otherwise.
+SEARCH_S, LONG_S = 10.0, 120.0
+
+#: Bytes that `read` brings at most unless it is told otherwise, and entries of one folder that `list` does.
+MOST_READ, MOST_LISTED = 1 << 30, 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """
+    What is by one name in a sandbox.
+
+    Attributes:
+        name: as it was asked for, or in a list its name in the folder.
+        kind: "file", "folder", "link" or "other".
+        mode: permission bits.
+        size: bytes, of a regular file.
+        mtime_ns: when its content was last changed, in nanoseconds since the epoch.
+        target: of a link: where it leads, as it says itself; else "".
+    """
+
+    name: str
+    kind: str
+    mode: int
+    size: int
+    mtime_ns: int
+    target: str = ""
+
+    @property
+    def mtime(self) -> float:
+        """
+        The same in seconds.
+        """
+        return self.mtime_ns / 1e9
+
+    @property
+    def is_file(self) -> bool:
+        return "file" == self.kind
+
+    @property
+    def is_folder(self) -> bool:
+        return "folder" == self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class FileMatch:
+    """
+    A line that `grep` has found.
+
+    Attributes:
+        path: of the file.
+        line: its number, from 1 on.
+        text: the line without its end, its first 1,000 bytes; U+FFFD for what isn't UTF-8.
+    """
+
+    path: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """
+    A change that `watch` has seen.
+
+    Attributes:
+        kind: "created", "modified" or "deleted".
+        path: below the folder that is watched.
+    """
+
+    kind: str
+    path: str
+
+
+class Found(list[T]):
+    """
+    What was found.
+
+    Attributes:
+        more: there was more than was asked for, or than one answer holds.
+    """
+
+    def __init__(self, items: Iterable[T], more: bool) -> None:
+        super().__init__(items)
+        self.more = more
+
+
+def raw(path: Path) -> bytes:
+    """
+    *path* as it goes over the wire.
+
+    Raises:
+        ValueError: it is empty, has a NUL, or is too long.
+    """
+    found = os.fspath(path)
+    name = found.encode("utf-8", "surrogateescape") if isinstance(found, str) else found
+    if not name or b"\0" in name or len(name) > MAX_PATH:
+        raise ValueError(f"{path!r:.80} is no path: it is empty, has a NUL, or is longer than {MAX_PATH} bytes")
+    return name
+
+
+def shown(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def answer_of(op: str, fields: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
+    """
+    What *reply* says to a request.
+
+    Raises:
+        OSError: the call failed; as Python has it for the errno.
+        ValueError: the call made no sense.
+        PeerError: it is no answer to it.
+    """
+    told = check_answer(op, answer(reply))
+    if "errno" not in told:
+        return told
+    if not told["errno"]:
+        raise ValueError(told["why"])
+    raise OSError(told["errno"], told["why"] or os.strerror(told["errno"]), shown(fields.get("path", b".")))
+
+
+def info_of(row: list[Any]) -> FileInfo:
+    name, kind, mode, size, time, target = row
+    return FileInfo(shown(name), kind, mode, size, time, shown(target))
+
+
+# --- content --------------------------------------------------------------------------
+
+
+class Sink:
+    """
+    Where a file goes that is read. The whole of it never is in memory for that.
+    """
+
+    def begin(self, told: Mapping[str, Any], size: int) -> None:
+        """
+        It has *size* bytes, and the mode and time of *told*.
+        """
+
+    def take(self, data: bytes) -> None:
+        raise NotImplementedError
+
+
+class Memory(Sink):
+    """
+    The bytes themselves: the value of a BytesIO is its own buffer, and no second copy.
+    """
+
+    def __init__(self) -> None:
+        self.file = io.BytesIO()
+
+    def take(self, data: bytes) -> None:
+        self.file.write(data)
+
+
+def fetch(path: bytes, sink: Sink, *, offset: int = 0, size: int | None = None, lines: tuple[int, int] | None = None,
+          most: int) -> Call[int]:
+    """
+    Read a file, or *size* bytes of it from *offset* on, or *lines* of it, into *sink*. Returns how many bytes that was:
+    fewer than `begin` was told where somebody has cut the file meanwhile.
+
+    Raises:
+        OSError: EFBIG for more than *most* bytes.
+    """
+    fields: dict[str, Any] = {"path": path, "offset": offset}
+    if lines is not None:
+        fields |= {"first": lines[0], "last": lines[1]}
+    told = yield "file_read", {**fields, "size": CHUNK if size is None else max(1, min(size, CHUNK))}
+    at: int = told["at"]
+    end: int = told["end"] if size is None else min(told["end"], at + size)
+    begun, start = False, at
+    while True:
+        data = told["data"][:max(0, end - at)]
+        at += len(data)
+        handle = told["handle"]
+        try:
+            if end - start > most:
+                raise OSError(errno.EFBIG, f"it has {end - start} bytes, and {most} are taken at most", shown(path))
+            if not begun:
+                sink.begin(told, max(0, end - start))
+                begun = True
+            sink.take(data)
+        except Exception:
+            if handle:
+                yield "file_close", {"handle": handle}
+            raise
+        if not handle:
+            return at - start
+        if at >= end or not data:
+            yield "file_close", {"handle": handle}
+            return at - start
+        told = yield "file_read", {"path": path, "handle": handle, "offset": at, "size": min(CHUNK, end - at)}
+
+
+def read(path: Path, *, offset: int = 0, size: int | None = None, lines: tuple[int, int] | None = None,
+         most: int = MOST_READ) -> Call[bytes]:
+    if offset < 0 or (size is not None and size < 0):
+        raise ValueError("offset and size are bytes, from 0 on")
+    if lines is not None and not 1 <= lines[0] <= lines[1]:
+        raise ValueError(f"lines are a first and a last one, from 1 on, not {lines!r:.40}")
+    found = Memory()
+    yield from fetch(raw(path), found, offset=offset, size=size, lines=lines, most=most)
+    return b"" if size == 0 else found.file.getvalue()
+
+
+class ReadsBytes(Protocol):
+    """
+    A file that is open for reading bytes, as far as it is used.
+    """
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+#: What can be written: bytes, text as UTF-8, a file that is open for reading bytes, or pieces of bytes.
+Content = bytes | bytearray | memoryview | str | ReadsBytes | Iterable[bytes]
+
+
+def chunks_in(data: Content) -> Iterator[bytes]:
+    """
+    *data* in pieces that one request can have, as they are needed; at least one.
+    """
+    read = getattr(data, "read", None)
+    if read is not None:
+        pieces: Iterable[Any] = iter(lambda: read(CHUNK), b"")
+    elif isinstance(data, (bytes, bytearray, memoryview)):
+        pieces = (memoryview(data).cast("B"),)
+    elif isinstance(data, str):
+        pieces = (memoryview(data.encode()),)
+    else:
+        pieces = cast("Iterable[bytes]", data)
+    some = False
+    for piece in pieces:
+        if isinstance(piece, str):
+            raise TypeError("bytes are written, and these are pieces of text")
+        view = memoryview(piece)
+        for at in range(0, len(view), CHUNK):
+            some = True
+            yield bytes(view[at:at + CHUNK])
+    if not some:
+        yield b""
+
+
+def write(path: Path, data: Content, *, mode: int | None = None, exclusive: bool = False, time: int = -1) -> Call[int]:
+    if mode is not None and not 0 <= mode <= 0o777:
+        raise ValueError(f"mode has permission bits alone, not {mode:o}")
+    fields = {"path": raw(path), "new": exclusive, "mode": -1 if mode is None else mode, "time": time}
+    size = handle = 0
+    chunks = chunks_in(data)
+    piece = next(chunks)
+    while True:
+        try:
+            after = next(chunks, None)
+        except BaseException:
+            if handle:
+                yield "file_close", {"handle": handle}
+            raise
+        told = yield "file_write", {**fields, "handle": handle, "offset": size, "data": piece,
+                                    "more": after is not None}
+        size, handle = size + len(piece), told["handle"]
+        if after is None:
+            return size
+        piece = after
+
+
+def append(path: Path, data: Content) -> Call[int]:
+    size = 0
+    for piece in chunks_in(data):
+        size = (yield "file_append", {"path": raw(path), "data": piece})["size"]
+    return size
+
+
+def edit(path: Path, old: str | bytes, new: str | bytes) -> Call[None]:
+    before, after = (text.encode() if isinstance(text, str) else bytes(text) for text in (old, new))
+    if not before:
+        raise ValueError("there is no text to look for")
+    told = yield "file_edit", {"path": raw(path), "old": before, "new": after}
+    if told["found"] != 1:
+        raise EditError(shown(raw(path)), told["found"])
+
+
+# --- names ----------------------------------------------------------------------------
+
+
+def page(path: bytes, after: bytes) -> Call[tuple[list[list[Any]], bool]]:
+    """
+    The rows of a folder behind the name *after*, and whether there are more.
+    """
+    told = yield "file_list", {"path": path, "after": after}
+    rows, more = told["rows"], told["more"]
+    if rows and rows[0][0] <= after:
+        raise PeerError("a file call's answer: a page of a folder goes back")
+    return rows, more and bool(rows)
+
+
+def entries(path: bytes, most: int = MOST_LISTED) -> Call[list[list[Any]]]:
+    """
+    The rows of a folder.
+    """
+    found: list[list[Any]] = []
+    more = True
+    while more:
+        rows, more = yield from page(path, found[-1][0] if found else b"")
+        found += rows
+        if len(found) > most:
+            raise OSError(errno.E2BIG, f"it has more than {most} entries", shown(path))
+    return found
+
+
+def list_folder(path: Path) -> Call[list[FileInfo]]:
+    return [info_of(row) for row in (yield from entries(raw(path)))]
+
+
+def stat(path: Path, *, follow: bool = True) -> Call[FileInfo]:
+    name = raw(path)
+    told = yield "file_stat", {"path": name, "follow": follow}
+    return info_of([name, *told["row"][1:]])
+
+
+def exists(path: Path) -> Call[bool]:
+    try:
+        yield "file_stat", {"path": raw(path), "follow": True}
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def mkdir(path: Path, *, parents: bool = True, exist_ok: bool = False) -> Call[None]:
+    yield "file_mkdir", {"path": raw(path), "parents": parents, "there": exist_ok}
+
+
+def move(path: Path, to: Path) -> Call[None]:
+    yield "file_move", {"path": raw(path), "to": raw(to)}
+
+
+def copy(path: Path, to: Path, *, timeout: float = LONG_S) -> Call[None]:
+    yield "file_copy", {"path": raw(path), "to": raw(to), "timeout": timeout}
+
+
+def remove(path: Path, *, recursive: bool = False, missing_ok: bool = False, timeout: float = LONG_S) -> Call[None]:
+    yield "file_remove", {"path": raw(path), "recursive": recursive, "missing": missing_ok, "timeout": timeout}
+
+
+def glob(pattern: Path, *, path: Path = ".", limit: int = MAX_ROWS, timeout: float = SEARCH_S) -> Call[Found[str]]:
+    told = yield "file_glob", {"path": raw(path), "pattern": raw(pattern), "most": limit, "timeout": timeout}
+    return Found(map(shown, told["names"]), told["more"])
+
+
+def grep(pattern: str | bytes, *, path: Path = ".", include: str = "", literal: bool = False, ignore_case: bool = False,
+         limit: int = 1000, timeout: float = SEARCH_S) -> Call[Found[FileMatch]]:
+    told = yield "file_grep", {
+        "path": raw(path), "pattern": pattern.encode() if isinstance(pattern, str) else pattern,
+        "include": include.encode("utf-8", "surrogateescape"), "literal": literal, "ignore_case": ignore_case,
+        "most": limit, "timeout": timeout}
+    return Found((FileMatch(shown(name), number, line.decode("utf-8", "replace")) for name, number, line in
+                  told["rows"]), told["more"])
+
+
+class FileWatch:
+    """
+    What was below a folder when it was looked at last.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = raw(path)
+        self._seen: dict[bytes, list[Any]] = {}
+
+    def look(self) -> Call[list[FileChange]]:
+        """
+        What has changed since, sorted by path. All there is, the first time.
+        """
+        told = yield "file_walk", {"path": self._path}
+        now = {row[0]: row[1:] for row in told["rows"]}
+        before, self._seen = self._seen, now
+        changes = [FileChange("deleted", shown(name)) for name in before if name not in now]
+        for name, row in now.items():
+            if name not in before:
+                changes.append(FileChange("created", shown(name)))
+            elif row != before[name] and not ("folder" == row[0] == before[name][0] and row[1] == before[name][1]):
+                changes.append(FileChange("modified", shown(name)))
+        return sorted(changes, key=lambda change: change.path)

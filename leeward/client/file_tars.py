@@ -1,0 +1,216 @@
+"""
+Tar archives out of a live sandbox, and into one.
+
+Runs in:   the clients. As file_trees.py.
+
+An archive is written and read as a stream, member by member, so its size doesn't matter. It is made here and not
+inside: what is in it are the names that `wire/file_answers.py` has checked, so whoever unpacks it gets nothing outside
+his folder. In one that is read, names that lead out are left out, and links lead where they say, inside the sandbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tarfile
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import IO, Any, BinaryIO
+
+from leeward.client.file_calls import Call, Path, Sink, fetch, page, raw, shown, write
+from leeward.client.file_trees import MOST_BYTES, MOST_DEEP, VANISHED, Bounds, Transfer, stays_below
+from leeward.wire.file_answers import MAX_TIME
+
+_BLOCK = tarfile.BLOCKSIZE
+_NS = 1_000_000_000
+#: The last second that fits into nanoseconds of 63 bits.
+_MOST_S = MAX_TIME // _NS - 1
+
+
+class TarFile(Sink):
+    """
+    One file as a member of an archive.
+    """
+
+    def __init__(self, out: IO[bytes], name: bytes) -> None:
+        self._out, self._name = out, name
+        self.size = 0
+
+    def begin(self, told: Mapping[str, Any], size: int) -> None:
+        self.size = size
+        self._out.write(_header(self._name, tarfile.REGTYPE, told["mode"], told["time"], size=size))
+
+    def take(self, data: bytes) -> None:
+        self._out.write(data)
+
+    def finish(self, got: int) -> None:
+        """
+        Fill up what was cut, and the block.
+        """
+        missing = self.size - got + -self.size % _BLOCK
+        while missing > 0:
+            missing -= self._out.write(bytes(min(missing, 1 << 20)))
+
+
+def _header(name: bytes, kind: bytes, mode: int, time: int, *, size: int = 0, target: bytes = b"") -> bytes:
+    info = tarfile.TarInfo(shown(name))
+    info.type, info.mode, info.mtime, info.size, info.linkname = kind, mode & 0o777, time // _NS, size, shown(target)
+    if time % _NS:
+        info.pax_headers = {"mtime": f"{time // _NS}.{time % _NS:09}"}  # a float has too few digits
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def export_tar(inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES) -> Call[Transfer]:
+    """
+    A folder with all that is in it, or a file, as an archive; compressed where the name says so.
+    """
+    if hasattr(target, "write"):
+        return (yield from _export(raw(inside), target, limit))
+    name = raw(target)
+    beside = name + b".part"
+    try:
+        with _open_out(beside, name) as out:
+            done = yield from _export(raw(inside), out, limit)
+        os.replace(beside, name)
+    except BaseException:
+        if os.path.lexists(beside):
+            os.unlink(beside)
+        raise
+    return done
+
+
+def _open_out(path: bytes, name: bytes) -> Any:
+    if name.endswith((b".gz", b".tgz")):
+        import gzip
+
+        return gzip.open(path, "wb")
+    if name.endswith((b".xz", b".txz")):
+        import lzma
+
+        return lzma.open(path, "wb")
+    return open(path, "wb")
+
+
+def _export(path: bytes, out: Any, limit: int) -> Call[Transfer]:
+    done, bounds = Transfer(), Bounds(limit)
+    row = (yield "file_stat", {"path": path, "follow": True})["row"]
+    if row[1] == "folder":
+        yield from _members(path, b"", out, done, bounds, 0)
+        done.folders += 1
+    else:
+        yield from _member(path, [os.path.basename(path), *row[1:]], out, done, bounds, b"", 0)
+    out.write(bytes(2 * _BLOCK))
+    return done
+
+
+def _members(path: bytes, prefix: bytes, out: Any, done: Transfer, bounds: Bounds, depth: int) -> Call[None]:
+    """
+    What is in the folder *path*, by names behind *prefix*.
+    """
+    if depth > MOST_DEEP:
+        raise OSError(errno.ELOOP, f"folders lie deeper than {MOST_DEEP}", shown(path))
+    after, more = b"", True
+    while more:
+        rows, more = yield from page(path, after)
+        for row in rows:
+            after = row[0]
+            below = os.path.join(path, after)
+            bounds.name(shown(below))
+            try:
+                yield from _member(below, row, out, done, bounds, prefix, depth)
+            except OSError as error:
+                why = VANISHED.get(error.errno or 0)
+                if why is None or error.filename != shown(below):
+                    raise
+                done.left_out.append((shown(below), why))
+
+
+def _member(path: bytes, row: list[Any], out: Any, done: Transfer, bounds: Bounds, prefix: bytes,
+            depth: int) -> Call[None]:
+    name, kind, mode, _, time, target = row
+    full = os.path.join(prefix, name)
+    if kind == "folder":
+        out.write(_header(full, tarfile.DIRTYPE, mode, time))
+        yield from _members(path, full, out, done, bounds, depth + 1)
+        done.folders += 1
+    elif kind == "link" and stays_below(target, depth):
+        out.write(_header(full, tarfile.SYMTYPE, 0o777, time, target=target))
+        done.links += 1
+    elif kind == "file":
+        file = TarFile(out, full)
+        got = yield from fetch(path, file, most=bounds.bytes)
+        file.finish(got)
+        if got < file.size:
+            done.left_out.append((shown(path), "changed"))
+        bounds.bytes -= got
+        done.files += 1
+        done.size += got
+    else:
+        done.left_out.append((shown(path), "link" if kind == "link" else "special"))
+
+
+def import_tar(source: BinaryIO | Path, inside: Path = ".") -> Call[Transfer]:
+    """
+    Unpack an archive, compressed or not, into the folder *inside*, which is made.
+    """
+    top, done = raw(inside), Transfer()
+    try:
+        with contextlib.ExitStack() as ours:
+            opened: Any = source if hasattr(source, "read") else ours.enter_context(open(raw(source), "rb"))
+            yield from _unpack_all(opened, top, done)
+    except tarfile.TarError as error:
+        raise ValueError(f"the archive can't be read: {error}") from error
+    return done
+
+
+def _unpack_all(opened: Any, top: bytes, done: Transfer) -> Call[None]:
+    yield "file_mkdir", {"path": top, "parents": True, "there": True}
+    folders = []
+    with tarfile.open(fileobj=opened, mode="r|*", encoding="utf-8", errors="surrogateescape") as archive:
+        for member in archive:
+            name = member.name.encode("utf-8", "surrogateescape").strip(b"/")
+            parts = [part for part in name.split(b"/") if part not in (b"", b".")]
+            if b".." in parts or b"\0" in name or (not parts and not member.isdir()):
+                done.left_out.append((member.name, "name"))
+                continue
+            to = os.path.join(top, *parts)
+            yield from _unpack(archive, member, to, top, done)
+            if member.isdir():
+                folders.append((to, member))
+    for to, member in reversed(folders):
+        yield "file_set", {"path": to, "mode": member.mode & 0o777, "time": _time(member)}
+
+
+def _time(member: tarfile.TarInfo) -> int:
+    """
+    In nanoseconds; 0 for what is none.
+    """
+    try:
+        told = Decimal(member.pax_headers.get("mtime", member.mtime))
+    except (ArithmeticError, ValueError, TypeError):
+        return 0
+    return int(told * _NS) if 0 <= told <= _MOST_S else 0
+
+
+def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, to: bytes, top: bytes, done: Transfer) -> Call[None]:
+    if member.isdir():
+        yield "file_mkdir", {"path": to, "parents": True, "there": True}
+        done.folders += 1
+    elif member.isreg():
+        done.size += yield from write(to, archive.extractfile(member) or b"", mode=member.mode & 0o777,
+                                      time=_time(member))
+        done.files += 1
+    elif member.issym():
+        yield "file_link", {"path": to, "to": member.linkname.encode("utf-8", "surrogateescape")}
+        done.links += 1
+    elif member.islnk():
+        parts = [part for part in member.linkname.encode("utf-8", "surrogateescape").split(b"/") if part not in (
+            b"", b".")]
+        if b".." in parts or not parts:
+            done.left_out.append((member.name, "link"))
+            return
+        yield "file_copy", {"path": os.path.join(top, *parts), "to": to}
+        done.files += 1
+    else:
+        done.left_out.append((member.name, "special"))

@@ -1,0 +1,317 @@
+"""
+Files and folders between a live sandbox and the client's host.
+
+Runs in:   the clients. As file_calls.py, but for the files of the host, which are opened here.
+Trust:     none in names, kinds and contents from inside. On the host each name is one component, which `wire/
+           file_answers.py` has checked, opened in its folder's descriptor without following a link: so nothing is
+           written outside the folder that the caller named, whatever is put there meanwhile. A file comes by another
+           name and is renamed when it is whole. A symbolic link is made only if it can lead nowhere but below, and
+           set-id bits are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat as kinds
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from leeward.client.file_calls import Call, Path, Sink, fetch, page, raw, shown, write
+from leeward.wire.file_answers import CHUNK
+
+#: Bytes that a download or an export brings at most, and entries, unless it is told otherwise.
+MOST_BYTES, MOST_NAMES = 16 << 30, 1_000_000
+#: Folders inside each other.
+MOST_DEEP = 100
+
+#: What an errno means of something that was in its folder a moment ago.
+VANISHED = {errno.ENOENT: "gone", errno.ENOTDIR: "changed", errno.EISDIR: "changed", errno.EINVAL: "changed",
+            errno.ELOOP: "changed", errno.ENXIO: "changed"}
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+@dataclass(slots=True)
+class Transfer:
+    """
+    What was copied between a sandbox and the host.
+
+    Attributes:
+        files: how many.
+        folders: how many.
+        links: how many symbolic links.
+        size: bytes of the files.
+        left_out: what wasn't copied: a path and a reason each. "special" is a FIFO, socket or device; "link" a link
+            that could lead out; "gone" what vanished meanwhile, "changed" what became something else, or a file that
+            was cut while it was read; "name" a name that leads out.
+    """
+
+    files: int = 0
+    folders: int = 0
+    links: int = 0
+    size: int = 0
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Bounds:
+    """
+    How much more may come.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.bytes, self.names = limit, MOST_NAMES
+
+    def name(self, path: str) -> None:
+        self.names -= 1
+        if self.names < 0:
+            raise OSError(errno.E2BIG, f"there are more than {MOST_NAMES} entries", path)
+
+
+def stays_below(target: bytes, depth: int) -> bool:
+    """
+    Can a link *depth* folders below the top of a tree, in which all links are so, lead nowhere but below that?
+
+    Steps up have to come first, where they are counted from a folder that is no link.
+    """
+    parts = target.split(b"/")
+    ups = 0
+    while ups < len(parts) and parts[ups] in (b"..", b".", b""):
+        ups += 1
+    return (bool(target) and not target.startswith(b"/") and b".." not in parts[ups:] and b"\0" not in target
+            and parts[:ups].count(b"..") <= depth)
+
+
+# --- to the host ------------------------------------------------------------------------
+
+
+class HostFile(Sink):
+    """
+    A file in the folder of a descriptor, beside its place until `finish`.
+    """
+
+    def __init__(self, folder: int, name: bytes) -> None:
+        self._folder, self._name = folder, name
+        self._beside = b".leeward-%s.tmp" % secrets.token_hex(8).encode()
+        self._fd = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600,
+                           dir_fd=folder)
+        self._told: Mapping[str, Any] = {}
+
+    def begin(self, told: Mapping[str, Any], size: int) -> None:
+        self._told = told
+
+    def take(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view):]
+
+    def finish(self) -> None:
+        os.fchmod(self._fd, self._told["mode"] & 0o777)
+        os.utime(self._fd, ns=(self._told["time"], self._told["time"]))
+        os.rename(self._beside, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        self._beside = b""
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+        if self._beside:
+            with contextlib.suppress(OSError):
+                os.unlink(self._beside, dir_fd=self._folder)
+
+
+def download(inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Call[Transfer]:
+    """
+    Copy a file, or a folder with all that is in it, to *host*, by exactly that name.
+    """
+    path, target = raw(inside), raw(host).rstrip(b"/") or b"/"
+    row = (yield "file_stat", {"path": path, "follow": True})["row"]
+    done, bounds = Transfer(), Bounds(limit)
+    above, name = os.path.split(target)
+    os.makedirs(above or b".", exist_ok=True)
+    if row[1] == "folder":
+        os.makedirs(target, exist_ok=True)
+        # The top is the caller's own word: a link there leads where he wants.
+        top = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield from _folder(path, top, row, done, bounds, 0)
+        finally:
+            os.close(top)
+        return done
+    if row[1] != "file":
+        raise OSError(errno.EINVAL, "not a regular file or folder", shown(path))
+    if name in (b"", b".", b"..") or os.path.isdir(target):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), shown(target))
+    folder = os.open(above or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield from _file(path, folder, name, done, bounds)
+    finally:
+        os.close(folder)
+    return done
+
+
+def _folder(path: bytes, fd: int, row: list[Any], done: Transfer, bounds: Bounds, depth: int) -> Call[None]:
+    """
+    All that is in the folder *path* into the one of *fd*.
+    """
+    if depth > MOST_DEEP:
+        raise OSError(errno.ELOOP, f"folders lie deeper than {MOST_DEEP}", shown(path))
+    after, more = b"", True
+    while more:
+        rows, more = yield from page(path, after)
+        for each in rows:
+            after = each[0]
+            below = os.path.join(path, after)
+            bounds.name(shown(below))
+            try:
+                yield from _entry(below, fd, each, done, bounds, depth)
+            except OSError as error:
+                why = VANISHED.get(error.errno or 0)
+                if why is None or error.filename != shown(below):
+                    raise
+                done.left_out.append((shown(below), why))
+    done.folders += 1
+    os.fchmod(fd, (row[2] & 0o777) | 0o700)  # a folder that its owner can't enter would be in his way
+    os.utime(fd, ns=(row[4], row[4]))
+
+
+def _entry(path: bytes, fd: int, row: list[Any], done: Transfer, bounds: Bounds, depth: int) -> Call[None]:
+    """
+    One of them.
+    """
+    name, kind, target = row[0], row[1], row[5]
+    if kind == "link" and stays_below(target, depth):
+        _link(fd, name, target)
+        done.links += 1
+    elif kind == "folder":
+        with _made(fd, name) as inner:
+            yield from _folder(path, inner, row, done, bounds, depth + 1)
+    elif kind == "file":
+        yield from _file(path, fd, name, done, bounds)
+    else:
+        done.left_out.append((shown(path), "link" if kind == "link" else "special"))
+
+
+@contextlib.contextmanager
+def _made(folder: int, name: bytes) -> Iterator[int]:
+    """
+    A descriptor of the folder *name* in that of *folder*, which is made if it isn't there.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=folder)
+    fd = os.open(name, _FOLDER, dir_fd=folder)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _link(folder: int, name: bytes, target: bytes) -> None:
+    """
+    In the place of a file or a link, and of nothing else.
+    """
+    beside = b".leeward-%s.tmp" % secrets.token_hex(8).encode()
+    os.symlink(target, beside, dir_fd=folder)
+    try:
+        os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(beside, dir_fd=folder)
+        raise
+
+
+def _file(path: bytes, folder: int, name: bytes, done: Transfer, bounds: Bounds) -> Call[None]:
+    file = HostFile(folder, name)
+    try:
+        size = yield from fetch(path, file, most=bounds.bytes)
+        file.finish()
+    finally:
+        file.close()
+    bounds.bytes -= size
+    done.files += 1
+    done.size += size
+
+
+# --- from the host ------------------------------------------------------------------------
+
+
+def upload(host: Path, inside: Path) -> Call[Transfer]:
+    """
+    Copy a file, or a folder with all that is in it, from *host*, to exactly the name *inside*.
+    """
+    source, target = raw(host), raw(inside)
+    done = Transfer()
+    there = os.stat(source)
+    if kinds.S_ISDIR(there.st_mode):
+        yield from _send_folder(source, os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), target, done, 0)
+    elif kinds.S_ISREG(there.st_mode):
+        yield from _send_file(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), target, done)
+    else:
+        raise OSError(errno.EINVAL, "not a regular file or folder", shown(source))
+    return done
+
+
+def _send_folder(path: bytes, fd: int, target: bytes, done: Transfer, depth: int) -> Call[None]:
+    """
+    Args:
+        fd: of the folder, which is closed in any case.
+    """
+    try:
+        if depth > MOST_DEEP:
+            raise OSError(errno.ELOOP, f"folders lie deeper than {MOST_DEEP}", shown(path))
+        there = os.fstat(fd)
+        yield "file_mkdir", {"path": target, "parents": True, "there": True}
+        for name in sorted(map(os.fsencode, os.listdir(fd))):
+            below, to = os.path.join(path, name), os.path.join(target, name)
+            try:
+                found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                if kinds.S_ISLNK(found.st_mode):
+                    yield "file_link", {"path": to, "to": os.readlink(name, dir_fd=fd)}
+                    done.links += 1
+                elif kinds.S_ISDIR(found.st_mode):
+                    yield from _send_folder(below, os.open(name, _FOLDER, dir_fd=fd), to, done, depth + 1)
+                elif kinds.S_ISREG(found.st_mode):
+                    yield from _send_file(os.open(name, _FILE, dir_fd=fd), to, done)
+                else:
+                    done.left_out.append((shown(below), "special"))
+            except FileNotFoundError as error:
+                if error.filename != name:  # not of the host
+                    raise
+                done.left_out.append((shown(below), "gone"))
+        yield "file_set", {"path": target, "mode": kinds.S_IMODE(there.st_mode) & 0o777,
+                           "time": max(0, there.st_mtime_ns)}
+        done.folders += 1
+    finally:
+        os.close(fd)
+
+
+def _send_file(fd: int, target: bytes, done: Transfer) -> Call[None]:
+    """
+    Args:
+        fd: of the file, which is closed in any case.
+    """
+    with open(fd, "rb", buffering=0) as file:
+        there = os.fstat(fd)
+        if not kinds.S_ISREG(there.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        done.size += yield from write(target, Upto(file, there.st_size), mode=kinds.S_IMODE(there.st_mode) & 0o777,
+                                      time=max(0, there.st_mtime_ns))
+    done.files += 1
+
+
+class Upto:
+    """
+    Reads a file to the size that it had at first: one that grows meanwhile comes to an end.
+    """
+
+    def __init__(self, file: Any, size: int) -> None:
+        self._file, self._left = file, size
+
+    def read(self, size: int = CHUNK) -> bytes:
+        data: bytes = self._file.read(min(size, self._left))
+        self._left -= len(data)
+        return data
+

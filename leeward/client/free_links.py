@@ -1,0 +1,59 @@
+"""
+Connections that no call uses at the moment, for calls that run side by side.
+
+Runs in:   anybody's program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from leeward.client.link import Link
+from leeward.wire.replies import Reply
+
+if TYPE_CHECKING:
+    from leeward.client.functions import ServedFunctions
+
+#: Connections that are kept for later calls.
+_KEPT = 4
+
+
+class FreeLinks:
+    """
+    Connections that no call uses at the moment.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._free: list[Link] = []
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def call(self, op: str, fields: Mapping[str, Any], deadline: float | None = None,
+             functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
+        with self.one() as link:
+            return link.call(op, fields, deadline, functions=functions)
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[Link]:
+        with self._lock:
+            link = self._free.pop() if self._free else Link(self.path)
+        try:
+            yield link
+        finally:
+            with self._lock:
+                kept = len(self._free) < _KEPT and not self._closed
+                if kept:
+                    self._free.append(link)
+            if not kept:
+                link.close()
+
+    def close(self) -> None:
+        with self._lock:
+            links, self._free = self._free, []
+            self._closed = True  # a call that runs closes its own
+        for link in links:
+            link.close()

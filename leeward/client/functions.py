@@ -1,0 +1,152 @@
+"""
+Functions of the caller's that a job may call: the client's end, and the blocking client.
+
+Runs in:   anybody's program.
+Trust:     none in a call. Its arguments are the job's, and are plain values whatever its bytes are; a name that wasn't
+           given is nobody's function.
+
+Theory of operation. Beside the request for the job, a request for its calls waits on the same connection. Each call is
+answered in a thread of its own, while the thread that waits for the result reads; both write, by the link's lock. When
+the result has come nobody answers any more: a function that still runs is let run, and what it returns is dropped.
+`aio_functions` does the same in tasks. Only who gives functions imports this.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from leeward.client.options import Given
+from leeward.errors import BadReply, DaemonError, PeerError, RequestRejected
+from leeward.wire import functions as wire
+
+if TYPE_CHECKING:
+    from leeward.client.link import Link
+    from leeward.wire.replies import Reply
+
+#: A call as it came: its number, the function's name, the bytes of its arguments.
+Came = tuple[int, str, bytes]
+
+
+def calls_of(reply: Reply) -> tuple[list[Came], bool]:
+    """
+    The calls in an answer to function_take, and whether no more come.
+
+    Raises:
+        BadReply: it is no such answer.
+    """
+    ok = reply.ok or {}
+    rows, over = ok.get("calls"), ok.get("over")
+    if not isinstance(rows, list) or not isinstance(over, bool):
+        raise BadReply("the daemon broke the protocol: no calls in an answer to function_take")
+    calls: list[Came] = []
+    for row in rows:
+        if not (isinstance(row, list) and [int, str, bytes] == [type(part) for part in row]):
+            raise BadReply("the daemon broke the protocol: a call that is none")
+        calls.append((row[0], row[1], row[2]))
+    return calls, over
+
+
+def answered(call: int, outcome: str, value: bytes = b"") -> dict[str, Any]:
+    return {"call": call, "outcome": outcome, "value": value}
+
+
+def returned(call: int, value: object) -> dict[str, Any]:
+    try:
+        return answered(call, "returned", wire.pack(value))
+    except (TypeError, ValueError) as error:
+        return raised(call, type(error)(f"the function's answer: {error}"))
+
+
+def raised(call: int, error: BaseException) -> dict[str, Any]:
+    try:
+        quoted = isinstance(error, KeyError) and 1 == len(error.args)  # its str is the repr of that
+        text = str(error.args[0] if quoted else error)
+    except Exception:  # of its own __str__
+        text = ""
+    return answered(call, "raised", wire.pack_error(type(error).__name__, text))
+
+
+class ServedFunctions:
+    """
+    Functions, for one call of a blocking client at a time.
+
+    Raises:
+        RequestRejected: one is a coroutine function.
+    """
+
+    def __init__(self, given: Given) -> None:
+        for name, function in given.items():
+            if inspect.iscoroutinefunction(function):
+                raise RequestRejected(f"functions: {name!r:.80} is a coroutine function, which AsyncClient can call")
+        self._given = given
+
+    def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
+        """
+        Serve the job of request *number* until its answer comes.
+
+        Args:
+            answer: waits for that, and passes on the replies to others.
+        """
+        serving = _Serving(link, number, self._given)
+        try:
+            serving.take()
+            return answer(serving.heard)
+        finally:
+            serving.end()
+
+
+class _Serving:
+    """
+    Of one job.
+    """
+
+    def __init__(self, link: Link, target: int, given: Given) -> None:
+        self._link, self._target, self._given = link, target, given
+        self._taking = 0
+        self._over = False
+
+    def take(self) -> None:
+        with self._link.sending:
+            try:
+                self._taking = self._link.post("function_take", {"target": self._target})
+            except OSError:
+                pass  # reading tells why, and what it finds may be the answer
+
+    def heard(self, reply: Reply) -> None:
+        """
+        A reply that isn't the job's has come.
+        """
+        if reply.id != self._taking or reply.ok is None:
+            return
+        calls, over = calls_of(reply)
+        if not over:
+            self.take()
+        for call in calls:
+            threading.Thread(target=self._serve, args=call, name="leeward function", daemon=True).start()
+
+    def _serve(self, call: int, name: str, body: bytes) -> None:
+        answer = self._run(call, name, body)
+        with self._link.sending:
+            if self._over:
+                return
+            try:
+                self._link.post("function_answer", {"target": self._target, **answer})
+            except (OSError, DaemonError):
+                pass  # the thread that reads gets the error
+
+    def _run(self, call: int, name: str, body: bytes) -> dict[str, Any]:
+        try:
+            args, named = wire.unpack_arguments(body)
+        except PeerError:
+            return answered(call, "broken")
+        try:
+            return returned(call, self._given[name](*args, **named))
+        except BaseException as error:  # it goes to the job, whatever it is
+            return raised(call, error)
+
+    def end(self) -> None:
+        with self._link.sending:
+            self._over = True

@@ -1,0 +1,138 @@
+"""
+The overlays of a live sandbox, seen from its client: what has changed, and onto the host with it.
+
+Runs in:   anybody's program.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from leeward.client.applying import Applying, chosen
+from leeward.client.arena import map_arena
+from leeward.client.changes import Changes, HostFolder, changes, entries
+from leeward.client.sandbox_calls import checked
+from leeward.errors import BadReply, RequestRejected
+from leeward.spec.folders import FILE_CLOCK
+from leeward.wire.sandbox_replies import answer
+
+if TYPE_CHECKING:
+    from leeward.client.sandbox import Sandbox
+
+#: Bytes of a file that one request brings: crossing/walk.py.
+_PIECE = 16 << 20
+#: Seconds in which the clock of file systems has moved, unless somebody has set it back meanwhile.
+_TICKS_S = 0.05
+_NUMBERS = ("device", "inode", "since")
+
+
+def next_tick() -> None:
+    """
+    Wait until the clock of file systems, which moves by ticks, has passed the time that it is now: what was written
+    until now is older than what comes. Some milliseconds.
+
+    A ctime may be finer than that clock (multigrain timestamps, Linux 6.13), so it isn't enough that the clock moves.
+    """
+    before, end = time.time_ns(), time.monotonic() + _TICKS_S
+    while time.clock_gettime_ns(FILE_CLOCK) <= before and time.monotonic() < end:
+        time.sleep(0.0005)
+
+
+class Overlay:
+    """
+    One overlay of *box*.
+
+    Args:
+        target: where it is; "" where the sandbox has one alone.
+
+    Raises:
+        RequestRejected: there is none, or several.
+    """
+
+    def __init__(self, box: Sandbox, target: str) -> None:
+        self._box = box
+        self._row = self._find(target)
+        self.target: str = self._row["target"]
+
+    def _find(self, target: str) -> Mapping[str, Any]:
+        rows = self._box.info().get("mounts", [])
+        try:
+            rows = [row for row in rows if row["overlay"]]
+            found = [row for row in rows if not target or row["target"] == target]
+            if len(found) == 1:
+                if type(found[0]["path"]) is not str or any(type(found[0][name]) is not int for name in _NUMBERS):
+                    raise TypeError
+                row: Mapping[str, Any] = found[0]
+                return row
+        except (KeyError, TypeError):
+            raise BadReply("the daemon tells of mounts that are none") from None
+        if found:
+            raise RequestRejected(f"the sandbox has {len(found)} overlays: which target?")
+        raise RequestRejected(f"{target!r} is no overlay of this sandbox's" if target else
+                              "the sandbox has no overlay: open it with workdir= and overlay=True to see its changes")
+
+    def diff(self) -> Changes:
+        host = HostFolder(self._row)
+        try:
+            return changes(entries(self._fetch("overlay_diff", {})), host)
+        finally:
+            host.close()
+
+    def apply(self, paths: Iterable[str] | None) -> Changes:
+        host = HostFolder(self._row)
+        try:
+            found = chosen(changes(entries(self._fetch("overlay_diff", {})), host), paths)
+            Applying(host, self._read, self._box._applied.setdefault(self.target, {})).apply(found)
+            return found
+        finally:
+            host.close()
+
+    def discard(self, paths: Iterable[str] | None) -> Changes:
+        host = HostFolder(self._row)
+        try:
+            found = chosen(changes(entries(self._fetch("overlay_diff", {})), host), paths)
+        finally:
+            host.close()
+        wanted = [] if paths is None else sorted({os.fsencode(posixpath.normpath(path)) for path in paths})
+        if paths is None or wanted:
+            self._ask("overlay_discard", {"paths": wanted})
+        kept = {os.fsdecode(path) for path in wanted}
+        return [change for change in found if paths is None or any(
+            change.path == path or change.path.startswith(path + "/") for path in kept)]
+
+    def checkpoint(self, name: str) -> str:
+        made = self._ask("overlay_checkpoint", {"name": name} if name else {}).get("name")
+        if type(made) is not str:
+            raise BadReply("the daemon names no checkpoint")
+        return made
+
+    def restore(self, name: str) -> None:
+        self._ask("overlay_restore", {"name": name})
+
+    def _ask(self, op: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        return checked(answer, self._box.ask(op, {"target": self.target, **fields}))
+
+    def _read(self, path: bytes, into: int) -> None:
+        offset = 0
+        while True:
+            data = self._fetch("overlay_read", {"path": path, "offset": offset})
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(into, rest):]
+            offset += len(data)
+            if len(data) < _PIECE:
+                return
+
+    def _fetch(self, op: str, fields: Mapping[str, Any]) -> bytes | memoryview:
+        reply, descriptors = self._box._links.call(op, {"sandbox": self._box.id, "target": self.target, **fields})
+        try:
+            if len(reply.arenas) != len(descriptors) or len(descriptors) > 1:
+                raise BadReply("the daemon sent something else than one memory file")
+            return map_arena(descriptors[0], reply.arenas[0]) if descriptors else b""
+        finally:
+            for fd in descriptors:
+                os.close(fd)

@@ -1,0 +1,104 @@
+"""
+Which failed calls are sent again, and when.
+
+Runs in:   the clients and the CLI's fast path. Pure but for the random part of a pause.
+
+A job must not run twice unless its caller allows that. So a call is sent again only after an error which says that
+nothing of the job has run (`may_have_run`), and only after three kinds of these: the connection ended before the daemon
+took a byte of the request; the daemon is stopping and refused it as shutting_down, and then another daemon may take it,
+over a new connection; or the daemon has no room for it now and refused it as busy, and then it is sent again after a
+while, over the same connection. All other refusals go to the caller.
+"""
+
+from __future__ import annotations
+
+import os
+
+from leeward.errors import Busy, DaemonAway, QueueTimeout, ShuttingDown
+
+TYPE_CHECKING = False  # see wire/frames.py
+if TYPE_CHECKING:
+    from leeward.errors import DaemonError, Refused
+
+#: Seconds for which a call without a deadline is repeated after its first refusal; a drain takes 5, a start below 1.
+RETRY_S = 10.0
+#: Seconds for which a call without a deadline is repeated after it was refused as busy; and after the last job of the
+#: same client that was done, since then there is room now and then.
+BUSY_S = 30.0
+#: Connections of one call that may end; if there are more, the listener accepts connections and serves nobody.
+_MOST_LOST = 3
+#: Seconds before the second attempt after a refusal, doubled each time up to the second figure. A random part is
+#: subtracted, so that many clients don't return at the same moment.
+_FIRST_S, _MOST_S = 0.02, 0.5
+
+
+class Retry:
+    """
+    The attempts of one call.
+
+    Args:
+        wanted: without it a request is sent again only if no daemon has taken a byte of it, and once: the connection
+            was idle before, and the daemon had closed it.
+        idempotent: the job may run twice, so the call is repeated also if the connection was lost with the answer.
+        deadline: CLOCK_MONOTONIC seconds, or None.
+        busy: send it again also after it was refused as busy.
+    """
+
+    def __init__(self, wanted: bool, idempotent: bool, deadline: float | None, busy: bool = True) -> None:
+        self._wanted = wanted
+        self._busy = wanted and busy
+        self._deadline = deadline
+        self._refused: float | None = None
+        self._idempotent = wanted and idempotent
+        self._until = deadline
+        self._lost = 0
+        self._pause = _FIRST_S
+        self._error: DaemonError | None = None
+        self._may_have_run = False
+
+    def pause(self, error: DaemonError, now: float, progress: float = float("-inf")) -> float | None:
+        """
+        Seconds until the next attempt after *error*; None if there is none, and the caller gets *error*.
+
+        Its `may_have_run` then covers all attempts.
+
+        Args:
+            progress: when a job of the same client was done last.
+        """
+        self._may_have_run = error.may_have_run = self._may_have_run or error.may_have_run
+        self._error = error
+        if isinstance(error, Busy) or (isinstance(error, QueueTimeout) and now - progress < BUSY_S):
+            return self._pause_for_room(error, now, progress)
+        if isinstance(error, DaemonAway) and (self._idempotent or not error.may_have_run):
+            self._lost += 1
+            if self._lost > (_MOST_LOST if self._wanted else 1):
+                return None
+            pause = 0.0
+        elif isinstance(error, ShuttingDown) and self._wanted:
+            pause = self._next()
+        else:
+            return None
+        if self._until is None:
+            self._until = now + RETRY_S
+        return pause if now + pause < self._until else None
+
+    def _pause_for_room(self, error: Refused, now: float, progress: float) -> float | None:
+        if not self._busy:
+            return None
+        if self._refused is None:
+            self._refused = now
+        until = self._deadline if self._deadline is not None else max(self._refused, progress) + BUSY_S
+        # Not all at the same moment, and nobody before the time that the daemon names.
+        pause = (error.retry_after or 0.0) * (1 + os.urandom(1)[0] / 512) + self._next()
+        return pause if now + pause < until else None
+
+    def _next(self) -> float:
+        pause = self._pause * (0.5 + os.urandom(1)[0] / 512)
+        self._pause = min(2 * self._pause, _MOST_S)
+        return pause
+
+    def nobody(self, error: DaemonError) -> DaemonError:
+        """
+        The error for the caller if no connection could be made for another attempt: the earlier one, which says more.
+        """
+        return error if self._error is None else self._error

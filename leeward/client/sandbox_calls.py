@@ -1,0 +1,267 @@
+"""
+What both clients of live sandboxes share: the fields of requests, and what answers become.
+
+Runs in:   the clients; no socket and no clock.
+Trust:     none in the daemon's bytes; see wire/sandbox_replies.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
+
+from leeward.client.options import Limiting, TurnOptions, execute_fields
+from leeward.errors import BadReply, PeerError, RequestRejected
+from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
+from leeward.wire.replies import Reply, parse_result
+from leeward.wire.sandbox_replies import chunks, flag
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+#: What the daemon lists: a map for each sandbox, or process.
+Rows = list[dict[str, Any]]
+
+#: Seconds that the daemon may take to end a sandbox, or a kernel.
+CLOSE_S = 5.0
+#: A process is started within so many seconds, most of the time.
+SOON_S = 0.001
+#: Seconds that one request for output waits; then the next one is sent.
+READ_S = 30.0
+#: What a terminal says that it is, unless it is told: what most emulators of terminals understand.
+TERM = "xterm-256color"
+#: Bytes of one write.
+WRITE = 1 << 20
+
+Told = Callable[[bytes], object]
+
+
+class OpenOptions(Limiting, total=False):
+    """
+    The options of `Sandbox` and `AsyncSandbox`; Sandbox describes them.
+    """
+
+    profile: str
+    environment: str | None
+    egress: str | None
+    env: Mapping[str, str] | None
+    idle: float | None
+    lifetime: float | None
+    metadata: Mapping[str, str] | None
+
+
+class StartOptions(TypedDict, total=False):
+    """
+    The options of `run`, `shell` and `start`; Sandbox.run describes them.
+    """
+
+    cwd: str | None
+    env: Mapping[str, str] | None
+    stdin: bytes | str | None
+    timeout: float | None
+    output: int | str | None
+    title: str | None
+    cpu_time: float | None
+    clean: bool
+
+
+class TerminalOptions(TypedDict, total=False):
+    """
+    The options of `terminal`; Sandbox.terminal describes them.
+    """
+
+    cwd: str | None
+    env: Mapping[str, str] | None
+    timeout: float | None
+    title: str | None
+
+
+class CodeOptions(TurnOptions, total=False):
+    """
+    The options of `execute`; Sandbox.execute describes them.
+    """
+
+    stdin: bytes | str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """
+    A piece of a process's output.
+
+    Attributes:
+        number: from 1 on; a chunk that is missing was taken by another reader.
+        stream: "stdout" or "stderr".
+        time: when the daemon read it, in seconds of the host's CLOCK_MONOTONIC.
+        data: at most 64 KiB, not cut at lines or characters.
+    """
+
+    number: int
+    stream: str
+    time: float
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        """
+        The bytes as UTF-8, with U+FFFD for what is invalid.
+        """
+        return self.data.decode("utf-8", "replace")
+
+
+def open_fields(*, profile: str = "python", environment: str | None = None, egress: str | None = None,
+                env: Mapping[str, str] | None = None,
+                idle: float | None = None, lifetime: float | None = None, metadata: Mapping[str, str] | None = None,
+                **limits: Unpack[Limiting]) -> dict[str, Any]:
+    """
+    The fields of a sandbox_open request.
+
+    Raises:
+        RequestRejected: a value of a wrong type, or text that isn't a size.
+    """
+    fields: dict[str, Any] = {"profile": profile, "environment": environment, "egress": egress,
+                              "limits": execute_fields(None, **limits).get("limits")}
+    try:
+        fields |= {"env": dict(env or {}), "metadata": dict(metadata or {})}
+    except (TypeError, ValueError) as error:
+        raise RequestRejected(str(error)) from None
+    fields = {name: value for name, value in fields.items() if value}
+    return fields | {name: value for name, value in (("idle", idle), ("lifetime", lifetime)) if value is not None}
+
+
+def program_fields(what: Sequence[str] | str, *, cwd: str | None = None, env: Mapping[str, str] | None = None,
+                   stdin: bytes | str | None = b"", timeout: float | None = None, output: int | str | None = None,
+                   title: str | None = None, cpu_time: float | None = None, clean: bool = False) -> dict[str, Any]:
+    """
+    The fields that process_run and process_start have in common.
+
+    Args:
+        what: an argv, or a line for the shell.
+        stdin: None is nothing, too; who wants it open says so elsewhere.
+
+    Raises:
+        RequestRejected: as `open_fields`.
+    """
+    common = execute_fields(None, env=env, stdin=stdin or b"", timeout=timeout, output=output)
+    program: dict[str, Any] = {"shell": what} if isinstance(what, str) else {"argv": list(what)}
+    more = (("cwd", cwd), ("title", title), ("cpu_time", cpu_time), ("clean", clean or None))
+    return program | common | {name: value for name, value in more if value is not None}
+
+
+def terminal_fields(what: Sequence[str] | str, size: tuple[int, int], options: TerminalOptions) -> dict[str, Any]:
+    """
+    The fields of a process_start on a terminal of *size*, rows and columns.
+
+    Raises:
+        RequestRejected: as `open_fields`.
+    """
+    fields = program_fields(what, **options)
+    env = {"TERM": TERM, **fields.get("env", {})}
+    try:
+        rows, columns = size
+    except (TypeError, ValueError):
+        raise RequestRejected(f"size must be rows and columns, not {size!r:.40}") from None
+    return {**fields, "env": env, "terminal": [rows, columns]}
+
+
+def code_fields(code: str | bytes, options: CodeOptions | TurnOptions) -> dict[str, Any]:
+    """
+    The fields of a sandbox_execute request.
+
+    Raises:
+        RequestRejected: as `open_fields`.
+    """
+    return execute_fields(code, **options)
+
+
+def argv_of(argv: Iterable[str]) -> list[str]:
+    """
+    Raises:
+        RequestRejected: it is one string.
+    """
+    if isinstance(argv, (str, bytes)):
+        raise RequestRejected(f"run takes a program and its arguments: [{argv!r:.40}]; shell takes a line")
+    return list(argv)
+
+
+def chunks_of(reply: Reply) -> tuple[list[Chunk], bool]:
+    """
+    The chunks in an answer to process_read, and whether no more come.
+
+    Raises:
+        BadReply: it is no such answer.
+    """
+    try:
+        rows, over = chunks(reply)
+    except PeerError as error:
+        raise broken(error) from None
+    return [Chunk(number, ("stdout", "stderr")[stream - 1], when, data) for number, stream, when, data in rows], over
+
+
+def broken(error: PeerError) -> BadReply:
+    return BadReply(f"the daemon broke the protocol: {error}")
+
+
+def checked(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
+    """
+    What *read* makes of an answer.
+
+    Raises:
+        BadReply: the answer is wrong.
+    """
+    try:
+        return read(*args, **more)
+    except PeerError as error:
+        raise broken(error) from None
+
+
+def ended_of(reply: Reply, out: bytes = b"", err: bytes = b"") -> Result | None:
+    """
+    The result in an answer to process_wait, with output that was read before; None if the process runs on.
+
+    Raises:
+        BadReply: it is no such answer.
+    """
+    try:
+        if not flag(reply, "over"):
+            return None
+        assert reply.ok is not None
+        fields = parse_result(Reply(reply.id, {**reply.ok, "stdout": out, "stderr": err}, "", "", []))
+    except PeerError as error:
+        raise broken(error) from None
+    fields["outcome"] = Outcome(fields["outcome"])
+    if fields["limit"] is not None:
+        fields["limit"] = Limit(fields["limit"])
+    if fields["error"] is not None:
+        fields["error"] = JobError(**fields["error"])
+    fields["left_out"] = tuple(LeftOut(name, LeftOutReason(reason)) for name, reason in fields["left_out"])
+    return Result(**fields)
+
+
+class Collected:
+    """
+    Output as it comes in, passed on to callbacks.
+    """
+
+    def __init__(self, on_stdout: Told | None, on_stderr: Told | None) -> None:
+        self._told = {"stdout": on_stdout, "stderr": on_stderr}
+        self._kept = {"stdout": bytearray(), "stderr": bytearray()}
+
+    def take(self, chunk: Chunk) -> None:
+        self._kept[chunk.stream] += chunk.data
+        told = self._told[chunk.stream]
+        if told is not None:
+            told(chunk.data)
+
+    @property
+    def streams(self) -> tuple[bytes, bytes]:
+        return bytes(self._kept["stdout"]), bytes(self._kept["stderr"])
+
+
+def pieces(data: bytes | str) -> list[bytes]:
+    """
+    *data* in parts that one request can have.
+    """
+    raw = data.encode() if isinstance(data, str) else bytes(memoryview(data))
+    return [raw[at:at + WRITE] for at in range(0, len(raw), WRITE)]

@@ -1,0 +1,359 @@
+"""
+A folder with tools: commands, JavaScript and files, by one object.
+
+Runs in:   anybody's program.
+
+Theory of operation. It is a live sandbox whose /workspace is the folder. The first command opens it, and the first one
+after its end (it was idle for too long, or out of memory) opens another one. Commands run in it, each a fresh process
+with an environment of its own. Files of a folder that is written at once are read and written by this program itself,
+beneath the folder's descriptor (workdir_files.py), and cost no sandbox. With a copy of the folder (`overlay`) they are
+the sandbox's, and a process in it reads and writes them; that sandbox's end is the copy's.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+from urllib.parse import urlsplit
+
+from leeward.client.mounts import Mount
+from leeward.client.sandbox import Sandbox
+from leeward.client.workdir_errors import (
+    CommandNotFound,
+    Destroyed,
+    FetchError,
+    NetworkingDisabled,
+    PathTraversal,
+    Timeout,
+    ToolboxNotAvailable,
+    WorkdirRuntimeError,
+)
+from leeward.client.workdir_files import WorkdirEntry, WorkdirFiles, inside, io_error
+from leeward.dataclass import replace
+from leeward.errors import DaemonError, RequestRejected, SandboxOver
+from leeward.outcome import EXIT_OUT_OF_MEMORY, Limit, Outcome, Result
+from leeward.spec.sizes import parse_size
+from leeward.spec.stand_ins import FETCH
+from leeward.spec.tools import TOOLS
+
+if TYPE_CHECKING:
+    from leeward.client.changes import Changes
+
+T = TypeVar("T")
+
+#: Prints those tools that are programs in PATH, a line each.
+_LOOK = (f"set -- {' '.join(TOOLS)}; IFS=:; "
+         'for tool; do for folder in $PATH; do [ -x "$folder/$tool" ] && echo "$tool" && break; done; done; :')
+
+#: What Node does without arguments and without a terminal is to read a program from stdin, which is empty here.
+_USAGE = "echo 'usage: node [options] [-e CODE | -p CODE | FILE] [arguments]' >&2; exit 2"
+
+#: What V8 writes before it aborts because its heap is full, and the status of that.
+_HEAP_FULL, _ABORTED = b"JavaScript heap out of memory", 134
+
+
+def heap_of(memory: int) -> int:
+    """
+    MiB of V8's heap in a sandbox with so many bytes of memory: V8 is to give up before the kernel has no page left,
+    which takes longer, and once took until the time limit.
+    """
+    total = memory >> 20
+    return max(16, total - 64 - total // 8)
+
+
+class WorkdirSandbox:
+    """
+    A folder of the host with tools that work in it, and reach nothing else.
+
+        with leeward.WorkdirSandbox("project") as work:
+            work.write_file("numbers", "40\\n2\\n")
+            print(work.exec("awk", ["{ sum += $1 } END { print sum }", "numbers"]).text)
+            print(work.exec_js("console.log(6 * 7)").text)
+
+    Nothing is opened before the first command. Threads may share it.
+
+    Args:
+        work_dir: the folder. Commands start in it, and may write there.
+        mounts: further folders of the host, as for Sandbox.
+        env_vars: the environment of commands, beside PATH. They have no other.
+        timeout: seconds for each command.
+        memory: bytes, or a size such as "512M", of all that runs at the same time, with their files in /tmp.
+        cpu: processor seconds for each command, with all that it starts.
+        fetch_policy: what may be fetched. Sandboxes have no network yet, so it is None.
+        overlay: the folder stays as it is; commands work on a copy, and `diff` says what they have changed.
+        socket: path of the daemon's socket; as for Client.
+
+    Raises:
+        WorkdirIoError: the folder or a mount isn't there, or may not be opened.
+        NetworkingDisabled: there is a fetch_policy.
+        RequestRejected: a value of a wrong type, or text that isn't a size.
+    """
+
+    def __init__(self, work_dir: str | os.PathLike[str], mounts: Iterable[Mount] = (),
+                 env_vars: Mapping[str, str] | None = None, timeout: float = 30.0, memory: int | str = "512M",
+                 cpu: float | None = None, fetch_policy: None = None, *, overlay: bool = False,
+                 socket: str | os.PathLike[str] | None = None) -> None:
+        if fetch_policy is not None:
+            raise NetworkingDisabled
+        self._path = os.path.abspath(work_dir)
+        self._env = dict(env_vars or {})
+        self._timeout, self._cpu, self._overlay = timeout, cpu, overlay
+        mounts = tuple(mounts)
+        self._make = partial(Sandbox, socket=socket, workdir=self._path, mounts=mounts, overlay=overlay, memory=memory)
+        self._box = self._make()
+        size = parse_size(memory) if isinstance(memory, str) else memory
+        self._heap = heap_of(size)
+        self._tools: tuple[str, ...] | None = None
+        self._lock = threading.Lock()
+        for mount in mounts:
+            _open(mount.source, os.O_PATH, close=True)
+        self._folder = _open(self._path, os.O_PATH | os.O_DIRECTORY)
+
+    # --- commands -------------------------------------------------------------------
+
+    def exec(self, command: str, args: Iterable[str] = ()) -> Result:
+        """
+        Run a tool to its end, in a process of its own, without a shell and with empty standard input.
+
+        Args:
+            command: one of `available_tools`. For a line, `exec("sh", ["-c", line])`.
+            args: its arguments.
+
+        Raises:
+            CommandNotFound: it is no tool, or the host lacks it.
+            Timeout: it took longer, or more processor time, than it may.
+            NetworkingDisabled: *command* is curl.
+            Destroyed: `destroy` was called.
+            WorkdirRuntimeError: the daemon can't be reached, or can't take it.
+        """
+        if isinstance(args, (str, bytes)):
+            raise RequestRejected(f"args takes several strings, not one: [{args!r:.40}]")
+        self._check()
+        if command not in TOOLS:
+            raise CommandNotFound(command)
+        if "curl" == command:
+            raise NetworkingDisabled
+        words = list(args)
+        return self._node(words) if "node" == command else self._run([command, *words])
+
+    def exec_js(self, code: str) -> Result:
+        """
+        Run JavaScript as `node -e` does. `fetchSync` is there beside `fetch`.
+
+        Raises:
+            ToolboxNotAvailable: the host has no Node.
+            Timeout, Destroyed, WorkdirRuntimeError: as for `exec`.
+        """
+        self._check()
+        try:
+            return self._node(["-e", code])
+        except CommandNotFound:
+            raise ToolboxNotAvailable("the host has no Node: install Debian's nodejs, or leeward[js]") from None
+
+    def _node(self, words: list[str]) -> Result:
+        if not words:
+            return self._run(["sh", "-c", _USAGE])
+        got = self._run(["node", f"--max-old-space-size={self._heap}", "--require", FETCH, *words])
+        if _ABORTED == got.exit_code and _HEAP_FULL in got.stderr:
+            return replace(got, outcome=Outcome.OUT_OF_MEMORY, exit_code=EXIT_OUT_OF_MEMORY, limit=Limit.MEMORY)
+        return got
+
+    def _run(self, argv: list[str]) -> Result:
+        got = self._ask(lambda: self._box.run(argv, env=self._env, timeout=self._timeout, cpu_time=self._cpu,
+                                              clean=True))
+        if Outcome.TIMED_OUT is got.outcome:
+            raise Timeout(got)
+        if 127 == got.exit_code and argv[0] not in self.available_tools():
+            raise CommandNotFound(argv[0])
+        if Outcome.INTERNAL is got.outcome:
+            raise WorkdirRuntimeError(f"the command was lost: {got.error.message if got.error else 'nobody knows why'}")
+        return got
+
+    def available_tools(self) -> tuple[str, ...]:
+        """
+        The commands that `exec` takes and this host has, in the order of the documentation.
+        """
+        self._check()
+        if self._tools is None:
+            got = self._ask(lambda: self._box.shell(_LOOK, env=self._env, clean=True))
+            if not got.ok:
+                raise WorkdirRuntimeError(f"the tools can't be looked for: {got!r}")
+            found = frozenset(got.stdout_text.split())
+            self._tools = tuple(tool for tool in TOOLS if tool in found)
+        return self._tools
+
+    def fetch(self, url: str) -> NoReturn:
+        """
+        Fetch *url*. Sandboxes have no network yet.
+
+        Raises:
+            FetchError: it is no URL of http or https.
+            NetworkingDisabled: always, else.
+            Destroyed: `destroy` was called.
+        """
+        self._check()
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise FetchError(f"{url!r:.200} can't be fetched: {error}") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise FetchError(f"{url!r:.200} can't be fetched: it is no URL of http or https")
+        raise NetworkingDisabled
+
+    # --- files ----------------------------------------------------------------------
+
+    def read_file(self, path: str | os.PathLike[str]) -> bytes:
+        """
+        Args:
+            path: relative to the work folder; so it is for the calls below.
+
+        Raises:
+            PathTraversal: it leads out of the work folder.
+            WorkdirIoError: it isn't there, is no regular file, or has more than 1 GiB.
+            Destroyed: `destroy` was called.
+        """
+        if self._overlay:
+            return self._inside(path, lambda name: self._box.files.read(name))
+        return self._outside(lambda files: files.read(path))
+
+    def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
+        """
+        Put *data* in the place of what the file has. Folders that lead there are made.
+
+        Raises:
+            PathTraversal, WorkdirIoError, Destroyed: as for `read_file`.
+        """
+        if self._overlay:
+            self._inside(path, lambda name: self._box.files.write(name, data))
+        else:
+            self._outside(lambda files: files.write(path, data))
+
+    def list_dir(self, path: str | os.PathLike[str] = ".") -> list[WorkdirEntry]:
+        """
+        What a folder has, sorted by name.
+
+        Raises:
+            PathTraversal, WorkdirIoError, Destroyed: as for `read_file`.
+        """
+        if not self._overlay:
+            return self._outside(lambda files: files.list(path))
+        infos = self._inside(path, lambda name: self._box.files.list(name))
+        return sorted((WorkdirEntry(info.name, info.is_folder, info.is_file, info.size if info.is_file else 0)
+                       for info in infos), key=lambda entry: entry.name)
+
+    def diff(self) -> Changes:
+        """
+        What commands have changed in their copy of the folder, as `Sandbox.diff`.
+
+        Raises:
+            WorkdirRuntimeError: there is no copy (`overlay`), or too much has changed to be listed.
+            Destroyed: `destroy` was called.
+        """
+        self._check()
+        return self._ask(self._box.diff)
+
+    def _outside(self, call: Callable[[WorkdirFiles], T]) -> T:
+        with self._lock:
+            self._check()
+            folder = os.dup(self._folder)  # `destroy` may close ours meanwhile
+        try:
+            return call(WorkdirFiles(folder))
+        finally:
+            os.close(folder)
+
+    def _inside(self, path: str | os.PathLike[str], call: Callable[[str], T]) -> T:
+        """
+        A file call in the sandbox, where a link to somewhere else would lead to the sandbox's own files: there is no
+        link in *path*, unless it is put there between this look and the call.
+        """
+        self._check()
+        name = inside(path)
+        try:
+            there = ""
+            for part in name.split("/"):
+                there = posixpath.join(there, part)
+                if "link" == self._ask(lambda there=there: self._box.files.stat(there, follow=False)).kind:  # type: ignore[misc]
+                    raise PathTraversal(name)
+        except FileNotFoundError:
+            pass  # the call says so, or makes it
+        except OSError as error:
+            raise io_error(error, name) from None
+        try:
+            return self._ask(lambda: call(name))
+        except OSError as error:
+            raise io_error(error, name) from None
+
+    # --- its end --------------------------------------------------------------------
+
+    def destroy(self) -> None:
+        """
+        End all that runs in it. The folder and its files stay. Harmless twice.
+        """
+        with self._lock:
+            folder, self._folder = self._folder, -1
+        if folder >= 0:
+            os.close(folder)
+            self._box.close()
+
+    def _check(self) -> None:
+        if self._folder < 0:
+            raise Destroyed("the sandbox was destroyed")
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        """
+        What *call* gives, which uses our sandbox.
+        """
+        box = self._box
+        try:
+            try:
+                return call()
+            except SandboxOver as over:
+                if over.may_have_run:
+                    raise
+                self._renew(box, over)
+                return call()
+        except DaemonError as error:
+            self._check()
+            raise WorkdirRuntimeError(str(error)) from error
+
+    def _renew(self, box: Sandbox, over: SandboxOver) -> None:
+        """
+        Another sandbox in the place of one that had ended before it was asked: the folder has all that counts.
+        """
+        with self._lock:
+            self._check()
+            if self._overlay:
+                raise Destroyed(f"the sandbox has ended, and its copy with it: {over.reason}") from over
+            if self._box is not box:  # another thread's call has done it
+                return
+            self._box = self._make()
+        box.close()
+
+    def __enter__(self) -> WorkdirSandbox:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.destroy()
+
+    def __del__(self) -> None:
+        if getattr(self, "_folder", -1) >= 0:
+            os.close(self._folder)
+
+    def __repr__(self) -> str:
+        return f"<WorkdirSandbox {self._path}{'' if self._folder >= 0 else ', destroyed'}>"
+
+
+def _open(path: str | os.PathLike[str], flags: int, *, close: bool = False) -> int:
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC)
+    except OSError as error:
+        raise io_error(error, os.fspath(path)) from None
+    if close:
+        os.close(fd)
+    return fd

@@ -1,0 +1,189 @@
+"""
+The files of a work folder, for the program that gave it to a sandbox.
+
+Runs in:   anybody's program, with that program's own rights.
+Trust:     none in the folder: a sandbox writes there meanwhile. The kernel resolves each path beneath the folder's
+           descriptor, so no link and no race leads out of it; a FIFO or device is no file.
+Source:    openat2(2) RESOLVE_BENEATH, Linux 5.6
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import stat
+from dataclasses import dataclass
+
+from leeward._native.beneath import open_beneath
+from leeward.client.file_calls import MOST_LISTED, MOST_READ
+from leeward.client.workdir_errors import PathTraversal, WorkdirIoError
+
+#: openat2(2) gives up with EAGAIN where somebody renames meanwhile; so often it is asked again.
+_TRIES = 64
+_CHUNK = 1 << 20
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY
+#: A FIFO is opened at once, whoever is at its other end.
+_READ, _WRITE = os.O_RDONLY | os.O_NONBLOCK, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY
+
+
+@dataclass(frozen=True, slots=True)
+class WorkdirEntry:
+    """
+    What is in a folder by one name. A link is neither a folder nor a file.
+
+    Attributes:
+        size: bytes, of a file; else 0.
+    """
+
+    name: str
+    is_dir: bool
+    is_file: bool
+    size: int
+
+
+def inside(path: str | os.PathLike[str]) -> str:
+    """
+    *path* without `.`, `..` and empty names.
+
+    Raises:
+        PathTraversal: it is absolute, or `..` leads out.
+        WorkdirIoError: it is no path.
+    """
+    text = os.fsdecode(path)
+    if not text or "\0" in text:
+        raise WorkdirIoError(errno.EINVAL, "it is no path", text)
+    plain = posixpath.normpath(text)
+    if text.startswith("/") or ".." == plain or plain.startswith("../"):
+        raise PathTraversal(text)
+    return plain
+
+
+class WorkdirFiles:
+    """
+    Args:
+        folder: a descriptor of the work folder, which stays the caller's.
+    """
+
+    def __init__(self, folder: int) -> None:
+        self._folder = folder
+
+    def read(self, path: str | os.PathLike[str], limit: int = MOST_READ) -> bytes:
+        """
+        Raises:
+            WorkdirIoError: EFBIG where the file has more than *limit* bytes.
+            PathTraversal: it leads out of the folder.
+        """
+        name = inside(path)
+        fd = self._open(name, _READ)
+        try:
+            size = self._check(fd, name)
+            found = bytearray()
+            while size <= limit and (piece := os.read(fd, min(_CHUNK, limit + 1 - len(found)))):
+                found += piece
+                size = len(found)
+            if size > limit:
+                raise WorkdirIoError(errno.EFBIG, f"it has more than {limit} bytes", name)
+            return bytes(found)
+        except OSError as error:
+            raise io_error(error, name) from None
+        finally:
+            os.close(fd)
+
+    def write(self, path: str | os.PathLike[str], data: bytes | str) -> int:
+        """
+        Put *data* in the place of what the file has; folders that lead there are made. Returns the bytes.
+        """
+        raw = data.encode() if isinstance(data, str) else bytes(memoryview(data))
+        name = inside(path)
+        self._make_folders(posixpath.dirname(name))
+        fd = self._open(name, _WRITE, 0o666)
+        try:
+            self._check(fd, name)
+            os.ftruncate(fd, 0)
+            left = memoryview(raw)
+            while left:
+                left = left[os.write(fd, left[:_CHUNK]):]
+        except OSError as error:
+            raise io_error(error, name) from None
+        finally:
+            os.close(fd)
+        return len(raw)
+
+    def list(self, path: str | os.PathLike[str] = ".", limit: int = MOST_LISTED) -> list[WorkdirEntry]:
+        """
+        What a folder has, sorted by name.
+
+        Raises:
+            WorkdirIoError: EFBIG where that is more than *limit*.
+            PathTraversal: it leads out of the folder.
+        """
+        name = inside(path)
+        fd = self._open(name, _FOLDER)
+        try:
+            found = []
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    try:
+                        about = os.stat(entry.name, dir_fd=fd, follow_symlinks=False)
+                    except FileNotFoundError:  # removed meanwhile
+                        continue
+                    is_file = stat.S_ISREG(about.st_mode)
+                    found.append(WorkdirEntry(entry.name, stat.S_ISDIR(about.st_mode), is_file,
+                                              about.st_size if is_file else 0))
+                    if len(found) > limit:
+                        raise WorkdirIoError(errno.EFBIG, f"it has more than {limit} names", name)
+            return sorted(found, key=lambda entry: entry.name)
+        except OSError as error:
+            raise io_error(error, name) from None
+        finally:
+            os.close(fd)
+
+    def _make_folders(self, path: str) -> None:
+        if not path:
+            return
+        there = ""
+        for name in path.split("/"):
+            parent, there = there or ".", posixpath.join(there, name)
+            above = self._open(parent, _FOLDER)
+            try:
+                os.mkdir(name, 0o777, dir_fd=above)
+            except FileExistsError:
+                pass  # or it leads out: the next look finds that
+            except OSError as error:
+                raise io_error(error, there) from None
+            finally:
+                os.close(above)
+
+    def _open(self, name: str, flags: int, mode: int = 0) -> int:
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                return open_beneath(self._folder, os.fsencode(name), flags, mode, links=True)
+            except OSError as error:
+                if errno.EXDEV == error.errno:
+                    raise PathTraversal(name) from None
+                if errno.EAGAIN != error.errno or not tries_left:
+                    raise io_error(error, name) from None
+        raise AssertionError("unreachable")
+
+    @staticmethod
+    def _check(fd: int, name: str) -> int:
+        """
+        How many bytes the file has.
+        """
+        about = os.fstat(fd)
+        mode = about.st_mode
+        if stat.S_ISDIR(mode):
+            raise WorkdirIoError(errno.EISDIR, "it is a folder", name)
+        if not stat.S_ISREG(mode):
+            raise WorkdirIoError(errno.EINVAL, "it is no regular file", name)
+        return about.st_size
+
+
+def io_error(error: OSError, name: str) -> WorkdirIoError:
+    """
+    *error* as a work folder's, about *name*.
+    """
+    if isinstance(error, WorkdirIoError):
+        return error
+    return WorkdirIoError(error.errno or errno.EIO, (error.strerror or str(error)).lower(), name)

@@ -1,0 +1,110 @@
+"""
+The steps of a process that comes beside a runner's first: the same locks, in the same order.
+
+Runs in:   laid out in the zygote, once; C takes them in each such process, before its execve or any bytecode.
+
+The user, network, pid, mount, ipc and uts namespaces, the mounts and the names are the runner's. All else
+it does itself, as its runner did: `LAYERS` says for each layer of `birth.ORDER` what is left of it. A program's
+steps run on the keeper's memory while the keeper sleeps, so none of them waits for the daemon: the proof that the
+filter holds is a call that the filter itself refuses.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from leeward._native.keeper import Way
+from leeward._native.steps import Call, Cell, Step, Table, fails, returns
+from leeward.crossing import birth
+from leeward.isolation import descriptors, landlock, mounts, namespaces, privileges, rlimits, seccomp
+from leeward.isolation.plan import WorkerPlan
+from leeward.wire import control
+from leeward.wire.control import Kind
+
+#: What an order brings: struct lw_way of keeper.h.
+IN, RULESET = Cell("in"), Cell("ruleset")
+_JOB, _REPLY, _OUT, _ERR, _BIRTH = birth.ENDS
+
+#: A program has 0 to 2; the birth channel, and behind it the ruleset, until its execve.
+_PROGRAMS_BIRTH = 3
+
+_AT_FDCWD = -100
+
+Layer = Callable[[WorkerPlan, Kind], list[Step]]
+
+
+def way(plan: WorkerPlan, kind: Kind) -> tuple[Way, birth.Birth]:
+    """
+    Lay out the steps of a process of *kind*. Called in the zygote, since it reads the limits that processes inherit.
+    """
+    steps = [(layer, step) for layer, _ in birth.ORDER for step in LAYERS[layer](plan, kind)]
+    table = Table(step for _, step in steps)
+    names = [layer for layer, _ in steps]
+    ends = [_JOB, _REPLY, _OUT, _ERR, _BIRTH] if Kind.INTERPRETER is kind else [IN, _OUT, _ERR, _BIRTH]
+    rules = [RULESET] if plan.landlock.abi else []
+    return (Way(table, [*ends, *rules], [control.LAYERS.index(name) for name in names]),
+            birth.Birth(table, names, control.encode(control.Ready({}))))
+
+
+def _descriptors(plan: WorkerPlan, kind: Kind) -> list[Step]:
+    rules = [RULESET] if plan.landlock.abi else []
+    wanted = [None, _OUT, _ERR, _JOB, _REPLY, _BIRTH] if Kind.INTERPRETER is kind else [IN, _OUT, _ERR, _BIRTH]
+    return descriptors.steps([*wanted, *rules], birth.INHERITED)
+
+
+def _folder(plan: WorkerPlan, kind: Kind) -> list[Step]:
+    """
+    A job begins where jobs do; a program's folder is a part of its command.
+    """
+    return [returns(Call.CHDIR, plan.view.scratch.targets[0])] if Kind.INTERPRETER is kind else []
+
+
+def _privileges(plan: WorkerPlan, kind: Kind) -> list[Step]:
+    return [*privileges.steps(), *privileges.powerless_proof()]
+
+
+def _landlock(plan: WorkerPlan, kind: Kind) -> list[Step]:
+    return landlock.again_steps(plan.landlock, _birth_of(kind) + 1)
+
+
+def _seccomp(plan: WorkerPlan, kind: Kind) -> list[Step]:
+    """
+    The job's filter; on a terminal it has the rows that a terminal needs, whatever jobs have.
+    """
+    program = plan.terminal_seccomp if Kind.TERMINAL is kind else plan.seccomp
+    return birth.listener_steps(plan, _birth_of(kind), program=program)
+
+
+def _proof(plan: WorkerPlan, kind: Kind) -> list[Step]:
+    return [
+        *privileges.proof(),
+        *(seccomp.proof() if Kind.INTERPRETER is kind else seccomp.quiet_proof()),
+        fails(Call.MKDIRAT, _AT_FDCWD, "/here", 0o777, errnos=(errno.EROFS, errno.EACCES)),
+        *mounts.proof(plan.view),
+        *(landlock.proof() if plan.landlock.abi else []),
+        returns(Call.GETPPID),  # its parent, the keeper, is in no pid namespace that it can see
+        returns(Call.GETUID, value=plan.uid),
+    ]
+
+
+def _birth_of(kind: Kind) -> int:
+    return birth.BIRTH if Kind.INTERPRETER is kind else _PROGRAMS_BIRTH
+
+
+def _nothing(plan: WorkerPlan, kind: Kind) -> list[Step]:
+    return []
+
+
+#: By the layers of `birth.ORDER`, which is the order here, too.
+LAYERS: dict[str, Layer] = {
+    "descriptors": _descriptors,
+    "namespaces": lambda plan, kind: namespaces.beside_steps(terminal=Kind.TERMINAL is kind),
+    "mounts": _folder,      # they are there
+    "entrances": _nothing,  # the first process has sent them
+    "rlimits": lambda plan, kind: rlimits.steps(plan.rlimits),
+    "privileges": _privileges,
+    "landlock": _landlock,
+    "seccomp": _seccomp,
+    "self-check": _proof,
+}

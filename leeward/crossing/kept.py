@@ -1,0 +1,308 @@
+"""
+Kept states of an overlay: copies of its upper folder, and the way back to one.
+
+Runs in:   the porter. A copy is made beside whatever the sandbox's processes do; the way back is gone while there are
+           none.
+Trust:     none in what lies in the upper folder. No link is followed, only regular files are opened, and how much is
+           copied is bounded. The copies lie beside it on the scratch file system, where no process of the sandbox
+           comes.
+Source:    the kernel's overlayfs document: a layer isn't changed below a mounted overlay
+
+Whiteouts, marks of opaque folders and all other user attributes, holes and hard links are what they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+
+from leeward._native.beneath import open_beneath
+from leeward.crossing import layers, walk
+from leeward.errors import LeewardError
+
+#: Entries of one copy.
+MOST_ENTRIES = walk.MOST_ROWS
+
+#: On the scratch file system: copies of an overlay, one that is being made, and what goes.
+_KEPT, _NEXT, _TRASH = "kept.{}", "next.{}", "trash.{}"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_CHUNK = 1 << 18
+
+
+class Lost(Exception):
+    """
+    The overlay couldn't be mounted again. The sandbox can't go on.
+    """
+
+
+class _Room:
+    """
+    What may be written still.
+    """
+
+    def __init__(self, scratch: int, most: int) -> None:
+        about = os.fstatvfs(scratch)
+        self._left = most - (about.f_blocks - about.f_bfree) * about.f_frsize
+        self._entries = 0
+
+    def take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise _no_room()
+
+    def entry(self) -> None:
+        self._entries += 1
+        self.take(1024)  # about what an inode costs, so that no number of empty files is free
+        if self._entries > MOST_ENTRIES:
+            raise LeewardError(f"more has changed than {MOST_ENTRIES} entries")
+
+
+@contextlib.contextmanager
+def _opened(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+# --- copies -------------------------------------------------------------------------
+
+
+def keep(scratch: int, number: int, name: str, most: int) -> None:
+    """
+    Copy the upper folder of the overlay *number* as *name*; a copy of that name is replaced once this one is whole.
+
+    Args:
+        most: bytes that the scratch file system may then hold.
+
+    Raises:
+        LeewardError, OSError: it doesn't fit, or what is there can't be copied. Nothing is changed.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(_KEPT.format(number), 0o700, dir_fd=scratch)
+    with _opened(layers.upper(scratch, number)) as upper:
+        following = _copied(scratch, upper, number, most)
+    place = f"{_KEPT.format(number)}/{name}"
+    _throw_away(scratch, number, place)
+    os.rename(following, place, src_dir_fd=scratch, dst_dir_fd=scratch)
+    _empty(scratch, number)
+
+
+def _copied(scratch: int, source: int, number: int, most: int) -> str:
+    """
+    The name of a whole copy of *source*.
+    """
+    following = _NEXT.format(number)
+    _empty(scratch, number, following)
+    os.mkdir(following, 0o700, dir_fd=scratch)
+    try:
+        with _opened(os.open(following, _FOLDER, dir_fd=scratch)) as into:
+            copy(source, into, _Room(scratch, most))
+    except BaseException as error:
+        _empty(scratch, number, following)
+        if isinstance(error, OSError) and errno.ENOSPC == error.errno:  # a file system of that size has so many inodes
+            raise _no_room() from None
+        raise
+    return following
+
+
+def copy(source: int, into: int, room: _Room) -> None:
+    """
+    Copy all that is in the folder *source*, and what it is itself, to the empty folder *into*.
+    """
+    todo, folders, linked = [b"."], [], dict[int, bytes]()
+    while todo:
+        path = todo.pop()
+        try:
+            fd = open_beneath(source, path, _FOLDER)
+        except FileNotFoundError:
+            if b"." == path:
+                raise
+            continue  # it went meanwhile
+        with _opened(fd):
+            if b"." != path:
+                os.mkdir(path, 0o700, dir_fd=into)
+            folders.append((path, os.fstat(fd), _attributes(fd)))
+            for name in map(os.fsencode, os.listdir(fd)):
+                inner = name if b"." == path else path + b"/" + name
+                try:
+                    about = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                    room.entry()
+                    if stat.S_ISDIR(about.st_mode):
+                        todo.append(inner)
+                    elif about.st_nlink > 1 and about.st_ino in linked:
+                        os.link(linked[about.st_ino], inner, src_dir_fd=into, dst_dir_fd=into, follow_symlinks=False)
+                    else:
+                        _copy_one(source, fd, name, inner, about, into, room)
+                        linked.update({about.st_ino: inner} if about.st_nlink > 1 else {})
+                except FileNotFoundError:
+                    continue
+    for path, about, attributes in reversed(folders):  # the innermost first, since each entry moves the time
+        with _opened(os.open(path, _FOLDER | os.O_CLOEXEC, dir_fd=into)) as fd:
+            _dress(fd, about, attributes)
+
+
+def _copy_one(source: int, folder: int, name: bytes, path: bytes, about: os.stat_result, into: int,
+              room: _Room) -> None:
+    mode = about.st_mode
+    if stat.S_ISREG(mode):
+        with _opened(walk.regular(source, path)) as fd:
+            out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=into)
+            with _opened(out):
+                _copy_content(fd, out, room)
+                _dress(out, os.fstat(fd), _attributes(fd))
+    elif stat.S_ISLNK(mode):
+        os.symlink(os.readlink(name, dir_fd=folder), path, dir_fd=into)
+    else:  # a whiteout is the one device that may be made; a FIFO or a socket is a name
+        os.mknod(path, mode, about.st_rdev if stat.S_ISCHR(mode) else 0, dir_fd=into)
+        if not stat.S_ISCHR(mode):
+            os.chmod(path, stat.S_IMODE(mode), dir_fd=into)
+    if not stat.S_ISREG(mode):
+        os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns), dir_fd=into, follow_symlinks=False)
+
+
+def _copy_content(fd: int, out: int, room: _Room) -> None:
+    size, at = os.fstat(fd).st_size, 0
+    os.ftruncate(out, size)
+    while at < size:
+        try:
+            at = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as error:
+            if errno.ENXIO == error.errno:
+                break  # there is but a hole
+            raise
+        data = os.pread(fd, min(_CHUNK, os.lseek(fd, at, os.SEEK_HOLE) - at, size - at), at)
+        if not data:
+            break
+        room.take(-(-len(data) // 4096) * 4096)
+        done = 0
+        while done < len(data):
+            done += os.pwrite(out, data[done:], at + done)
+        at += len(data)
+
+
+def _attributes(fd: int) -> list[tuple[str, bytes]]:
+    return [(name, os.getxattr(fd, name)) for name in os.listxattr(fd) if name.startswith("user.")]
+
+
+def _dress(fd: int, about: os.stat_result, attributes: Sequence[tuple[str, bytes]]) -> None:
+    for name, value in attributes:
+        os.setxattr(fd, name, value)
+    os.fchmod(fd, stat.S_IMODE(about.st_mode))
+    os.utime(fd, ns=(about.st_atime_ns, about.st_mtime_ns))
+
+
+# --- what goes ----------------------------------------------------------------------
+
+
+def _throw_away(scratch: int, number: int, path: str | bytes) -> None:
+    """
+    Move *path* to where `_empty` removes it.
+    """
+    trash = _TRASH.format(number)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(trash, 0o700, dir_fd=scratch)
+    with contextlib.suppress(FileNotFoundError), _opened(os.open(trash, _FOLDER, dir_fd=scratch)) as fd:
+        os.rename(path, f"r{len(os.listdir(fd))}", src_dir_fd=scratch, dst_dir_fd=fd)
+
+
+def _empty(scratch: int, number: int, *paths: str | bytes) -> None:
+    """
+    Remove *paths* and what was thrown away, however deep it is: a folder in a folder is moved up first.
+    """
+    for path in paths:
+        _throw_away(scratch, number, path)
+    try:
+        trash = os.open(_TRASH.format(number), _FOLDER, dir_fd=scratch)
+    except FileNotFoundError:
+        return
+    with _opened(trash):
+        moved = 0
+        while names := os.listdir(trash):
+            for name in names:
+                about = os.stat(name, dir_fd=trash, follow_symlinks=False)
+                if not stat.S_ISDIR(about.st_mode):
+                    os.unlink(name, dir_fd=trash)
+                    continue
+                with _opened(os.open(name, _FOLDER, dir_fd=trash)) as folder:
+                    for inner in map(os.fsencode, os.listdir(folder)):
+                        if stat.S_ISDIR(os.stat(inner, dir_fd=folder, follow_symlinks=False).st_mode):
+                            moved += 1
+                            os.rename(inner, f"m{moved}", src_dir_fd=folder, dst_dir_fd=trash)
+                        else:
+                            os.unlink(inner, dir_fd=folder)
+                os.rmdir(name, dir_fd=trash)
+
+
+# --- the way back -------------------------------------------------------------------
+
+
+def restore(scratch: int, number: int, target: str, name: str, most: int) -> None:
+    """
+    Mount the overlay at *target* with a copy of the state *name* as its upper folder.
+
+    Raises:
+        LeewardError, OSError: it can't be; the overlay is what it was.
+        Lost: there is none any more.
+    """
+    with _opened(os.open(f"{_KEPT.format(number)}/{name}", _FOLDER, dir_fd=scratch)) as source:
+        following = _copied(scratch, source, number, most)
+    place = layers.UPPER.format(number)
+    if not layers.uncover(target):
+        _empty(scratch, number, following)
+        raise _used()
+    try:
+        _throw_away(scratch, number, place)
+        os.rename(following, place, src_dir_fd=scratch, dst_dir_fd=scratch)
+        _cover(scratch, number, target)
+    except Exception as error:
+        raise Lost(str(error)) from None
+    _empty(scratch, number)
+
+
+def discard(scratch: int, number: int, target: str, paths: Sequence[bytes]) -> None:
+    """
+    Remove *paths*, with all in them, from the upper folder; all that is in it where there are none. Raises as
+    `restore`.
+    """
+    with _opened(layers.upper(scratch, number)) as upper:
+        for path in paths:
+            _check_there(upper, path)
+        if not layers.uncover(target):
+            raise _used()
+        try:
+            with _opened(open_beneath(upper, b".", _FOLDER)) as fd:
+                for path in paths or map(os.fsencode, os.listdir(fd)):
+                    # No process is there that could change what is on the way, and it was looked at.
+                    _throw_away(scratch, number, os.fsencode(layers.UPPER.format(number)) + b"/" + path)
+            _cover(scratch, number, target)
+        except Exception as error:
+            raise Lost(str(error)) from None
+    _empty(scratch, number)
+
+
+def _check_there(upper: int, path: bytes) -> None:
+    folder, name = os.path.split(path)
+    try:
+        with _opened(open_beneath(upper, folder or b".", _FOLDER)) as fd:
+            os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except OSError as error:
+        raise LeewardError(f"{os.fsdecode(path)!r:.120} has gone with a folder that held it: discard that"
+                           f" ({(error.strerror or '').lower()})") from None
+
+
+def _cover(scratch: int, number: int, target: str) -> None:
+    with _opened(os.open(target, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as lower:
+        layers.cover(scratch, lower, number, target)
+
+
+def _no_room() -> LeewardError:
+    return LeewardError("the copy doesn't fit: what the sandbox has written, and all copies of it, may have half of its"
+                        " memory, and no more files than its writable folders hold")
+
+
+def _used() -> LeewardError:
+    return LeewardError("a process of the sandbox is in the overlay, or has a file of it open")

@@ -1,0 +1,109 @@
+"""
+Overlays: a folder of the host below, and what a sandbox changes in it above, on the sandbox's own scratch.
+
+Runs in:   the porter.
+Leaves:    the layers' own mounts, below the overlay on its target, where no process reaches them.
+Source:    the kernel's overlayfs document; mount options by Linux 5.11 (userxattr), tmpfs with user attributes by 6.6
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from leeward._native import mounts as native
+from leeward._native.mounts import MountAttr
+from leeward._native.steps import Call, Table, returns
+from leeward.errors import KernelRefusal, Unsupported
+
+#: Names on the scratch file system, whose root no process of the sandbox sees.
+UPPER, _WORK = "upper.{}", "work.{}"
+#: UMOUNT_NOFOLLOW of umount2(2).
+_NOFOLLOW = 8
+#: Seconds for which processes that were killed may still be in it.
+_BUSY_S = 1.0
+
+
+def scratch_trees(first: str, count: int) -> list[int]:
+    """
+    So many detached copies of the scratch file system's root, which lies below the folder *first*. What is written
+    there counts as what the sandbox writes elsewhere.
+    """
+    if not count:
+        return []
+    folder = native.copy(first)
+    Table([native.unmount_step(first)]).run()
+    trees = [native.copy(first, recursive=False) for _ in range(count)]
+    native.move_mount(folder, first)
+    os.close(folder)
+    return trees
+
+
+def _check(upper: str) -> None:
+    """
+    Without attributes in the upper folder the overlay would mount, and not know a folder that replaces another.
+    """
+    try:
+        os.setxattr(upper, "user.leeward", b"y")
+        os.removexattr(upper, "user.leeward")
+    except OSError as error:
+        raise Unsupported("overlay", have=f"tmpfs without user attributes ({error.strerror})",
+                          need="Linux 6.6") from None
+
+
+def lay(scratch: int, lower: int, number: int, target: str) -> None:
+    """
+    Mount the overlay with *lower*, both detached, on *target*. Its layers are found by *scratch* from then on: what is
+    below *target* isn't, by a path.
+    """
+    native.move_mount(scratch, target)
+    about = os.fstat(lower)
+    for name in (UPPER, _WORK):
+        os.mkdir(name.format(number), 0o755, dir_fd=scratch)
+    os.chmod(UPPER.format(number), about.st_mode & 0o777, dir_fd=scratch)
+    native.move_mount(lower, target)
+    cover(scratch, lower, number, target)
+    os.close(lower)
+
+
+def upper(scratch: int, number: int) -> int:
+    """
+    The upper folder of an overlay, opened with O_PATH.
+    """
+    return os.open(UPPER.format(number), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=scratch)
+
+
+def cover(scratch: int, lower: int, number: int, target: str) -> None:
+    """
+    Mount the overlay of the layers that are there on *target*.
+    """
+    found, here = upper(scratch, number), "/proc/self/fd"
+    try:
+        _check(f"{here}/{found}")
+        mount = native.filesystem("overlay", {
+            "source": "overlay", "lowerdir": f"{here}/{lower}", "upperdir": f"{here}/{found}",
+            "workdir": f"{here}/{scratch}/{_WORK.format(number)}", "userxattr": ""}, MountAttr.NOSUID | MountAttr.NODEV)
+    finally:
+        os.close(found)
+    native.move_mount(mount, target)
+    os.close(mount)
+
+
+def uncover(target: str) -> bool:
+    """
+    Unmount the overlay on *target*. Its layers may be changed then: the kernel has none of them in memory any more.
+
+    Returns:
+        False where somebody is in it, or has a file of it open; nothing is changed then.
+    """
+    until = time.monotonic() + _BUSY_S
+    while True:
+        done, result = Table([returns(Call.UMOUNT2, target, _NOFOLLOW)]).take()
+        if done:
+            return True
+        if result != -errno.EBUSY:
+            raise KernelRefusal("umount2", repr(target), -result)
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.005)

@@ -1,0 +1,245 @@
+"""
+The opener: clones the folders of the host that clients give to their sandboxes.
+
+Runs in:   a process of its own, exec'd by the daemon when the first client gives a folder; and, for each order, a child
+           of it with a deadline: what a client's descriptor leads to may be slow, or never answer.
+Holds:     run by root CAP_SYS_ADMIN, CAP_SETUID and CAP_SETGID alone; run by another user nothing: each child makes a
+           user and a mount namespace, in which it may clone mounts.
+Trust:     the daemon's orders. None in a client: what it gives is descriptors, which the daemon never receives. They
+           are taken from the client's socket here, in the child, and a tree is only made of what the descriptor is.
+Ends:      when the daemon's end of its channel closes.
+Source:    open_tree(2), mount_setattr(2), user_namespaces(7), unix(7)
+
+Orders and answers are one datagram of MessagePack each; an order brings the socket that its answer goes to.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import struct
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NoReturn
+
+import msgpack
+
+from leeward._native import mounts as native
+from leeward._native import privileges
+from leeward._native.mounts import MountAttr
+from leeward._native.spawn import Clone
+from leeward._native.steps import Block, Call, Table, returns
+from leeward.errors import BadRequest, LeewardError
+from leeward.spec import folders
+from leeward.spec.folders import Folder
+
+#: Seconds that an order may take, whatever a client's file system does.
+DEADLINE_S = 5
+
+#: User namespaces that are kept for the next sandbox of the same user in the same worker: to make one takes 13 ms.
+MOST_MAPS = 64
+_maps: dict[tuple[int, ...], int] = {}
+
+_MOST = 1 << 17
+_FDS = folders.MOST + 2
+_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+#: CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN; and _LINUX_CAPABILITY_VERSION_3, this thread.
+_KEPT = 1 << 6 | 1 << 7 | 1 << 21
+_HEADER = struct.pack("Ii", 0x20080522, 0)
+
+
+def main(control: int) -> None:
+    """
+    Serve until the daemon closes the channel.
+    """
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=control)
+    root = 0 == os.geteuid()
+    if root:
+        os.setgroups([])
+        data = struct.pack("IIIIII", _KEPT, _KEPT, 0, 0, 0, 0)
+        Table([returns(Call.CAPSET, Block(_HEADER), Block(data))]).run()
+    privileges.no_new_privs()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects the children
+    while True:
+        data, fds, _, _ = socket.recv_fds(channel, _MOST, _FDS)
+        if not data:
+            return
+        order = msgpack.unpackb(data)
+        if "map" == order["order"]:  # of mounts alone, which no file system of a client's hears of
+            _answer(fds[0], partial(_map, fds[1:], *order["ids"]))
+        elif not os.fork():
+            channel.close()
+            _serve(order, fds, root)
+        for fd in fds:
+            os.close(fd)
+
+
+def _serve(order: Mapping[str, Any], fds: list[int], root: bool) -> NoReturn:
+    """
+    Open folders, in a child. Never returns.
+    """
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.alarm(DEADLINE_S)
+        _answer(fds[0], lambda: _clone(fds[1], [Folder(**row) for row in order["folders"]], order["own"], root))
+    except BaseException as error:  # the last frame of this process: the end of the socket tells
+        os.write(2, f"leeward opener: {type(error).__name__}: {error}\n".encode(errors="replace"))
+    finally:
+        os._exit(0)
+
+
+def _answer(end: int, does: Callable[[], tuple[dict[str, Any], list[int]]]) -> None:
+    """
+    Tell, on the socket *end*, what *does* gives, or why it doesn't.
+    """
+    trees: list[int] = []
+    try:
+        answer, trees = does()
+    except (LeewardError, OSError) as error:
+        answer = {"error": str(error), "asked": isinstance(error, BadRequest)}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=os.dup(end)) as reply:
+        try:
+            socket.send_fds(reply, [msgpack.packb(answer)], trees)
+        except OSError:
+            pass  # nobody waits for it any more
+
+
+# --- folders ----------------------------------------------------------------------
+
+
+def _clone(dock: int, wanted: list[Folder], own: list[str],
+           root: bool) -> tuple[dict[str, Any], list[int]]:
+    """
+    Trees of what the client has put on its socket *dock*, one for each of *wanted*, and its device and inode.
+
+    Raises:
+        BadRequest: what came is none of that.
+    """
+    given = _given(dock, len(wanted))
+    if not root:
+        Table([returns(Call.UNSHARE, int(Clone.NEWUSER | Clone.NEWNS))]).run()
+    trees, found = [], []
+    for fd, folder in zip(given, wanted, strict=True):
+        what = f"mount {folder.target!r:.80}"
+        about = os.fstat(fd)
+        if not (stat.S_ISREG(about.st_mode) if folder.file else stat.S_ISDIR(about.st_mode)):
+            raise BadRequest(f"{what}: {folder.path!r:.80} is no {'file' if folder.file else 'folder'}")
+        at = fd if root else _found(folder, about, what)
+        _check(at, folder, own, what)
+        try:
+            tree = native.copy(at)
+        except LeewardError as error:
+            raise BadRequest(f"{what}: {folder.path!r:.80} can't be had from where the daemon is: {error}") from None
+        always = MountAttr.NOSUID | MountAttr.NODEV
+        native.set_attributes(tree, always if folder.writable else always | MountAttr.RDONLY)
+        if folder.writable and os.fstatvfs(tree).f_flag & os.ST_RDONLY:
+            raise BadRequest(f"{what}: {folder.path!r:.80} is read-only where the daemon is")
+        trees.append(tree)
+        found.append((about.st_dev, about.st_ino))
+    return {"found": found}, trees
+
+
+def _given(dock: int, count: int) -> list[int]:
+    """
+    What the client has sent.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=dock)
+    sock.setblocking(False)
+    try:
+        _, given, flags, _ = socket.recv_fds(sock, 1, folders.MOST, socket.MSG_CMSG_CLOEXEC)
+    except BlockingIOError:
+        raise BadRequest("mounts without a descriptor: a client opens its folders itself") from None
+    if flags & socket.MSG_CTRUNC or len(given) != count:
+        raise BadRequest(f"{count} mounts, and {len(given)} descriptors came with them")
+    return given
+
+
+def _found(folder: Folder, about: os.stat_result, what: str) -> int:
+    """
+    The folder in this namespace: a mount of another one can't be cloned.
+    """
+    try:
+        at = os.open(folder.path, _LOOK)
+    except OSError as error:
+        raise BadRequest(f"{what}: {folder.path!r:.80}: {(error.strerror or '').lower()}") from None
+    found = os.fstat(at)
+    if (found.st_dev, found.st_ino) != (about.st_dev, about.st_ino):
+        raise BadRequest(f"{what}: {folder.path!r:.80} is something else than the descriptor that came with it")
+    return at
+
+
+def _check(at: int, folder: Folder, own: list[str], what: str) -> None:
+    """
+    Raises:
+        BadRequest: it isn't where it was said to be, or no sandbox may have it.
+    """
+    path = os.readlink(f"/proc/self/fd/{at}")
+    if path != folder.path:
+        raise BadRequest(f"{what}: {folder.path!r:.80} is {path!r:.80} by now")
+    if not folders.shown(path):
+        raise BadRequest(f"{what}: no sandbox is shown {path!r:.80} of the host")
+    for place in own:
+        if folders.within(place, path) or folders.within(path, place):
+            raise BadRequest(f"{what}: the daemon's own {place!r:.80} is there")
+    number = native.mount_id(at)
+    with open("/proc/self/mountinfo", errors="surrogateescape") as rows:
+        for row in rows:
+            first, _, second = row.partition(" - ")
+            fields = first.split(" ")
+            kind = second.split(" ", 1)[0]
+            point = native.unescaped(fields[4])
+            if int(fields[0]) == number and kind in folders.KERNELS:
+                raise BadRequest(f"{what}: {path!r:.80} is of the kernel's file system {kind}")
+            if point != path and folders.within(point, path):
+                raise BadRequest(f"{what}: {point!r:.80} below is a mount; give that one, or the folder without it")
+
+
+# --- owners -----------------------------------------------------------------------
+
+
+def _map(trees: list[int], *ids: int) -> tuple[dict[str, Any], list[int]]:
+    """
+    Show the files of one user, uid and gid, in *trees* as those of the sandbox's processes, whose ids on the host are
+    the last two of *ids*. So the kernel gives them what it gives that user, and what they make is that user's.
+    """
+    found = _maps.pop(ids, -1)
+    _maps[ids] = found = _new_map(*ids) if found < 0 else found  # the one that was used last is the last
+    while len(_maps) > MOST_MAPS:
+        os.close(_maps.pop(next(iter(_maps))))
+    for tree in trees:
+        try:
+            native.set_attributes(tree, MountAttr(0), found)
+        except LeewardError as error:
+            raise BadRequest(f"the file system of a folder can't show its files as another user's: {error}") from None
+    return {}, []
+
+
+def _new_map(uid: int, gid: int, host_uid: int, host_gid: int) -> int:
+    """
+    A user namespace that nobody is in, with these as its only ids.
+    """
+    ready, told = os.pipe()
+    go_on, end = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(end)
+            Table([returns(Call.UNSHARE, int(Clone.NEWUSER))]).run()
+            os.write(told, b"1")
+            os.read(go_on, 1)  # the end of it
+        finally:
+            os._exit(0)
+    os.close(told)
+    os.close(go_on)
+    try:
+        if not os.read(ready, 1):
+            raise LeewardError("no user namespace for the owners of a folder's files")
+        for name, inner, outer in (("uid_map", uid, host_uid), ("gid_map", gid, host_gid)):
+            with open(f"/proc/{child}/{name}", "w") as file:
+                file.write(f"{inner} {outer} 1")
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(ready)
+        os.close(end)

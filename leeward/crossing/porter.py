@@ -1,0 +1,240 @@
+"""
+A porter: mounts, compares, reads, keeps and restores the folders of a live sandbox.
+
+Runs in:   a copy of the keeper, in the namespaces of one sandbox, for one order; it never sees a client's code.
+Holds:     the keeper's capabilities in its user namespace, since it mounts; for all else it keeps the one to read files
+           whatever their mode is.
+Trust:     the daemon's order. None in the files: a path of theirs is opened beneath a folder alone, and only regular
+           files are read. Mounts are made before the first process of a client's is in the sandbox.
+Source:    move_mount(2), pivot_root(2), landlock(7), openat2(2), the kernel's overlayfs document
+
+An order and its answer are one datagram of MessagePack each, on the channel by which others tell their birth.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+from typing import Any, NoReturn
+
+import msgpack
+
+from leeward._native import landlock as rights
+from leeward._native import mounts as native
+from leeward._native.keeper import Born, Way
+from leeward._native.mounts import MountAttr
+from leeward._native.steps import Block, Call, Cell, Table, returns
+from leeward.crossing import birth, kept, layers, walk
+from leeward.dataclass import dataclass
+from leeward.errors import LeewardError
+from leeward.isolation import descriptors, landlock
+from leeward.isolation.plan import WorkerPlan
+
+#: Where its channel and the sandbox's ruleset are: behind null, stdout, stderr, job and reply, as an interpreter's.
+CHANNEL, RULESET = birth.BIRTH, birth.BIRTH + 1
+
+_MOST = 1 << 16
+_FDS = 24
+_RULES = Cell("ruleset")
+#: Where the new root is put together; what lies there is taken along before.
+_STAGE = "/tmp"
+#: CAP_DAC_READ_SEARCH; and with it CAP_DAC_OVERRIDE and CAP_FOWNER, to copy and remove what nobody may read or write;
+#: and CAP_SYS_ADMIN, to mount.
+_READ_SEARCH, _FILES, _MOUNTS = 1 << 2, 0b1110, 0b1110 | 1 << 21
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """
+    Attributes:
+        handled: rights on files that the sandbox's ruleset denies unless a rule allows them; 0 without Landlock.
+        scratch: the folder of the scratch file system that lies over its root.
+        steps: so many are on a porter's way.
+    """
+
+    handled: int
+    scratch: str
+    steps: int
+
+
+def carried(plan: WorkerPlan) -> Carried:
+    return Carried(plan.landlock.fs, plan.view.scratch.targets[0], len(way(plan).table.steps))
+
+
+def way(plan: WorkerPlan) -> Way:
+    """
+    Its one lock: no descriptor but its own.
+    """
+    job, reply, out, err, channel = birth.ENDS
+    rules = [_RULES] if plan.landlock.abi else []
+    steps = descriptors.steps([None, out, err, job, reply, channel, *rules], birth.INHERITED)
+    return Way(Table(steps), [job, reply, out, err, channel, *rules])
+
+
+def main(carried: Carried, born: Born) -> NoReturn:
+    """
+    Do what is told. Never returns.
+    """
+    if born.join_error or born.affinity_error or born.done < carried.steps:
+        os._exit(1)  # it has other descriptors than its own; the end of its channel tells
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=CHANNEL)
+    os.chdir("/")
+    try:
+        data, fds, _, _ = socket.recv_fds(channel, _MOST, _FDS)
+        order = msgpack.unpackb(data)
+        given: list[int] = []
+        try:
+            answer = _ORDERS[order["order"]](carried, order, fds, given)
+        except (LeewardError, OSError) as error:
+            answer, given = {"error": str(error), "errno": getattr(error, "errno", 0) or 0}, []
+        socket.send_fds(channel, [msgpack.packb(answer)], given)
+    except BaseException as error:  # the last frame of this process: the end of the channel tells
+        os.write(2, f"leeward porter: {type(error).__name__}: {error}\n".encode(errors="replace"))
+    finally:
+        os._exit(0)
+
+
+# --- mounts -----------------------------------------------------------------------
+
+
+def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
+    """
+    Put the trees *fds* on their targets, and allow them in the ruleset.
+    """
+    rows: list[dict[str, Any]] = order["mounts"]
+    trees = iter(layers.scratch_trees(carried.scratch, sum(row["overlay"] for row in rows)))
+    if any(row["deep"] for row in rows):
+        _new_root([row for row in rows if row["deep"]], carried.handled)
+    for number, (row, tree) in enumerate(zip(rows, fds, strict=True)):
+        target: str = row["target"]
+        _make(target.lstrip("/"), file=row["file"])
+        if row["overlay"]:
+            layers.lay(scratch := next(trees), tree, number, target)
+            given.append(scratch)
+        else:
+            native.move_mount(tree, target)
+        access = landlock.SCRATCH if row["writable"] or row["overlay"] else landlock.READ_ONLY
+        _allow(target, int(access & landlock.FILE_ACCESS if row["file"] else access) & carried.handled)
+    return {"ok": True}
+
+
+def _allow(path: str, access: int) -> None:
+    if access:
+        table = Table(rights.path_steps(_RULES, path, access))
+        table.address(_RULES)[0] = RULESET
+        table.run()
+
+
+def _make(path: str, *, file: bool) -> None:
+    """
+    Make the mount point *path* below the current folder, which is the root, where it isn't there. No client's process
+    has been here yet, so the links on the way are the view's.
+    """
+    folder = path if not file else os.path.dirname(path)
+    if folder and not os.path.isdir(folder):
+        os.makedirs(folder, 0o755)
+    if file and not os.path.lexists(path):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444))
+
+
+def _new_root(rows: list[dict[str, Any]], handled: int) -> None:
+    """
+    Give the sandbox a root of its own, with room for the targets of *rows*: the one that it has is shared by all
+    runners of its keeper. Everything else in it is where it was.
+    """
+    taken: list[tuple[str, int, str]] = []  # where, and a mount to put there or a link's text; neither: a folder
+    _take_along("", [row["target"] for row in rows], taken)
+    fd = native.filesystem("tmpfs", {"size": "1m", "nr_inodes": "512", "mode": "0755"},
+                           MountAttr.NOSUID | MountAttr.NODEV)
+    native.move_mount(fd, _STAGE)
+    os.close(fd)
+    os.chdir(_STAGE)
+    for path, mount, link in taken:
+        if link:
+            os.symlink(link, path)
+        elif mount < 0:
+            os.mkdir(path, 0o755)
+        else:
+            _make(path, file=not stat.S_ISDIR(os.fstat(mount).st_mode))
+            native.move_mount(mount, path)
+            os.close(mount)
+    for row in rows:
+        _make(row["target"].lstrip("/"), file=row["file"])
+    Table([returns(Call.PIVOT_ROOT, ".", "."), native.unmount_step("."), returns(Call.CHDIR, "/"),
+           native.remount_step("/", MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NODEV)]).run()
+    _allow("/", int(landlock.LISTED) & handled)
+
+
+def _take_along(folder: str, targets: list[str], rows: list[tuple[str, int, str]]) -> None:
+    """
+    Note all that lies in *folder* and has to be in the new root.
+    """
+    for name in sorted(os.listdir(folder or "/")):
+        path = f"{folder}/{name}"
+        below = [target for target in targets if target.startswith(f"{path}/")]
+        if os.path.islink(path):
+            rows.append((path[1:], -1, os.readlink(path)))
+        elif below and not os.path.ismount(path):
+            rows.append((path[1:], -1, ""))
+            _take_along(path, below, rows)
+        else:
+            rows.append((path[1:], native.copy(path), ""))
+
+
+# --- what has changed ---------------------------------------------------------------
+
+
+def _bare(held: int = _READ_SEARCH) -> None:
+    """
+    Keep no capability but *held*: what lies in the upper folder is the sandbox's work.
+    """
+    header = Block(struct.pack("Ii", 0x20080522, 0))  # _LINUX_CAPABILITY_VERSION_3, this thread
+    data = Block(struct.pack("IIIIII", held, held, 0, 0, 0, 0))
+    Table([returns(Call.CAPSET, header, data)]).run()
+
+
+def _diff(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
+    _bare()
+    return {"rows": walk.rows(layers.upper(fds[0], order["number"]), fds[1])}
+
+
+def _read(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
+    _bare()
+    return {"bytes": walk.piece(layers.upper(fds[0], order["number"]), order["path"], order["offset"], fds[1])}
+
+
+# --- what it was, and is again ------------------------------------------------------
+
+
+def _keep(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
+    _bare(_FILES)
+    kept.keep(fds[0], order["number"], order["name"], order["most"])
+    return {"ok": True}
+
+
+def _restore(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
+    _bare(_MOUNTS)
+    kept.restore(fds[0], order["number"], order["target"], order["name"], order["most"])
+    return _covered(carried, order)
+
+
+def _discard(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
+    _bare(_MOUNTS)
+    kept.discard(fds[0], order["number"], order["target"], order["paths"])
+    return _covered(carried, order)
+
+
+def _covered(carried: Carried, order: dict[str, Any]) -> dict[str, Any]:
+    """
+    A new overlay has a root that the ruleset doesn't know.
+    """
+    try:
+        _allow(order["target"], int(landlock.SCRATCH) & carried.handled)
+    except LeewardError as error:
+        raise kept.Lost(str(error)) from None
+    return {"ok": True}
+
+
+_ORDERS = {"mount": _mount, "diff": _diff, "read": _read, "keep": _keep, "restore": _restore, "discard": _discard}

@@ -1,0 +1,78 @@
+"""
+The threads that imported modules have left in the zygote, which is to have one.
+
+Runs in:   the zygote, after each module of `preload`.
+Source:    proc(5): /proc/self/task/TID/comm, syscall and status
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection
+
+from leeward._native import threads
+
+#: How long a thread has to come to rest, and to be gone, seconds. It scans a folder or so when it starts.
+PATIENCE_S = 2.0
+_TICK_S = 0.001
+#: It waits for work, and not for a moment for somebody's lock, if it was in futex(2) for so long, seconds, without
+#: a turn.
+_REST_S = 0.02
+
+
+def others() -> dict[int, str]:
+    """
+    The names of all threads of this process but the caller, by thread id.
+    """
+    found = {}
+    for task in os.listdir("/proc/self/task"):
+        if int(task) != os.getpid():
+            try:
+                with open(f"/proc/self/task/{task}/comm") as comm:
+                    found[int(task)] = comm.read().rstrip("\n")
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    return found
+
+
+def leave_one(idle: Collection[str]) -> list[str]:
+    """
+    End the threads named in *idle*, each when it rests in futex(2).
+
+    Returns:
+        The names of those that are left, without the caller's: any that isn't named, or doesn't come to rest.
+    """
+    asked: set[int] = set()
+    resting: dict[int, tuple[float, str]] = {}  # since when, and how many turns it has had
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        here = others()
+        if not here or not set(here.values()) <= set(idle) or time.monotonic() > until:
+            break
+        for tid in here:
+            if tid in asked:
+                continue
+            now, turns = time.monotonic(), _turns_until_it_waits(tid)
+            since, before = resting.get(tid, (now, ""))
+            if not turns or turns != before:
+                resting[tid] = now, turns
+            elif now - since > _REST_S:
+                threads.end(tid)
+                asked.add(tid)
+        time.sleep(_TICK_S)
+    if asked:
+        threads.end_no_more()
+    return sorted(here.values())
+
+
+def _turns_until_it_waits(tid: int) -> str:
+    """
+    How often it has had a processor, if it is in futex(2); "" if it isn't.
+    """
+    try:
+        with open(f"/proc/self/task/{tid}/syscall") as call, open(f"/proc/self/task/{tid}/status") as status:
+            turns = "".join(line for line in status if "ctxt_switches" in line)
+            return turns if call.read().split()[:1] == [str(threads.FUTEX)] else ""
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

@@ -1,0 +1,147 @@
+"""
+What a sandbox has changed in an overlay: a walk of its upper folder, and the content of one file there.
+
+Runs in:   the porter, beside whatever the sandbox's processes do meanwhile.
+Trust:     none in what lies there. No link is followed, only regular files are opened, names are bytes; how much there
+           may be is bounded, and so is the time, by the daemon.
+Source:    the kernel's overlayfs document: whiteouts, opaque folders, user.overlay.*
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from typing import Any
+
+import msgpack
+
+from leeward._native.beneath import open_beneath
+from leeward.errors import LeewardError
+
+#: Larger files are told by size and time, without a hash.
+LARGE = 50 << 20
+#: Rows, and bytes of them, at most.
+MOST_ROWS, MOST_BYTES = 100_000, 48 << 20
+#: Bytes of a file that one order reads.
+PIECE = 16 << 20
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK
+_OPAQUE = "user.overlay.opaque"
+_CHUNK = 1 << 18
+
+
+def rows(upper: int, into: int) -> int:
+    """
+    Write a row for each entry of *upper* to the file *into*: path, kind ("file", "folder", "link", "gone", "special"),
+    mode, size, allocated bytes, mtime in ns, SHA-256 or None, a link's text, and whether a folder hides what is below.
+
+    Returns:
+        How many.
+    """
+    count = size = 0
+    todo = [b""]
+    with os.fdopen(os.dup(into), "wb") as file:
+        while todo:
+            folder = todo.pop()
+            try:
+                fd = open_beneath(upper, folder or b".", _FOLDER)
+            except OSError:
+                continue  # it was there a moment ago
+            try:
+                for name in sorted(map(os.fsencode, os.listdir(fd))):
+                    path = folder + b"/" + name if folder else name
+                    row = _row(upper, fd, name, path)
+                    if row is None:
+                        continue
+                    if "folder" == row[1]:
+                        todo.append(path)
+                    packed = msgpack.packb(row)
+                    count, size = count + 1, size + len(packed)
+                    if count > MOST_ROWS or size > MOST_BYTES:
+                        raise LeewardError(f"more has changed than {MOST_ROWS} entries, or {MOST_BYTES} bytes of them")
+                    file.write(packed)
+            finally:
+                os.close(fd)
+        file.write(msgpack.packb(None))  # the end: rows that are cut would be fewer
+    return count
+
+
+def _row(upper: int, folder: int, name: bytes, path: bytes) -> list[Any] | None:
+    try:
+        about = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        mode = about.st_mode
+        kind, digest, text, hides = "special", None, b"", False
+        if stat.S_ISREG(mode):
+            kind = "file"
+            digest = None if about.st_size > LARGE else _digest(upper, path)
+        elif stat.S_ISDIR(mode):
+            kind, hides = "folder", _hides(upper, path)
+        elif stat.S_ISLNK(mode):
+            kind, text = "link", os.readlink(name, dir_fd=folder)
+        elif stat.S_ISCHR(mode) and 0 == about.st_rdev:
+            kind = "gone"
+    except OSError:
+        return None  # it went meanwhile
+    return [path, kind, stat.S_IMODE(mode), about.st_size, about.st_blocks * 512, about.st_mtime_ns, digest, text,
+            hides]
+
+
+def _hides(upper: int, path: bytes) -> bool:
+    fd = open_beneath(upper, path, _FOLDER)
+    try:
+        return b"y" == os.getxattr(fd, _OPAQUE)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def regular(upper: int, path: bytes) -> int:
+    """
+    A regular file, to be read; what else is there is looked at without being opened.
+    """
+    look = open_beneath(upper, path, os.O_PATH | os.O_NOFOLLOW)
+    try:
+        about = os.fstat(look)
+        if not stat.S_ISREG(about.st_mode):
+            raise LeewardError(f"{os.fsdecode(path)!r:.80} is no file any more")
+    finally:
+        os.close(look)
+    fd = open_beneath(upper, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    found = os.fstat(fd)
+    if (found.st_dev, found.st_ino) != (about.st_dev, about.st_ino):
+        os.close(fd)
+        raise LeewardError(f"{os.fsdecode(path)!r:.80} was replaced meanwhile")
+    return fd
+
+
+def _digest(upper: int, path: bytes) -> bytes:
+    found = hashlib.sha256()
+    fd = regular(upper, path)
+    try:
+        left = LARGE + 1  # one that grows doesn't keep us
+        while left > 0 and (data := os.read(fd, min(_CHUNK, left))):
+            found.update(data)
+            left -= len(data)
+    finally:
+        os.close(fd)
+    return found.digest()
+
+
+def piece(upper: int, path: bytes, offset: int, into: int) -> int:
+    """
+    Write PIECE bytes at most of the file *path*, from *offset* on, to the file *into*; how many there were.
+    """
+    fd = regular(upper, path)
+    try:
+        done = 0
+        while done < PIECE:
+            data = os.pread(fd, min(_CHUNK, PIECE - done), offset + done)
+            if not data:
+                break
+            os.write(into, data)
+            done += len(data)
+        return done
+    finally:
+        os.close(fd)

@@ -1,0 +1,107 @@
+"""
+The tables of the configuration that name policies of egress, [egress.NAME]: read, and written for --print-config.
+
+Runs in:   the daemon, and `leeward run`; pure. `spec.egress` has the grammar; it is imported where such a table is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from leeward.errors import BadRequest
+
+#: The table of tables that are named after policies.
+EGRESS = "egress"
+
+COMMENT = """\
+# What the jobs that name a policy may reach, in tables such as [egress.build]; docs/egress.md has the grammar. A policy
+# with no rule allows nothing. [restart]"""
+
+#: What --print-config says about each key.
+COMMENTS = {
+    "allow": 'what may be reached: "example.org", "*.example.org:8443", "10.1.0.0/16:5432", "GET https://x.org/v1/*"',
+    "deny": "what may not, whatever else is allowed",
+    "ask": "what a person decides; without one it is denied",
+    "ports": "those of rules that name none",
+    "addresses": "ranges such as private ones, which are refused by themselves, that an allowed name may lead to",
+    "methods": "of requests, [] is any; what passes unseen is refused where methods are named",
+    "schemes": '[] is any, else "http", "https" or both',
+    "limits": "of each sandbox: bytes of a request and a response, seconds to connect and in total",
+}
+
+
+def policies(before: Mapping[str, Any], value: Any, place: str) -> dict[str, Any]:
+    """
+    The policies of a file's tables, with those *before*. A table replaces one of the same name as a whole.
+
+    Raises:
+        BadRequest: names the key, and says what is wrong.
+    """
+    from leeward.spec.egress import parse_policy
+
+    if not isinstance(value, Mapping):
+        raise BadRequest(f"{place}: must hold tables, [egress.NAME]")
+    found = dict(before)
+    for name, table in value.items():
+        here = f"{place}.{name!s:.60}"
+        if isinstance(table, Mapping):
+            for key in ("secrets", "within"):
+                if key in table:
+                    raise BadRequest(f"{here}.{key}: unknown; these are known: {', '.join(COMMENTS)}")
+        found[name] = _fitting(parse_policy(table, here, name), here)
+    return found
+
+
+def _fitting(policy: Any, place: str) -> Any:
+    """
+    *policy*, if a sandbox has room for its ports, and a message to the broker for its rules.
+    """
+    from leeward.isolation.egress import MOST_PORTS, ports_beside
+    from leeward.spec.egress import policy_map, ports_of
+    from leeward.wire.egress_control import MAX_MESSAGE, Leased, encode
+
+    if (count := len(ports_beside(ports_of(policy)))) > MOST_PORTS:
+        raise BadRequest(f"{place}: its rules are for {count} ports, {MOST_PORTS} are the most")
+    most = 1 << 62  # no number in the message is longer
+    if (size := len(encode(Leased(most, most, bytes(32), policy_map(policy))))) > MAX_MESSAGE:
+        raise BadRequest(f"{place}: has {size} bytes, {MAX_MESSAGE} are the most; shorten its lists")
+    return policy
+
+
+def most_listeners(policies: Mapping[str, Any]) -> int:
+    """
+    Sockets that each worker with the dearest of *policies* has, where there is IPv6.
+    """
+    if not policies:
+        return 0
+    from leeward.isolation.egress import ports_beside
+    from leeward.spec.egress import ports_of
+
+    # For both families: one a port, DNS and the proxy among them, and one for DNS over UDP.
+    return max(2 * (len(ports_beside(ports_of(policy))) + 3) for policy in policies.values())
+
+
+def lines(policies: Mapping[str, Any]) -> list[str]:
+    """
+    The tables of *policies*, each key with a comment.
+    """
+    from leeward.spec.egress import policy_map
+
+    printed = [COMMENT, f"[{EGRESS}]", ""]
+    for name, policy in policies.items():
+        values = policy_map(policy)
+        # A point in a bare key would make a table in a table.
+        printed += [f'[{EGRESS}."{name}"]', ""]
+        for key, comment in COMMENTS.items():
+            printed += [f"# {comment}", f"{key} = {_toml(values[key])}", ""]
+    return printed
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {_toml(each)}' for key, each in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    # Rules are printable ASCII without quotation marks or backslashes.
+    return f'"{value}"' if isinstance(value, str) else repr(value)

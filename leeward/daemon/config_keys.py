@@ -1,0 +1,204 @@
+"""
+Every key of the configuration: its check, its unit and what --print-config says about it, in one table.
+
+Runs in:   the daemon, and `leeward run`; pure data.
+"""
+
+from __future__ import annotations
+
+from leeward.daemon.config_checks import (
+    Check,
+    degradable,
+    flag,
+    group,
+    limits_of,
+    metrics_place,
+    module,
+    one_of,
+    path,
+    seconds,
+    shown_path,
+    size,
+    variables,
+    whole,
+    words,
+)
+from leeward.dataclass import dataclass
+from leeward.run.placement import RESULTS
+from leeward.spec.limits import ADJUSTABLE, FLOORS
+from leeward.spec.profiles import OURS
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+TRANSPORTS = ("auto", "uring", "socket")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """
+    A key of the file: its check, and what --print-config says about it.
+
+    Attributes:
+        live: a running daemon takes a new value on SIGHUP; else it takes it with its next start.
+    """
+
+    check: Check
+    comment: str
+    live: bool = False
+
+
+KEYS: dict[str, Key] = {
+    "socket": Key(path, 'path of the daemon\'s socket; "" is $XDG_RUNTIME_DIR/leeward/leeward.sock, as root'
+                        " /run/leeward/leeward.sock. Clients read this key, too, in the file of the system and that of"
+                        " the user; before these come --socket and LEEWARD_SOCKET"),
+    "pool_size": Key(whole(1, 1024), "workers, each of which runs one job at a time"),
+    "spares": Key(whole(0, 16), "spare processes: confined, and ready for jobs, beside the one that takes the next"
+                                " job of each worker. More of them serve bursts without delay, and take memory"),
+    "recycle_after": Key(whole(1, 1_000_000), "jobs after which a worker is replaced"),
+    "layout_jobs": Key(whole(0, 1_000_000_000), "jobs after which a new zygote takes over, and with it another address"
+                                                " layout and hash seed; workers are renewed as they fall idle. 0 is"
+                                                " never"),
+    "layout_time": Key(seconds(0, 86400 * 365), "seconds after which a new zygote takes over if there were jobs; 0 is"
+                                                " never"),
+    "queue_size": Key(whole(0, 65536), "requests that may wait for a worker; others are refused at once", True),
+    "queue_delay": Key(seconds(0, 86400), "seconds that a request may have to wait for a worker, or 10 times the time"
+                                          " of a job if that is more. Once all requests have waited longer for that"
+                                          " time, the daemon refuses others that would. 0 is no bound by time", True),
+    "queue_timeout": Key(seconds(0.001, 86400), "seconds that a request may wait for a worker", True),
+    "max_connections": Key(whole(1, 65536), "connections at once, fewer where the limit on descriptors leaves room for"
+                          " fewer; the last of them are kept for root and the daemon's own user", True),
+    "idle_timeout": Key(seconds(0, 86400 * 365), "seconds after which a connection without a request is closed;"
+                                                 " 0 is never", True),
+    "idle_exit": Key(whole(0, 86400 * 365), "seconds without a request, a running job, a session or a sandbox after"
+                                              " which the daemon ends by itself; 0 is never", True),
+    "connection_requests": Key(whole(16, 65536), "requests of one connection that may be unanswered at once. Clients"
+                                                  " ask for this bound, and send no more", True),
+    "max_collected": Key(whole(0, 4000), "files that `collect` of one job brings back; the result says which others"
+                                         " there were", True),
+    "max_sessions": Key(whole(-1, 1024), "sessions and sandboxes at once, each of which occupies a worker. Half of the"
+                                         " workers may be theirs; for further sessions more workers are made, as far as"
+                                         " memory and descriptors suffice. -1 is as many as that allows, 0 is none",
+                        True),
+    "connection_sessions": Key(whole(1, 1024), "sessions of one connection at once, of those that max_sessions"
+                                               " allows", True),
+    "session_idle": Key(seconds(0.001, 86400), "seconds after which a session without a job gives its worker back",
+                       True),
+    "session_grace": Key(seconds(0, 600), "seconds that a session's job has after its time limit: at the limit it gets"
+                                          " a KeyboardInterrupt, and if it ends by that the session keeps its state. 0:"
+                                          " the limit ends job and session"),
+    "session_lifetime": Key(seconds(0.001, 86400 * 7), "seconds after which a session ends in any case", True),
+    "sandbox_idle": Key(seconds(0.001, 86400), "seconds after which a live sandbox that nobody uses ends; a request can"
+                                               " ask for less", True),
+    "sandbox_lifetime": Key(seconds(0.001, 86400 * 7), "seconds after which a live sandbox ends in any case; a request"
+                                                       " can ask for less", True),
+    "allow_degraded": Key(words(degradable), 'layers that may be missing where the host lacks them: "landlock" is the'
+                                             " only one. Without cgroup controllers leeward starts in any case: rlimits"
+                                             " and a watch hold the limits then. Status and every result name what is"
+                                             " missing"),
+    "python_env": Key(path, 'a virtual environment whose packages jobs can import; "" is the standard library alone.'
+                            " It and all folders above must be yours or root's, and writable by nobody else"),
+    "preload": Key(words(module), "modules to import before any job, beside a standard list"),
+    "loopback": Key(flag, "jobs may use TCP and UDP over 127.0.0.1 and ::1, each in a network that holds nothing but"
+                          " the job: for servers and their clients, notebooks, databases. Nothing gets out of it. The"
+                          " kernel's code for TCP and IP comes into their reach"),
+    "terminal": Key(flag, "jobs may make pseudo-terminals, 16 at once: for pexpect, pty.spawn, tmux. The kernel's code"
+                          " for terminals comes into their reach"),
+    "pool_idle": Key(seconds(1, 86400 * 365), "seconds after which the workers of an environment or a profile end that"
+                                              " nobody uses"),
+    "pool_workers": Key(whole(0, 1024), "workers at once, of all environments and profiles together, beside pool_size;"
+                                        " as far as descriptors and user ids suffice"),
+    "log_level": Key(one_of(LOG_LEVELS), "debug, info, warning or error", True),
+    "log_json": Key(flag, "log one JSON object a line, in place of text. The journal gets fields in any case, where"
+                          " standard error is the journal", True),
+    "log_jobs": Key(flag, "log a line of level info for each job that ends, with its number, user, label, outcome and"
+                          " time; else for those that ended by a limit or by a fault of leeward's", True),
+    "security_log": Key(path, "a file for records of denied system calls, limits that were hit and refused peers, one"
+                              ' JSON object a line; "" is the daemon\'s own log. It is opened anew on SIGHUP', True),
+    "metrics": Key(metrics_place, 'where the daemon serves metrics for Prometheus, "" is nowhere: the path of a socket,'
+                                  ' or a loopback address such as "127.0.0.1:9464", which every user of this host can'
+                                  " reach"),
+    "group": Key(group, "a group whose members may use the daemon, beside its own user and root, within their quotas;"
+                        ' "" is none'),
+    "io": Key(one_of(TRANSPORTS), 'how the daemon talks to the kernel: "uring" (Linux 5.19), "socket", or "auto",'
+                                  " which is uring where the kernel allows it"),
+    "fast_path": Key(flag, "handle a short job's request and its answer in C, the fast path: about half the latency."
+                           " false: Python handles every request"),
+    "rehearse": Key(flag, "run a small job once in each new process before it takes a real one. Jobs start faster,"
+                          " since they have few page faults left. false: a new process costs less processor time, and"
+                          " jobs start slower"),
+    "results": Key(one_of(RESULTS), 'how output and collected files reach a client: "memfd" is by a sealed memory'
+                                    ' file, "inline" in the answer as far as it has room, 12 MiB, and "auto" is the'
+                                    " faster of both, by size"),
+}
+
+#: Keys that had another name; the daemon refuses that one, and says which it is now. So does its command line.
+RENAMED = {"express": "fast_path"}
+
+LIMIT_KEYS: dict[str, Key] = {
+    "memory": Key(size(int(FLOORS["memory"])), "bytes, of all processes and files of a job together; no swap",
+                 True),
+    "cpu": Key(whole(1, 100 * 1024), "percent of one processor"),
+    "processes": Key(whole(1, 1 << 22), "processes and threads at once", True),
+    "time": Key(seconds(FLOORS["time"], 86400 * 7), "seconds from the moment the job's code is sent", True),
+    "files": Key(size(1 << 16), "bytes in /workspace, /tmp and /dev/shm together"),
+    "output": Key(size(0), "bytes of stdout and stderr together", True),
+    "descriptors": Key(whole(16, 1 << 20), "open descriptors in each process"),
+}
+
+QUOTA_KEYS: dict[str, Key] = {
+    "jobs": Key(whole(0, 65536), "jobs that run at once, further ones wait; 0 is as many as there are workers", True),
+    "memory": Key(size(0), "bytes, the sum of the limits of running jobs, further ones wait; 0 is no bound", True),
+    "rate": Key(seconds(0, 1e6), "jobs a second, further ones are refused; 0 is no bound", True),
+    "connections": Key(whole(0, 65536), "connections at once; 0 is up to max_connections", True),
+    "sandboxes": Key(whole(0, 65536), "live sandboxes at once, more are refused; 0 is up to max_sessions", True),
+}
+
+ENVIRONMENT_KEYS: dict[str, Key] = {
+    "path": Key(path, 'a virtual environment of the daemon\'s own Python version; "" is the standard library alone. It'
+                      " and all folders above must be yours or root's, and writable by nobody else"),
+    "preload": Key(words(module), "modules to import before any job, beside a standard list"),
+    "min": Key(whole(1, 256), "workers that stand while the environment is in use"),
+    "max": Key(whole(1, 256), "workers at most: further ones are made while requests wait, and for sessions and"
+                              " sandboxes"),
+}
+
+PROFILE_KEYS: dict[str, Key] = {
+    "base": Key(one_of(tuple(OURS)), "the profile of leeward's own that it is made of"),
+    "show": Key(words(shown_path), "files and folders of the host that it shows beside, read-only, at the same paths. A"
+                                   " Unix socket in one can be connected to"),
+    "variables": Key(variables, "environment variables beside those of its base"),
+    "limits": Key(limits_of({name: key.check for name, key in LIMIT_KEYS.items()}),
+                  "those that differ from [limits], by the names there"),
+    "loopback": Key(flag, "as the key of that name above, where given"),
+    "terminal": Key(flag, "as the key of that name above, where given"),
+    "min": Key(whole(1, 256), "workers that stand while the profile is in use"),
+    "max": Key(whole(1, 256), "workers at most: further ones are made while requests wait, and for sessions and"
+                              " sandboxes"),
+}
+
+#: The tables of the file, and the keys that each may have.
+TABLES: dict[str, dict[str, Key]] = {
+    "limits": LIMIT_KEYS,
+    "ceilings": {name: LIMIT_KEYS[name] for name in ADJUSTABLE},
+    "quota": QUOTA_KEYS,
+}
+
+#: The table of tables that are named after users and have the keys of [quota].
+USERS = "users"
+USERS_COMMENT = """\
+# Quotas of single users, in tables named after a user or its number, such as [users.alice]; a key that such a
+# table lacks is as in [quota]. Root and the daemon's own user have no quota but one in such a table."""
+#: The table of tables that are named after environments.
+ENVIRONMENTS = "environments"
+ENVIRONMENTS_COMMENT = """\
+# Interpreters and packages that a request can name, in tables such as [environments.data]. Each has workers of its own,
+# which start with the first request and end after pool_idle seconds without one. [restart]"""
+#: The table of tables that are named after profiles.
+PROFILES = "profiles"
+PROFILES_COMMENT = """\
+# Kinds of sandbox that a request can name, in tables such as [profiles.build]; `leeward profiles` shows them, with
+# those of leeward's own. Each has workers of its own, as an environment has. [restart]"""
+TABLE_COMMENTS = {
+    "limits": "The limits of a job whose request sets none.",
+    "ceilings": "How far a request may raise its limits.",
+    "quota": "What each member of `group` may have at once.",
+}

@@ -1,0 +1,258 @@
+"""
+Where the configuration comes from: files, the environment and the command line.
+
+Runs in:   the daemon, and `leeward run`.
+Trust:     whoever can write a file decides what jobs may do. So a file that another user owns or can write is refused,
+           and so is any unknown key or invalid value: a typing mistake must not loosen anything.
+
+Later sources win, key by key: the defaults, /etc/leeward/leeward.toml, ~/.config/leeward/config.toml, --config,
+LEEWARD_SOCKET, the command line.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from leeward.daemon.config import Config, Environment, quotas
+from leeward.daemon.config_checks import user_number
+from leeward.daemon.config_egress import EGRESS, policies
+from leeward.daemon.config_keys import (
+    ENVIRONMENT_KEYS,
+    ENVIRONMENTS,
+    KEYS,
+    PROFILE_KEYS,
+    PROFILES,
+    QUOTA_KEYS,
+    RENAMED,
+    TABLES,
+    USERS,
+    Key,
+)
+from leeward.dataclass import replace
+from leeward.errors import BadRequest
+from leeward.spec.folders import within
+from leeward.spec.limits import ADJUSTABLE
+from leeward.spec.paths import SOCKET_VARIABLE, default_socket
+from leeward.spec.pool_key import DEFAULT_PROFILE, is_name
+from leeward.spec.profiles import OURS, Profile
+from leeward.spec.socket_key import MAX_FILE, SYSTEM_FILE, USER_FILE
+
+
+def load(
+    explicit: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    uid: int | None = None,
+    system_file: str = SYSTEM_FILE,
+) -> Config:
+    """
+    The configuration from all its sources.
+
+    Args:
+        explicit: the file that --config names; it must exist.
+        overrides: the command line's values, by key.
+
+    Raises:
+        BadRequest: names file and key, and says what is wrong.
+    """
+    environ = os.environ if environ is None else environ
+    uid = os.geteuid() if uid is None else uid
+    config = Config()
+    home = environ.get("HOME", "")
+    files = [(system_file, False)]
+    if _is_own(home, uid):  # sudo and setpriv may leave somebody else's HOME
+        files.append((os.path.join(home, USER_FILE), False))
+    if explicit is not None:
+        files.append((explicit, True))
+    for path, needed in files:
+        values = _read(path, uid, needed)
+        if values is not None:
+            config = _apply(config, values, path)
+    if environ.get(SOCKET_VARIABLE):
+        config = _apply(config, {"socket": os.path.abspath(environ[SOCKET_VARIABLE])}, SOCKET_VARIABLE)
+    config = _apply(config, overrides or {}, "command line")
+    if not config.socket:
+        config = replace(config, socket=default_socket(environ, uid))
+    for name in ADJUSTABLE:
+        default, ceiling = getattr(config.limits, name), getattr(config.ceilings, name)
+        if default > ceiling:
+            raise BadRequest(f"limits.{name}={default} is above ceilings.{name}={ceiling}")
+    for name, profile in config.profiles.items():
+        _check_profile(name, profile, config)
+    for owner, quota in (("quota", config.quota), *((f"users.{user}", each) for user, each in
+                                                     quotas(config, uid).users.items())):
+        if 0 < quota.memory < config.limits.memory:
+            raise BadRequest(f"{owner}.memory={quota.memory} is below limits.memory={config.limits.memory}: no job that"
+                             " asks for nothing else could run")
+    return config
+
+
+def _check_profile(name: str, profile: Profile, config: Config) -> None:
+    for limit in ADJUSTABLE:
+        asked, ceiling = profile.limits.get(limit, 0), getattr(config.ceilings, limit)
+        if asked > ceiling:
+            raise BadRequest(f"profiles.{name}.limits.{limit}={asked} is above ceilings.{limit}={ceiling}")
+    for path in profile.show:
+        if within(os.path.realpath(config.socket), os.path.realpath(path)):
+            raise BadRequest(f"profiles.{name}.show: {path!r} has the daemon's socket in it")
+
+
+def _of_python() -> Profile:
+    return Profile(base=DEFAULT_PROFILE)
+
+
+def _is_own(folder: str, uid: int) -> bool:
+    try:
+        return folder.startswith("/") and os.stat(folder).st_uid == uid
+    except OSError:
+        return False
+
+
+def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
+    """
+    The values in one file; None where it isn't and needn't be.
+    """
+    try:
+        # Not blocking: somebody may have put a FIFO there.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if needed:
+            raise _refuse(path, (error.strerror or "").lower()) from None
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _refuse(path, "is a symbolic link; name the file itself") from None
+        raise _refuse(path, (error.strerror or "").lower()) from None
+    try:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode):
+            raise _refuse(path, "is no regular file")
+        if about.st_uid not in (0, uid):
+            raise _refuse(path, f"belongs to user {about.st_uid}; it must be yours or root's")
+        if about.st_mode & 0o022:
+            raise _refuse(path, f"its mode {about.st_mode & 0o777:04o} lets others write it; chmod go-w")
+        content = b""
+        while len(content) <= MAX_FILE and (chunk := os.read(fd, MAX_FILE)):
+            content += chunk
+    finally:
+        os.close(fd)
+    if len(content) > MAX_FILE:
+        raise _refuse(path, f"is larger than {MAX_FILE} bytes")
+    import tomllib  # 18 ms, which `leeward run` without a file needn't pay
+
+    try:
+        text = content.decode()
+        return tomllib.loads(text)
+    except UnicodeDecodeError:
+        raise _refuse(path, "is no UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise _refuse(path, f"{error}{_line_of(error, text)}") from None
+
+
+def _line_of(error: ValueError, text: str) -> str:
+    """
+    The line that *error* is about, since the error for a repeated key doesn't name the key.
+    """
+    lines = text.rstrip().splitlines()
+    words = str(error).rpartition("(at line ")[2].partition(",")[0]
+    if words.endswith("(at end of document)"):
+        words = str(len(lines))
+    if words.isdecimal() and 0 < int(words) <= len(lines):
+        return f": {lines[int(words) - 1].strip()[:80]!r}"
+    return ""
+
+
+def _apply(config: Config, values: Mapping[str, Any], place: str) -> Config:
+    """
+    *config* with *values* applied; *place* names their file in errors.
+    """
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in TABLES:
+            if not isinstance(value, Mapping):
+                raise _refuse(f"{place}: {name}", f"must be a table, [{name}]")
+            keys = TABLES[name]
+            inner: dict[str, Any] = {}
+            for key, item in value.items():
+                if key not in keys:
+                    raise _refuse(f"{place}: {name}.{key!s:.60}", f"unknown; these are known: {', '.join(keys)}")
+                inner[key] = _checked(keys[key], item, f"{place}: {name}.{key}")
+            changes[name] = replace(getattr(config, name), **inner)
+        elif name == USERS:
+            changes[name] = _users(config.users, value, f"{place}: {name}")
+        elif name == ENVIRONMENTS:
+            changes[name] = _named(name, config.environments, value, ENVIRONMENT_KEYS, Environment, f"{place}: {name}")
+        elif name == PROFILES:
+            changes[name] = _named(name, config.profiles, value, PROFILE_KEYS, _of_python, f"{place}: {name}")
+        elif name == EGRESS:
+            changes[name] = policies(config.egress, value, f"{place}: {name}")
+        elif name in KEYS:
+            changes[name] = _checked(KEYS[name], value, f"{place}: {name}")
+        elif name in RENAMED:
+            raise _refuse(f"{place}: {name}", f"is called {RENAMED[name]} now")
+        else:
+            known = [*KEYS, *TABLES, USERS, ENVIRONMENTS, PROFILES, EGRESS]
+            raise _refuse(f"{place}: {name!s:.60}", f"unknown; these are known: {', '.join(known)}")
+    return replace(config, **changes)
+
+
+def _users(before: Mapping[int, Mapping[str, Any]], value: Any, place: str) -> dict[int, Mapping[str, Any]]:
+    if not isinstance(value, Mapping):
+        raise _refuse(place, "must hold tables, [users.NAME]")
+    users = dict(before)
+    for name, quota in value.items():
+        if not isinstance(quota, Mapping):
+            raise _refuse(f"{place}.{name!s:.60}", f"must be a table, [users.{name!s:.60}]")
+        user = user_number(name)
+        if user is None:
+            raise _refuse(f"{place}.{name!s:.60}", "is no user of this host, by name or number")
+        inner = dict(users.get(user, {}))
+        for key, item in quota.items():
+            if key not in QUOTA_KEYS:
+                raise _refuse(f"{place}.{name}.{key!s:.60}", f"unknown; these are known: {', '.join(QUOTA_KEYS)}")
+            inner[key] = _checked(QUOTA_KEYS[key], item, f"{place}.{name}.{key}")
+        users[user] = inner
+    return users
+
+
+def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, Key], new: Callable[[], Any],
+           place: str) -> dict[str, Any]:
+    """
+    The tables below [*kind*], with those of *before*; *new* makes one with its defaults.
+    """
+    if not isinstance(value, Mapping):
+        raise _refuse(place, f"must hold tables, [{kind}.NAME]")
+    found = dict(before)
+    for name, given in value.items():
+        here = f"{place}.{name!s:.60}"
+        if not is_name(name):
+            raise _refuse(here, "is no name: it has letters, digits and ._- alone, a letter first")
+        if PROFILES == kind and name in OURS:
+            raise _refuse(here, "is a profile of leeward's own: name yours otherwise, with this one as its base")
+        if not isinstance(given, Mapping):
+            raise _refuse(here, f"must be a table, [{kind}.{name}]")
+        for key in given:
+            if key not in keys:
+                raise _refuse(f"{here}.{key!s:.60}", f"unknown; these are known: {', '.join(keys)}")
+        made = replace(found.get(name) or new(), **{
+            key: _checked(keys[key], item, f"{here}.{key}") for key, item in given.items()})
+        if made.min > made.max:
+            raise _refuse(here, f"min={made.min} is above max={made.max}")
+        found[name] = made
+    return found
+
+
+def _checked(key: Key, value: Any, place: str) -> Any:
+    try:
+        return key.check(value)
+    except ValueError as error:
+        raise _refuse(place, f"{error}, not {value!r:.60}") from None
+
+
+def _refuse(place: str, why: str) -> BadRequest:
+    return BadRequest(f"{place}: {why}")

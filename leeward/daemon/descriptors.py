@@ -1,0 +1,179 @@
+"""
+What a daemon does with the descriptors that it may have (RLIMIT_NOFILE): how many are whose.
+
+Runs in:   the daemon; pure but for `limit`.
+
+Workers come first, because a job that finds no descriptor ends for it; then the daemon's own; then results that wait
+for their clients and request arenas; and connections have what is left. So no number of idle clients takes what a job
+needs. Where the limit is generous none of this shows: `max_connections` is what the configuration says.
+"""
+
+from __future__ import annotations
+
+import resource
+from typing import Protocol
+
+from leeward.dataclass import dataclass
+from leeward.errors import Unsupported
+from leeward.isolation.cgroup.v1 import V1Driver
+from leeward.pool.relief import SURPLUS
+
+#: The daemon's own: standard streams, socket and its folder, groups, signals, loop, supervisor, zygote, log, service
+#: manager (20 where all of it is there), and some that its starter may have left open.
+OWN = 28
+#: For a moment: the start of a zygote (10), a group that is made (4), a look into /proc (2), clients
+#: that were accepted and have no place (4).
+PASSING = 20
+#: The metrics' socket, its folder, and who may ask at once.
+METRICS = 2 + 16
+#: A worker's channel, its keeper's pidfd, /proc/net/sockstat, and the far end of a channel that is on its way.
+WORKER = 3 + 1
+#: A runner's pidfd, four pipes, and its listener; and the job's file system where that is watched.
+RUNNER = 6
+#: With which a runner can be kept open as a sandbox: four namespaces and its ruleset. Where it would leave fewer
+#: connections than these there are no sandboxes.
+ENTRANCES, ROOMY = 5, 64
+#: A worker's devpts, where there are sandboxes.
+DEVPTS = 1
+#: Memory files that wait for clients to read, at most; and request arenas.
+RESULTS, ARENAS = 128, 32
+#: The last places are the owner's and root's, so that they can always ask, and end it: so many, or a quarter.
+OWNERS = 8
+#: More descriptors aren't asked for.
+MOST = 65536
+#: What stays free of the descriptors that nothing has a share of.
+_KEPT = 1024
+#: With fewer connections a daemon is of no use.
+LEAST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """
+    Attributes:
+        limit: descriptors in all.
+        pool: of these, the workers'.
+        connections: at most, or as many as were asked for.
+        results: memory files that may wait for their clients.
+        arenas: request arenas.
+        leaves: that each worker may have, 0 for no bound.
+        surplus: workers that may be made in advance, when others are renewed.
+        room: workers that may be made for sessions.
+        sandboxes: runners can be kept open.
+        further: workers that other pools may have.
+    """
+
+    limit: int
+    pool: int
+    connections: int
+    results: int = RESULTS
+    arenas: int = ARENAS
+    leaves: int = 0
+    surplus: int = SURPLUS
+    room: int = 0
+    sandboxes: bool = True
+    further: int = 0
+
+    @property
+    def spare(self) -> int:
+        """
+        Descriptors by which results can be watched that guests have: half of what nothing else may need.
+        """
+        return max(0, self.limit - self.pool - self.connections - self.results - self.arenas - _KEPT) // 2
+
+
+class Costs(Protocol):
+    """
+    What has to be known of a cgroup driver: isolation/cgroup/entry.py. The one for version 1 is the dearest.
+    """
+
+    @property
+    def memory_counted(self) -> bool: ...
+    @property
+    def worker_descriptors(self) -> int: ...
+    @property
+    def leaf_descriptors(self) -> int: ...
+    @property
+    def kept_leaves(self) -> int: ...
+
+
+def shares(limit: int, driver: Costs, *, workers: int, spares: int, asked: int, metrics: bool,
+           room: int = 0, further: int = 0, listeners: int = 0) -> Shares:
+    """
+    Divide *limit* descriptors.
+
+    Args:
+        asked: connections that the configuration allows.
+        room: workers that may be made for sessions, if there are descriptors left for them when all others have theirs.
+        further: workers that other pools may have; the same, after those.
+        listeners: that each of these may have, for egress.
+
+    Raises:
+        Unsupported: they are too few for that many workers.
+    """
+    try:
+        roomy = _shares(limit, driver, True, workers, spares, asked, metrics, room, further, listeners)
+        if roomy.connections >= min(asked, ROOMY):
+            return roomy
+    except Unsupported:
+        pass
+    return _shares(limit, driver, False, workers, spares, asked, metrics, room, further, listeners)
+
+
+def _shares(limit: int, driver: Costs, sandboxes: bool, workers: int, spares: int, asked: int, metrics: bool,
+            room: int, further: int, listeners: int) -> Shares:
+    runners = spares + 2  # one runs or is going, one is next
+    most = runners + driver.kept_leaves
+    runner = RUNNER + (ENTRANCES if sandboxes else 0) + (not driver.memory_counted)
+    plain = WORKER + (DEVPTS if sandboxes else 0) + driver.worker_descriptors + runners * runner
+    ours = OWN + PASSING + (METRICS if metrics else 0) + workers  # a job may end when no more results may wait
+
+    # What is kept to save time is given up first: groups, then the worker that is made before another one goes.
+    for leaves, surplus in ((most, SURPLUS), (runners, SURPLUS), (runners, 0)):
+        each = plain + leaves * driver.leaf_descriptors
+        pool = (workers + surplus) * each
+        left = limit - pool - ours
+        results, arenas = min(RESULTS, max(1, left // 4)), min(ARENAS, max(1, left // 16))
+        connections = left - results - arenas
+        if connections >= asked:
+            break
+    if connections < min(LEAST, asked):
+        least = pool + ours + min(LEAST, asked) + 2
+        raise Unsupported(
+            "descriptors", have=f"a hard limit of {limit} (RLIMIT_NOFILE)",
+            need=f"about {least + least // 8}, of which {workers} workers with {spares} spares take {pool}",
+            cure="raise it (ulimit -Hn, LimitNOFILE= of a service), or lower pool_size or spares")
+    room = max(0, min(room, (connections - asked) // (each + 1)))
+    other = each + 1 + listeners
+    further = max(0, min(further, (connections - asked - room * (each + 1)) // other))
+    return Shares(limit, pool + room * (each + 1) + further * other, min(asked, connections), results, arenas,
+                  0 if leaves == most and connections >= asked else runners, surplus, room, sandboxes, further)
+
+
+def owners(connections: int) -> int:
+    """
+    Of so many *connections*, those that only the owner and root get.
+    """
+    return min(OWNERS, connections // 4)
+
+
+def limit() -> int:
+    """
+    Descriptors that a daemon may have here: as many as it can raise its limit to.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST if hard == resource.RLIM_INFINITY else min(MOST, hard)
+
+
+def in_force(most: int, *, workers: int, spares: int, asked: int, metrics: bool) -> str:
+    """
+    What a limit of *most* descriptors makes of `max_connections`, in words, whichever driver will be chosen.
+    """
+    try:
+        got = shares(most, V1Driver, workers=workers, spares=spares, asked=asked, metrics=metrics)
+    except Unsupported as error:
+        return f"none may be left on this host: {error}"
+    if got.connections == asked:
+        return f"{asked} on this host, as asked for"
+    return (f"{got.connections} or more on this host: a limit of {most} descriptors (RLIMIT_NOFILE), of which {workers}"
+            f" workers may need {got.pool}, leaves no room for {asked}")

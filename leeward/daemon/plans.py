@@ -1,0 +1,96 @@
+"""
+What each pool of a daemon is: from the configuration and a key to the settings of a pool.
+
+Runs in:   the daemon, on the reactor's thread.
+
+This is the one place that knows what a key means. A further kind of pool is a field of PoolKey, the fields of the wire
+that fill it in, and a step here that makes it into Settings; `pool/begin.py` makes the view of these, and
+`pool/confinement.py` the locks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+
+from leeward.daemon.config import Config, Environment, quotas
+from leeward.dataclass import replace
+from leeward.errors import BadRequest, LeewardError, PoolFailed, Unsupported
+from leeward.isolation import interpreter
+from leeward.isolation.egress import route
+from leeward.pool.begin import Settings
+from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
+from leeward.spec.profiles import OURS, HostPython
+
+
+class Plans:
+    """
+    Args:
+        config: the one in force.
+        settings: of the daemon's first pool.
+    """
+
+    def __init__(self, config: Callable[[], Config], settings: Settings) -> None:
+        self._config, self._settings = config, settings
+        # Now, because an environment's interpreter is asked what it is, and nobody may wait for that later.
+        self._found = {name: _find(environment) for name, environment in config().environments.items()}
+        if config().egress:  # likewise: importing pyroute2 takes most of a second on a busy host
+            with contextlib.suppress(Unsupported):  # whoever asks for a policy is told
+                route(socket.AF_INET)
+
+    def __call__(self, key: PoolKey) -> Settings:
+        """
+        Raises:
+            BadRequest: there is nothing of that name.
+            PoolFailed: it can't be had on this host.
+        """
+        config = self._config()
+        settings = replace(self._settings, limits=config.limits, quotas=quotas(config, os.geteuid()),
+                           queue_size=config.queue_size, queue_delay=config.queue_delay)
+        if key.profile != DEFAULT_PROFILE:
+            settings = self._with_profile(settings, key.profile, config)
+        if key.environment:
+            settings = self._with_environment(settings, key.environment, config)
+        return self._with_egress(settings, key, config) if key.egress else settings
+
+    @staticmethod
+    def _with_profile(settings: Settings, name: str, config: Config) -> Settings:
+        profile = config.profiles.get(name)
+        if profile is None:
+            raise BadRequest(f"profile {name!r} is unknown; this daemon has: {', '.join([*OURS, *config.profiles])}")
+        return replace(
+            settings, profile=name, show=profile.show, variables=profile.variables,
+            limits=replace(settings.limits, **profile.limits), pool_size=profile.min, room=profile.max - profile.min,
+            max_sessions=profile.max,
+            loopback=settings.loopback if profile.loopback is None else profile.loopback,
+            terminal=settings.terminal if profile.terminal is None else profile.terminal)
+
+    def _with_environment(self, settings: Settings, name: str, config: Config) -> Settings:
+        asked, found = config.environments.get(name), self._found.get(name)
+        if asked is None or found is None:
+            known = ", ".join(config.environments) or "none"
+            raise BadRequest(f"environment {name!r} is unknown; this daemon has: {known}")
+        if isinstance(found, LeewardError):
+            raise PoolFailed(f"environment {name!r}: {found}")
+        return replace(settings, host=found, python_env=asked.path, preload=asked.preload, pool_size=asked.min,
+                       room=asked.max - asked.min, max_sessions=asked.max)
+
+    @staticmethod
+    def _with_egress(settings: Settings, key: PoolKey, config: Config) -> Settings:
+        policy = config.egress.get(key.egress)
+        if policy is None:
+            known = ", ".join(config.egress) or "none"
+            raise BadRequest(f"egress {key.egress!r} is unknown; this daemon has: {known}")
+        if not key.environment and key.profile == DEFAULT_PROFILE:
+            few = Environment()
+            settings = replace(settings, pool_size=few.min, room=few.max - few.min, max_sessions=few.max)
+        return replace(settings, egress=policy)
+
+
+def _find(environment: Environment) -> HostPython | LeewardError:
+    try:
+        return interpreter.find(environment.path)
+    except LeewardError as error:
+        return error

@@ -1,0 +1,140 @@
+"""
+The request arena: a memory file of one connection, whose client writes large requests into it.
+
+Runs in:   the daemon.
+Trust:     none in what lies in there, which the client may rewrite at any moment: a request is copied out once,
+           by read(2), and only the copy is looked at. None in the file: its size is sealed before the
+           client gets it, and it is never mapped here, so nothing that is done to it can end the daemon.
+Source:    memfd_create(2), fcntl(2) on file sealing
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import mmap
+import os
+from typing import overload
+
+from leeward._native.memfd import memory_file
+from leeward.errors import BadRequest
+
+#: Of every arena. More slots than a client has large requests on their way, each for what is quicker
+#: this way than by the socket: docs/decisions/0013-shared-memory.md.
+SLOTS = 4
+SLOT = 16 << 20
+#: Bytes of the arenas of all connections together, or fewer where the daemon may have few descriptors. Pages come with
+#: what a client writes, and are the client's.
+TOTAL = 2 << 30
+
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+@functools.cache
+def _private() -> memoryview:
+    """
+    Where copies are looked at, one after the other: memory of the daemon's alone, whose pages stay. Fresh ones for each
+    request would cost more than the copy.
+    """
+    return memoryview(mmap.mmap(-1, SLOT, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+
+def _check(slot: int, length: int) -> None:
+    if not 0 <= slot < SLOTS:
+        raise BadRequest(f"slot {slot} is none of the {SLOTS} that an arena has")
+    if not 0 < length <= SLOT:
+        raise BadRequest(f"{length} bytes don't lie in a slot of {SLOT}")
+
+
+class Look:
+    """
+    Bytes of a client's, each read when it is asked for. The client may write them at any time.
+    """
+
+    def __init__(self, fd: int, start: int, length: int) -> None:
+        self._fd, self._start, self._length = fd, start, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, at: int, /) -> int: ...
+    @overload
+    def __getitem__(self, at: slice, /) -> bytes: ...
+    def __getitem__(self, at: int | slice, /) -> int | bytes:
+        """
+        Raises:
+            IndexError: there is no such byte. Of a slice what there is of it.
+        """
+        if isinstance(at, int):
+            return self[at:at + 1][0]
+        start, end, _ = at.indices(self._length)
+        try:
+            return os.pread(self._fd, max(0, end - start), self._start + start)
+        except OSError:
+            return b""
+
+
+class RequestArena:
+    """
+    Attributes:
+        size: of the file, in bytes.
+    """
+
+    size = SLOTS * SLOT
+
+    def __init__(self, reader: int) -> None:
+        self._reader = reader
+
+    @classmethod
+    def make(cls) -> tuple[RequestArena, int]:
+        """
+        An arena, and the descriptor for its client, which the caller owns.
+
+        Raises:
+            OSError: no descriptor or no memory is left.
+        """
+        fd = memory_file("leeward_requests")
+        try:
+            os.ftruncate(fd, cls.size)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+            # An open file of our own: flags and offset of the client's are the client's.
+            return cls(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)), fd
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def take(self, slot: int, length: int) -> memoryview:
+        """
+        A copy of what lies in *slot* now, until the next call, for any arena.
+
+        Raises:
+            BadRequest: there is no such slot, or nothing so long in it.
+        """
+        _check(slot, length)
+        copy = _private()[:length]
+        try:
+            got = os.preadv(self._reader, [copy], slot * SLOT)
+        except OSError as error:
+            raise BadRequest(f"slot {slot} can't be read: {error.strerror}") from None
+        if got != length:
+            raise BadRequest(f"slot {slot} can't be read: {got} of {length} bytes")
+        return copy
+
+    def look(self, slot: int, length: int) -> Look:
+        """
+        The same where it lies, without a copy: only for what may be wrong at any time.
+
+        Raises:
+            BadRequest: there is no such slot, or nothing so long can lie in it.
+        """
+        _check(slot, length)
+        return Look(self._reader, slot * SLOT, length)
+
+    def close(self) -> None:
+        """
+        The file is the client's alone from now on.
+        """
+        if self._reader >= 0:
+            os.close(self._reader)
+            self._reader = -1

@@ -1,0 +1,404 @@
+"""
+One client's connection: when it is read, what its answers wait for, and when it ends.
+
+Runs in:   the daemon, on the reactor's one thread.
+Trust:     none in a client. One that sends half a frame, floods, stops reading, or
+           vanishes costs itself: its connection, and the jobs that it asked for.
+Waits:     never. Sockets are non-blocking, and one turn of the loop serves a user
+           a bounded amount before the others have theirs: rounds.py.
+
+Theory of operation. A connection has an input side (`inbox`: frames, then payloads that wait), the operations that
+requests ask for (`operations`), requests in flight by the client's ids (`flight`), and an output side (`outbox`:
+parcels in order).
+It is read while its pending payloads are served and its output is short; else the
+kernel's buffer fills and the client waits. Every request gets one reply, in the order in
+which they are ready, unless the connection ends first. When it ends, for whatever
+reason, its tickets are cancelled and its sessions closed: nobody is there to take the results. A peer that
+breaks the protocol gets one refusal with id 0 and is closed, because after a bad frame
+there is no knowing where the next one starts. Its life is the table in `states`.
+
+Deadlines are looked at by one sweep a second for all connections: a timer for each
+request would cost more than the request.
+"""
+
+from __future__ import annotations
+
+import socket
+from functools import partial
+
+from leeward.daemon.serving.door import asks
+from leeward.daemon.serving.flight import Flight
+from leeward.daemon.serving.home import ServerContext, Share, unread_results
+from leeward.daemon.serving.inbox import FRAME_S, Inbox
+from leeward.daemon.serving.intake import NAME
+from leeward.daemon.serving.operations import Operations
+from leeward.daemon.serving.outbox import Outbox
+from leeward.daemon.serving.parcel import Parcel
+from leeward.daemon.serving.peers import credentials
+from leeward.daemon.serving.rounds import CONNECTING, STEP
+from leeward.daemon.serving.states import CONNECTION, LEAVING, SILENT, ConnectionEvent, ConnectionState
+from leeward.daemon.telling.log import log
+from leeward.errors import Busy, PeerError
+from leeward.loop.barrier import in_any_case
+from leeward.loop.stream import JobStart, Ran, Stream, reason
+from leeward.run.states import after
+from leeward.run.verdict import bug
+from leeward.spec.job import Job
+from leeward.wire.answers import encode_refusal
+
+#: Seconds that a client may leave a reply unread before it counts as gone.
+UNREAD_S = 30.0
+#: Seconds after which a connection that holds nothing makes room for the owner's; and one that has never asked
+#: anything: a client that has something to ask connects for that.
+IDLE_S, FRESH_S = 1.0, 0.25
+#: Bytes of replies that wait for a client before nothing more is read from it.
+OUTPUT = 1 << 20
+
+_CLOSED, _ENDED = ConnectionState.CLOSED, ConnectionState.ENDED
+
+
+class Connection:
+    """
+    One client. The theory of operation is in the module's head.
+    """
+
+    costs = "connection"
+
+    __slots__ = ("_fd", "_flight", "_heard", "_home", "_inbox", "_operations", "_output", "_reading", "_share", "_sock",
+                 "_state", "_stream")
+
+    def __init__(self, home: ServerContext, sock: socket.socket, share: Share) -> None:
+        self._home, self._sock, self._fd = home, sock, sock.fileno()
+        self._share = share
+        self._state = ConnectionState.NEW
+        self._inbox = Inbox(home, share)
+        self._flight = Flight(home, share, self._fd, self)
+        self._operations = Operations(home, share, self._flight, self)
+        self._output = Outbox(self._own, home.reactor.now)
+        self._heard = home.reactor.now()
+        self._reading = True
+        self._stream: Stream = home.reactor.stream(sock, self)
+        try:
+            self._watch()
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def _happen(self, event: ConnectionEvent) -> None:
+        self._state = after("connection", CONNECTION, self._state, event)
+
+    @property
+    def unfinished(self) -> bool:
+        return bool(self._flight.tickets or self._flight.kept or self._output or self._inbox.more
+                    or self._state in LEAVING or self._stream.backlog)
+
+    @property
+    def group(self) -> int:
+        return credentials(self._sock)[2]
+
+    @property
+    def guest(self) -> bool:
+        return self._share.guest
+
+    def idle(self, now: float) -> float:
+        """
+        For how many seconds it has held nothing but its place, and others may have that; 0.0 if it holds more, has
+        asked something of late, or is closed.
+        """
+        if self._state is _CLOSED or self._flight.sessions or self._inbox.held or self.unfinished:
+            return 0.0
+        seconds = now - self._heard
+        return seconds if seconds > (FRESH_S if self._state in SILENT else IDLE_S) else 0.0
+
+    # --- input ----------------------------------------------------------------
+
+    def failed(self, error: int) -> None:
+        """
+        For the stream.
+        """
+        self.close(reason(error))
+
+    def received(self, data: bytes) -> None:
+        """
+        For the stream: the next bytes, or its end.
+        """
+        if self._state is _CLOSED:
+            return
+        if not data:
+            self._end()
+            return
+        now = self._home.reactor.now()
+        self._home.rounds.charge(self._share.budget, 0, came=len(data))
+        try:
+            self._inbox.feed(data, now)
+        except PeerError as error:
+            self.refuse("bad_request", str(error))
+            return
+        except Busy as error:
+            self.refuse(error.kind, error.message)
+            return
+        self._heard = now
+        self._serve()
+
+    def _end(self) -> None:
+        """
+        The client sends nothing any more.
+        """
+        if CONNECTION[self._state, ConnectionEvent.END] is _CLOSED:
+            self.close("end of stream")
+            return
+        self._happen(ConnectionEvent.END)
+        self._watch()
+
+    def _serve(self) -> None:
+        """
+        Answer pending requests, a bounded number of them.
+        """
+        inbox, operations, rounds, budget = self._inbox, self._operations, self._home.rounds, self._share.budget
+        if inbox.pending and self._state in SILENT:
+            self._happen(ConnectionEvent.ASKED)
+        try:
+            for _ in range(STEP):
+                if self._state is _CLOSED or self._output.size > OUTPUT or not (inbox.more and rounds.may(budget)):
+                    break
+                payload = inbox.next(self._heard)
+                if payload is None:
+                    break
+                if self._state in SILENT:
+                    self._happen(ConnectionEvent.ASKED)
+                operations.copied = 0
+                operations.serve(payload)
+                rounds.charge(budget, 1, max(len(payload), operations.copied), operations.copied)
+        except PeerError as error:
+            self.refuse("bad_request", str(error))
+        except Busy as error:
+            self.refuse(error.kind, error.message)
+        if self._state is _CLOSED:
+            return
+        if inbox.more and self._output.size <= OUTPUT:
+            rounds.later(budget, self._fd, self._serve)
+        self._watch()
+        self._leave()
+
+    def _watch(self) -> None:
+        """
+        Wait for what can be served: input while there is room for replies, room while there is output.
+        """
+        if self._state is _CLOSED:
+            return
+        if self._state is _ENDED and not self.unfinished:
+            self.close("parted")
+            return
+        reading = not self._inbox.more and self._state is not _ENDED and self._output.size <= OUTPUT
+        if reading and self._home.rounds.exhausted(self._share.budget):
+            reading = False
+            self._home.rounds.later(self._share.budget, self._fd, self._serve)
+        if reading is not self._reading:
+            self._reading = reading
+            self._stream.read(reading)
+        self._stream.allow_fast_path(reading and not (self._output or self._state in LEAVING or self._inbox.held)
+                           and self._share.free and self._home.as_armed
+                           and not unread_results(self._home, self._share))
+
+    # --- the fast path --------------------------------------------------------
+
+    def job_started(self, start: JobStart) -> None:
+        """
+        For the stream: a request of code alone was whole and alone, and a runner has it.
+        """
+        again = self._passed(start.request, start.started)
+        if self._state is _CLOSED and start.session:
+            return  # it went with its session
+        flight = self._flight
+        ticket = flight.sessions.job_started(start) if start.session else self._home.jobs.job_started(
+            Job(code=start.code, name=NAME, limits=self._home.config.limits), partial(flight.done, start.request),
+            self._share.user, start)
+        if self._state is _CLOSED or again:
+            ticket.cancel()
+        else:
+            flight.tickets[start.request] = ticket
+        if again and self._state is not _CLOSED:
+            self.refuse("bad_request", f"request {start.request} is still in flight")
+
+    def ran(self, ran: Ran) -> None:
+        """
+        For the stream: the same of a session, and it is answered.
+        """
+        again = self._passed(ran.request, ran.ended)
+        if self._state is _CLOSED:
+            return
+        self._flight.sessions.ran(ran)
+        if again:
+            self.refuse("bad_request", f"request {ran.request} is still in flight")
+
+    def _passed(self, request: int, when: float) -> bool:
+        """
+        Count a request that took the fast path; was its number in use?
+        """
+        self._home.metrics.requests += 1
+        if self._state in SILENT:
+            self._happen(ConnectionEvent.ASKED)
+        self._heard = when
+        return request in self._flight.tickets
+
+    # --- output ---------------------------------------------------------------
+
+    def send(self, parcel: Parcel) -> None:
+        """
+        Send *parcel* behind all that waits, or close it if nobody is there.
+        """
+        if self._state is _CLOSED:
+            parcel.close()
+            return
+        self._output.put(parcel)
+        if len(self._output) == 1:
+            self._flush()
+        self._leave()  # this may have been the last answer that it waited for
+
+    def answered(self) -> None:
+        """
+        The client has an answer that went by the fast path.
+        """
+        self._heard = self._home.reactor.now()
+        self._watch()
+        if self._flight.kept.wanted:
+            self._leave()
+
+    def _own(self, more: int) -> None:
+        """
+        Count *more* large results that wait for this client.
+        """
+        if more:
+            self._home.arenas += more
+            self._share.arenas += more
+
+    def _flush(self) -> None:
+        if self._state is _CLOSED:
+            return
+        try:
+            self._output.flush(self._stream)
+        except OSError as error:
+            self.close(error.strerror or "write failed")
+            return
+        self._heard = self._home.reactor.now()
+        if self._inbox.more and self._output.size <= OUTPUT and not self._reading:
+            self._home.rounds.later(self._share.budget, self._fd, self._serve)
+        self._watch()
+
+    def room(self) -> None:
+        """
+        For the stream: there is room for output.
+        """
+        self._flush()
+
+    def sent(self, count: int) -> None:
+        """
+        For the stream: so much of the first parcel was taken, or none will be.
+        """
+        self._output.sent(-1 if self._state is _CLOSED else count)
+        if count < 0:
+            self.close(reason(-count))
+        self._flush()
+
+    # --- the end --------------------------------------------------------------
+
+    def part(self, at_once: bool = False) -> None:
+        """
+        Take what has been sent, no new request after that; close when all of it is answered.
+
+        A client that sends later finds the connection closed before a byte was taken, and connects anew. One that
+        has only just connected is about to send, and not every client would try again then: its first request is
+        waited for, and the rest of a frame that has begun, unless it has to be *at_once*.
+        """
+        if self._state is _CLOSED:
+            return
+        self._happen(ConnectionEvent.PART)
+        self._watch()
+        if self._state is not _CLOSED and (
+                at_once or not (self._flight.owes or self._inbox.held or self._inbox.more or self._state in SILENT
+                                or self.more())):
+            self._shut()
+
+    def _leave(self) -> None:
+        """
+        Take no more, if it parts and nothing more is to come: no rest of a frame, no answer to a call of its jobs, and
+        no request for a result of which it has a part.
+        """
+        if self._state in LEAVING and not (self._inbox.held or self._inbox.more or self._flight.owes):
+            self._shut()
+
+    def more(self) -> bool:
+        """
+        Has the kernel bytes of this client's? They are on their way to `received`, which looks whether to shut then.
+        """
+        return asks(self._sock)
+
+    def _shut(self) -> None:
+        """
+        No more bytes come in, but for those that the kernel has already: it gives them to us, then the end.
+        """
+        try:
+            self._sock.shutdown(socket.SHUT_RD)
+        except OSError:
+            pass  # the peer has gone; reading tells
+
+    def reconsider(self) -> None:
+        """
+        What this user may do has changed.
+        """
+        self._watch()
+
+    def look(self, now: float) -> None:
+        """
+        Close what has passed a deadline.
+        """
+        idle = self._home.config.idle_timeout
+        late = self._inbox.late(now, self._reading)
+        if not self._output:
+            self._output.unread_since = (self._output.unread_since or now) if self._stream.backlog else None
+        if late:
+            self.refuse("bad_request", f"a frame that isn't complete after {FRAME_S:.0f} s")
+        elif self._output.unread_since is not None and now - self._output.unread_since > UNREAD_S:
+            self.close("replies unread")
+        elif self._flight.kept.late(UNREAD_S):
+            self.close("kept results unread")
+        elif idle and not self.unfinished and self._inbox.since is None and now - self._heard > idle:
+            self.close("idle")
+        else:
+            self._flight.sessions.look(now)
+
+    def refuse(self, kind: str, message: str) -> None:
+        """
+        Say why with id 0, as far as the client takes it, and close.
+        """
+        log.debug("connection refused", why=message)
+        self._home.rounds.charge(self._share.budget, CONNECTING)
+        self._home.watcher.peer_refused("protocol" if "bad_request" == kind else kind, self._share.user,
+                                        credentials(self._sock)[0])
+        if not (self._output or self._stream.backlog):  # else it would land inside another frame
+            try:
+                self._sock.send(encode_refusal(0, kind, message))
+            except OSError:
+                pass  # it doesn't read; it is closed all the same
+        self.close(message)
+
+    def close(self, why: str) -> None:
+        """
+        End the connection and what it asked for.
+        """
+        if self._state is _CLOSED:
+            return
+        self._happen(ConnectionEvent.CLOSED)
+        home, in_flight = self._home, len(self._flight.tickets)
+        in_any_case(
+            self._stream.close, partial(home.gone, self._fd),
+            partial(home.rounds.forget, self._share.budget, self._fd), self._inbox.close, self._operations.close,
+            partial(home.part_from, self._share), partial(home.reactor.closer.close, self._sock), self._output.close,
+            self._flight.end,
+            partial(log.debug, "connection closed", why=why, in_flight=in_flight))
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*. What the client was to be told by it may be lost.
+        """
+        self.close(bug(error))

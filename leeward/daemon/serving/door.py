@@ -1,0 +1,127 @@
+"""
+Clients of the owner's that were accepted where all places are taken: they wait for one, a moment.
+
+Runs in:   the daemon, on the reactor's one thread.
+
+Why not refuse them at once: a connection that has just been made gives its place away only when it has said nothing
+for a quarter of a second. So a burst of connections that say nothing could take all places, that of an idle client of
+the owner's included, and whoever connected next, this client too, was refused for that time.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from leeward.loop.reactor import Reactor, Timer
+
+#: Clients that wait at once; descriptors.PASSING has room for them.
+SEATS = 4
+#: Seconds that one waits at most: longer than a connection that says nothing may keep its place, and the next look.
+WAIT_S = 0.5
+#: Seconds between looks for a place.
+_LOOK_S = 0.05
+
+
+@dataclass(slots=True)
+class WaitingClient:
+    """
+    Attributes:
+        until: when it is refused, by the reactor's clock.
+    """
+
+    sock: socket.socket
+    pid: int
+    uid: int
+    until: float = 0.0
+
+
+class Door:
+    """
+    Args:
+        admit: serves a client if there is a place now; says whether.
+        refuse: turns a client away.
+    """
+
+    def __init__(self, reactor: Reactor, admit: Callable[[WaitingClient], bool],
+                 refuse: Callable[[WaitingClient], None]) -> None:
+        self._reactor, self._admit, self._refuse = reactor, admit, refuse
+        self._waiting: list[WaitingClient] = []
+        self._timer: Timer | None = None
+
+    def wait(self, client: WaitingClient) -> None:
+        """
+        Let *client* wait. If too many do, the first that has sent nothing goes, or *client* itself.
+        """
+        client.sock.setblocking(False)
+        client.until = self._reactor.now() + WAIT_S
+        self._waiting.append(client)
+        if len(self._waiting) > SEATS:
+            silent = (each for each in self._waiting if not asks(each.sock))
+            gone = next(silent, client)
+            self._waiting.remove(gone)
+            self._refuse(gone)
+        self._later()
+
+    def clear(self) -> list[WaitingClient]:
+        """
+        All who wait, from now on the caller's.
+        """
+        waiting, self._waiting = self._waiting, []
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return waiting
+
+    def _later(self) -> None:
+        if self._timer is None and self._waiting:
+            self._timer = self._reactor.after(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """
+        Give places to those who wait, first to who has sent something.
+        """
+        self._timer = None
+        now = self._reactor.now()
+        first = sorted(self._waiting, key=lambda each: not asks(each.sock))
+        self._reactor.barrier.steps(*(partial(self._serve, client, now) for client in first))
+        self._later()
+
+    def _serve(self, client: WaitingClient, now: float) -> None:
+        self._waiting.remove(client)
+        if _gone(client.sock):
+            self._reactor.closer.close(client.sock)
+            return
+        if self._admit(client):
+            return
+        if now >= client.until:
+            self._refuse(client)
+        else:
+            self._waiting.append(client)
+
+    def broken(self, _error: Exception) -> None:
+        """
+        For the barrier: a look has failed. The next one comes all the same.
+        """
+        self._later()
+
+
+def asks(sock: socket.socket) -> bool:
+    """
+    Whether bytes of the client's lie in the kernel.
+    """
+    try:
+        return bool(sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except OSError:
+        return False
+
+
+def _gone(sock: socket.socket) -> bool:
+    try:
+        return not sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True

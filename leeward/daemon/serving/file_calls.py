@@ -1,0 +1,68 @@
+"""
+What one connection asks of the files in a live sandbox.
+
+Runs in:   the daemon, on the reactor's one thread.
+Trust:     none in a client, none in the answers of the process inside; no path is opened here. A call that waits counts
+           as use of its sandbox; it doesn't end with its connection, which gets no answer then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from leeward.pool.sessions import Cancellable
+from leeward.sandboxes.sandbox import LiveSandbox
+from leeward.wire.file_requests import FileRequest, call_of, weight
+
+#: Makes a ticket of a request that waits: is given what cancels it, and gives what says once that it is answered.
+Waits = Callable[[Callable[[], object]], Callable[[], bool]]
+
+
+class CallTicket:
+    """
+    What the connection waits with, before the call exists.
+    """
+
+    def __init__(self) -> None:
+        self.call: Cancellable | None = None
+
+    def take_back(self) -> None:
+        if self.call is not None:
+            self.call.cancel()
+
+
+def serve_file_call(request: FileRequest, sandbox: LiveSandbox, waits: Waits,
+                    answer: Callable[[Mapping[str, Any]], None],
+                    over: Callable[[], None]) -> Mapping[str, Any] | None:
+    """
+    The answer to *request*, or None if it comes later.
+
+    Args:
+        answer: is called with it then; or
+        over: where the sandbox has ended.
+
+    Raises:
+        Busy: too many wait already, or no process can be started for it.
+    """
+    ticket = CallTicket()
+    at_once: list[Mapping[str, Any] | None] = []
+    ended: Callable[[], bool] | None = None
+
+    def told(found: Mapping[str, Any] | None) -> None:
+        if ended is None:
+            at_once.append(found)
+        elif ended():
+            if found is None:
+                over()
+            else:
+                answer(found)
+
+    call = call_of(request)
+    ticket.call = sandbox.files.ask(call, weight(call), told)
+    if at_once and at_once[0] is not None:
+        return at_once[0]
+    ended = waits(ticket.take_back)
+    if at_once:
+        told(None)
+    return None

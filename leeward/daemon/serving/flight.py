@@ -1,0 +1,258 @@
+"""
+The requests of one connection that have no answer yet, and the answers that they get.
+
+Runs in:   the daemon, on the reactor's one thread.
+
+Each request has one answer. It is in `tickets` from when it was taken until then, and whoever answers it takes it out
+first. The sessions of the connection are here as well: a job that is taken back ends the session that it ran in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from leeward.daemon.config import Config
+from leeward.daemon.serving.functions import Exchanges
+from leeward.daemon.serving.home import PoolPlace, ServerContext, Share, unread_results
+from leeward.daemon.serving.kept import KeptResults
+from leeward.daemon.serving.parcel import Parcel, pack
+from leeward.daemon.serving.sandboxes import Sandboxes
+from leeward.daemon.serving.sessions import Leases
+from leeward.daemon.telling.log import log
+from leeward.errors import Busy, Refused
+from leeward.loop.barrier import in_any_case
+from leeward.pool.sessions import Cancellable, Endable
+from leeward.run.report import Report
+from leeward.spec.pool_key import PoolKey
+from leeward.wire.answers import encode_ok, encode_refusal, encode_refused
+
+
+class FlightConnection(Protocol):
+    """
+    The connection.
+    """
+
+    def send(self, parcel: Parcel) -> None:
+        """
+        Send *parcel* behind all that waits, or close it if nobody is there.
+        """
+
+    def answered(self) -> None:
+        """
+        The client has an answer that went by the fast path.
+        """
+
+    def refuse(self, kind: str, message: str) -> None:
+        """
+        Say why, in the name of no request, and close.
+        """
+
+    @property
+    def group(self) -> int:
+        """
+        The gid that the peer had when it connected.
+        """
+
+    def broken(self, error: Exception) -> None: ...
+
+
+class Flight:
+    """
+    Attributes:
+        tickets: by the client's number of the request; None where nothing is to be cancelled.
+        sessions: of this connection.
+        sandboxes: what it asks of its user's.
+        exchanges: of its jobs that may call functions.
+        kept: memory files of answers, where the client takes no descriptors.
+        fd: the connection's descriptor.
+        user: its user's uid.
+    """
+
+    costs = "connection"
+
+    __slots__ = ("_home", "_link", "_share", "exchanges", "fd", "kept", "sandboxes", "sessions", "tickets", "user")
+
+    def __init__(self, home: ServerContext, share: Share, fd: int, link: FlightConnection) -> None:
+        self._home, self._share, self._link = home, share, link
+        self.fd, self.user = fd, share.user
+        self.tickets: dict[int, Cancellable | None] = {}
+        self.sessions = Leases(home.jobs, self)
+        self.sandboxes = Sandboxes(home.desk, self)
+        self.exchanges = Exchanges(self)
+        self.kept = KeptResults(self._own, home.reactor.now)
+
+    def _own(self, more: int) -> None:
+        """
+        Count *more* large results that this client has yet to read.
+        """
+        self._home.arenas += more
+        self._share.arenas += more
+
+    @property
+    def owes(self) -> bool:
+        """
+        The client has answers, or will have some, that it can only have whole by other requests; or it owes them to
+        calls of its jobs.
+        """
+        return bool(self.exchanges.held) or (self.kept.wanted and bool(self.tickets or self.kept))
+
+    def check(self) -> None:
+        """
+        Raises:
+            Busy: no other request may be taken.
+        """
+        count = len(self.tickets) - self.exchanges.taking
+        if count >= self._home.config.connection_requests:
+            raise Busy(f"{count} requests of this connection are in flight already, all that one may have"
+                       " (connection_requests)")
+
+    def check_job(self) -> None:
+        """
+        Raises:
+            Busy: no other job may be taken, for that reason or because results wait to be read.
+        """
+        self.check()
+        unread = unread_results(self._home, self._share)
+        if unread:
+            raise Busy(unread)
+
+    def cancel(self, target: int) -> bool:
+        """
+        Take request *target* back, if it is in flight, and answer it so; was it?
+        """
+        if target not in self.tickets:
+            return False
+        ticket = self._part_from(target)
+        if ticket is not None:
+            ticket.cancel()
+            self.sessions.cancelled(target)
+        self._link.send(Parcel(memoryview(encode_refusal(target, "cancelled", "the client took the request back"))))
+        self._home.watcher.request_refused("cancelled", self.user)
+        return True
+
+    def interrupt(self, target: int) -> bool:
+        """
+        Raise KeyboardInterrupt in the job of request *target*, or take the request back where that waits; was it in
+        flight?
+        """
+        ticket = self.tickets.get(target)
+        return isinstance(ticket, Endable) and (ticket.interrupt() or self.cancel(target))
+
+    def kill(self, target: int) -> bool:
+        """
+        End the job of request *target*, which is answered with what it has written; otherwise as `interrupt`.
+        """
+        ticket = self.tickets.get(target)
+        return isinstance(ticket, Endable) and (ticket.kill() or self.cancel(target))
+
+    def end(self) -> None:
+        """
+        Nobody is there to be answered: the connection is closed.
+        """
+        tickets = [ticket for ticket in self.tickets.values() if ticket is not None]
+        in_any_case(*(ticket.cancel for ticket in tickets), self.tickets.clear, self.sessions.end,
+                    self.kept.close, self.sandboxes.docks.close)
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: it costs the connection.
+        """
+        self._link.broken(error)
+
+    def _part_from(self, number: int) -> Cancellable | None:
+        """
+        Request *number* gets its answer now. Whoever waits for calls of its job hears that there are no more.
+        """
+        ticket = self.tickets.pop(number, None)
+        self.exchanges.close(number)
+        return ticket
+
+    # --- the answers of jobs --------------------------------------------------
+
+    def done(self, number: int, report: Report) -> None:
+        """
+        The job that request *number* asked for is over, or refused.
+        """
+        self._part_from(number)
+        try:
+            self._report(number, report)
+        except Exception as error:  # half an answer may be on its way: nothing can come behind it
+            self._home.reactor.barrier.caught(self.done, error)
+
+    def _report(self, number: int, report: Report) -> None:
+        if report.answered:
+            self._link.answered()
+            return
+        refused = ""
+        if report.result is not None:
+            try:
+                parcel = pack(number, report, self._home.config.results)
+                if parcel.arenas and self._share.guest:
+                    self._home.lend(self.user, parcel.arenas)
+                parcel = self.kept.parcel(number, parcel)
+            except (OSError, ValueError) as error:
+                log.error("a result cannot be sent", error=str(error))
+                refused = "internal"
+                parcel = Parcel(memoryview(encode_refusal(number, refused, f"the result can't be sent: {error}")))
+        else:
+            refusal = report.refusal
+            if refusal is None:
+                refused, parcel = "internal", Parcel(memoryview(encode_refusal(number, "internal", "no result")))
+            else:
+                refused, parcel = refusal.kind, Parcel(memoryview(encode_refused(number, refusal)))
+        self._link.send(parcel)
+        if refused:
+            self._home.watcher.request_refused(refused, self.user)
+
+    # --- for sessions and sandboxes -----------------------------------------------------
+
+    @property
+    def config(self) -> Config:
+        return self._home.config
+
+    def place(self, key: PoolKey) -> PoolPlace:
+        return self._home.place(key)
+
+    @property
+    def guest_sessions(self) -> int | None:
+        return self._share.sessions if self._share.guest else None
+
+    def count_sessions(self, more: int) -> None:
+        self._share.sessions += more
+
+    def wait(self, request: int, ticket: Cancellable) -> None:
+        self.tickets[request] = ticket
+
+    def answer(self, request: int, answer: Mapping[str, Any]) -> None:
+        self._part_from(request)
+        self._link.send(Parcel(memoryview(encode_ok(request, answer))))
+
+    def deliver(self, request: int, parcel: Parcel) -> None:
+        self._part_from(request)
+        self._link.send(self.kept.parcel(request, parcel))
+
+    def refuse(self, request: int, why: Refused) -> None:
+        """
+        The one answer of *request* is *why*.
+        """
+        self._part_from(request)
+        self._link.send(Parcel(memoryview(encode_refused(request, why))))
+        self._home.watcher.request_refused(why.kind, self.user)
+
+    @property
+    def group(self) -> int:
+        return self._link.group
+
+    @property
+    def most_sandboxes(self) -> int:
+        return self._home.most_sandboxes(self.user)
+
+    def report(self, request: int, report: Report) -> None:
+        self.done(request, report)
+
+    def drop(self, request: int) -> None:
+        self._part_from(request)
+
+    def take_back(self, request: int) -> None:
+        self.cancel(request)

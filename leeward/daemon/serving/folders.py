@@ -1,0 +1,85 @@
+"""
+The opening of a sandbox that is to have folders of the host.
+
+Runs in:   the daemon, on the reactor's one thread.
+Trust:     none in a client: what it says of its folders is compared with what its descriptors are (crossing/opener.py).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, Refused, RequestRejected
+from leeward.sandboxes.desk import Desk
+from leeward.sandboxes.mounting import Mounts
+from leeward.spec import folders as rules
+from leeward.spec.folders import FILE_CLOCK, Folder
+from leeward.spec.sandbox import View
+
+
+class FolderOpening:
+    """
+    First the folders are opened, then the sandbox; as a ticket.
+
+    Args:
+        dock: where the client has left its descriptors; closed here.
+        user: uid and gid of the client.
+        proceed: opens the sandbox with the mounts, which it owns then; gives what takes that back.
+        refuse: answers the request.
+        view: what the sandbox shows, if it isn't the daemon's usual one.
+
+    Raises:
+        Forbidden: the sandbox's processes would have other rights in the folders than the client.
+        BadRequest: mounts that no sandbox can have.
+        Busy: folders can't be opened now.
+    """
+
+    def __init__(self, desk: Desk, dock: int, folders: Sequence[Folder], user: tuple[int, int],
+                 proceed: Callable[[Mounts], Callable[[], None]], refuse: Callable[[Refused], None],
+                 view: View | None = None) -> None:
+        self._folders, self._user, self._proceed, self._refuse = tuple(folders), user, proceed, refuse
+        self._over = False
+        self._since = time.clock_gettime_ns(FILE_CLOCK)
+        self._take_back: Callable[[], None] | None = None
+        try:
+            if os.geteuid() not in (0, user[0]):
+                raise Forbidden(f"this daemon runs as user {os.geteuid()}, with whose rights user {user[0]} would have"
+                                " his folders: ask a daemon of your own, or one of root's")
+            rules.check(folders)
+            rules.fits(folders, desk.view if view is None else view)
+            rows = [{"path": folder.path, "target": folder.target, "writable": folder.writable,
+                     "overlay": folder.overlay, "file": folder.file} for folder in folders]
+            self._take_back = desk.opener.open(dock, rows, self._opened).cancel
+        finally:
+            os.close(dock)
+
+    def _opened(self, what: list[int] | LeewardError, found: list[tuple[int, int]]) -> None:
+        if isinstance(what, LeewardError):
+            self._refuse(refusal(what))
+            return
+        mounts = Mounts(self._folders, what, self._user, found, self._since, [])
+        if self._over:
+            mounts.close()
+            return
+        try:
+            self._take_back = self._proceed(mounts)
+        except (LeewardError, OSError) as error:
+            mounts.close()
+            self._refuse(refusal(error))
+
+    def cancel(self) -> None:
+        self._over = True
+        take_back, self._take_back = self._take_back, None
+        if take_back is not None:
+            take_back()
+
+
+def refusal(error: Exception) -> Refused:
+    """
+    *error* as an answer.
+    """
+    if isinstance(error, Refused):
+        return error
+    return RequestRejected(str(error)) if isinstance(error, BadRequest) else Busy(str(error))

@@ -1,0 +1,204 @@
+"""
+The functions that jobs of one connection may call: the calls that wait for the client, and the answers that come.
+
+Runs in:   the daemon, on the reactor's one thread.
+Trust:     none in a client, none in a job. A call's head was checked by `run/functions.py`, and no body is read here.
+
+Theory of operation. Each job that was given functions has an exchange, by the number of its request, from when the
+request was taken until it is answered. The client asks for calls with one request at a time, which waits until there
+are some or the job is over; so the wire's rule stays: one request, one reply. What waits is bounded by the calls that
+a job may have open. An answer goes to the job that runs at the moment; one that nobody waits for is nobody's loss.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from leeward.errors import BadRequest
+from leeward.pool.sessions import Cancellable
+from leeward.spec.functions import Functions
+from leeward.wire.requests import FunctionAnswer, FunctionTake
+
+#: Bytes of calls in one answer, if there is more than one.
+_BATCH = 1 << 20
+
+_OVER: Mapping[str, Any] = {"calls": [], "over": True}
+
+
+class ExchangeOwner(Protocol):
+    """
+    The connection.
+    """
+
+    def wait(self, request: int, ticket: Cancellable) -> None: ...
+    def answer(self, request: int, answer: Mapping[str, Any]) -> None: ...
+
+
+class JobExchange:
+    """
+    Of one job.
+    """
+
+    def __init__(self) -> None:
+        self._calls: deque[tuple[int, str, bytes]] = deque()
+        self._taker: Callable[[Mapping[str, Any]], None] | None = None
+        self._answer: Callable[[int, bool, bytes], bool] | None = None
+        self._broken: Callable[[], None] | None = None
+        self._over = False
+
+    # --- for the job ------------------------------------------------------------
+
+    def begin(self, answer: Callable[[int, bool, bytes], bool], broken: Callable[[], None]) -> None:
+        self._answer, self._broken = answer, broken
+
+    def called(self, number: int, name: str, body: bytes) -> None:
+        self._calls.append((number, name, body))
+        self._tell()
+
+    def withdrawn(self, number: int) -> None:
+        self._calls = deque(call for call in self._calls if call[0] != number)
+
+    def ended(self) -> None:
+        self._answer = self._broken = None
+        self._calls.clear()
+
+    # --- for the client -----------------------------------------------------------
+
+    @property
+    def taking(self) -> bool:
+        """
+        Does a request wait for calls?
+        """
+        return self._taker is not None
+
+    def take(self, told: Callable[[Mapping[str, Any]], None]) -> Mapping[str, Any] | None:
+        """
+        The calls that there are; with None *told* is called once, later.
+
+        Raises:
+            BadRequest: another request waits for them.
+        """
+        if self._taker is not None:
+            raise BadRequest("another function_take waits for the calls of this job")
+        if self._over:
+            return _OVER
+        if not self._calls:
+            self._taker = told
+            return None
+        batch = [self._calls.popleft()]
+        size = len(batch[0][2])
+        while self._calls and size + len(self._calls[0][2]) <= _BATCH:
+            size += len(self._calls[0][2])
+            batch.append(self._calls.popleft())
+        return {"calls": [list(call) for call in batch], "over": False}
+
+    def take_back(self) -> None:
+        """
+        Nobody waits for calls any more.
+        """
+        self._taker = None
+
+    def answer(self, answer: FunctionAnswer) -> bool:
+        """
+        Pass an answer on; did the call wait for it?
+        """
+        if self._answer is None or self._broken is None:
+            return False
+        if "broken" == answer.outcome:
+            self._broken()
+            return True
+        return self._answer(answer.call, "raised" == answer.outcome, answer.value)
+
+    def close(self) -> None:
+        """
+        The job's request is answered.
+        """
+        self._over = True
+        self._calls.clear()
+        taker, self._taker = self._taker, None
+        if taker is not None:
+            taker(_OVER)
+
+    def _tell(self) -> None:
+        taker, self._taker = self._taker, None
+        if taker is not None:
+            found = self.take(taker)
+            if found is not None:
+                taker(found)
+
+
+class _Taking:
+    """
+    A request that waits for calls, as a ticket.
+    """
+
+    def __init__(self, exchange: JobExchange) -> None:
+        self.cancel = exchange.take_back
+
+
+class Exchanges:
+    """
+    Of one connection, by the number of the request that asks for the job.
+    """
+
+    def __init__(self, owner: ExchangeOwner) -> None:
+        self._owner = owner
+        self._held: dict[int, JobExchange] = {}
+
+    @property
+    def held(self) -> bool:
+        """
+        Is there a job that may call?
+        """
+        return bool(self._held)
+
+    @property
+    def taking(self) -> int:
+        """
+        How many requests wait for calls: one for each job at most.
+        """
+        return sum(exchange.taking for exchange in self._held.values()) if self._held else 0
+
+    def open(self, request: int, asked: Mapping[str, Any] | None, standing: float) -> Functions | None:
+        """
+        The functions of the job that *request* asks for, if it asks for some. `close` has to follow.
+
+        Args:
+            standing: seconds that the job's clock may stand still, if the client wants it so.
+        """
+        if not asked:
+            return None
+        exchange = self._held[request] = JobExchange()
+        return Functions(asked["names"], exchange, asked["wait"], standing if asked["stop_clock"] else 0.0)
+
+    def close(self, request: int) -> None:
+        """
+        *request* is about to be answered, or isn't one.
+        """
+        exchange = self._held.pop(request, None)
+        if exchange is not None:
+            exchange.close()
+
+    def take(self, request: FunctionTake) -> Mapping[str, Any] | None:
+        """
+        The answer to *request*, or None if it comes later.
+
+        Raises:
+            BadRequest: another one waits for the same job's calls.
+        """
+        exchange = self._held.get(request.target)
+        if exchange is None:
+            return _OVER
+        found = exchange.take(lambda told: self._owner.answer(request.id, told))
+        if found is None:
+            self._owner.wait(request.id, _Taking(exchange))
+        return found
+
+    def answer(self, request: FunctionAnswer) -> Mapping[str, Any]:
+        """
+        The answer to *request*.
+        """
+        exchange = self._held.get(request.target)
+        return {"taken": exchange is not None and exchange.answer(request)}

@@ -1,0 +1,126 @@
+"""
+What one client has sent and nobody has served: requests that are whole, and the frame that isn't.
+
+Runs in:   the daemon.
+Trust:     none in a client. The bytes of unfinished frames are bounded for all connections together, and for those of
+           one guest; how long a frame may take is `FRAME_S`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from leeward.daemon.serving.home import GUEST_SHARE, ServerContext, Share
+from leeward.errors import Busy, PeerError
+from leeward.wire.frames import FrameReader
+
+#: Seconds that a frame may take from its first byte to its last; 64 MiB take 0.1 s here.
+FRAME_S = 10.0
+#: Bytes of unfinished frames of all connections together.
+INPUT = 512 << 20
+#: Bytes in which requests are looked for at once.
+_LOOK = 512
+#: A frame that came whole, or nearly, isn't worth counting against INPUT.
+_CHUNK = 1 << 16
+
+
+class Inbox:
+    """
+    Attributes:
+        held: bytes of the unfinished frame, as far as what came was looked at.
+        pending: payloads of requests that were found, the eldest first.
+        since: when the unfinished frame began, if there is one.
+    """
+
+    __slots__ = ("_home", "_reader", "_rest", "_share", "held", "pending", "since")
+
+    def __init__(self, home: ServerContext, share: Share) -> None:
+        self._home, self._share = home, share
+        self._reader = FrameReader()
+        self.held = 0
+        self._rest = memoryview(b"")  # came, and wasn't looked at
+        self.pending: deque[bytes] = deque()
+        self.since: float | None = None
+
+    def feed(self, data: bytes, now: float) -> None:
+        """
+        Take the next bytes, and look at the first of them.
+
+        Raises:
+            PeerError, Busy: as `look`.
+        """
+        self._rest = memoryview(bytes(self._rest) + data if self._rest else data)
+        self.look(now)
+
+    @property
+    def more(self) -> bool:
+        """
+        Is there something that was neither served nor looked at?
+        """
+        return bool(self.pending or self._rest)
+
+    def next(self, now: float) -> bytes | None:
+        """
+        The eldest request, if one is whole.
+
+        Raises:
+            PeerError, Busy: as `look`.
+        """
+        while not self.pending and self._rest:
+            self.look(now)
+        return self.pending.popleft() if self.pending else None
+
+    def look(self, now: float) -> None:
+        """
+        Look for requests in the next bytes: a small number of them, or the rest of the frame that has begun. 64 KiB may
+        be 4,000 requests, and to find them all takes as long as to serve many.
+
+        Raises:
+            PeerError: they are no frame, and there is no knowing where the next one starts.
+            Busy: too many bytes of unfinished frames are held already.
+        """
+        data = self._rest[:max(_LOOK, self._reader.lacks)]
+        self._rest = self._rest[len(data):]
+        try:
+            self.pending += self._reader.feed(data)
+        except PeerError:
+            self._hold(0)
+            raise
+        held = self._reader.held
+        if held != self.held:
+            self._hold(held)
+        if not held:
+            self.since = None
+        elif self.since is None or self.pending:
+            self.since = now
+        if held > _CHUNK:
+            if self._home.held > INPUT:
+                raise Busy(f"requests of {INPUT} bytes are on their way already")
+            if self._share.guest and self._share.held > INPUT // GUEST_SHARE:
+                raise Busy(f"requests of {INPUT // GUEST_SHARE} bytes of yours are on their way already")
+
+    def late(self, now: float, reading: bool) -> bool:
+        """
+        Has the unfinished frame had its time? While we don't read, none runs.
+        """
+        if self.since is None:
+            return False
+        if not reading:
+            self.since = now
+        return now - self.since > FRAME_S
+
+    def close(self) -> None:
+        """
+        Give up all of it.
+        """
+        self._hold(0)
+        self.pending.clear()
+        self._rest = memoryview(b"")
+
+    def _hold(self, held: int) -> None:
+        """
+        Count so many bytes of an unfinished frame.
+        """
+        more, self.held = held - self.held, held
+        self._home.held += more
+        self._share.held += more

@@ -1,0 +1,37 @@
+"""
+From a checked request to a job.
+
+Runs in:   the daemon, and `leeward run`; pure.
+"""
+
+from __future__ import annotations
+
+from leeward.daemon.config import Config
+from leeward.spec.functions import Functions
+from leeward.spec.job import Job
+from leeward.spec.limits import Limits, adjusted
+from leeward.wire.job import MAX_FILES
+from leeward.wire.requests import Execute
+
+#: What tracebacks call code that came without a name.
+NAME = "<string>"
+
+
+def job_of(request: Execute, config: Config, limits: Limits, functions: Functions | None = None) -> Job:
+    """
+    The job that *request* asks for, within the ceilings of *config*.
+
+    Args:
+        limits: what it has where it asks for nothing else.
+        functions: what it may call.
+
+    Raises:
+        BadRequest: a limit that can't be asked for, or is out of its range.
+    """
+    return Job(
+        code=request.code, module=request.module, name=request.name or NAME, args=request.args,
+        env=request.env, files=request.files, stdin=request.stdin, collect=request.collect,
+        most_files=config.max_collected if request.collect else MAX_FILES,
+        limits=adjusted(limits, config.ceilings, request.limits), display=request.display, label=request.label,
+        functions=functions,
+    )

@@ -1,0 +1,108 @@
+"""
+Memory files that stay here: those in the answers to a client that can't take descriptors, which it reads by requests.
+
+Runs in:   the daemon, on the reactor's one thread.
+Owns:      the descriptors of these files, until the client lets go of them or is gone.
+Trust:     none in a client. What it asks for is bounded by one answer, by the file's own size, and by what its
+           connection may ask for at all.
+
+Theory of operation. Some programs read their sockets in a way that loses descriptors: Node's streams, or a relay in
+between. Such a client says so once (`keep_results`). An answer to it is the same, but for the descriptors; their files
+stay in a table by the number of the request that they answer, and `kept_read` copies from them with pread(2). So the
+client sets the pace, and what it hasn't asked for takes no room among the bytes that wait for it. Each file counts as a
+large result that waits to be read, as one does whose frame wasn't sent: with too many of them there are no new jobs. A
+client that takes nothing for as long as an unread reply may wait is closed, and its files with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from leeward.daemon.serving.parcel import Parcel
+from leeward.errors import BadRequest
+from leeward.run.report import Arena
+from leeward.wire.fields import MAX_PIECE
+from leeward.wire.requests import KeptDrop, KeptRead
+
+
+class KeptResults:
+    """
+    Of one connection.
+
+    Args:
+        own: counts large results that wait, by more or less.
+        now: the reactor's clock.
+
+    Attributes:
+        wanted: the client takes no descriptors.
+    """
+
+    __slots__ = ("_files", "_now", "_own", "_since", "wanted")
+
+    def __init__(self, own: Callable[[int], None], now: Callable[[], float]) -> None:
+        self._own, self._now = own, now
+        self._files: dict[int, list[Arena]] = {}
+        self._since = 0.0
+        self.wanted = False
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def parcel(self, request: int, parcel: Parcel) -> Parcel:
+        """
+        The answer to *request*, whose memory files stay here if they are to.
+        """
+        if self.wanted and parcel.arenas:
+            self._drop(request)  # a number may be used again when it was answered
+            if not self._files:
+                self._since = self._now()
+            files, parcel.arenas = parcel.arenas, []
+            self._files[request] = files
+            parcel.weight -= len(files)
+            self._own(len(files))
+        return parcel
+
+    def read(self, request: KeptRead) -> bytes:
+        """
+        A piece of a file; empty behind its end.
+
+        Raises:
+            BadRequest: there is no such file.
+        """
+        files = self._files.get(request.target, [])
+        if request.arena >= len(files):
+            raise BadRequest(f"no memory file {request.arena} of an answer to request {request.target} is kept")
+        arena = files[request.arena]
+        size = min(request.size or MAX_PIECE, max(0, arena.size - request.offset))
+        self._since = self._now()
+        return os.pread(arena.fd, size, request.offset) if size else b""
+
+    def drop(self, request: KeptDrop) -> bool:
+        """
+        Let go of the files of one answer; were there any?
+        """
+        self._since = self._now()
+        return self._drop(request.target)
+
+    def _drop(self, request: int) -> bool:
+        files = self._files.pop(request, [])
+        self._own(-len(files))
+        for arena in files:
+            arena.close()
+        return bool(files)
+
+    def late(self, seconds: float) -> bool:
+        """
+        Has the client left what there is for more than so many *seconds*?
+        """
+        return bool(self._files) and self._now() - self._since > seconds
+
+    def close(self) -> None:
+        """
+        Let go of all, and keep nothing from now on: an answer that finds out that the client is gone may have another
+        one behind it.
+        """
+        self.wanted = False
+        for request in list(self._files):
+            self._drop(request)

@@ -1,0 +1,110 @@
+"""
+Results in memory files that a guest has, or is about to get: their memory counts until he lets go of it.
+
+Runs in:   the daemon, on the reactor's one thread.
+Source:    fcntl(2), F_SETLEASE: a write lease can be had only on a file that nobody else has open or mapped.
+
+Theory of operation. The pages of such a file were written by the daemon, so the kernel charges them to the daemon's
+account, for as long as anybody has the file: its receiver too, by a descriptor, by a mapping, or in a message that he
+has not taken yet. No event tells when he lets go. But the kernel tells who asks for a write lease whether the file is
+open elsewhere. For that the receiver gets an open file of his own, and the daemon keeps another one of the same file,
+and asks by it when his user wants another job. Both are read-only, and the one that wrote is closed.
+
+Only a guest's are counted: the owner and root take their own memory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from leeward.run.report import Arena
+
+#: Bytes of results that one guest may have, and files; of these all guests together may have FILES.
+MOST, EACH, FILES = 1 << 30, 1024, 4096
+#: Files that are looked at in a row, and seconds until the next look because another job is asked for.
+_LOOK, _LOOK_S = 256, 0.05
+
+
+class LentFiles:
+    """
+    Of one guest.
+
+    Attributes:
+        size: bytes of memory that they take, as of when it was last asked.
+    """
+
+    __slots__ = ("_files", "_looked", "size")
+
+    def __init__(self) -> None:
+        self._files: dict[int, int] = {}  # by our descriptor, the bytes; those that were looked at last come last
+        self._looked = 0.0
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def lend(self, arena: Arena) -> bool:
+        """
+        Count *arena*, and give it a descriptor that can be told from ours; False if that can't be had now.
+        """
+        path = f"/proc/self/fd/{arena.fd}"
+        ours = -1
+        try:
+            size = os.fstat(arena.fd).st_blocks * 512
+            ours = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            theirs = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            if ours >= 0:
+                os.close(ours)
+            return False
+        os.close(arena.fd)
+        arena.fd = theirs
+        self._files[ours] = size
+        self.size += size
+        return True
+
+    def full(self, now: float) -> bool:
+        """
+        Has the guest as much as one may have, by a look where it seems so?
+        """
+        if self._is_full and now >= self._looked + _LOOK_S:
+            self._looked = now
+            self.look()
+        return self._is_full
+
+    @property
+    def _is_full(self) -> bool:
+        return self.size >= MOST or len(self._files) >= EACH
+
+    def look(self) -> None:
+        """
+        Forget those that nobody has any more, of a bounded number of them.
+        """
+        for fd in list(self._files)[:_LOOK]:
+            size = self._files.pop(fd)
+            if _let_go(fd):
+                self.size -= size
+                os.close(fd)
+            else:
+                self._files[fd] = size
+
+    def close(self) -> None:
+        """
+        Forget all.
+        """
+        for fd in self._files:
+            os.close(fd)
+        self._files.clear()
+        self.size = 0
+
+
+def _let_go(fd: int) -> bool:
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except BlockingIOError:
+        return False  # EAGAIN: somebody has it
+    except OSError:
+        return True  # leases are off on this host (fs.leases-enable): nobody can tell
+    return True

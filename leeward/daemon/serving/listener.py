@@ -1,0 +1,205 @@
+"""
+The daemon's socket in the file system: made safely, owned once, removed when over.
+
+Runs in:   the daemon.
+Trust:     everybody who can write the folder can put another socket in its place, so the
+           folder has to be ours, and closed to others. The rest is 0600 and SO_PEERCRED.
+
+Two daemons that start at once must not both take a stale socket for free, so looking and
+binding happen under a lock on the folder, which the kernel drops with the process. After
+that the listening socket itself tells others that the place is taken.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import stat
+
+from leeward.errors import BadRequest, Unsupported
+
+#: setsockopt(2), Linux 6.16: whether peers may pass descriptors; the socket module doesn't have its name.
+_SO_PASSRIGHTS = 83
+#: Connections that wait for accept(2); the kernel cuts it to net.core.somaxconn.
+BACKLOG = 4096
+
+
+class Listener:
+    """
+    A listening Unix socket at *path*.
+
+    Args:
+        own_folder: the folder is leeward's own, so it is made 0700. Any other that a
+            user names must belong to us and be writable by nobody else. It stays as it is.
+        group: whose members may connect: the socket is theirs as well, 0660, and leeward's own folder 0710.
+
+    Attributes:
+        kept: somebody else owns the socket's place, and listens on when we have ended.
+        folder_mode: permission bits of the folder. What is more than 0700 lets others see the
+            socket, and that is then one lock less.
+
+    Raises:
+        BadRequest: the place can't be used, or a daemon is there; the message says which.
+    """
+
+    kept = False
+
+    def __init__(self, path: str, own_folder: bool, group: int | None = None) -> None:
+        folder, self._name = os.path.split(os.path.abspath(path))
+        self.path = path
+        self._group = group
+        self._folder = _open_folder(folder, own_folder, group)
+        try:
+            self.folder_mode = stat.S_IMODE(os.fstat(self._folder).st_mode)
+            self.socket = self._bind()
+        except BaseException:
+            os.close(self._folder)
+            raise
+
+    def _bind(self) -> socket.socket:
+        try:
+            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadRequest(f"another daemon is starting on {self.path!a} right now") from None
+        try:
+            self._clear()
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+            mask = os.umask(0o177)
+            try:
+                sock.bind(self._reachable())
+                if self._group is not None:
+                    # The folder is ours alone: nobody puts another file there meanwhile.
+                    os.chown(self._name, -1, self._group, dir_fd=self._folder, follow_symlinks=False)
+                    os.chmod(self._name, 0o660, dir_fd=self._folder)
+                refuse_descriptors(sock)
+                sock.listen(BACKLOG)
+                about = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
+                self._identity = about.st_dev, about.st_ino
+            except OSError as error:
+                sock.close()
+                raise BadRequest(f"socket {self.path!a}: {(error.strerror or str(error)).lower()}") from None
+            finally:
+                os.umask(mask)
+            return sock
+        finally:
+            fcntl.flock(self._folder, fcntl.LOCK_UN)
+
+    def _reachable(self) -> str:
+        # By the open folder: nobody can swap it, and no path is too long for sockaddr_un.
+        return f"/proc/self/fd/{self._folder}/{self._name}"
+
+    def _clear(self) -> None:
+        """
+        Remove a socket that nobody answers; refuse whatever else is there.
+        """
+        try:
+            about = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISSOCK(about.st_mode):
+            raise BadRequest(f"{self.path!a} is there and is no socket; it stays as it is")
+        if about.st_uid != os.geteuid():
+            raise BadRequest(f"{self.path!a} is a socket of user {about.st_uid}; it stays as it is")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as probe:
+            refused = probe.connect_ex(self._reachable())
+        if refused != errno.ECONNREFUSED:  # 0, or EAGAIN: its backlog is full
+            raise BadRequest(f"a daemon already answers on {self.path!a}; stop it with `leeward daemon stop`,"
+                             " or give this one another --socket")
+        os.unlink(self._name, dir_fd=self._folder)
+
+    def close(self) -> None:
+        """
+        Stop listening, and remove the socket if it is still this one; harmless twice.
+        """
+        if self._folder < 0:
+            return
+        self.socket.close()
+        try:
+            about = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
+            if (about.st_dev, about.st_ino) == self._identity:
+                os.unlink(self._name, dir_fd=self._folder)
+        except OSError:
+            pass  # gone, or its folder is: nothing of ours is left there
+        os.close(self._folder)
+        self._folder = -1
+
+
+class Inherited:
+    """
+    A listening socket that a service manager made, keeps, and gave us.
+
+    Nobody is refused while no daemon runs: the kernel keeps who connects for the next one.
+    """
+
+    kept = True
+    folder_mode = 0o700  # the manager's to decide on
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.path = os.fsdecode(sock.getsockname())
+        refuse_descriptors(sock)
+
+    def close(self) -> None:
+        """
+        Close our descriptor of it; harmless twice.
+        """
+        self.socket.close()
+
+
+def refuse_descriptors(listener: socket.socket) -> bool:
+    """
+    Have the kernel refuse whoever passes descriptors to a connection of *listener*: EPERM at its sendmsg(2).
+
+    No client has a reason to. Else the kernel closes what came and wasn't asked for in the thread that reads, and a
+    close takes as long as the sender has arranged: a socket that lingers, a memory file of gigabytes.
+
+    Returns:
+        Whether this kernel can, from Linux 6.16 on. Connections get it from their listener.
+    """
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _open_folder(folder: str, own: bool, group: int | None) -> int:
+    """
+    A descriptor of the socket's *folder*, checked; made where it is missing.
+    """
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise BadRequest(f"folder {folder!a} of the socket: {(error.strerror or '').lower()}") from None
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        why = "is a symbolic link or no folder" if error.errno in (errno.ELOOP, errno.ENOTDIR) \
+            else (error.strerror or "").lower()
+        raise BadRequest(f"folder {folder!a} of the socket: {why}") from None
+    try:
+        about = os.fstat(fd)
+        if about.st_uid != os.geteuid():
+            raise BadRequest(f"folder {folder!a} of the socket belongs to user {about.st_uid}, not to you")
+        if own and group is not None:
+            os.fchown(fd, -1, group)
+            os.fchmod(fd, 0o710)
+        elif own and about.st_mode & 0o077:
+            os.fchmod(fd, 0o700)
+        elif about.st_mode & 0o022:
+            raise BadRequest(f"folder {folder!a} of the socket can be written by others"
+                             f" (mode {about.st_mode & 0o7777:04o}); use one of your own, mode 0700")
+        if not os.path.isdir("/proc/self/fd"):
+            raise Unsupported("proc", have="no /proc", need="/proc", cure="mount -t proc proc /proc")
+    except PermissionError as error:
+        os.close(fd)
+        raise BadRequest(f"folder {folder!a} of the socket can't be given to group {group}:"
+                         f" {(error.strerror or '').lower()}; only root gives to a group that he isn't in") from None
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd

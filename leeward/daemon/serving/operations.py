@@ -1,0 +1,340 @@
+"""
+What each operation of the wire does for the connection that asks for it.
+
+Runs in:   the daemon, on the reactor's one thread.
+Trust:     none in a client. A request that can't be read ends its connection; one that can't be had is refused. A
+           guest, who is let in by the group, can have a share of what is counted for all, and not end the daemon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from leeward import __version__
+from leeward.daemon.config import caps
+from leeward.daemon.serving import arena
+from leeward.daemon.serving.arena import RequestArena
+from leeward.daemon.serving.flight import Flight, FlightConnection
+from leeward.daemon.serving.home import GUEST_SHARE, ServerContext, Share
+from leeward.daemon.serving.intake import job_of
+from leeward.daemon.serving.parcel import Parcel
+from leeward.daemon.serving.recall import RecallWait
+from leeward.daemon.telling.log import log
+from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
+from leeward.loop.fast_path import ReplyAddress
+from leeward.run.report import Arena as Results
+from leeward.run.verdict import bug
+from leeward.spec.functions import Functions
+from leeward.spec.pool_key import PoolKey
+from leeward.wire import file_requests, outline, sandbox_requests
+from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refusal_of
+from leeward.wire.file_requests import FileRequest
+from leeward.wire.frames import VERSION, decode
+from leeward.wire.overlay_requests import OverlayDiff, OverlayRead
+from leeward.wire.requests import (
+    ArenaOpen,
+    Cancel,
+    Execute,
+    FunctionAnswer,
+    FunctionTake,
+    Interrupt,
+    KeepResults,
+    KeptDrop,
+    KeptRead,
+    Ping,
+    Recall,
+    SessionClose,
+    SessionOpen,
+    SessionReset,
+    Shutdown,
+    Slot,
+    Status,
+    parse_request,
+    request_id,
+)
+from leeward.wire.sandbox_requests import (
+    ProcessRun,
+    SandboxDock,
+    SandboxExecute,
+    SandboxRequest,
+)
+
+#: Bytes of a request that is looked at before it is decoded; below that the look costs as much as to decode it.
+_LARGE = 1 << 12
+
+
+class Operations:
+    """
+    Of one connection.
+
+    Attributes:
+        copied: bytes that were copied out of the arena.
+    """
+
+    costs = "connection"
+
+    __slots__ = ("_arena", "_flight", "_home", "_link", "_share", "copied")
+
+    def __init__(self, home: ServerContext, share: Share, flight: Flight, link: FlightConnection) -> None:
+        self._home, self._share, self._flight, self._link = home, share, flight, link
+        self._arena: RequestArena | None = None
+        self.copied = 0
+
+    def serve(self, payload: bytes) -> None:
+        """
+        Answer one request, or have it answered later.
+        """
+        home, flight = self._home, self._flight
+        home.metrics.requests += 1
+        if len(payload) >= _LARGE and home.jobs.crowded and self._too_late(outline.whole(payload)):
+            return
+        try:
+            message = decode(payload)
+            number = request_id(message)
+            if number in flight.tickets:
+                raise PeerError(f"request {number} is still in flight")
+        except PeerError as error:
+            self._link.refuse("bad_request", str(error))
+            return
+        try:
+            request = parse_request(message)
+            if isinstance(request, Slot):
+                found = self._out_of_slot(request)
+                if found is None:
+                    return
+                request = found
+            if isinstance(request, Execute):
+                self._execute(request)
+                return
+            answer = _ANSWERS[type(request)](self, request)
+            if answer is None:
+                return
+            parcel = answer if isinstance(answer, Parcel) else Parcel(memoryview(encode_ok(number, answer)))
+        except (BadRequest, Refused) as error:
+            parcel = Parcel(memoryview(encode_refused(number, error)))
+            home.watcher.request_refused(refusal_of(error)[0], self._share.user)
+        except Exception as error:
+            # A bug of ours; whoever asked is told, and everybody else is served on.
+            home.reactor.barrier.note(self.serve, error)
+            parcel = self._refusal(number, "internal", bug(error))
+        self._link.send(parcel)
+
+    def _refusal(self, number: int, kind: str, why: str, details: Mapping[str, Any] | None = None) -> Parcel:
+        parcel = Parcel(memoryview(encode_refusal(number, kind, why, details)))
+        self._home.watcher.request_refused(kind, self._share.user)
+        return parcel
+
+    def _too_late(self, number: int) -> bool:
+        """
+        Refuse the job that request *number* asks for, if it would have to wait for too long, before it is decoded: else
+        a flood of large requests would be unpacked to be refused. 0 is of no such request. (15 MB take 64 ms to decode
+        and 15 us to look at.)
+        """
+        if not number or number in self._flight.tickets:
+            return False
+        why = self._home.jobs.refusal(self._share.user, self._flight.fd, self._home.reactor.now())
+        if why is not None:
+            self._flight.refuse(number, why)
+        return why is not None
+
+    # --- jobs -----------------------------------------------------------------
+
+    def _execute(self, request: Execute) -> None:
+        home, flight = self._home, self._flight
+        flight.check_job()
+        functions = flight.exchanges.open(request.id, request.functions, home.config.ceilings.time)
+        try:
+            self._start(request, functions)
+        except Exception:
+            flight.exchanges.close(request.id)
+            raise
+
+    def _start(self, request: Execute, functions: Functions | None) -> None:
+        home, flight = self._home, self._flight
+        jobs, limits = home.jobs, home.config.limits
+        if request.environment or request.egress:
+            place = home.place(PoolKey(environment=request.environment, egress=request.egress))
+            jobs, limits = place.pool, place.limits
+        job = None if request.session else job_of(request, home.config, limits, functions)
+        tickets = flight.tickets
+        tickets[request.id] = None
+        try:
+            ticket = flight.sessions.execute(request, functions) if job is None else jobs.submit(
+                job, partial(flight.done, request.id), home.config.queue_timeout, self._share.user,
+                ReplyAddress(flight.fd, request.id))
+        except Exception as error:
+            if request.id in tickets:
+                del tickets[request.id]
+                raise
+            home.reactor.barrier.note(self._execute, error)  # it has its answer, and gets no other
+            return
+        if request.id in tickets:  # not answered at once
+            tickets[request.id] = ticket
+
+    def _cancel(self, request: Cancel) -> Mapping[str, Any]:
+        flight = self._flight
+        ends = flight.kill if request.kill else flight.interrupt if request.interrupt else flight.cancel
+        return {"cancelled": ends(request.target)}
+
+    # --- functions ------------------------------------------------------------
+
+    def _take(self, request: FunctionTake) -> Mapping[str, Any] | None:
+        return self._flight.exchanges.take(request)
+
+    def _answer_call(self, request: FunctionAnswer) -> Mapping[str, Any]:
+        return self._flight.exchanges.answer(request)
+
+    # --- sessions -------------------------------------------------------------
+
+    def _of_session(self, request: SessionOpen | SessionReset | SessionClose | Interrupt) -> Mapping[str, Any] | None:
+        self._flight.check()
+        return self._flight.sessions.serve(request)
+
+    # --- live sandboxes -------------------------------------------------------
+
+    def _of_sandbox(self, request: SandboxRequest | FileRequest) -> Mapping[str, Any] | None:
+        # Its answer may be a large result.
+        if isinstance(request, (ProcessRun, SandboxExecute, OverlayDiff, OverlayRead)):
+            self._flight.check_job()
+        else:
+            self._flight.check()
+        return self._flight.sandboxes.serve(request)
+
+    def _dock(self, request: SandboxDock) -> Parcel:
+        self._flight.check()
+        if self._flight.kept.wanted:
+            raise BadRequest("a dock is a descriptor, and this client takes none (keep_results)")
+        number, fd = self._flight.sandboxes.docks.make()
+        return Parcel(memoryview(encode_ok(request.id, {"dock": number, "socket": True})), [Results(fd, 0)], weight=1)
+
+    # --- results of clients that take no descriptors ---------------------------
+
+    def _keep(self, _request: KeepResults) -> Mapping[str, Any]:
+        self._flight.kept.wanted = True
+        return {}
+
+    def _read_kept(self, request: KeptRead) -> Mapping[str, Any]:
+        data = self._flight.kept.read(request)
+        self.copied += len(data)
+        return {"data": data}
+
+    def _drop_kept(self, request: KeptDrop) -> Mapping[str, Any]:
+        return {"dropped": self._flight.kept.drop(request)}
+
+    # --- large requests -------------------------------------------------------
+
+    def _grant(self, request: ArenaOpen) -> Parcel:
+        """
+        An arena of this connection's own.
+        """
+        home, share, size = self._home, self._share, RequestArena.size
+        if self._flight.kept.wanted:
+            raise BadRequest("an arena is a descriptor, and this client takes none (keep_results)")
+        if self._arena is not None:
+            raise BadRequest("this connection has an arena already")
+        if home.requests + size > home.most_requests:
+            raise Busy(f"arenas of {home.requests} bytes are open already")
+        if share.guest and share.requests + size > home.most_requests // GUEST_SHARE:
+            raise Busy(f"arenas of {share.requests} bytes of yours are open already")
+        try:
+            self._arena, fd = RequestArena.make()
+        except OSError as error:
+            raise Busy(f"no arena can be made: {error.strerror}") from None
+        home.requests += size
+        share.requests += size
+        answer = {"slots": arena.SLOTS, "size": arena.SLOT, "arenas": [size]}
+        return Parcel(memoryview(encode_ok(request.id, answer)), [Results(fd, size)], weight=1)
+
+    def _out_of_slot(self, request: Slot) -> Execute | None:
+        """
+        The request that lies in the arena, by a copy of our own; None if it was refused before it was copied.
+        """
+        if self._arena is None:
+            raise BadRequest("this connection has no arena; ask for one")
+        if self._home.jobs.crowded and request.id == outline.unread(
+                self._arena.look(request.slot, request.length)) and self._too_late(request.id):
+            return None
+        self._flight.check_job()
+        self.copied += request.length
+        try:
+            message = decode(self._arena.take(request.slot, request.length))
+            number = request_id(message)
+        except PeerError as error:
+            raise BadRequest(f"slot {request.slot}: {error}") from None
+        if number != request.id:
+            raise BadRequest(f"slot {request.slot} holds request {number}, not {request.id}")
+        inner = parse_request(message)
+        if not isinstance(inner, Execute):
+            raise BadRequest(f"slot {request.slot} holds no execute request")
+        return inner
+
+    # --- the daemon -----------------------------------------------------------
+
+    def _ping(self, _request: Ping) -> Mapping[str, Any]:
+        return {"version": __version__, "wire": VERSION, "caps": caps(self._home.config)}
+
+    def _status(self, request: Status) -> Mapping[str, Any]:
+        answer = self._home.status()
+        if "json" != request.form:
+            return answer
+        import json  # who never asks for this form doesn't pay for it
+
+        return {"json": json.dumps(answer)}
+
+    def _recall(self, request: Recall) -> Mapping[str, Any] | None:
+        book, flight = self._home.watcher.events, self._flight
+        answer = book.after(flight.user, request.after)
+        if answer["events"] or not request.wait:
+            return answer
+        flight.check()
+        flight.wait(request.id, RecallWait(self._home.reactor, book, flight.user, request.after, request.wait,
+                                           partial(flight.answer, request.id), self.broken))
+        return None
+
+    def _shut_down(self, request: Shutdown) -> Mapping[str, Any]:
+        if self._share.guest:
+            raise Forbidden(f"this daemon is not user {self._share.user}'s to end")
+        log.info("a client asks to shut down")
+        self._home.reactor.soon(partial(self._home.shut_down, request.now))
+        return {}
+
+    def close(self) -> None:
+        """
+        Give the arena up.
+        """
+        ours, self._arena = self._arena, None
+        if ours is not None:
+            self._home.requests -= RequestArena.size
+            self._share.requests -= RequestArena.size
+            ours.close()
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: it costs the connection.
+        """
+        self._link.broken(error)
+
+
+#: Who answers which request: with what it says, or the whole parcel; None if the answer comes later.
+_ANSWERS: Mapping[type, Callable[[Operations, Any], Mapping[str, Any] | Parcel | None]] = {
+    ArenaOpen: Operations._grant,
+    KeepResults: Operations._keep,
+    KeptRead: Operations._read_kept,
+    KeptDrop: Operations._drop_kept,
+    Ping: Operations._ping,
+    Status: Operations._status,
+    Recall: Operations._recall,
+    Cancel: Operations._cancel,
+    FunctionTake: Operations._take,
+    FunctionAnswer: Operations._answer_call,
+    SessionOpen: Operations._of_session,
+    SessionReset: Operations._of_session,
+    SessionClose: Operations._of_session,
+    Interrupt: Operations._of_session,
+    Shutdown: Operations._shut_down,
+    **dict.fromkeys((kind for kind, _ in (*sandbox_requests.FIELDS.values(), *file_requests.FIELDS.values())),
+                    Operations._of_sandbox),
+    SandboxDock: Operations._dock,
+}

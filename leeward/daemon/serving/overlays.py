@@ -1,0 +1,163 @@
+"""
+What a connection asks of a sandbox's overlays: what has changed, the content of what has, and the way back.
+
+Runs in:   the daemon, on the reactor's one thread. A porter does it, in the sandbox; the daemon opens nothing there.
+Trust:     none in a client, nor in what the memory files hold: they go to the client as they are.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from leeward._native.memfd import memory_file
+from leeward.daemon.serving.parcel import SEALS, Parcel
+from leeward.daemon.serving.sandbox_calls import SandboxCall, SandboxOwner
+from leeward.errors import BadRequest, Busy, LeewardError, Refused, RequestRejected, SandboxOver
+from leeward.run.report import Arena
+from leeward.sandboxes.desk import Desk, Held
+from leeward.sandboxes.layer_changes import LayerChange, keep
+from leeward.sandboxes.mounting import Mounts
+from leeward.sandboxes.registry import RegistryEntry
+from leeward.wire.answers import encode_ok
+from leeward.wire.overlay_requests import OverlayCheckpoint, OverlayDiff, OverlayDiscard, OverlayRead, OverlayRestore
+
+#: Seconds that a walk, and one piece of a file, may take.
+DIFF_S, READ_S = 60.0, 20.0
+
+
+class OverlayOwner(Protocol):
+    """
+    The connection.
+    """
+
+    def wait(self, request: int, ticket: OverlayCall) -> None: ...
+    def refuse(self, request: int, why: Refused) -> None: ...
+    def deliver(self, request: int, parcel: Parcel) -> None: ...
+
+
+class OverlayCall:
+    """
+    A look at one, as a ticket; it counts as use of the sandbox.
+    """
+
+    def __init__(self, desk: Desk, owner: OverlayOwner, request: OverlayDiff | OverlayRead,
+                 entry: RegistryEntry[Held]) -> None:
+        self._desk, self._owner, self._request, self._entry = desk, owner, request, entry
+        self._fd = -1
+        self._cancel: Callable[[], None] | None = None
+        layer, number = _mounts(entry).layer(request.target), _mounts(entry).number(request.target)
+        order: dict[str, Any] = {"order": "diff", "number": number}
+        if isinstance(request, OverlayRead):
+            order = {"order": "read", "number": number, "path": request.path, "offset": request.offset}
+        try:
+            self._fd = memory_file("leeward_results")
+            asked = entry.sandbox.sandbox.carry(order, [layer, self._fd], self._answered,
+                                                READ_S if isinstance(request, OverlayRead) else DIFF_S)
+        except (LeewardError, OSError) as error:
+            self._drop()
+            raise Busy(f"the overlay can't be looked at now: {error}") from None
+        self._cancel = asked.cancel
+        desk.busy(entry)
+        owner.wait(request.id, self)
+
+    def _answered(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
+        for fd in fds:
+            os.close(fd)
+        if not self._end():
+            self._drop()
+            return
+        if isinstance(what, LeewardError):
+            self._drop()
+            self._owner.refuse(self._request.id, _why(self._desk, self._entry, what))
+            return
+        fd, self._fd = self._fd, -1
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        size = os.fstat(fd).st_size
+        arena = Arena(fd, size)
+        if not size:
+            arena.close()
+        answer = {"size": size, **({"arenas": [size]} if size else {})}
+        self._owner.deliver(self._request.id, Parcel(memoryview(encode_ok(self._request.id, answer)),
+                                                     [arena] if size else [], weight=1 if size else 0))
+
+    def _end(self) -> bool:
+        """
+        It is over; was it not before?
+        """
+        cancel, self._cancel = self._cancel, None
+        if cancel is None:
+            return False
+        self._desk.free(self._entry)
+        return True
+
+    def _drop(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def cancel(self) -> None:
+        cancel = self._cancel
+        if self._end() and cancel is not None:
+            cancel()
+        self._drop()
+
+
+def change_overlay(desk: Desk, owner: SandboxOwner, request: OverlayCheckpoint | OverlayRestore | OverlayDiscard,
+                   entry: RegistryEntry[Held]) -> None:
+    """
+    Keep a state of an overlay, or go back. What is under way is done, though its connection ends: half of it would be
+    worse.
+
+    Raises:
+        BadRequest, Refused: it can't be done.
+    """
+    sandbox, mounts, reactor = entry.sandbox.sandbox, _mounts(entry), desk.reactor
+    call: SandboxCall | None = None
+    fields: dict[str, Any] = {}
+
+    def answered(what: Mapping[str, Any] | LeewardError) -> None:
+        if call is None or not call.end():
+            return
+        if isinstance(what, LeewardError):
+            owner.refuse(request.id, what if isinstance(what, Refused) else _why(desk, entry, what))
+        else:
+            owner.answer(request.id, fields)
+
+    try:
+        if isinstance(request, OverlayCheckpoint):
+            fields["name"] = keep(sandbox, mounts, request.target, request.name, sandbox.facts.limits.memory, answered)
+        elif isinstance(request, OverlayRestore):
+            if request.name not in mounts.kept.get(request.target, ()):
+                mounts.layer(request.target)
+                raise RequestRejected(f"{request.target!r:.80} has no checkpoint {request.name!r}")
+            LayerChange(reactor, sandbox, mounts, request.target,
+                       {"order": "restore", "name": request.name, "most": sandbox.facts.limits.memory // 2}, answered)
+        else:
+            LayerChange(reactor, sandbox, mounts, request.target,
+                       {"order": "discard", "paths": list(request.paths)}, answered)
+    except (BadRequest, Refused):
+        raise
+    except LeewardError as error:
+        raise Busy(f"the overlay can't be changed now: {error}") from None
+    call = SandboxCall(desk, entry, _nothing)
+    owner.wait(request.id, call)
+
+
+def _mounts(entry: RegistryEntry[Held]) -> Mounts:
+    mounts = entry.sandbox.mounts
+    return Mounts((), [], (0, 0), [], 0, []) if mounts is None else mounts
+
+
+def _why(desk: Desk, entry: RegistryEntry[Held], error: LeewardError) -> Refused:
+    try:
+        desk.get(entry.name, entry.user)
+    except SandboxOver as over:
+        return over
+    return RequestRejected(str(error))
+
+
+def _nothing() -> None:
+    return

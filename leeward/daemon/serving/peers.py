@@ -1,0 +1,101 @@
+"""
+Whom the daemon serves, and who hears of those that it doesn't.
+
+Runs in:   the daemon.
+Source:    unix(7), SO_PEERCRED and SO_PEERGROUPS
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from leeward.daemon.telling.events import EventBook
+from leeward.daemon.telling.log import log
+from leeward.daemon.telling.metrics import Metrics
+from leeward.pool.quotas import Quotas
+
+#: getsockopt(2) for a peer's supplementary groups, Linux 4.13; the socket module doesn't have its name.
+_SO_PEERGROUPS = 59
+#: Bytes of an answer that the socket module takes: 256 groups.
+_MOST_GROUPS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ServedUsers:
+    """
+    Attributes:
+        uid: whom to serve, beside root: the daemon's own user.
+        group: whose members to serve as well, as guests.
+        quotas: what each user may have, at the start.
+    """
+
+    uid: int
+    group: int | None = None
+    quotas: Quotas = field(default_factory=Quotas)
+
+
+def credentials(sock: socket.socket) -> tuple[int, int, int]:
+    """
+    pid, uid and gid of the process that connected.
+    """
+    pid, uid, gid = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid, gid
+
+
+def admitted(peer: int, own: int, group: int | None = None, groups: Callable[[], tuple[int, ...]] = tuple) -> bool:
+    """
+    Whether the daemon of user *own* serves user *peer*: itself, root, and members of *group*.
+
+    Args:
+        groups: tells the peer's groups.
+    """
+    return peer in (own, 0) or (group is not None and group in groups())
+
+
+def groups_of(sock: socket.socket, gid: int) -> tuple[int, ...]:
+    """
+    The groups that the process had which connected *sock*; only the first if they are too many to tell.
+    """
+    try:
+        more = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUPS)
+    except OSError as error:
+        log.warning("groups of a peer can't be told", error=error.strerror)
+        return (gid,)
+    return (gid, *struct.unpack(f"{len(more) // 4}I", more))
+
+
+class RefusalObserver(Protocol):
+    """
+    Who counts and records what is refused.
+
+    Attributes:
+        metrics: where requests are counted.
+        events: the last ends of each user's jobs and sandboxes.
+    """
+
+    @property
+    def metrics(self) -> Metrics: ...
+    @property
+    def events(self) -> EventBook: ...
+    def request_refused(self, kind: str, user: int) -> None: ...
+    def peer_refused(self, reason: str, user: int, pid: int) -> None: ...
+
+
+class Unwatched:
+    """
+    Tells the log of peers.
+    """
+
+    def __init__(self) -> None:
+        self.metrics = Metrics()
+        self.events = EventBook()
+
+    def request_refused(self, kind: str, user: int) -> None:
+        return
+
+    def peer_refused(self, reason: str, user: int, pid: int) -> None:
+        log.warning("peer refused", reason=reason, user=user, pid=pid)

@@ -1,0 +1,56 @@
+"""
+A request for ends that haven't come yet, as a ticket.
+
+Runs in:   the daemon, on the reactor's one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from leeward.daemon.telling.events import EventBook
+from leeward.loop.reactor import Reactor
+
+
+class RecallWait:
+    """
+    Args:
+        answer: is called once with what has come after *number*, perhaps nothing, after *seconds* at the latest; unless
+            it is cancelled.
+        broken: ends the connection.
+    """
+
+    costs = "connection"
+
+    def __init__(self, reactor: Reactor, book: EventBook, user: int, number: int, seconds: float,
+                 answer: Callable[[Mapping[str, Any]], None], broken: Callable[[Exception], None]) -> None:
+        self._reactor, self._book, self._user, self._number = reactor, book, user, number
+        self._broken = broken
+        self._answer: Callable[[Mapping[str, Any]], None] | None = answer
+        self._timer = reactor.after(seconds, self._tell)
+        # Not from inside: whoever tells of an end is in the middle of it, and more of them may come with it.
+        self._take_back = book.wait(user, lambda: reactor.soon(self._tell))
+
+    def _tell(self) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            self._timer.cancel()
+            self._take_back()
+            answer(self._book.after(self._user, self._number))
+
+    def cancel(self) -> None:
+        """
+        Nobody waits for it any more.
+        """
+        if self._answer is not None:
+            self._answer = None
+            self._timer.cancel()
+            self._take_back()
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: nobody knows whether it was answered.
+        """
+        self.cancel()
+        self._broken(error)

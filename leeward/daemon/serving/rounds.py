@@ -1,0 +1,222 @@
+"""
+Whose requests are served next: users in turn, each one's connections in turn, and of each a bounded amount.
+
+Runs in:   the daemon, on the reactor's one thread.
+Trust:     none in a guest, who may flood by as many connections as he may have.
+
+Theory of operation. What a request costs is counted in units: one for itself, and one for each UNIT bytes that have to
+be decoded. A user has an allowance of units for each turn of the loop, whatever the number of his connections. What
+comes while some of it is left is served at once. The rest waits in a ring of users, each of whom has a ring of
+connections, and these are served in the turns that follow. A turn ends its round after ROUND_S, and the next one goes
+on with the user behind. So what a turn of the loop takes, which is what everybody else's events wait for, grows with
+the number of users who flood and not with that of their connections.
+
+A guest has a budget a second beside that, of requests and of bytes. Whoever has used it up isn't read: his bytes fill
+the kernel's buffers, and then he waits. The budget is remembered when his last connection is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from leeward.loop.reactor import Reactor, Timer
+
+#: Bytes of a request that cost as much to decode as a small request costs in all.
+UNIT = 1 << 13
+#: Units of one user in a turn of the loop; a guest's.
+OWNERS_TURN, GUESTS_TURN = 32, 8
+#: Turns for which a large request is paid, at most.
+DEBT = 4
+#: Requests of one connection, before another one of the same user has its turn.
+STEP = 4
+#: Seconds that a round of waiting requests takes of a turn of the loop, and what is over is one request.
+ROUND_S = 0.002
+#: Requests that a connection counts as, and its end if it has broken the protocol.
+CONNECTING = 8
+#: Requests and bytes that a guest may send a second; what a second gives may come at once.
+RATE, BYTES = 5000, 64 << 20
+#: Budgets that are remembered of users without a connection, before they are looked through.
+_IDLE = 256
+
+
+@dataclass(slots=True, eq=False)
+class Budget:
+    """
+    Of one user.
+
+    Attributes:
+        turn: units for each turn of the loop.
+        rated: it is a guest's, bounded by the second as well.
+        turns, left: the turn of the loop that was the last to serve this user, and what is left of its allowance.
+        requests, size: what is left of a second's worth as of *counted*; below zero there is a debt, of a second
+            at most.
+        waiting: the connections that have requests, by descriptor; whichever is first is next.
+        connections: that are open.
+    """
+
+    turn: int
+    rated: bool
+    turns: int = -1
+    left: int = 0
+    requests: float = RATE
+    size: float = BYTES
+    counted: float = 0.0
+    waiting: dict[int, Callable[[], None]] = field(default_factory=dict)
+    connections: int = 0
+
+    def refill(self, now: float) -> None:
+        passed, self.counted = max(0.0, now - self.counted), now
+        self.requests = min(RATE, self.requests + passed * RATE)
+        self.size = min(BYTES, self.size + passed * BYTES)
+
+    @property
+    def debt(self) -> float:
+        """
+        Seconds until something may be served, as of when it was filled last.
+        """
+        return max(0.0, -self.requests / RATE, -self.size / BYTES) if self.rated else 0.0
+
+
+class Rounds:
+    """
+    Args:
+        reactor: whose turns these are.
+    """
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._budgets: dict[int, Budget] = {}
+        self._ring: dict[Budget, None] = {}  # who has something waiting; whoever is first is next
+        self._planned = False
+        self._timer: Timer | None = None
+
+    # --- who there is ---------------------------------------------------------
+
+    def budget(self, user: int, guest: bool) -> Budget:
+        """
+        Of *user*, from now on or still.
+        """
+        found = self._budgets.get(user)
+        if found is None:
+            if len(self._budgets) >= _IDLE:
+                self._tidy()
+            found = self._budgets[user] = Budget(GUESTS_TURN if guest else OWNERS_TURN, guest,
+                                                 counted=self._reactor.now())
+        return found
+
+    def _tidy(self) -> None:
+        now = self._reactor.now()
+        for budget in self._budgets.values():
+            budget.refill(now)
+        self._budgets = {user: budget for user, budget in self._budgets.items()
+                         if budget.connections or (budget.rated and (budget.requests < RATE or budget.size < BYTES))}
+
+    # --- what it costs --------------------------------------------------------
+
+    def charge(self, budget: Budget, requests: int, size: int = 0, came: int = 0) -> None:
+        """
+        Count what was done for a user.
+
+        Args:
+            requests: small ones that it is worth.
+            size: bytes that were decoded.
+            came: bytes that were read, or copied out of an arena.
+        """
+        budget.left = max(budget.left - requests - size // UNIT, -DEBT * budget.turn)
+        if budget.rated:
+            budget.requests = max(-RATE, budget.requests - requests)
+            budget.size = max(-BYTES, budget.size - came)
+
+    def may(self, budget: Budget) -> bool:
+        """
+        May something be served of this user's, in this turn of the loop?
+        """
+        turns = self._reactor.turns
+        if budget.turns != turns:  # who had a large request pays for it in several turns
+            budget.left = min(budget.turn, budget.left + budget.turn * (turns - budget.turns))
+            budget.turns = turns
+        return budget.left > 0 and not (budget.rated and self.exhausted(budget))
+
+    def exhausted(self, budget: Budget) -> bool:
+        """
+        Has this user had all that there is for now, so that nothing is to be read?
+        """
+        if not budget.rated or (budget.requests >= 0 <= budget.size):
+            return False
+        budget.refill(self._reactor.now())
+        return budget.debt > 0
+
+    # --- whose turn it is -----------------------------------------------------
+
+    def later(self, budget: Budget, fd: int, serve: Callable[[], None]) -> None:
+        """
+        Call *serve* when it is the turn of the connection *fd*, unless it waits for that already.
+        """
+        if fd not in budget.waiting:
+            budget.waiting[fd] = serve
+            self._ring.setdefault(budget)
+            self._plan()
+
+    def forget(self, budget: Budget, fd: int) -> None:
+        """
+        The connection is closed.
+        """
+        if budget.waiting.pop(fd, None) is not None and not budget.waiting:
+            self._ring.pop(budget, None)
+
+    def _plan(self) -> None:
+        if self._planned or not self._ring:
+            return
+        wait = min(budget.debt for budget in self._ring)
+        if not wait:
+            self._planned = True
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._reactor.soon(self._round)
+        elif self._timer is None:
+            self._timer = self._reactor.after(wait, self._again)
+
+    def _again(self) -> None:
+        self._timer = None
+        now = self._reactor.now()
+        for budget in self._ring:
+            budget.refill(now)
+        self._plan()
+
+    def _round(self) -> None:
+        self._planned = False
+        until = self._reactor.now() + ROUND_S
+        for budget in list(self._ring):
+            while budget.waiting and self.may(budget):
+                fd = next(iter(budget.waiting))
+                serve = budget.waiting.pop(fd)
+                try:
+                    serve()
+                except Exception as error:
+                    self._reactor.barrier.caught(serve, error)
+                if self._reactor.now() >= until:
+                    break
+            self._ring.pop(budget, None)
+            if budget.waiting:
+                self._ring[budget] = None  # behind the others
+            if self._reactor.now() >= until:
+                break
+        self._plan()
+
+    def broken(self, _error: Exception) -> None:
+        """
+        For the barrier: a round of ours has failed. Another one comes.
+        """
+        self._planned = False
+        self._plan()
+
+    def close(self) -> None:
+        """
+        Nobody is served any more.
+        """
+        self._ring.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

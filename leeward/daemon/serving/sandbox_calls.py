@@ -1,0 +1,86 @@
+"""
+A connection, as far as its requests about live sandboxes need it, and those that wait.
+
+Runs in:   the daemon, on the reactor's one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from leeward.daemon.config import Config
+from leeward.daemon.serving.functions import Exchanges
+from leeward.daemon.serving.home import PoolPlace
+from leeward.daemon.serving.parcel import Parcel
+from leeward.errors import Refused
+from leeward.pool.sessions import Cancellable
+from leeward.run.report import Report
+from leeward.sandboxes.desk import Desk, Held
+from leeward.sandboxes.registry import RegistryEntry
+from leeward.spec.pool_key import PoolKey
+
+
+class SandboxOwner(Protocol):
+    """
+    The connection.
+    """
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def user(self) -> int: ...
+    @property
+    def group(self) -> int: ...
+    @property
+    def exchanges(self) -> Exchanges: ...
+    @property
+    def most_sandboxes(self) -> int:
+        """
+        How many the user may have, 0 for as many as there may be.
+        """
+
+    def place(self, key: PoolKey) -> PoolPlace:
+        """
+        What serves requests that need another pool.
+        """
+
+    def wait(self, request: int, ticket: Cancellable) -> None: ...
+    def answer(self, request: int, answer: Mapping[str, Any]) -> None: ...
+    def refuse(self, request: int, why: Refused) -> None: ...
+    def report(self, request: int, report: Report) -> None: ...
+    def deliver(self, request: int, parcel: Parcel) -> None: ...
+    def drop(self, request: int) -> None:
+        """
+        *request* is answered otherwise, and at once.
+        """
+
+
+class SandboxCall:
+    """
+    A request that waits for a sandbox, as a ticket: it counts as use of it until it is over.
+    """
+
+    def __init__(self, desk: Desk, entry: RegistryEntry[Held], taken_back: Callable[[], object]) -> None:
+        self._desk, self._entry, self.taken_back = desk, entry, taken_back
+        self.over = False
+        desk.busy(entry)
+
+    def end(self) -> bool:
+        """
+        It is answered; was it not before?
+        """
+        if self.over:
+            return False
+        self.over = True
+        self._desk.free(self._entry)
+        return True
+
+    def cancel(self) -> None:
+        if self.end():
+            self.taken_back()
+
+
+class SandboxOpening:
+    def __init__(self, give_up: Callable[[], None]) -> None:
+        self.cancel = give_up

@@ -1,0 +1,407 @@
+"""
+What one connection asks of live sandboxes.
+
+Runs in:   the daemon, on the reactor's one thread.
+Trust:     none in a client. A sandbox is found by its id together with the connection's uid, so an id is worth nothing
+           to another user. Sandboxes belong to the user and not to the connection: they outlive it. What a connection
+           waits for ends with it: a program that it *runs* is killed then, one that it has *started* lives on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, get_args
+
+from leeward.daemon.serving.docks import Docks
+from leeward.daemon.serving.file_calls import serve_file_call
+from leeward.daemon.serving.folders import FolderOpening
+from leeward.daemon.serving.intake import NAME
+from leeward.daemon.serving.overlays import OverlayCall, change_overlay
+from leeward.daemon.serving.sandbox_calls import SandboxCall, SandboxOpening, SandboxOwner
+from leeward.dataclass import replace
+from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused
+from leeward.outcome import Outcome
+from leeward.pool.sessions import Cancellable
+from leeward.run.report import Report
+from leeward.run.verdict import Stop
+from leeward.sandboxes.desk import Desk, Held
+from leeward.sandboxes.mounting import Mounts
+from leeward.sandboxes.program import MOST_WAITING, LiveProgram
+from leeward.sandboxes.registry import RegistryEntry
+from leeward.sandboxes.sandbox import LiveSandbox
+from leeward.sandboxes.states import Life, State
+from leeward.sandboxes.terms import AskedProgram, SandboxFacts, terms_of
+from leeward.spec.job import Job
+from leeward.spec.limits import adjusted
+from leeward.spec.pool_key import PLAIN, PoolKey
+from leeward.wire.answers import result_fields
+from leeward.wire.file_requests import FILE_REQUESTS, FileRequest
+from leeward.wire.overlay_requests import OverlayDiff, OverlayRead, OverlayRequest
+from leeward.wire.sandbox_requests import (
+    KernelClose,
+    KernelInterrupt,
+    KernelOpen,
+    KernelReset,
+    ProcessKill,
+    ProcessList,
+    ProcessRead,
+    ProcessResize,
+    ProcessRun,
+    ProcessSignal,
+    ProcessStart,
+    ProcessWait,
+    ProcessWrite,
+    SandboxDock,
+    SandboxExecute,
+    SandboxExtend,
+    SandboxInfo,
+    SandboxKill,
+    SandboxList,
+    SandboxOpen,
+    SandboxRequest,
+)
+
+#: Of a program, the limits that it can ask for.
+_ADJUSTABLE = ("time", "output")
+#: Where a program starts that names no folder.
+_FOLDER = "/workspace"
+#: Rows of a list, at most.
+_MOST_ROWS = 1024
+#: Arguments of a process that a list shows, and characters of each.
+_SHOWN_ARGS, _SHOWN = 16, 200
+
+
+class Sandboxes:
+    """
+    One for each connection.
+    """
+
+    def __init__(self, desk: Desk, owner: SandboxOwner) -> None:
+        self._desk, self._owner = desk, owner
+        self.docks = Docks()
+
+    def serve(self, request: SandboxRequest | FileRequest) -> Mapping[str, Any] | None:
+        """
+        The answer to *request*, or None if it comes later, or was refused already.
+
+        Raises:
+            Refused, BadRequest: it can't be done.
+        """
+        if isinstance(request, SandboxOpen):
+            self._open(request)
+            return None
+        if isinstance(request, SandboxList):
+            entries = self._desk.of(self._owner.user)
+            return {"sandboxes": [self._desk.info(entry) for entry in entries[-_MOST_ROWS:]]}
+        if isinstance(request, SandboxDock):
+            raise Bug("a dock is the connection's to make")
+        entry = self._desk.get(request.sandbox, self._owner.user)
+        if isinstance(request, FILE_REQUESTS):
+            return self._file_call(request, entry)
+        return _SERVES[type(request)](self, request, entry)
+
+    def _file_call(self, request: FileRequest, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
+        def waits(take_back: Callable[[], object]) -> Callable[[], bool]:
+            call = SandboxCall(self._desk, entry, take_back)
+            self._owner.wait(request.id, call)
+            return call.end
+
+        return serve_file_call(request, entry.sandbox.sandbox, waits, partial(self._owner.answer, request.id),
+                               partial(self._refuse_over, request.id, entry.name))
+
+    # --- sandboxes ------------------------------------------------------------------
+
+    def _open(self, request: SandboxOpen) -> None:
+        owner, config, desk = self._owner, self._owner.config, self._desk
+        key = PoolKey(request.profile, request.environment, request.egress)
+        place = None if key == PLAIN else owner.place(key)
+        base = config.limits if place is None else place.limits
+        limits = adjusted(base, config.ceilings, request.limits)
+        view = None if place is None else place.spec.view
+        idle, lifetime = self._times(request.idle, request.lifetime)
+
+        def told(what: str | Refused) -> None:
+            if isinstance(what, Refused):
+                owner.refuse(request.id, what)
+            else:
+                owner.answer(request.id, {"sandbox": what, "idle": idle, "lifetime": lifetime})
+
+        def proceed(mounts: Mounts | None = None) -> Callable[[], None]:
+            # Asked again: while folders were opened, that pool may have ended to make room for another.
+            place = None if key == PLAIN else owner.place(key)
+            name = desk.open(owner.user, SandboxFacts(limits, request.env, request.metadata, key), told,
+                             idle=idle, lifetime=lifetime, most=owner.most_sandboxes, patience=config.queue_timeout,
+                             mounts=mounts, pool=None if place is None else place.pool,
+                             terms=None if place is None else terms_of(place.spec, place.degraded))
+            return partial(desk.give_up, name, owner.user)
+
+        if request.mounts:
+            owner.wait(request.id, FolderOpening(desk, self.docks.take(request.dock), request.mounts,
+                                                 (owner.user, owner.group), proceed, partial(owner.refuse, request.id),
+                                                 view))
+        else:
+            owner.wait(request.id, SandboxOpening(proceed()))
+
+    def _times(self, idle: float, lifetime: float) -> tuple[float, float]:
+        """
+        Those that were asked for, or the daemon's.
+        """
+        config = self._owner.config
+        for what, asked, most in (("idle", idle, config.sandbox_idle), ("lifetime", lifetime, config.sandbox_lifetime)):
+            if asked > most:
+                raise BadRequest(f"{what}={asked:g} is above this daemon's sandbox_{what} {most:g}")
+        return idle or config.sandbox_idle, lifetime or config.sandbox_lifetime
+
+    def _info(self, _request: SandboxInfo, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        return self._desk.info(entry)
+
+    def _extend(self, request: SandboxExtend, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        self._times(request.idle, request.lifetime)
+        self._desk.extend(entry, request.idle, request.lifetime)
+        return self._desk.info(entry)
+
+    def _kill_sandbox(self, _request: SandboxKill, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        self._desk.kill(entry)
+        return {}
+
+    # --- programs -------------------------------------------------------------------
+
+    def _asked(self, request: ProcessRun | ProcessStart, sandbox: LiveSandbox) -> AskedProgram:
+        kept = isinstance(request, ProcessRun)
+        bounded = isinstance(request, ProcessRun) or request.bounded
+        self._check_limits(request.limits)
+        limits = adjusted(sandbox.facts.limits, self._owner.config.ceilings, request.limits)
+        argv = request.argv or ("/bin/sh", "-c", request.shell)
+        size = request.terminal if isinstance(request, ProcessStart) else None
+        return AskedProgram(
+            argv, request.title or request.shell or request.argv[0], request.cwd or _FOLDER, request.env, limits,
+            timed=bounded or "time" in request.limits, bounded=bounded or "output" in request.limits, kept=kept,
+            stdin=request.stdin, open=isinstance(request, ProcessStart) and (request.open or size is not None),
+            size=size, cpu_time=request.cpu_time or None, clean=request.clean)
+
+    def _run(self, request: ProcessRun, entry: RegistryEntry[Held]) -> None:
+        owner, sandbox = self._owner, entry.sandbox.sandbox
+        asked = self._asked(request, sandbox)
+        call: SandboxCall | None = None
+
+        def over(report: Report) -> None:
+            if call is None or not call.end():
+                _give_up(report)
+            elif self._went_with_it(report, sandbox):
+                _give_up(report)
+                self._refuse_over(request.id, entry.name)
+            else:
+                owner.report(request.id, report)
+
+        program = sandbox.start(asked, over)
+        call = SandboxCall(self._desk, entry, partial(program.stop, Stop.CANCELLED))
+        owner.wait(request.id, call)
+
+    def _execute(self, request: SandboxExecute, entry: RegistryEntry[Held]) -> None:
+        owner, sandbox = self._owner, entry.sandbox.sandbox
+        if request.kernel and request.stdin:
+            raise BadRequest("a kernel's request is code: it takes no stdin")
+        self._check_limits(request.limits)
+        job = Job(code=request.code, name=request.name or NAME, args=request.args, env=request.env, files=request.files,
+                  stdin=request.stdin, collect=request.collect, display=request.display,
+                  limits=adjusted(sandbox.facts.limits, owner.config.ceilings, request.limits))
+        job = replace(job, functions=owner.exchanges.open(request.id, request.functions, owner.config.ceilings.time))
+        call = SandboxCall(self._desk, entry, _nothing)
+
+        def over(report: Report) -> None:
+            if not call.end():
+                _give_up(report)
+            elif self._went_with_it(report, sandbox):
+                _give_up(report)
+                self._refuse_over(request.id, entry.name)
+            elif report.refusal is not None:
+                owner.refuse(request.id, report.refusal)
+            else:
+                owner.report(request.id, report)
+
+        owner.wait(request.id, call)
+        try:
+            ticket: Cancellable = (sandbox.run_in(request.kernel, job, over) if request.kernel
+                                   else sandbox.execute(job, over))
+        except Exception:
+            call.end()
+            owner.drop(request.id)
+            raise
+        call.taken_back = ticket.cancel
+
+    def _open_kernel(self, _request: KernelOpen, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        return {"kernel": entry.sandbox.sandbox.open_kernel()}
+
+    def _interrupt(self, request: KernelInterrupt, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        return {"interrupted": entry.sandbox.sandbox.kernel(request.kernel).interrupt()}
+
+    def _reset(self, request: KernelReset, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        try:
+            entry.sandbox.sandbox.kernel(request.kernel).reset()
+        except Refused:
+            raise
+        except LeewardError as error:
+            raise Busy(f"the kernel can't be started: {error}") from error
+        return {}
+
+    def _close_kernel(self, request: KernelClose, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        entry.sandbox.sandbox.close_kernel(request.kernel)
+        return {}
+
+    @staticmethod
+    def _check_limits(limits: Mapping[str, Any]) -> None:
+        for name in limits:
+            if name not in _ADJUSTABLE:
+                raise BadRequest(f"limit {name!r:.40} is the sandbox's, asked for when it is opened; a process in it"
+                                 f" can ask for {' and '.join(_ADJUSTABLE)}")
+
+    @staticmethod
+    def _went_with_it(report: Report, sandbox: LiveSandbox) -> bool:
+        """
+        Is the end of the sandbox all that there is to tell of it?
+        """
+        return State.OVER is sandbox.state and (
+            report.result is None or report.result.outcome in (Outcome.INTERNAL, Outcome.SIGNALLED))
+
+    def _refuse_over(self, request: int, name: str) -> None:
+        try:
+            self._desk.get(name, self._owner.user)
+        except Refused as over:
+            over.may_have_run = True
+            self._owner.refuse(request, over)
+        else:
+            raise Bug(f"sandbox {name} is over, and can still be found")
+
+    def _start(self, request: ProcessStart, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        sandbox = entry.sandbox.sandbox
+        asked = self._asked(request, sandbox)
+        if asked.size is not None:
+            self._desk.admit_terminal(self._owner.user)
+        return {"process": sandbox.start(asked, _give_up).number}
+
+    def _list(self, _request: ProcessList, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        now = self._desk.now()
+        return {"processes": [self._row(program, now) for program in entry.sandbox.sandbox.programs[-_MOST_ROWS:]]}
+
+    @staticmethod
+    def _row(program: LiveProgram, now: float) -> Mapping[str, Any]:
+        result = None if program.report is None else program.report.result
+        return {
+            "process": program.number, "pid": max(0, program.pid), "title": program.title[:_SHOWN],
+            "argv": [word[:_SHOWN] for word in program.argv[:_SHOWN_ARGS]], "age": now - program.started,
+            "over": Life.OVER is program.life, "exit_code": None if result is None else result.exit_code,
+        }
+
+    # --- one process ----------------------------------------------------------------
+
+    def _read(self, request: ProcessRead, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
+        program = entry.sandbox.sandbox.program(request.process)
+        program.read(request.after)
+        if program.more(request.after) or not request.wait:
+            return self._chunks(request, program)
+        self._wait(request, entry, program, request.after, lambda: self._chunks(request, program))
+        return None
+
+    @staticmethod
+    def _chunks(request: ProcessRead, program: LiveProgram) -> Mapping[str, Any]:
+        chunks = program.read(request.after)
+        last = chunks[-1].number if chunks else max(request.after, program.chunks.last)
+        return {"chunks": [[chunk.number, chunk.stream, chunk.time, chunk.data] for chunk in chunks],
+                "over": Life.OVER is program.life and last >= program.chunks.last}
+
+    def _wait_for(self, request: ProcessWait, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
+        program = entry.sandbox.sandbox.program(request.process)
+        if Life.OVER is program.life or not request.wait:
+            return self._end_of(program)
+        self._wait(request, entry, program, None, lambda: self._end_of(program))
+        return None
+
+    @staticmethod
+    def _end_of(program: LiveProgram) -> Mapping[str, Any]:
+        result = None if program.report is None else program.report.result
+        return {"over": False} if result is None else {"over": True, **result_fields(result)}
+
+    def _wait(self, request: ProcessRead | ProcessWait, entry: RegistryEntry[Held], program: LiveProgram,
+              after: int | None, answer: Callable[[], Mapping[str, Any]]) -> None:
+        """
+        Answer *request* later, when there is something to tell.
+        """
+        if program.waiting >= MOST_WAITING:
+            raise Busy(f"{program.waiting} requests wait for process {program.number} already")
+
+        def tell() -> None:
+            if not call.end():
+                return
+            if State.OVER is entry.sandbox.sandbox.state:
+                self._refuse_over(request.id, entry.name)
+            else:
+                self._owner.answer(request.id, answer())
+
+        call = SandboxCall(self._desk, entry, program.wait(after, request.wait, tell))
+        self._owner.wait(request.id, call)
+
+    def _write(self, request: ProcessWrite, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
+        program = entry.sandbox.sandbox.program(request.process)
+        if request.end and program.terminal:
+            raise BadRequest(f"process {program.number} is on a terminal, whose input has no end: write \\x04 (Ctrl-D)")
+        feed = program.feed
+        if feed is None:
+            return {"written": 0}
+        told: list[int] = []
+        call: SandboxCall | None = None
+
+        def taken(count: int) -> None:
+            if call is None:
+                told.append(count)
+            elif call.end():
+                self._owner.answer(request.id, {"written": count})
+
+        feed.write(request.data, taken, end=request.end)
+        if told:
+            return {"written": told[0]}
+        call = SandboxCall(self._desk, entry, _nothing)
+        self._owner.wait(request.id, call)
+        return None
+
+    def _resize(self, request: ProcessResize, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        program = entry.sandbox.sandbox.program(request.process)
+        if not program.terminal:
+            raise BadRequest(f"process {program.number} is on no terminal")
+        return {"resized": program.resize(request.rows, request.columns)}
+
+    def _signal(self, request: ProcessSignal, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        return {"sent": entry.sandbox.sandbox.program(request.process).signal(request.signal)}
+
+    def _kill(self, request: ProcessKill, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        entry.sandbox.sandbox.program(request.process).kill()
+        return {}
+
+    def _look(self, request: OverlayRequest, entry: RegistryEntry[Held]) -> None:
+        if isinstance(request, (OverlayDiff, OverlayRead)):
+            OverlayCall(self._desk, self._owner, request, entry)
+        else:
+            change_overlay(self._desk, self._owner, request, entry)
+
+
+def _give_up(report: Report) -> None:
+    """
+    Nobody takes this report.
+    """
+    if report.arena is not None:
+        report.arena.close()
+
+
+def _nothing() -> None:
+    return
+
+
+_SERVES: Mapping[type, Callable[..., Mapping[str, Any] | None]] = {
+    SandboxExecute: Sandboxes._execute, KernelOpen: Sandboxes._open_kernel, KernelInterrupt: Sandboxes._interrupt,
+    KernelReset: Sandboxes._reset, KernelClose: Sandboxes._close_kernel, SandboxInfo: Sandboxes._info,
+    SandboxExtend: Sandboxes._extend, SandboxKill: Sandboxes._kill_sandbox,
+    ProcessRun: Sandboxes._run, ProcessStart: Sandboxes._start, ProcessList: Sandboxes._list,
+    ProcessRead: Sandboxes._read, ProcessWait: Sandboxes._wait_for, ProcessWrite: Sandboxes._write,
+    ProcessResize: Sandboxes._resize, ProcessSignal: Sandboxes._signal, ProcessKill: Sandboxes._kill,
+    **dict.fromkeys(get_args(OverlayRequest), Sandboxes._look),
+}

@@ -1,0 +1,390 @@
+"""
+The socket server: accepts clients, and has what all of them share.
+
+Runs in:   the daemon, on the reactor's one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from leeward.daemon.config import Config
+from leeward.daemon.descriptors import RESULTS, Shares, owners
+from leeward.daemon.serving import arena
+from leeward.daemon.serving.arena import RequestArena
+from leeward.daemon.serving.connection import Connection
+from leeward.daemon.serving.door import Door, WaitingClient
+from leeward.daemon.serving.home import JobPool, PoolPlace, Share, no_place
+from leeward.daemon.serving.lent import FILES, LentFiles
+from leeward.daemon.serving.peers import RefusalObserver, ServedUsers, Unwatched, admitted, credentials, groups_of
+from leeward.daemon.serving.rounds import CONNECTING, Rounds
+from leeward.daemon.telling.log import log
+from leeward.loop.reactor import Reactor, Timer
+from leeward.pool.quotas import NONE, Quotas
+from leeward.run.report import Arena
+from leeward.sandboxes.desk import Desk
+from leeward.sandboxes.terms import Launch, SandboxTerms
+from leeward.spec.pool_key import PoolKey
+from leeward.wire.answers import encode_refusal
+
+#: Seconds between sweeps, and so the grain of the connections' deadlines.
+SWEEP_S = 1.0
+#: Seconds without accept(2) after it ran out of descriptors.
+_PAUSE_S = 0.1
+#: Seconds between two looks at all connections for such.
+_LOOK_S = 0.1
+
+
+class Server:
+    """
+    Serves clients on listening sockets, or on sockets that it is given.
+
+    Args:
+        jobs: takes what clients want to have run.
+        status: what `leeward status` shows.
+        shut_down: called when a client asks the daemon to end, with whether that is to be at once.
+        users: whom to serve.
+        watcher: is told who and what is refused.
+        shares: how far the descriptors go; None for as far as the configuration says.
+        terms: what live sandboxes have in common.
+        place: what serves requests that need another pool than *jobs*.
+    """
+
+    def __init__(self, reactor: Reactor, jobs: JobPool, config: Config, *, status: Callable[[], Mapping[str, Any]],
+                 shut_down: Callable[[bool], None], users: ServedUsers, watcher: RefusalObserver | None = None,
+                 shares: Shares | None = None,
+                 terms: Callable[[], SandboxTerms] = lambda: SandboxTerms(Launch()),
+                 place: Callable[[PoolKey], PoolPlace] = no_place) -> None:
+        self.reactor, self.jobs, self.config = reactor, jobs, config
+        self.status, self.shut_down, self.place = status, shut_down, place
+        self.uid, self.group, self.quotas = users.uid, users.group, users.quotas
+        self.watcher: RefusalObserver = Unwatched() if watcher is None else watcher
+        self.metrics = self.watcher.metrics
+        self._room = shares
+        self.most_results = RESULTS if shares is None else shares.results
+        self._lent: dict[int, LentFiles] = {}
+        self.most_lent = FILES if shares is None else min(FILES, shares.spare)
+        self.desk = Desk(reactor, jobs, terms, own=self._own, book=self.watcher.events)
+        self._idle: list[Connection] = []  # those to close for the owner's, the next one last
+        self._looked = 0.0
+        self.rounds = Rounds(reactor)
+        self._door = Door(reactor, self._admit, self._refuse)
+        self._starved = False  # the last accept(2) found no descriptor
+        self._armed_with = config.limits  # the fast path runs jobs with these: nobody limits its runners anew
+        self.as_armed = True
+        self.shares: dict[int, Share] = {}
+        self.connections: dict[int, Connection] = {}
+        self.held = 0    # bytes of unfinished frames
+        self.arenas = 0  # memory files, and large frames, in parcels that aren't sent
+        self.requests = 0  # bytes of request arenas
+        self._listener: socket.socket | None = None
+        self._parted = self._all_parted = self._closed = False
+        self._sweep: Timer | None = None
+
+    def listen(self, listener: socket.socket) -> None:
+        """
+        Accept clients from *listener*, which stays the caller's.
+        """
+        listener.setblocking(False)
+        self._listener = listener
+        self.reactor.accept(listener, self._meet, self._cannot_accept)
+
+    def _own(self) -> list[str]:
+        """
+        Places of the host that are the daemon's.
+        """
+        name = "" if self._listener is None else self._listener.getsockname()
+        return [os.path.realpath(name)] if isinstance(name, str) and name.startswith("/") else []
+
+    def stop_listening(self) -> None:
+        """
+        Accept nobody any more.
+        """
+        if self._listener is not None:
+            self.reactor.forget(self._listener.fileno())
+            self._listener = None
+
+    def _cannot_accept(self, error: OSError) -> None:
+        # EMFILE, ENFILE, ENOMEM: the client stays in the backlog. Without the pause
+        # a listener that is readable and can't be read would spin.
+        self._pause()
+        if not self._starved:  # once, however long it lasts
+            self._starved = True
+            log.warning("cannot accept", error=error.strerror)
+
+    def _pause(self) -> None:
+        if self._listener is not None:
+            self.reactor.forget(self._listener.fileno())
+        self.reactor.after(_PAUSE_S, self._resume)
+
+    def _meet(self, sock: socket.socket) -> None:
+        """
+        Serve who has just connected, or turn him away.
+        """
+        if self._closed:
+            self.reactor.closer.close(sock)
+            return
+        if self.reactor.closer.full:  # of what clients that pass descriptors have left: they wait in the backlog
+            self._pause()
+        self._starved = False
+        pid, uid, gid = credentials(sock)
+        self.rounds.charge(self.rounds.budget(uid, uid not in (self.uid, 0)), CONNECTING)
+        client = WaitingClient(sock, pid, uid)
+        if not admitted(uid, self.uid, self.group, partial(groups_of, sock, gid)):
+            members = "" if self.group is None else f", members of group {self.group}"
+            self._turn_away(client, "forbidden",
+                            f"this daemon serves user {self.uid}{members} and root, not user {uid}")
+        elif self._all_its_own(uid):
+            self._refuse(client)
+        elif not self._admit(client):
+            if uid in (0, self.uid) and not self._parted:
+                self._door.wait(client)
+            else:
+                self._refuse(client)
+
+    def _most(self, uid: int) -> int:
+        """
+        Connections at once of which one may be this user's.
+        """
+        return self.places if uid in (0, self.uid) else self.places - owners(self.places)
+
+    def _rest_is_others(self, uid: int) -> int:
+        """
+        The connections that a guest has, if fewer are free than that, which are left to other guests; else 0. So each
+        one who comes finds some, however many have come before and take all that they can.
+        """
+        share = self.shares.get(uid)
+        mine = 0 if share is None or not share.guest else share.connections
+        return mine if mine >= self._most(uid) - len(self.connections) else 0
+
+    def _all_its_own(self, uid: int) -> int:
+        """
+        The connections that this user may have, if all are open; else 0.
+        """
+        mine, share = self.quotas.of(uid).connections, self.shares.get(uid)
+        return mine if mine and share is not None and share.connections >= mine else 0
+
+    def _admit(self, client: WaitingClient) -> bool:
+        """
+        Serve *client*, if there is a place for it or one can be made.
+        """
+        uid = client.uid
+        if self._all_its_own(uid) or self._rest_is_others(uid) or (
+                len(self.connections) >= self._most(uid) and not (uid in (0, self.uid) and self._make_room())):
+            return False
+        self._serve(client)
+        return True
+
+    def _serve(self, client: WaitingClient) -> None:
+        connection = self.adopt(client.sock, client.uid)
+        if self._parted:  # accepted in the moment of parting: the last one that is ours
+            connection.part(self._all_parted)
+
+    def _refuse(self, client: WaitingClient) -> None:
+        mine, part = self._all_its_own(client.uid), self._rest_is_others(client.uid)
+        if mine:
+            why = f"user {client.uid} has {mine} connections open already, all that he may have"
+        elif part and len(self.connections) < self._most(client.uid):
+            why = f"user {client.uid} has {part} connections open already, and the last ones are kept for other users"
+        else:
+            why = f"{self._most(client.uid)} connections are open already{self._why_so_few()}"
+        self._turn_away(client, "busy", why)
+
+    @property
+    def places(self) -> int:
+        """
+        Connections at once, in force: what the configuration allows, and the descriptors.
+        """
+        asked = self.config.max_connections
+        return asked if self._room is None else min(asked, self._room.connections)
+
+    @property
+    def most_requests(self) -> int:
+        """
+        As `ServerContext` says.
+        """
+        return arena.TOTAL if self._room is None else min(arena.TOTAL, self._room.arenas * RequestArena.size)
+
+    def _why_so_few(self) -> str:
+        if self._room is None or self.places == self.config.max_connections:
+            return ""
+        return f", all that a limit of {self._room.limit} descriptors leaves room for"
+
+    def _make_room(self) -> bool:
+        """
+        Close the connection that has been idle for longest, a guest's before the owner's: the owner always gets in.
+        """
+        now = self.reactor.now()
+        if not self._idle and now > self._looked + _LOOK_S:  # whoever connects in a loop pays for one look at all
+            self._looked = now
+            idle = [connection for connection in self.connections.values() if connection.idle(now)]
+            self._idle = sorted(idle, key=lambda connection: (connection.guest, connection.idle(now)))
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.idle(now) and not connection.more():
+                connection.close("it made room for the owner")
+                return True
+        return False
+
+    def _resume(self) -> None:
+        if self.reactor.closer.full:
+            self.reactor.after(_PAUSE_S, self._resume)
+        elif self._listener is not None and not self.reactor.watches(self._listener.fileno()):
+            self.reactor.accept(self._listener, self._meet, self._cannot_accept)
+
+    def broken(self, _error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has failed. What it may have left undone is done again.
+        """
+        if not self._closed:
+            self.reactor.after(_PAUSE_S, self._resume)
+            self._sweep_later()
+
+    def _turn_away(self, client: WaitingClient, kind: str, message: str) -> None:
+        sock = client.sock
+        sock.setblocking(False)
+        try:
+            sock.send(encode_refusal(0, kind, message))
+        except OSError:
+            pass  # it is gone, or never reads; either way it is away
+        self.reactor.closer.close(sock)
+        self.watcher.peer_refused(kind, client.uid, client.pid)
+
+    def adopt(self, sock: socket.socket, user: int | None = None) -> Connection:
+        """
+        Serve a connected client, whoever it is. The socket is the server's from now on.
+
+        Args:
+            user: the peer's uid; the daemon's own if None.
+        """
+        sock.setblocking(False)
+        user = self.uid if user is None else user
+        share = self.shares.get(user)
+        if share is None:
+            guest = user not in (self.uid, 0)
+            share = self.shares[user] = Share(user, guest, self.rounds.budget(user, guest),
+                                              free=self.quotas.of(user) == NONE)
+        try:
+            connection = Connection(self, sock, share)
+        except BaseException:
+            if not share.connections:
+                self.shares.pop(user, None)
+            raise
+        share.connections += 1
+        share.budget.connections += 1
+        self.connections[sock.fileno()] = connection
+        if self._sweep is None:
+            self._sweep_later()
+        return connection
+
+    def part_from(self, share: Share) -> None:
+        """
+        For a connection: its user has one less.
+        """
+        share.connections -= 1
+        share.budget.connections -= 1
+        if not share.connections:
+            self.shares.pop(share.user, None)
+
+    def lend(self, user: int, arenas: Sequence[Arena]) -> None:
+        """
+        Count memory files that *user*, a guest, is about to get; as far as there are descriptors for that.
+        """
+        lent = self._lent.get(user)
+        for result in arenas:
+            if sum(map(len, self._lent.values())) >= self.most_lent:
+                return
+            if lent is None:
+                lent = self._lent[user] = LentFiles()
+            lent.lend(result)
+
+    def lent_too_much(self, user: int) -> str:
+        """
+        As `ServerContext` says.
+        """
+        lent = self._lent.get(user)
+        if lent is None or not lent.full(self.reactor.now()):
+            return ""
+        return f"you have {len(lent)} large results of {lent.size} bytes: let go of some"
+
+    def _look_at_lent(self) -> None:
+        for user, lent in list(self._lent.items()):
+            lent.look()
+            if not len(lent):
+                del self._lent[user]
+
+    def govern(self, quotas: Quotas) -> None:
+        """
+        Hold users to *quotas*, and jobs to what `config` says, from now on.
+        """
+        self.quotas = quotas
+        self.as_armed = self.config.limits == self._armed_with
+        for share in self.shares.values():
+            share.free = quotas.of(share.user) == NONE
+        for connection in list(self.connections.values()):
+            connection.reconsider()
+
+    def _sweep_later(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._sweep = self.reactor.after(SWEEP_S, self._look)
+
+    def _look(self) -> None:
+        self._sweep = None
+        if self.connections or self._lent:
+            self._sweep_later()
+        self._look_at_lent()
+        now = self.reactor.now()
+        for connection in list(self.connections.values()):
+            try:
+                connection.look(now)
+            except Exception as error:
+                self.reactor.barrier.caught(connection.look, error)
+
+    @property
+    def flushed(self) -> bool:
+        """
+        Whether no request waits and every reply has been taken by the kernel.
+        """
+        return not any(connection.unfinished for connection in self.connections.values())
+
+    def part(self, all_of_them: bool = False) -> None:
+        """
+        Accept nobody any more, and let the clients go over to who comes after us.
+
+        Args:
+            all_of_them: those as well that have not asked for anything yet, or are in the middle of a frame.
+        """
+        self._parted, self._all_parted = True, all_of_them
+        self.reactor.barrier.steps(self.stop_listening, *(
+            partial(connection.part, all_of_them) for connection in list(self.connections.values())),
+            *(partial(self._serve, client) for client in self._door.clear()))
+
+    def close(self) -> None:
+        """
+        Close every connection; what they asked for is cancelled.
+        """
+        self._closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        self.reactor.barrier.steps(self.stop_listening, *(
+            partial(connection.close, "the daemon ends") for connection in list(self.connections.values())),
+            *(partial(self.reactor.closer.close, client.sock) for client in self._door.clear()), self.rounds.close,
+            *(lent.close for lent in self._lent.values()), self.desk.close)
+
+    def most_sandboxes(self, user: int) -> int:
+        """
+        Sandboxes that *user* may have at once, 0 for as many as there may be.
+        """
+        return self.quotas.of(user).sandboxes
+
+    def gone(self, fd: int) -> None:
+        """
+        For a connection: it is closed.
+        """
+        self.connections.pop(fd, None)

@@ -1,0 +1,323 @@
+"""
+The sessions of one connection.
+
+Runs in:   the daemon, on the reactor's one thread.
+Trust:     none in a client. A session is looked up among those of the connection that asks, so another's number
+           means nothing; it ends with the connection, and after a time without a job in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from leeward.daemon.config import Config
+from leeward.daemon.serving.intake import NAME, job_of
+from leeward.errors import BadRequest, Busy, Refused, SessionOver
+from leeward.loop.barrier import in_any_case
+from leeward.loop.fast_path import ReplyAddress
+from leeward.loop.stream import JobStart, Ran
+from leeward.pool.sessions import Cancellable, PoolSession, SessionState
+from leeward.run.report import Report
+from leeward.spec.functions import Functions
+from leeward.spec.job import Job
+from leeward.spec.limits import Limits, adjusted
+from leeward.spec.pool_key import PoolKey
+from leeward.wire.requests import Execute, Interrupt, SessionClose, SessionOpen, SessionReset
+
+#: Of a session's job, the limits that it can ask for.
+_ADJUSTABLE = ("time", "output")
+
+Asked = SessionOpen | SessionReset | SessionClose | Interrupt
+
+
+class SessionFactory(Protocol):
+    """
+    The pool, as far as sessions need it.
+    """
+
+    @property
+    def most_sessions(self) -> int: ...
+    def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
+                     user: int) -> PoolSession: ...
+
+
+class SessionPlace(Protocol):
+    """
+    `home.PoolPlace`.
+    """
+
+    @property
+    def pool(self) -> SessionFactory: ...
+    @property
+    def limits(self) -> Limits: ...
+
+
+class SessionConnection(Protocol):
+    """
+    The connection.
+    """
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def fd(self) -> int: ...
+    @property
+    def user(self) -> int: ...
+    @property
+    def guest_sessions(self) -> int | None:
+        """
+        How many the user has on all connections, if they are a guest.
+        """
+
+    def place(self, key: PoolKey) -> SessionPlace:
+        """
+        What serves requests that need another pool.
+        """
+
+    def wait(self, request: int, ticket: Cancellable) -> None:
+        """
+        *request* has no answer yet; *ticket* is cancelled if nobody waits for it any more.
+        """
+
+    def done(self, number: int, report: Report) -> None:
+        """
+        The job that request *number* asked for is over: answer it.
+        """
+
+    def answer(self, request: int, answer: Mapping[str, Any]) -> None: ...
+    def refuse(self, request: int, why: Refused) -> None: ...
+    def take_back(self, request: int) -> None:
+        """
+        End the job *request*, and refuse it as cancelled.
+        """
+
+    def count_sessions(self, more: int) -> None: ...
+
+
+@dataclass(slots=True)
+class _Held:
+    session: PoolSession
+    idle: float
+    job: int = 0    # the request that runs in it
+    waits: int = 0  # the request, an open or a reset, that waits for its worker
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """
+    A session that waits for its worker, as a ticket.
+    """
+
+    give_up: Callable[[], None]
+
+    def cancel(self) -> None:
+        self.give_up()
+
+
+class Leases:
+    """
+    By number; a number isn't used twice.
+    """
+
+    def __init__(self, jobs: SessionFactory, owner: SessionConnection) -> None:
+        self._jobs, self._owner = jobs, owner
+        self._held: dict[int, _Held] = {}
+        self._last = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    # --- requests -------------------------------------------------------------
+
+    def serve(self, request: Asked) -> Mapping[str, Any] | None:
+        """
+        The answer to *request*, or None if it comes later.
+
+        Raises:
+            Refused, BadRequest: it can't be done.
+        """
+        if isinstance(request, SessionOpen):
+            self._open(request)
+            return None
+        held = self._of(request.session)
+        if isinstance(request, Interrupt):
+            return {"interrupted": held.session.interrupt()}
+        if held.job:
+            self._owner.take_back(held.job)
+        if isinstance(request, SessionClose):
+            if held.waits:  # an open, too: its number is the next one, so a client can close what it hasn't got yet
+                self._owner.take_back(held.waits)
+            self._drop(request.session)
+            return {}
+        self._reset(request, held)
+        return None
+
+    def _of(self, number: int) -> _Held:
+        held = self._held.get(number)
+        if held is None:
+            raise SessionOver(f"this connection has no session {number}: it never had, or it is over")
+        return held
+
+    def _open(self, request: SessionOpen) -> None:
+        owner, config = self._owner, self._owner.config
+        if len(self._held) >= config.connection_sessions:
+            raise Busy(f"{len(self._held)} sessions of this connection are open already, all that one may have"
+                       " (connection_sessions)")
+        guests = owner.guest_sessions
+        if guests is not None and guests >= max(1, self._jobs.most_sessions // 4):
+            raise Busy(f"user {owner.user} has {guests} sessions open already, all that a guest may have")
+        jobs, limits = self._jobs, config.limits
+        if request.environment or request.egress:
+            place = owner.place(PoolKey(environment=request.environment, egress=request.egress))
+            jobs, limits = place.pool, place.limits
+        limits = adjusted(limits, config.ceilings, request.limits)
+        if request.idle > config.session_idle:
+            raise BadRequest(f"idle={request.idle:g} is above this daemon's session_idle {config.session_idle:g}")
+        self._last += 1
+        number = self._last
+        held: _Held | None = None
+        at_once: list[Refused | None] = []
+
+        def opened(why: Refused | None) -> None:
+            if held is None:
+                at_once.append(why)
+            else:
+                self._opened(request.id, number, held, why)
+
+        session = jobs.open_session(limits, opened, config.queue_timeout, owner.user)
+        # Among ours before it is answered: a client that has gone meanwhile is found out by the answer, and takes along
+        # what is here.
+        held = self._held[number] = _Held(session, request.idle or config.session_idle, waits=request.id)
+        owner.count_sessions(1)
+        if at_once:
+            self._opened(request.id, number, held, at_once[0])
+        else:
+            owner.wait(request.id, _Opening(lambda: self._drop(number)))
+
+    def _opened(self, request: int, number: int, held: _Held, why: Refused | None) -> None:
+        held.waits = 0
+        if why is None:
+            self._owner.answer(request, {"session": number})
+            self._offer(number)
+        else:
+            self._drop(number)
+            self._owner.refuse(request, why)
+
+    def _reset(self, request: SessionReset, held: _Held) -> None:
+        owner = self._owner
+
+        def opened(why: Refused | None) -> None:
+            held.waits = 0
+            if why is None:
+                owner.answer(request.id, {})
+                self._offer(request.session)
+            else:
+                owner.refuse(request.id, why)
+
+        held.session.reset(opened, owner.config.queue_timeout)
+        if SessionState.WAITING is held.session.state:
+            held.waits = request.id
+            owner.wait(request.id, _Opening(held.session.give_up))
+
+    def execute(self, request: Execute, functions: Functions | None = None) -> Cancellable:
+        """
+        Run a job in its session; it may be answered before this returns.
+
+        Args:
+            functions: what it may call.
+
+        Raises:
+            SessionOver, Busy, ShuttingDown, BadRequest: it can't be run.
+        """
+        held = self._of(request.session)
+        for name in request.limits:
+            if name not in _ADJUSTABLE:
+                raise BadRequest(f"limit {name!r:.40} is the session's, asked for when it is opened; a job in it can"
+                                 f" ask for {' and '.join(_ADJUSTABLE)}")
+        job = job_of(request, self._owner.config, held.session.limits, functions)
+
+        ticket = held.session.run(job, partial(self._job_over, request.session, request.id))
+        if SessionState.RUNNING is held.session.state:
+            held.job = request.id
+        return ticket
+
+    def _job_over(self, number: int, request: int, report: Report) -> None:
+        """
+        The job that *request* asked for, of the session *number*, is over.
+        """
+        held = self._held.get(number)
+        if held is not None:
+            held.job = 0
+        self._owner.done(request, report)
+        self._offer(number)
+
+    # --- the fast path --------------------------------------------------------
+
+    def _offer(self, number: int) -> None:
+        """
+        Let the fast path have the next job of this session.
+        """
+        held = self._held.get(number)
+        if held is not None:
+            held.session.offer(ReplyAddress(self._owner.fd, number))
+
+    def job_started(self, start: JobStart) -> Cancellable:
+        """
+        The ticket of a session's job that the fast path has sent.
+        """
+        held = self._held[start.session]
+        job = Job(code=start.code, name=NAME, limits=held.session.limits)
+        ticket = held.session.job_started(job, partial(self._job_over, start.session, start.request), start)
+        if SessionState.RUNNING is held.session.state:
+            held.job = start.request
+        return ticket
+
+    def ran(self, ran: Ran) -> None:
+        """
+        The fast path has sent a session's job, and answered it.
+        """
+        self._held[ran.session].session.ran(ran)
+
+    def cancelled(self, request: int) -> None:
+        """
+        The job *request* was taken back: no report of it comes.
+        """
+        for held in self._held.values():
+            if held.waits == request:
+                held.waits = 0
+            if held.job == request:
+                held.job = 0
+                held.session.lose("a job in it was taken back")
+
+    # --- the end --------------------------------------------------------------
+
+    def _drop(self, number: int) -> None:
+        held = self._held.pop(number, None)
+        if held is not None:
+            self._owner.count_sessions(-1)
+            held.session.close()
+
+    def look(self, now: float) -> None:
+        """
+        End what was idle for too long, or has lived for too long.
+        """
+        for number, held in list(self._held.items()):
+            session = held.session
+            if session.state not in (SessionState.IDLE, SessionState.LOST):
+                continue
+            if now - session.opened > self._owner.config.session_lifetime:
+                self._drop(number)
+            elif now - session.since > held.idle:
+                if SessionState.LOST is session.state:
+                    self._drop(number)
+                else:
+                    session.lose(f"it had no job for {held.idle:g} s")
+
+    def end(self) -> None:
+        """
+        The connection has ended.
+        """
+        in_any_case(*(partial(self._drop, number) for number in list(self._held)))

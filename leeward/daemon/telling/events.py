@@ -1,0 +1,167 @@
+"""
+The last ends of each user's jobs and sandboxes, for `leeward logs` and `leeward explain`.
+
+Runs in:   the daemon; pure: the time is told by a function that is given.
+Trust:     none in a job, which chooses its title and how often it is denied what; none in a client. What is kept has a
+           bound for each user and for all. A user hears of his own alone, and numbers count each user's by themselves.
+
+An end that is nothing special makes room for others of its kind, so that many of them don't hide the one that matters.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from leeward.loop.barrier import in_any_case
+from leeward.outcome import Outcome, Result
+
+#: Of one user: ends that are something special, and others; and users of whom there are any.
+SPECIAL, ORDINARY, USERS = 192, 64, 64
+#: Denied calls of one end that are named, and characters of a text.
+NAMED, TEXT = 32, 200
+
+_ORDINARY = (Outcome.FINISHED, Outcome.RAISED)
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedEnd:
+    """
+    One end.
+
+    Attributes:
+        number: of this user's ends, from 1 on.
+        when: seconds since the epoch.
+        about: what it is of, as the wire has it.
+    """
+
+    number: int
+    when: float
+    about: Mapping[str, Any]
+    result: tuple[Any, ...] | None = None
+
+    def row(self) -> dict[str, Any]:
+        """
+        As the wire has it.
+        """
+        row = {"number": self.number, "time": self.when, **self.about}
+        if self.result is not None:
+            outcome, exit_code, limit, duration, cpu_time, memory_peak, denied, error = self.result
+            row |= {"outcome": str(outcome), "exit_code": exit_code, "limit": limit and str(limit),
+                    "seconds": duration, "cpu_time": cpu_time, "memory_peak": memory_peak, "denied": denied}
+            if error:
+                row["error"] = error
+        return row
+
+
+@dataclass(slots=True)
+class _Book:
+    """
+    Of one user.
+    """
+
+    last: int = 0
+    special: deque[RememberedEnd] = field(default_factory=lambda: deque(maxlen=SPECIAL))
+    ordinary: deque[RememberedEnd] = field(default_factory=lambda: deque(maxlen=ORDINARY))
+    waiting: dict[int, Callable[[], None]] = field(default_factory=dict)
+
+
+class EventBook:
+    def __init__(self, wall: Callable[[], float] = time.time) -> None:
+        self._wall = wall
+        self._books: OrderedDict[int, _Book] = OrderedDict()
+        self._tickets = 0
+
+    def __len__(self) -> int:
+        return sum(len(book.special) + len(book.ordinary) for book in self._books.values())
+
+    # --- what is told ---------------------------------------------------------------
+
+    def job(self, user: int, number: int, label: str, result: Result) -> None:
+        """
+        A job that had a worker of its own, or a session's, is over.
+        """
+        self._result(user, {"kind": "job", "job": number, **({"title": label} if label else {})}, result)
+
+    def process(self, user: int, sandbox: str, number: int, title: str, result: Result) -> None:
+        """
+        A program in a sandbox is over; 0 is an interpreter's number.
+        """
+        about = {"kind": "process", "sandbox": sandbox, **({"process": number} if number else {})}
+        self._result(user, {**about, **({"title": title[:TEXT]} if title else {})}, result)
+
+    def sandbox(self, user: int, name: str, reason: str, detail: str) -> None:
+        """
+        A sandbox is over.
+        """
+        about = {"kind": "sandbox", "sandbox": name, "reason": reason, **({"detail": detail[:TEXT]} if detail else {})}
+        self._add(user, about, None, reason not in ("killed", "idle", "shutdown"))
+
+    def _result(self, user: int, about: Mapping[str, Any], result: Result) -> None:
+        denied = result.denied
+        if len(denied) > NAMED:
+            denied = dict(sorted(denied.items(), key=lambda row: -row[1])[:NAMED])
+        error = result.error.type[:TEXT] if result.error is not None else ""
+        if Outcome.INTERNAL is result.outcome and result.error is not None:
+            error = f"{error}: {result.error.message}"[:TEXT]  # the daemon's own words
+        self._add(user, about, (result.outcome, result.exit_code, result.limit, result.duration, result.cpu_time,
+                                result.memory_peak, dict(denied), error),
+                  bool(denied) or result.limit is not None or result.outcome not in _ORDINARY)
+
+    def _add(self, user: int, about: Mapping[str, Any], result: tuple[Any, ...] | None, special: bool) -> None:
+        book = self._books.get(user)
+        if book is None:
+            book = self._books[user] = _Book()
+            if len(self._books) > USERS:
+                self._forget_one(user)
+        self._books.move_to_end(user)
+        book.last += 1
+        (book.special if special else book.ordinary).append(RememberedEnd(book.last, self._wall(), about, result))
+        if book.waiting:
+            waiting = list(book.waiting.values())
+            book.waiting.clear()
+            in_any_case(*waiting)
+
+    def _forget_one(self, but: int) -> None:
+        """
+        The user of whom nothing was heard for the longest time; nobody who waits.
+        """
+        for user, book in self._books.items():
+            if user != but and not book.waiting:
+                del self._books[user]
+                return
+
+    # --- what is asked --------------------------------------------------------------
+
+    def after(self, user: int, number: int) -> dict[str, Any]:
+        """
+        The answer to who has heard of those up to *number*.
+        """
+        book = self._books.get(user)
+        if book is None:
+            return {"events": [], "last": 0}
+        found = [one for one in (*book.special, *book.ordinary) if one.number > number]
+        return {"events": [one.row() for one in sorted(found, key=lambda one: one.number)], "last": book.last}
+
+    def wait(self, user: int, tell: Callable[[], None]) -> Callable[[], None]:
+        """
+        Call *tell* once, when there is one more. Returns what takes that back.
+        """
+        book = self._books.get(user)
+        if book is None:
+            book = self._books[user] = _Book()
+        self._tickets += 1
+        book.waiting[self._tickets] = tell
+        return partial(self._take_back, user, self._tickets)
+
+    def _take_back(self, user: int, ticket: int) -> None:
+        book = self._books.get(user)
+        if book is None:
+            return
+        book.waiting.pop(ticket, None)
+        if not book.last and not book.waiting:
+            del self._books[user]

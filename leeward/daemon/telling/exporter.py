@@ -1,0 +1,293 @@
+"""
+The metrics' endpoint: just enough HTTP to be asked by Prometheus, on a Unix socket or a loopback port. /healthz there
+says whether the daemon takes jobs.
+
+Runs in:   the daemon, on the reactor's one thread. Off unless it is configured.
+Trust:     none. Whoever asks gets numbers that are nobody's secret, and can make nobody wait: a
+           request has at most REQUEST bytes and LIFE_S seconds, its answer included, and there are
+           CLIENTS places; who comes when all are taken takes the oldest one's. However many ask, RATE of
+           them a second are let in, and a text is put together once in FRESH_S: all of that costs the
+           loop, which serves jobs too, some hundredths of its time.
+
+A web page that a browser on this host shows can reach a loopback port, by a name of its own that it
+points there. Such a request has that name as its Host, and is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable
+from functools import partial
+
+from leeward.daemon.telling.metrics import CONTENT_TYPE
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import READ, WRITE, Reactor, Timer
+
+REQUEST = 8192
+LIFE_S = 5.0
+CLIENTS = 16
+#: Connections that are accepted in a second.
+RATE = 100
+#: Seconds that one text is good for.
+FRESH_S = 0.1
+
+#: Puts the text together and hands it to the function it is given, now or some turns later.
+Collect = Callable[[Callable[[str], None]], None]
+
+METRICS, HEALTH = "/metrics", "/healthz"
+
+
+class Exporter:
+    """
+    Answers GET /metrics and GET /healthz on *listener*, which stays the caller's.
+
+    Args:
+        ailing: says why the daemon takes no jobs now, "" if it does.
+    """
+
+    def __init__(self, reactor: Reactor, listener: socket.socket, collect: Collect,
+                 ailing: Callable[[], str] = lambda: "") -> None:
+        self.reactor, self.ailing = reactor, ailing
+        self._collect = collect
+        self._text, self._collected = "", 0.0
+        self._waiting: list[Callable[[str], None]] = []
+        self._asked = 0.0
+        self._second, self._accepted = 0, 0
+        self.clients: dict[int, _Client] = {}  # the oldest first
+        self._listener = listener
+        self.local = socket.AF_UNIX == listener.family
+        listener.setblocking(False)
+        reactor.watch(listener.fileno(), READ, self._accept)
+
+    def collect(self, done: Callable[[str], None]) -> None:
+        """
+        Hand the text to *done*: the last one while it is fresh.
+        """
+        if self._text and self.reactor.now() - self._collected < FRESH_S:
+            done(self._text)
+            return
+        self._waiting.append(done)
+        now = self.reactor.now()
+        if 1 == len(self._waiting) or now - self._asked > LIFE_S:  # who asked first may have got nothing
+            self._asked = now
+            self._collect(self._hand_out)
+
+    def _hand_out(self, text: str) -> None:
+        self._text, self._collected = text, self.reactor.now()
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            try:
+                done(text)
+            except Exception as error:
+                self.reactor.barrier.caught(done, error)
+
+    def broken(self, _error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has failed. Whoever comes next is to be let in.
+        """
+        self.reactor.after(1.0, self._resume)
+
+    def _accept(self, _: int) -> None:
+        second = int(self.reactor.now())
+        if second != self._second:
+            self._second, self._accepted = second, 0
+        self._accepted += 1
+        if self._accepted > RATE:
+            self.reactor.change(self._listener.fileno(), 0)
+            self.reactor.at(second + 1, self._resume)
+            return
+        try:
+            sock, _address = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError:
+            # Out of descriptors. The listener stays readable: look again when somebody may have gone.
+            self.reactor.change(self._listener.fileno(), 0)
+            self.reactor.after(1.0, self._resume)
+            return
+        if len(self.clients) >= CLIENTS:
+            next(iter(self.clients.values())).close()
+        _Client(self, sock)
+
+    def _resume(self) -> None:
+        if self.reactor.watches(self._listener.fileno()):
+            self.reactor.change(self._listener.fileno(), READ)
+
+    def close(self) -> None:
+        self.reactor.barrier.steps(partial(self.reactor.forget, self._listener.fileno()),
+                                   *(client.close for client in list(self.clients.values())))
+
+
+class _Client:
+    costs = "connection"
+
+    def __init__(self, exporter: Exporter, sock: socket.socket) -> None:
+        self._exporter, self._sock, self._fd = exporter, sock, sock.fileno()
+        self._input = b""
+        self._output = memoryview(b"")
+        self._asked = self._closed = False
+        sock.setblocking(False)
+        exporter.clients[self._fd] = self
+        exporter.reactor.watch(self._fd, READ, self._ready)
+        self._life: Timer = exporter.reactor.after(LIFE_S, self.close)
+
+    def _ready(self, events: int) -> None:
+        try:
+            if events & WRITE:
+                self._write()
+            elif events & READ:
+                self._read()
+            else:
+                self.close()
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+
+    def _read(self) -> None:
+        data = self._sock.recv(REQUEST)
+        if not data:
+            self.close()
+            return
+        if self._asked:
+            return  # more than it had to say; it isn't read twice
+        self._input += data
+        status = verdict(self._input, local=self._exporter.local)
+        if status is None:
+            return
+        self._asked = True
+        if status:
+            self._say(status, f"{status}\n")
+        elif HEALTH == asked_for(self._input):
+            why = self._exporter.ailing()
+            self._say("503 Service Unavailable" if why else "200 OK", f"{why or 'ok'}\n")
+        else:
+            self._exporter.collect(partial(self._say, "200 OK"))
+
+    def _say(self, status: str, text: str) -> None:
+        if self._closed:
+            return
+        body = text.encode()
+        head = (f"HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\n"
+                "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n")
+        self._output = memoryview(head.encode() + body)
+        self._exporter.reactor.change(self._fd, WRITE)
+
+    def _write(self) -> None:
+        self._output = self._output[self._sock.send(self._output):]
+        if not self._output:
+            # Closing a TCP socket with unread bytes in it would cut off what was just sent.
+            with contextlib.suppress(OSError):
+                self._sock.recv(REQUEST)
+            self.close()
+
+    def broken(self, _error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has failed.
+        """
+        self.close()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._life.cancel()
+            in_any_case(partial(self._exporter.reactor.forget, self._fd),
+                        partial(self._exporter.clients.pop, self._fd, None), self._sock.close)
+
+
+def verdict(data: bytes, *, local: bool) -> str | None:
+    """
+    As `answer`, of all the bytes so far; None while the request isn't whole. Pure.
+    """
+    head, end, _ = data.replace(b"\r\n", b"\n").partition(b"\n\n")
+    if end:
+        return answer(head, local=local)
+    return "431 Request Header Fields Too Large" if len(data) >= REQUEST else None
+
+
+def answer(head: bytes, *, local: bool) -> str:
+    """
+    The status line's end that refuses the request in *head*; "" if it is to be answered. Pure.
+
+    Args:
+        local: it came over a Unix socket, where Host says nothing.
+    """
+    first, *fields = head.decode("latin-1").split("\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        return "400 Bad Request"
+    if not local:
+        hosts = [value.strip() for name, _, value in (field.partition(":") for field in fields)
+                 if "host" == name.strip().lower()]
+        if len(hosts) > 1 or not all(map(is_here, hosts)):
+            return "403 Forbidden"
+    if "GET" != words[0]:
+        return "405 Method Not Allowed"
+    return "" if words[1].partition("?")[0] in (METRICS, HEALTH) else "404 Not Found"
+
+
+def asked_for(request: bytes) -> str:
+    """
+    The path in a request that `answer` has let pass. Pure.
+    """
+    return request.split(b" ", 2)[1].partition(b"?")[0].decode("latin-1")
+
+
+def is_here(host: str) -> bool:
+    """
+    Does a Host field name this machine as this machine does?
+    """
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if "localhost" == name.lower():
+        return True
+    from ipaddress import ip_address  # few daemons have metrics, and ever get here
+
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def bind(place: str) -> socket.socket:
+    """
+    A listening socket on the loopback address *place*, "127.0.0.1:9464" or "[::1]:9464".
+
+    Raises:
+        OSError: somebody else is there.
+    """
+    host, _, port = place.rpartition(":")
+    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host.strip("[]"), int(port)))
+        sock.listen(CLIENTS)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def check_place(place: str) -> str:
+    """
+    *place* if it may be listened on: "", a socket's path, or a loopback address and port.
+
+    Raises:
+        ValueError: it may not.
+    """
+    why = 'must be "", a path, or a loopback address and port such as "127.0.0.1:9464" or "[::1]:9464"'
+    if place == "" or (place.startswith("/") and "\0" not in place):
+        return place
+    host, colon, port = place.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    from ipaddress import ip_address  # as above
+
+    try:
+        address = ip_address(host[1:-1] if bracketed else host)
+    except ValueError:
+        raise ValueError(why) from None
+    good = colon and port.isascii() and port.isdecimal() and 0 <= int(port) < 65536
+    if not good or not address.is_loopback or (6 == address.version) != bracketed:
+        raise ValueError(why)
+    return place

@@ -1,0 +1,248 @@
+"""
+The daemon's log: as text or JSON, one line an event.
+
+Runs in:   the daemon.
+Trust:     values may come from jobs and clients. Control characters are escaped, so that
+           no value can forge a line or drive a terminal, and every length is bounded.
+Waits:     never. A reader that stopped reading, or a full disk, costs lines, not jobs:
+           what couldn't be written is counted, and told when writing works again.
+Library:   structlog makes the lines, by the processors below. Importing it takes longer than the rest of the daemon's
+           imports, so `load` does that while the zygote warms up; events before that are held, and told then.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Protocol
+
+from leeward.daemon.telling import journal
+
+#: Characters of one value, and of an event's name.
+MAX_VALUE = 500
+#: Values of one event.
+MAX_VALUES = 24
+#: Bytes of a line. A pipe that polls writable takes as much without blocking (PIPE_BUF, pipe(7)).
+MAX_LINE = 4096
+#: Events that wait for `load`; a start has a handful. The eldest go first.
+MAX_HELD = 64
+#: What comes first in a line, whatever else there is.
+_FIRST = ("timestamp", "level", "event")
+
+
+def escape(text: str, limit: int = MAX_VALUE) -> str:
+    """
+    *text* without anything that a terminal or a line-wise reader could take for more than text.
+    """
+    if len(text) <= limit and text.isprintable():
+        return text
+    # Bidi and zero-width characters aren't printable either.
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text[:limit])
+    return shown if len(text) <= limit else f"{shown}... ({len(text)} characters)"
+
+
+def _bounded(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, bytes):
+        return escape(repr(value[:MAX_VALUE]))
+    if isinstance(value, Mapping):
+        return {escape(str(key), 80): _bounded(item) for key, item in list(value.items())[:MAX_VALUES]}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_bounded(item) for item in list(value)[:MAX_VALUES]]
+    return escape(str(value))
+
+
+def clean(event: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    *event* with every value escaped and bounded.
+    """
+    return {escape(str(key), 80): _bounded(value) for key, value in list(event.items())[:MAX_VALUES]}
+
+
+def stamp() -> str:
+    """
+    The time of day, in UTC. Nothing else in the daemon goes by it.
+    """
+    seconds, rest = divmod(time.time_ns(), 1_000_000_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1000:06}Z"
+
+
+def as_text(event: Mapping[str, Any]) -> str:
+    """
+    Time, level, event, then key=value.
+    """
+    head = f"{event.get('timestamp', '')} {event.get('level', ''):7} {event.get('event', '')}"
+    return " ".join([head, *(f"{key}={_quoted(value)}" for key, value in event.items()
+                             if key not in _FIRST)])
+
+
+def as_json(event: Mapping[str, Any]) -> str:
+    import json  # who wants text doesn't pay for it
+
+    return json.dumps(event)
+
+
+def _quoted(value: Any) -> str:
+    text = str(value)
+    return repr(text) if not text or " " in text or "=" in text or '"' in text else text
+
+
+class EventLogger(Protocol):
+    """
+    structlog's logger, as far as an event needs it.
+    """
+
+    def tell(self, level: str, event: str, when: str, fields: Mapping[str, object]) -> object: ...
+
+
+class LineWriter:
+    """
+    Writes lines to a descriptor, and never waits for it.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lost = 0
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+
+    def line(self, text: str) -> None:
+        data = text.encode("utf-8", "replace")[:MAX_LINE - 1] + b"\n"
+        if self._lost and self._write(b"%d lines of the log were lost before this one\n" % self._lost):
+            self._lost = 0
+        if not self._write(data):
+            self._lost += 1
+
+    def _write(self, data: bytes) -> bool:
+        try:
+            return any(events & select.POLLOUT for _, events in self._poll.poll(0)) and os.write(self._fd, data) > 0
+        except OSError:
+            return False
+
+
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+class Log:
+    """
+    Where events go: one for the whole daemon. An event below the level costs a comparison.
+    """
+
+    def __init__(self) -> None:
+        self._lines = LineWriter(2)
+        self._journal: journal.JournalWriter | None = None
+        self._logger: EventLogger | None = None
+        self._held: deque[tuple[str, str, str, Mapping[str, object]]] = deque(maxlen=MAX_HELD)
+        self.adjust("info", as_json=False)
+
+    def set_up(self, level: str = "info", as_json: bool = False, fd: int = 2, journal_stream: str = "") -> None:
+        """
+        Write to *fd*, from *level* on.
+
+        Args:
+            journal_stream: JOURNAL_STREAM of the environment; if *fd* is that stream, lines go to the
+                journal with their fields.
+        """
+        self.adjust(level, as_json)
+        if self._journal is not None:
+            self._journal.close()
+        self._journal = journal.JournalWriter() if journal_stream and journal.is_ours(journal_stream, fd) else None
+        self._lines = LineWriter(fd)
+
+    def adjust(self, level: str, as_json: bool) -> None:
+        """
+        Write from *level* on from now on, and as text or JSON.
+        """
+        self._least, self._as_json = _LEVELS[level], as_json
+
+    def load(self) -> None:
+        """
+        Import structlog, and write what was held until now; harmless twice.
+        """
+        if self._logger is not None:
+            return
+        import structlog
+
+        class Bound(structlog.BoundLoggerBase):
+            def tell(self, level: str, event: str, when: str, fields: Mapping[str, object]) -> object:
+                return self._proxy_to_logger(level, event, timestamp=when, fields=fields)
+
+        self._logger = structlog.wrap_logger(_Sink(self), processors=[_in_order, _cleaned, self._rendered],
+                                             wrapper_class=Bound, context_class=dict).bind()
+        held, self._held = list(self._held), deque(maxlen=MAX_HELD)
+        for level, event, when, fields in held:
+            self._logger.tell(level, event, when, fields)
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        if self._least <= _LEVELS["debug"]:
+            self._tell("debug", event, fields)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        if self._least <= _LEVELS["info"]:
+            self._tell("info", event, fields)
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        if self._least <= _LEVELS["warning"]:
+            self._tell("warning", event, fields)
+
+    def error(self, event: str, /, **fields: object) -> None:
+        self._tell("error", event, fields)
+
+    def exception(self, event: str, /, **fields: object) -> None:
+        """
+        An error, with the traceback of the exception that is being handled.
+        """
+        import traceback
+
+        self._tell("error", event, {**fields, "exception": traceback.format_exc()})
+
+    def _tell(self, level: str, event: str, fields: Mapping[str, object]) -> None:
+        when = stamp()
+        if self._logger is None:
+            self._held.append((level, event, when, fields))
+        else:
+            self._logger.tell(level, event, when, fields)
+
+    def _rendered(self, _logger: object, _level: str, row: MutableMapping[str, Any]) -> str | bytes:
+        if self._journal is None:
+            return as_json(row) if self._as_json else as_text(row)
+        # The journal knows time and level by itself.
+        text = as_text({name: value for name, value in row.items() if name not in ("timestamp", "level")})
+        return journal.packed(text.strip(), row)
+
+    def line(self, rendered: str | bytes) -> None:
+        """
+        For the sink: write what `_rendered` made.
+        """
+        if isinstance(rendered, str):
+            self._lines.line(rendered)
+        elif self._journal is not None:
+            self._journal.line(rendered)
+
+
+class _Sink:
+    """
+    What structlog's logger ends in: a method for each level.
+    """
+
+    def __init__(self, owner: Log) -> None:
+        self.debug = self.info = self.warning = self.error = owner.line
+
+
+def _in_order(_logger: object, level: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
+    """
+    Time, level and event first, so that they stay when much is cut; and no field can take their names.
+    """
+    ours = {"timestamp": event["timestamp"], "level": level, "event": event["event"]}
+    return {**ours, **event["fields"], **ours}
+
+
+def _cleaned(_logger: object, _level: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
+    return clean(event)
+
+
+log = Log()

@@ -1,0 +1,214 @@
+"""
+What the daemon counts for Prometheus, and the text in which it says so.
+
+Runs in:   the daemon; pure. `exporter` serves it, `observer` and the server count into it.
+Trust:     no client and no job chooses a label: their values are from lists of ours, so that
+           nobody can make the number of series grow.
+Source:    the text format, version 0.0.4, of prometheus.io/docs/instrumenting/exposition_formats
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from leeward.loop.barrier import COSTS
+from leeward.outcome import Outcome, Result
+
+#: Seconds. A warm job takes a third of a millisecond; the longest may have 600 s by default.
+DURATIONS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0)
+WAITS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
+
+#: Why an execution failed: its outcome, or that the client took it back.
+REASONS = (*(str(outcome) for outcome in Outcome if outcome is not Outcome.FINISHED), "cancelled")
+#: Why a request was refused, as docs/wire.md has it.
+KINDS = ("busy", "queue_timeout", "shutting_down", "cancelled", "bad_request", "version", "session_over",
+         "sandbox_over", "process_over", "pool_failed", "forbidden",
+         "internal")
+#: Why a connection was refused.
+PEERS = ("forbidden", "busy", "protocol")
+#: Names of denied calls of which there are series. The kernel has some 400; more can only be an error of ours.
+MOST_CALLS = 600
+#: For calls by numbers that have no name, which a job may choose among four billion.
+OTHER = "other"
+#: Users of whom there are series; whoever comes later is counted together with all others.
+MOST_USERS = 64
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Histogram:
+    """
+    How many observations were at most so large.
+    """
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def lines(self, name: str) -> Iterable[str]:
+        total = 0
+        for bound, count in zip((*(f"{bound:g}" for bound in self._bounds), "+Inf"), self._counts, strict=True):
+            total += count
+            yield f'{name}_bucket{{le="{bound}"}} {total}'
+        yield f"{name}_sum {self._sum!r}"
+        yield f"{name}_count {total}"
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """
+    What is looked up when somebody asks.
+
+    Attributes:
+        workers: by state.
+        memory: bytes, by worker.
+    """
+
+    workers: Mapping[str, int] = field(default_factory=dict)
+    memory: Mapping[int, int] = field(default_factory=dict)
+    recycles: int = 0
+    connections: int = 0
+    sessions: int = 0
+    queued: int = 0
+    runners_made: int = 0
+    uptime: float = 0.0
+
+
+@dataclass(slots=True)
+class User:
+    """
+    What one user has had, or all users beyond MOST_USERS together.
+    """
+
+    executions: int = 0
+    cpu_seconds: float = 0.0
+    refused: int = 0
+
+
+class Metrics:
+    """
+    The counters. Each only ever grows.
+    """
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.executions = 0
+        self.cpu_seconds = 0.0
+        self.worker_failures = 0
+        self.durations = Histogram(DURATIONS)
+        self.waits = Histogram(WAITS)
+        self.failed = dict.fromkeys(REASONS, 0)
+        self.limits: Counter[str] = Counter()
+        self.denied: Counter[str] = Counter()
+        self.refused = dict.fromkeys(KINDS, 0)
+        self.peers = dict.fromkeys(PEERS, 0)
+        self.faults = dict.fromkeys(COSTS, 0)
+        self.users: dict[str, User] = {}
+
+    def _user(self, uid: int) -> User:
+        name = str(uid)
+        if name not in self.users and len(self.users) >= MOST_USERS:
+            name = OTHER
+        return self.users.setdefault(name, User())
+
+    def job_ended(self, result: Result, waited: float, cancelled: bool, user: int) -> None:
+        """
+        An execution of *user*'s has ended; its answer is on the way.
+        """
+        self.executions += 1
+        his = self._user(user)
+        his.executions += 1
+        his.cpu_seconds += result.cpu_time
+        self.durations.observe(result.duration)
+        self.waits.observe(waited)
+        self.cpu_seconds += result.cpu_time
+        if cancelled:
+            self.failed["cancelled"] += 1
+        elif result.outcome is not Outcome.FINISHED:
+            self.failed[str(result.outcome)] += 1
+        if result.limit is not None:
+            self.limits[str(result.limit)] += 1
+
+    def call_denied(self, syscall: str, count: int) -> None:
+        """
+        A job was refused a system call, *count* times.
+        """
+        if syscall.startswith("syscall_") or (syscall not in self.denied and len(self.denied) >= MOST_CALLS):
+            syscall = OTHER
+        self.denied[syscall] += count
+
+    def request_refused(self, kind: str, user: int) -> None:
+        self._user(user).refused += 1
+        self.refused[kind if kind in self.refused else "internal"] += 1
+
+    def peer_refused(self, reason: str) -> None:
+        self.peers[reason] += 1
+
+    def callback_failed(self, cost: str) -> None:
+        """
+        An exception of ours has cost this, of COSTS.
+        """
+        self.faults[cost if cost in self.faults else "nothing"] += 1
+
+    def text(self, now: Now) -> str:
+        """
+        All of it, in the text format.
+        """
+        lines: list[str] = []
+
+        def family(name: str, kind: str, about: str, samples: Iterable[str]) -> None:
+            lines.extend((f"# HELP {name} {about}", f"# TYPE {name} {kind}", *samples))
+
+        def one(name: str, kind: str, about: str, value: float) -> None:
+            family(name, kind, about, (f"{name} {value!r}",))
+
+        def by(name: str, kind: str, about: str, label: str, values: Mapping[str, float]) -> None:
+            family(name, kind, about, (f'{name}{{{label}="{key}"}} {value}' for key, value in values.items()))
+
+        by("leeward_workers_total", "gauge", "Workers, by what they do now.", "state", now.workers)
+        one("leeward_worker_recycles_total", "counter", "Workers that were replaced.", now.recycles)
+        one("leeward_worker_failures_total", "counter", "Times that a worker could not do its duty.",
+            self.worker_failures)
+        one("leeward_runners_made_total", "counter", "Processes that were armed for a job.", now.runners_made)
+        one("leeward_executions_total", "counter", "Jobs that have ended, in whatever way.", self.executions)
+        by("leeward_executions_failed_total", "counter", "Jobs that ended otherwise than by themselves without an"
+           " exception.", "reason", self.failed)
+        by("leeward_executions_limited_total", "counter", "Jobs that ran into a limit, whether or not it ended them.",
+           "limit", {name: self.limits[name] for name in ("memory", "processes", "files", "output", "time", "cpu")})
+        family("leeward_execution_duration_seconds", "histogram", "Seconds from the moment that a job's code was sent"
+               " to its end.", self.durations.lines("leeward_execution_duration_seconds"))
+        family("leeward_queue_wait_seconds", "histogram", "Seconds that an execution waited for a worker.",
+               self.waits.lines("leeward_queue_wait_seconds"))
+        one("leeward_queue_length", "gauge", "Requests that wait for a worker.", now.queued)
+        by("leeward_memory_usage_bytes", "gauge", "Memory of a worker now, its keeper and armed runners included.",
+           "worker", {str(worker): size for worker, size in now.memory.items()})
+        one("leeward_cpu_time_seconds_total", "counter", "Processor time of jobs that have ended.", self.cpu_seconds)
+        one("leeward_connections_active", "gauge", "Connections of clients.", now.connections)
+        by("leeward_connections_refused_total", "counter", "Connections that were refused or cut off.", "reason",
+           self.peers)
+        one("leeward_requests_total", "counter", "Requests of clients, of every kind.", self.requests)
+        by("leeward_requests_refused_total", "counter", "Requests that were refused, by kind.", "kind", self.refused)
+        one("leeward_sessions_active", "gauge", "Sessions that are open.", now.sessions)
+        for name, about, field_ in (
+            ("executions_total", "Jobs that have ended, by user.", "executions"),
+            ("cpu_time_seconds_total", "Processor time of jobs that have ended, by user.", "cpu_seconds"),
+            ("requests_refused_total", "Requests that were refused, by user.", "refused"),
+        ):
+            by(f"leeward_user_{name}", "counter", about, "user",
+               {user: getattr(had, field_) for user, had in self.users.items()})
+        by("leeward_denied_syscalls_total", "counter", "System calls that jobs were refused, by name.", "syscall",
+           dict(sorted(self.denied.items())))
+        by("leeward_faults_total", "counter", "Exceptions that were bugs of leeward's, by what each of them ended.",
+           "cost", self.faults)
+        one("leeward_uptime_seconds", "gauge", "Seconds since the daemon started.", now.uptime)
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,25 @@
+"""
+What `leeward status` shows.
+
+Runs in:   the daemon; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def status(engine: Mapping[str, object], *, transport: str, connections: int, max_connections: int,
+           uptime: float, pid: int) -> dict[str, object]:
+    """
+    The engine's account, with what only the daemon knows.
+
+    Args:
+        engine: workers, jobs, runners_made, layers, degraded and what else it counts.
+        transport: "socket" or "uring".
+        max_connections: in force: what the configuration says, or what the descriptors leave room for.
+        uptime: seconds.
+        pid: the daemon's, as it sees itself.
+    """
+    return {**engine, "transport": transport, "connections": connections,
+            "max_connections": max_connections, "uptime": round(uptime, 3), "pid": pid}

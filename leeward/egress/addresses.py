@@ -1,0 +1,202 @@
+"""
+Addresses that a name must not lead to, and the URLs that name hosts.
+
+Runs in:   the broker, the CLI; pure.
+Stands if: a name server answers with what its owner likes: 127.0.0.1, the metadata service of the cloud, a printer.
+Leaves:    public addresses of the host's own network, which nothing tells from others.
+Source:    IANA's registries of special-purpose addresses for IPv4 and IPv6; RFC 6890.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_network
+
+from leeward.spec.egress import Policy
+from leeward.spec.egress_rules import Network
+from leeward.spec.hosts import Address, Host, InvalidHost, parse_host, parse_port, plain, split_port
+
+__all__ = ["Address", "Host", "InvalidHost", "RANGES", "Range", "Url", "opened", "parse_host", "parse_port",
+           "parse_url", "plain", "range_of", "refused", "split_port"]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """
+    A range of addresses that are refused.
+    """
+
+    network: Network
+    what: str
+
+
+#: Every range that is refused. Of several that an address is in, the smallest counts.
+RANGES: tuple[Range, ...] = tuple(Range(ip_network(text), what) for text, what in (
+    ("0.0.0.0/8", "this network"),
+    ("10.0.0.0/8", "private"),
+    ("100.64.0.0/10", "shared by carriers (CGNAT)"),
+    ("100.100.100.200/32", "metadata"),
+    ("127.0.0.0/8", "loopback"),
+    ("169.254.0.0/16", "link-local"),
+    ("169.254.169.254/32", "metadata"),
+    ("169.254.170.2/32", "metadata"),
+    ("172.16.0.0/12", "private"),
+    ("192.0.0.0/24", "protocol assignments"),
+    ("192.0.2.0/24", "documentation"),
+    ("192.31.196.0/24", "AS112"),
+    ("192.52.193.0/24", "AMT"),
+    ("192.88.99.0/24", "6to4 relays"),
+    ("192.168.0.0/16", "private"),
+    ("192.175.48.0/24", "AS112"),
+    ("198.18.0.0/15", "benchmark"),
+    ("198.51.100.0/24", "documentation"),
+    ("203.0.113.0/24", "documentation"),
+    ("224.0.0.0/4", "multicast"),
+    ("240.0.0.0/4", "reserved"),
+    ("255.255.255.255/32", "broadcast"),
+    ("::/96", "IPv4-compatible"),
+    ("::/128", "unspecified"),
+    ("::1/128", "loopback"),
+    ("::ffff:0:0/96", "IPv4-mapped"),
+    ("::ffff:0:0:0/96", "IPv4-translated"),
+    ("64:ff9b::/96", "NAT64"),
+    ("64:ff9b:1::/48", "NAT64"),
+    ("100::/64", "discard"),
+    ("100:0:0:1::/64", "dummy"),
+    ("2001::/23", "protocol assignments"),
+    ("2001::/32", "Teredo"),
+    ("2001:2::/48", "benchmark"),
+    ("2001:10::/28", "ORCHID"),
+    ("2001:20::/28", "ORCHID"),
+    ("2001:db8::/32", "documentation"),
+    ("2002::/16", "6to4"),
+    ("2620:4f:8000::/48", "AS112"),
+    ("3fff::/20", "documentation"),
+    ("5f00::/16", "segment routing"),
+    ("fc00::/7", "private"),
+    ("fd00:ec2::254/128", "metadata"),
+    ("fd20:ce::254/128", "metadata"),
+    ("fe80::/10", "link-local"),
+    ("fec0::/10", "site-local"),
+    ("ff00::/8", "multicast"),
+))
+
+#: The only range of IPv6 from which public addresses are given out; RFC 4291, IANA's registry.
+_GLOBAL = IPv6Network("2000::/3")
+_RESERVED = IPv6Network("::/0")
+
+
+@lru_cache(4096)
+def range_of(address: Address) -> Range | None:
+    """
+    The smallest range of refused addresses that *address* is in.
+    """
+    address = plain(address)
+    found = [each for each in RANGES if each.network.version == address.version and address in each.network]
+    if found:
+        return max(found, key=lambda each: each.network.prefixlen)
+    if address.version == 6 and address not in _GLOBAL:
+        return Range(_RESERVED, "reserved")
+    return None
+
+
+def opened(by: Network, within: Range) -> bool:
+    """
+    Whether a rule or an entry of `addresses` that names the range *by* opens the refused range *within*, or a part
+    of it. It has to name it: 0.0.0.0/0 means the internet and not this host, and 169.254.0.0/16 not the metadata in it.
+    """
+    network = within.network
+    if isinstance(by, IPv4Network):
+        return isinstance(network, IPv4Network) and by.subnet_of(network)
+    return isinstance(network, IPv6Network) and by.subnet_of(network) and network is not _RESERVED
+
+
+def refused(address: Address, policy: Policy) -> str | None:
+    """
+    Why a name must not lead to *address* by *policy*; None if it may. It may to public addresses, and to those that
+    `addresses` names, of this policy and of every one that it is within.
+    """
+    found = range_of(address)
+    if found is None:
+        return None
+    address = plain(address)
+    each: Policy | None = policy
+    while each is not None:
+        if not any(address in network and opened(network, found) for network in each.addresses
+                   if network.version == address.version):
+            return f"{address} is {found.what} ({found.network})"
+        each = each.within
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """
+    What of a URL decides.
+
+    Attributes:
+        scheme: in lower case.
+        host: in the form in which hosts are compared.
+        port: the scheme's own where the URL gives none.
+        target: path and query, as they are sent; at least "/".
+        user: whether the URL has user information.
+    """
+
+    scheme: str
+    host: Host
+    port: int
+    target: str
+    user: bool = False
+
+    @property
+    def authority(self) -> str:
+        """
+        Host and port, as a Host field has them.
+        """
+        host = self.host.text if self.host.name or ":" not in self.host.text else f"[{self.host.text}]"
+        return host if self.port == _PORTS.get(self.scheme) else f"{host}:{self.port}"
+
+    @property
+    def text(self) -> str:
+        """
+        The URL in its one form, without user information and fragment.
+        """
+        return f"{self.scheme}://{self.authority}{self.target}"
+
+
+_PORTS = {"http": 80, "https": 443}
+
+#: Characters of a URL, at most.
+MAX_URL = 16384
+
+
+def parse_url(text: str) -> Url:
+    """
+    A URL with a host in it. Of programs that read one in different ways, none is right: what is doubtful is refused.
+
+    Raises:
+        InvalidHost: no URL of this kind; the message says why.
+    """
+    if len(text) > MAX_URL:
+        raise InvalidHost(f"a URL of more than {MAX_URL} characters")
+    if any(not "!" <= letter <= "~" for letter in text if letter.isascii()) or "\\" in text:
+        raise InvalidHost("a space, a control character or a backslash in the URL")
+    scheme, sign, rest = text.partition("://")
+    if not sign or not (scheme.isascii() and scheme[:1].isalpha() and scheme.replace("+", "").replace("-", "")
+                        .replace(".", "").isalnum()):
+        raise InvalidHost("no scheme and host, as in https://example.org/")
+    scheme = scheme.lower()
+    rest = rest.partition("#")[0]
+    end = min((place for place in (rest.find("/"), rest.find("?")) if place >= 0), default=len(rest))
+    authority, target = rest[:end], rest[end:]
+    if not target.isascii():
+        raise InvalidHost("a path or query with other characters than ASCII; escape them")
+    user, at, place = authority.rpartition("@")
+    if "@" in user:
+        raise InvalidHost("two @ before the host")
+    host, port = split_port(place)
+    if not port and scheme not in _PORTS:
+        raise InvalidHost(f"the scheme {scheme!r:.20} has no port of its own here; give one")
+    return Url(scheme, parse_host(host), port or _PORTS[scheme], target if target.startswith("/") else "/" + target,
+               bool(at))

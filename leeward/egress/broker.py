@@ -1,0 +1,171 @@
+"""
+The broker: hears of leases from the daemon, and serves what sandboxes connect to.
+
+Runs in:   a process of its own; one thread beside those of the resolver.
+Trust:     the daemon's messages. None in what comes from a sandbox or a server.
+Ends:      when the daemon's end of the channel closes.
+Bound:     rows that the daemon hasn't taken wait, _MOST_ROWS of them; what is more is dropped, and the rows say how
+           many.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import socket
+from collections import deque
+from dataclasses import replace
+
+from leeward.egress.dialling import Lookup
+from leeward.egress.listeners import LeasedListeners
+from leeward.egress.tenancy import Tenancy
+from leeward.errors import PeerError
+from leeward.spec.egress import parse_policy
+from leeward.wire import egress_control as control
+
+_MOST_ROWS = 4096
+
+
+class Broker:
+    """
+    Args:
+        channel: the control channel's end, which doesn't block.
+        lookup: the host's resolver.
+    """
+
+    def __init__(self, channel: socket.socket, lookup: Lookup) -> None:
+        self._channel, self._lookup = channel, lookup
+        self._places: dict[int, LeasedListeners] = {}
+        self._rows: deque[control.Decided] = deque()
+        self._dropped = 0
+        self._loop = asyncio.get_running_loop()
+        self.over = self._loop.create_future()
+
+    def start(self) -> None:
+        """
+        Listen to the daemon.
+        """
+        self._loop.add_reader(self._channel, self._catch_up)
+
+    # --- the daemon's messages ------------------------------------------------
+
+    def _catch_up(self) -> None:
+        """
+        Read what waits.
+        """
+        while not self.over.done():
+            try:
+                got = receive(self._channel)
+            except BlockingIOError:
+                return
+            except (PeerError, OSError):
+                got = None
+            if got is None:
+                self._loop.remove_reader(self._channel)
+                self.over.set_result(None)
+                return
+            self._hear(*got)
+
+    def _hear(self, message: control.Message, fds: list[int]) -> None:
+        match message:
+            case control.Stand(number, ports, families):
+                self._stand(number, ports, families, fds)
+            case control.Leased(number, lease, key, policy):
+                if number in self._places:
+                    self._places[number].lease(Tenancy(lease, parse_policy(policy), key, self._tell))
+            case control.Over(number):
+                if number in self._places:
+                    self._places[number].over()
+            case control.Gone(number):
+                if number in self._places:
+                    self._places.pop(number).close()
+            case _:
+                raise PeerError(f"the daemon says {type(message).__name__}")
+
+    def _stand(self, number: int, ports: list[int], families: int, fds: list[int]) -> None:
+        ends = [socket.socket(fileno=fd) for fd in fds]
+        each = len(ports) + 1
+        if len(ends) != each * families or number in self._places:  # no descriptors were left for them
+            for end in ends:
+                end.close()
+            return
+        names = [ends[at * each] for at in range(families)]
+        listeners = [(end, port) for at in range(families)
+                     for end, port in zip(ends[at * each + 1:(at + 1) * each], ports, strict=True)]
+        self._places[number] = LeasedListeners(names, listeners, self._lookup, self._catch_up)
+
+    # --- the record -----------------------------------------------------------
+
+    def _tell(self, row: control.Decided) -> None:
+        if len(self._rows) >= _MOST_ROWS:
+            self._dropped += 1
+            return
+        if self._dropped:
+            lost = f"{row.reason} ({self._dropped} rows before this one are lost)"
+            row = replace(row, reason=lost[:control.MAX_TEXT])
+            self._dropped = 0
+        self._rows.append(row)
+        if 1 == len(self._rows):
+            self._send_rows()
+
+    def _send_rows(self) -> None:
+        while self._rows:
+            try:
+                self._channel.send(control.encode(self._rows[0]), socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                self._loop.add_writer(self._channel, self._send_rows)
+                return
+            except OSError:
+                self._rows.clear()  # the daemon has gone
+                break
+            self._rows.popleft()
+        self._loop.remove_writer(self._channel)
+
+    def close(self) -> None:
+        """
+        The daemon has gone: reset everything.
+        """
+        self._loop.remove_writer(self._channel)
+        for place in self._places.values():
+            place.close()
+        self._places.clear()
+
+
+def receive(channel: socket.socket) -> tuple[control.Message, list[int]] | None:
+    """
+    The next message and its descriptors, the caller's; None when the daemon is gone.
+
+    Raises:
+        BlockingIOError: there is none.
+        PeerError: it is none.
+    """
+    space = socket.CMSG_SPACE(control.MAX_FDS * array.array("i").itemsize)
+    data, ancillary, flags, _ = channel.recvmsg(control.MAX_MESSAGE, space, socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, kind, content in ancillary:
+        if (socket.SOL_SOCKET, socket.SCM_RIGHTS) == (level, kind):
+            fds.frombytes(content[:len(content) - len(content) % fds.itemsize])
+    if not data:
+        return None
+    try:
+        if flags & socket.MSG_TRUNC:
+            raise PeerError("a message that was cut")
+        return control.decode(data), list(fds)
+    except PeerError:
+        for fd in fds:
+            os.close(fd)
+        raise
+
+
+async def serve(channel: socket.socket, lookup: Lookup) -> None:
+    """
+    Serve until the daemon has gone.
+    """
+    channel.setblocking(False)
+    broker = Broker(channel, lookup)
+    broker.start()
+    try:
+        await broker.over
+    finally:
+        broker.close()

@@ -1,0 +1,318 @@
+"""
+Requests of one connection, one after another, each with its head checked; and the responses to them.
+
+Runs in:   the broker; pure: bytes in, bytes and events out. Needs h11, of the extra `egress`.
+Why:       a head is read by `heads`, and what goes on is written anew by h11 from what was read: length or chunks, and
+           one spelling of each field. So no byte of a job's reaches the host by a way that wasn't understood.
+
+`Requests` faces the job, `Responses` the host. One request is under way at a time: the next head is read when
+`Requests.is_done` says that the one before was answered, and until then further bytes wait, bounded by `room`.
+"""
+
+from __future__ import annotations
+
+import h11
+
+from leeward.egress.heads import MAX_HEAD, Head, HeadError, find_end, parse_head
+from leeward.errors import PeerError
+
+#: Bytes of a job that wait until the request before them is over, at most.
+MAX_WAITING = 65536
+
+
+class ResponseError(PeerError):
+    """
+    A host's response that isn't to be passed on.
+    """
+
+
+class End:
+    """
+    The end of a request's body.
+    """
+
+
+#: The one instance.
+END = End()
+
+
+class Requests:
+    """
+    The side of a connection that faces the job.
+
+    Args:
+        scheme: "http" or "https".
+        most: bytes of one request's body, at most.
+    """
+
+    def __init__(self, scheme: str = "http", most: int = 10 << 20) -> None:
+        self._scheme, self._most = scheme, most
+        self._waiting = bytearray()
+        self._looked = 0
+        self._http: h11.Connection | None = None
+        self._body = 0
+        self._over = False
+        self._begun = False
+        self._ended = False
+        self.head: Head | None = None
+
+    @property
+    def room(self) -> int:
+        """
+        Bytes that may be received now; 0 where none is to be read from the job.
+        """
+        held = len(self._waiting) + (len(self._http.trailing_data[0]) if self._http is not None else 0)
+        return max(0, MAX_WAITING - held)
+
+    def receive(self, data: bytes) -> None:
+        """
+        Take bytes of the job; b"" where it sends no more.
+
+        Raises:
+            HeadError: more than `room`, or the end within a body.
+        """
+        if len(data) > self.room:
+            raise HeadError("more bytes than may wait")
+        if not data:
+            self._ended = True
+        if self._http is None or self._over:
+            self._waiting += data
+        elif data or self._http.their_state is h11.SEND_BODY:
+            self._http.receive_data(data)
+
+    def next(self) -> Head | bytes | End | None:
+        """
+        What comes next: a head, then its body in pieces, then END; None while more bytes are needed, or while the
+        request before isn't answered.
+
+        Raises:
+            HeadError: to be answered by `refuse`, and the connection closed.
+        """
+        if self._http is None:
+            return self._next_head()
+        if self._over:
+            return None
+        try:
+            event = self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            raise HeadError(f"the body: {error}", error.error_status_hint) from None
+        if isinstance(event, h11.Data):
+            self._body += len(event.data)
+            if self._body > self._most:
+                raise HeadError(f"request body too large: more than {self._most} bytes", 413)
+            return bytes(event.data)
+        if isinstance(event, h11.EndOfMessage):
+            self._over = True
+            # What follows the request isn't for this connection of h11's.
+            self._waiting += self._http.trailing_data[0]
+            return END
+        return None
+
+    def send(self, event: h11.Event) -> bytes:
+        """
+        The bytes by which the job learns of *event*, of a response.
+
+        Raises:
+            ResponseError: the response breaks the protocol.
+        """
+        if self._http is None:
+            raise ResponseError("a response to no request")
+        try:
+            return self._http.send(event) or b""
+        except h11.LocalProtocolError as error:
+            raise ResponseError(str(error)) from None
+
+    def refuse(self, status: int, text: str) -> bytes:
+        """
+        A whole response by which the broker answers in the host's place; the connection is to be closed after it. b""
+        where a response has begun.
+        """
+        if self._http is not None and self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return b""
+        body = text.encode("ascii", "backslashreplace")[:2000] + b"\n"
+        reason = _REASONS.get(status, b"NotAllowed")
+        return (b"HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n"
+                b"X-Leeward: refused\r\nConnection: close\r\n\r\n" % (status, reason, len(body))
+                + (b"" if self.head is not None and self.head.method == "HEAD" else body))
+
+    @property
+    def is_done(self) -> bool:
+        """
+        Whether the request was answered and another one may follow: `renew` then.
+        """
+        return (self._http is not None and self._over and self.head is not None and self.head.keeps
+                and self._http.our_state is h11.DONE)
+
+    def renew(self) -> None:
+        """
+        Begin with the next request.
+        """
+        self._http, self.head, self._over, self._begun, self._body, self._looked = None, None, False, False, 0, 0
+
+    @property
+    def is_idle(self) -> bool:
+        """
+        Whether no request has begun, so that the connection can end without loss.
+        """
+        return self._http is None and not self._waiting
+
+    def rest(self) -> bytes:
+        """
+        What the job has sent beyond the head, once the connection is another protocol's: after CONNECT and 101.
+        """
+        rest = bytes(self._waiting)
+        if self._http is not None and not self._over:
+            rest += self._http.trailing_data[0]
+        self._waiting.clear()
+        return rest
+
+    def _next_head(self) -> Head | None:
+        if not self._begun and bytes(self._waiting[:2]) not in (b"", b"\r"):
+            self._begun = True
+            if self._waiting.startswith(b"\r\n"):
+                del self._waiting[:2]  # RFC 9112 2.2: one empty line before a request is let pass
+        end = find_end(self._waiting, self._looked)
+        if not end:
+            self._looked = len(self._waiting) if self._begun else 0
+            if self._ended and self._waiting:
+                raise HeadError("the connection ended within a head")
+            return None
+        raw = bytes(self._waiting[:end])
+        head = parse_head(raw, self._scheme)
+        if head.length is not None and head.length > self._most:
+            self.head = head
+            raise HeadError(f"request body too large: {head.length} bytes, {self._most} are the most", 413)
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        try:
+            http.receive_data(raw)
+            if not isinstance(http.next_event(), h11.Request):
+                raise HeadError("no request")
+        except h11.RemoteProtocolError as error:
+            raise HeadError(str(error), error.error_status_hint) from None
+        rest = bytes(self._waiting[end:])
+        self._waiting.clear()
+        self._http, self.head = http, head
+        if head.form == "authority":
+            http.next_event()  # the end of the request, from which on h11 knows that another protocol may follow
+            self._over = True
+            self._waiting += rest
+        elif rest:
+            http.receive_data(rest)
+        return head
+
+
+class Responses:
+    """
+    The side of a connection that faces the host, for one request.
+
+    Args:
+        most: bytes of the response's body, at most; 0 is no bound.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+        self._most, self._body, self._ended = most, 0, False
+
+    def request(self, head: Head, replaced: tuple[tuple[bytes, bytes], ...] | None = None) -> bytes:
+        """
+        The bytes of a head for the host.
+
+        Args:
+            head: as it was read.
+            replaced: other fields than those of *head*, if any.
+
+        Raises:
+            HeadError: the fields are none.
+        """
+        fields = list(head.fields if replaced is None else replaced)
+        if head.upgrade:
+            fields += [(b"connection", b"upgrade"), (b"upgrade", head.upgrade.encode())]
+        elif not head.keeps:
+            fields.append((b"connection", b"close"))
+        try:
+            return self._http.send(h11.Request(method=head.method, target=head.target,
+                                               headers=[(b"host", head.authority.encode()), *fields])) or b""
+        except h11.LocalProtocolError as error:
+            raise HeadError(str(error)) from None
+
+    def data(self, piece: bytes) -> bytes:
+        """
+        The bytes of a piece of the request's body for the host.
+        """
+        return self._http.send(h11.Data(data=piece)) or b""
+
+    def end(self) -> bytes:
+        """
+        The bytes that end the request's body; trailers don't go on.
+        """
+        return self._http.send(h11.EndOfMessage()) or b""
+
+    def receive(self, data: bytes) -> None:
+        """
+        Take bytes of the host; b"" where it sends no more.
+        """
+        self._ended = not data
+        self._http.receive_data(data)
+
+    def next(self) -> h11.Event | None:
+        """
+        The next event of the response, for `Requests.send`; None while more bytes are needed.
+
+        Raises:
+            ResponseError: it breaks the protocol, or its body is too long.
+        """
+        try:
+            event = self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            raise ResponseError("HTTP error: the host has closed the connection before the end of its response"
+                                if self._ended else str(error)) from None
+        if isinstance(event, h11.Data):
+            self._body += len(event.data)
+            if self._most and self._body > self._most:
+                raise ResponseError(f"response body too large: more than {self._most} bytes")
+            return h11.Data(data=bytes(event.data))
+        if isinstance(event, h11.EndOfMessage):
+            return h11.EndOfMessage()  # trailers don't go on
+        if isinstance(event, (h11.Response, h11.InformationalResponse)):
+            return _without_hop(event)
+        return None
+
+    @property
+    def is_switched(self) -> bool:
+        """
+        Whether the host has agreed to another protocol: bytes pass as they are from now on.
+        """
+        return self._http.their_state is h11.SWITCHED_PROTOCOL
+
+    @property
+    def keeps(self) -> bool:
+        """
+        Whether the connection to the host can take another request; by another `Responses`.
+        """
+        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE and not self.rest()
+
+    def rest(self) -> bytes:
+        """
+        What the host has sent beyond the response.
+        """
+        return bytes(self._http.trailing_data[0])
+
+
+def _without_hop(event: h11.Response | h11.InformationalResponse) -> h11.Event:
+    """
+    A response without what is between the host and the broker only. The job's side writes its own.
+    """
+    kind = type(event)
+    fields = [(name, value) for name, value in event.headers if bytes(name) not in
+              (b"connection", b"proxy-connection", b"keep-alive", b"proxy-authenticate", b"trailer")]
+    if event.status_code == 101:
+        fields.append((b"connection", b"upgrade"))
+    else:
+        fields = [each for each in fields if bytes(each[0]) != b"upgrade"]
+    return kind(status_code=event.status_code, headers=fields, reason=event.reason)
+
+
+_REASONS = {400: b"Bad Request", 403: b"Forbidden", 405: b"Method Not Allowed", 408: b"Request Timeout",
+            413: b"Content Too Large", 414: b"URI Too Long", 417: b"Expectation Failed", 429: b"Too Many Requests",
+            431: b"Request Header Fields Too Large", 501: b"Not Implemented", 502: b"Bad Gateway",
+            504: b"Gateway Timeout", 505: b"HTTP Version Not Supported"}

@@ -1,0 +1,164 @@
+"""
+The listeners of one sandbox, and who has the lease of them.
+
+Runs in:   the broker, on its loop.
+Theory of operation. Without a lease nothing is accepted: what connects waits in the kernel's queue, which is bounded.
+           With the end of a lease its connections are reset, and what waits in the queues is thrown away before the
+           next lease begins. The daemon ends a lease when no process of it is left, and gives the next job its code
+           after it has sent the next lease; so what is accepted while no message waits on the control channel is of the
+           lease in force. What was accepted before such a message was read could be of either, and is reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import ip_address
+
+from leeward.egress import resolver
+from leeward.egress.dialling import Lookup, SharedLookup
+from leeward.egress.pipes import Pipe
+from leeward.egress.proxy import serve_proxy
+from leeward.egress.relay import goal_of, relay
+from leeward.egress.tenancy import NotAllowed, Tenancy, refusal
+from leeward.wire.egress_control import DNS, PROXY
+
+#: Connections that one listener gives in one turn of the loop.
+_TURN = 64
+
+#: Seconds until a listener is looked at again, where no descriptor was left for what it gives.
+_PAUSE_S = 0.1
+
+
+class LeasedListeners:
+    """
+    It owns its listeners.
+
+    Args:
+        names: the listeners for DNS over UDP.
+        ports: those for TCP, each with its port.
+        lookup: the host's resolver.
+        catch_up: reads what waits on the control channel.
+    """
+
+    def __init__(self, names: list[socket.socket], ports: list[tuple[socket.socket, int]], lookup: Lookup,
+                 catch_up: Callable[[], None]) -> None:
+        self._names, self._ports, self._lookup, self._catch_up = names, ports, SharedLookup(lookup), catch_up
+        self._tenancy: Tenancy | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        for end in names:
+            resolver.prepare(end)
+
+    def lease(self, tenancy: Tenancy) -> None:
+        """
+        From now on they are of *tenancy*.
+        """
+        self.over()
+        self._tenancy = tenancy
+        for end in self._names:
+            self._loop.add_reader(end, self._asked, end)
+        for end, port in self._ports:
+            self._loop.add_reader(end, self._met, end, port)
+
+    def over(self) -> None:
+        """
+        Reset what there is, and forget it.
+        """
+        tenancy, self._tenancy = self._tenancy, None
+        for end in (*self._names, *(end for end, _ in self._ports)):
+            self._loop.remove_reader(end)
+        if tenancy is None:
+            return
+        task = self._loop.create_task(tenancy.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        for end in self._names:
+            while resolver.receive(end):
+                pass
+        for end, _ in self._ports:
+            for client in _accepted(end, 1 << 20):
+                Pipe(client).close(reset=True)
+
+    def close(self) -> None:
+        """
+        The sandbox is no more.
+        """
+        self.over()
+        for end in (*self._names, *(end for end, _ in self._ports)):
+            end.close()
+
+    # --- what comes -----------------------------------------------------------
+
+    def _asked(self, end: socket.socket) -> None:
+        tenancy = self._tenancy
+        queries = resolver.receive(end)
+        self._catch_up()
+        if tenancy is not None and tenancy is self._tenancy:
+            for data, source, sender in queries:
+                resolver.reply(tenancy, end, data, source, sender)
+
+    def _met(self, end: socket.socket, port: int) -> None:
+        tenancy = self._tenancy
+        clients = _accepted(end, _TURN)
+        if not clients:
+            self._pause(end, port)
+        self._catch_up()
+        for client in clients:
+            if tenancy is None or tenancy is not self._tenancy:
+                Pipe(client).close(reset=True)
+            else:
+                self._serve(tenancy, client, port)
+
+    def _pause(self, end: socket.socket, port: int) -> None:
+        """
+        It stays readable, and gives nothing now.
+        """
+        self._loop.remove_reader(end)
+        self._loop.call_later(_PAUSE_S, self._look_again, self._tenancy, end, port)
+
+    def _look_again(self, tenancy: Tenancy | None, end: socket.socket, port: int) -> None:
+        if tenancy is not None and tenancy is self._tenancy:
+            self._loop.add_reader(end, self._met, end, port)
+
+    def _serve(self, tenancy: Tenancy, client: socket.socket, port: int) -> None:
+        pipe = Pipe(client)
+        try:
+            address = ip_address(client.getsockname()[0].partition("%")[0])
+        except OSError:
+            pipe.close(reset=True)
+            return
+        why = tenancy.full() or ("" if DNS == port else tenancy.over_rate())
+        if why:
+            tenancy.begin("", address, port).refused(refusal(why))
+            pipe.close(reset=True)
+            return
+        if DNS == port:
+            tenancy.start(self._loop.create_task(resolver.serve_queries(tenancy, pipe)), pipe)
+        elif PROXY == port:
+            tenancy.start(self._loop.create_task(serve_proxy(tenancy, pipe, self._lookup)), pipe)
+        else:
+            try:
+                goal = goal_of(tenancy, address, port)
+            except NotAllowed as refused:
+                tenancy.begin("", address, port).refused(refused)
+                pipe.close(reset=True)
+                return
+            tenancy.start(self._loop.create_task(relay(tenancy, pipe, goal, self._lookup)), pipe)
+
+
+def _accepted(end: socket.socket, most: int) -> list[socket.socket]:
+    got: list[socket.socket] = []
+    with suppress(BlockingIOError):
+        while len(got) < most:
+            try:
+                got.append(end.accept()[0])
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                if isinstance(error, BlockingIOError):
+                    raise
+                break  # no descriptor is left: it waits
+    return got

@@ -1,0 +1,147 @@
+"""
+Bytes between a sandbox and a server: read, counted, bounded, passed on.
+
+Runs in:   the broker, on its loop.
+Bound:     one buffer of ROOM bytes in each direction. What a reader doesn't take waits in its peer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from contextlib import suppress
+
+from leeward.egress.tenancy import refusal
+
+#: Bytes that are held of one direction, at most.
+ROOM = 64 << 10
+
+
+class Pipe:
+    """
+    One end of a connection; it owns its socket.
+
+    Attributes:
+        read, written: bytes so far.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self._socket, self._loop = end, asyncio.get_running_loop()
+        self._back = b""
+        self._reset = False
+        self.read = self.written = 0
+
+    async def receive(self, most: int = ROOM) -> bytes:
+        """
+        Some bytes; b"" where there will be none.
+
+        Raises:
+            OSError: the peer has gone.
+        """
+        if self._back:
+            data, self._back = self._back[:most], self._back[most:]
+            return data
+        data = await self._loop.sock_recv(self._socket, most)
+        self.read += len(data)
+        return data
+
+    def give_back(self, data: bytes) -> None:
+        """
+        Have *data* be received again, before what follows.
+        """
+        self._back = data + self._back
+
+    async def send(self, data: bytes | memoryview) -> None:
+        """
+        Raises:
+            OSError: the peer has gone.
+        """
+        if data:
+            await self._loop.sock_sendall(self._socket, data)
+            self.written += len(data)
+
+    @property
+    def is_quiet(self) -> bool:
+        """
+        Is it open, and has nothing come that wasn't received?
+        """
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return not self._back
+        except OSError:
+            pass
+        return False
+
+    def finish(self) -> None:
+        """
+        Nothing more is sent.
+        """
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def reset_at_end(self) -> None:
+        """
+        However it is closed, the peer is to see that this is no proper end.
+        """
+        self._reset = True
+
+    def close(self, *, reset: bool = False) -> None:
+        """
+        Harmless twice.
+
+        Args:
+            reset: the peer is to see that this is no proper end.
+        """
+        with suppress(OSError):
+            if (reset or self._reset) and self._socket.fileno() >= 0:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
+    async def into(self, other: Pipe, most: int, what: str) -> None:
+        """
+        Pass everything on to *other*, and then its end.
+
+        Raises:
+            NotAllowed: more than *most* bytes.
+            OSError: one of both has gone.
+        """
+        if self._back:
+            data, self._back = self._back, b""
+            await other.send(data)
+        buffer = bytearray(ROOM)
+        view = memoryview(buffer)
+        while True:
+            count = await self._loop.sock_recv_into(self._socket, buffer)
+            if not count:
+                break
+            self.read += count
+            if self.read > most:
+                raise refusal(f"{what} too large: more than {most} bytes")
+            await other.send(view[:count])
+        other.finish()
+
+
+async def join(inner: Pipe, outer: Pipe, request: int, response: int) -> None:
+    """
+    Pass bytes on in both directions until both have ended, or one fails.
+
+    Args:
+        inner: the sandbox's end.
+        request, response: bytes of each direction, at most.
+
+    Raises:
+        NotAllowed: more than that.
+        OSError: a peer has gone.
+    """
+    there = asyncio.ensure_future(inner.into(outer, request, "request"))
+    back = asyncio.ensure_future(outer.into(inner, response, "response"))
+    try:
+        await asyncio.gather(there, back)
+    finally:
+        for task in (there, back):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task

@@ -1,0 +1,283 @@
+"""
+The one decision of egress: what a policy says of a request.
+
+Runs in:   the broker, for each query, connection and head; the CLI, for `leeward egress test`. Pure.
+Order:     the policy's schemes and methods, deny, allow, ask, nothing; the first rule that fits decides. A policy
+           within another is decided by both, and the stricter answer counts.
+In doubt:  what can't be seen fits a rule of `deny` and none of `allow`. So a rule about methods or paths lets no
+           connection through whose requests the broker can't read.
+
+A name is decided twice: without an address, where "need-address" says that its addresses are to be asked for, and then
+with each address, of which one that is allowed is dialled, and not the name again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leeward.egress.addresses import Range, opened, range_of
+from leeward.spec.egress import EgressRule, Policy
+from leeward.spec.egress_rules import SCHEMES, plain_path
+from leeward.spec.hosts import Address, plain
+
+ALLOW, DENY, ASK, NEED_ADDRESS = "allow", "deny", "ask", "need-address"
+
+#: From the mildest to the strictest.
+VERDICTS = (ALLOW, NEED_ADDRESS, ASK, DENY)
+
+#: What a request is, as far as the broker sees it, and the scheme that this means.
+#: "dns": a query, without a port. "http": requests in the clear. "https": requests in TLS that the broker ends.
+#: "tls": TLS that passes, with a server name that agrees. "tcp": anything else, TLS that hides its name among it.
+PROTOCOLS = {"dns": "", "http": "http", "https": "https", "tls": "https", "tcp": ""}
+
+#: On these ports anything but TLS and HTTP needs a rule that names the port.
+_EXPECTED = tuple(SCHEMES.values())
+
+#: What each cause of a refusal is called; `fetch` begins its errors so.
+CAUSES = {
+    "blocked": "domain is blocked",
+    "unlisted": "domain not in allowlist",
+    "private": "private IP blocked",
+    "port": "port not allowed",
+    "scheme": "scheme not allowed",
+    "method": "method not allowed",
+    "path": "path not allowed",
+    "unseen": "protocol not allowed",
+}
+
+#: Of rules that fit in part, the cause that tells the most: the one that was the furthest.
+_DEPTHS = ("unlisted", "port", "scheme", "unseen", "method", "path", "private")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """
+    What is to be decided.
+
+    Attributes:
+        name: as `parse_host` gives it; "" where an address itself was asked for.
+        address: the one to dial, once it is known.
+        port: 0 for a query.
+        protocol: one of PROTOCOLS.
+        method: "" while no head was read. With "http" and "https" it is decided again with each head.
+        path: the target of the head, as it was sent.
+    """
+
+    name: str
+    address: Address | None = None
+    port: int = 0
+    protocol: str = "tls"
+    method: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """
+    What a policy says.
+
+    Attributes:
+        verdict: "allow", "deny", "ask" or "need-address".
+        rule: the text of the rule that decided; "" if none did.
+        reason: for people; "" where the request is allowed.
+        cause: of "deny": one of CAUSES; else "".
+    """
+
+    verdict: str
+    rule: str = ""
+    reason: str = ""
+    cause: str = ""
+
+
+def decide(policy: Policy, request: Request, *, granted: bool = False) -> Decision:
+    """
+    What *policy* says of *request*.
+
+    Args:
+        policy: one, with those that it is within.
+        request: in normal form.
+        granted: a person has allowed what `ask` asked for.
+    """
+    decision = _decide(policy, request, granted)
+    within = policy.within
+    while within is not None:
+        other = _decide(within, request, granted)
+        if VERDICTS.index(other.verdict) > VERDICTS.index(decision.verdict):
+            decision = other
+        within = within.within
+    return decision
+
+
+def rule_for(request: Request) -> str:
+    """
+    The rule that would allow the host and port of *request*, as a line of the configuration would have it.
+    """
+    host = request.name or ("*" if request.address is None else str(plain(request.address)))
+    if ":" in host and request.port:
+        host = f"[{host}]"
+    return f"{host}:{request.port}" if request.port else host
+
+
+def _decide(policy: Policy, request: Request, granted: bool) -> Decision:
+    if request.protocol != "dns":
+        refusal = _overall(policy, request)
+        if refusal is not None:
+            return refusal
+    for rule in policy.deny:
+        if rule.names_host(request.name, _plain(request)) and _is_denied(rule, request):
+            return _deny("blocked", _shown(request), rule)
+    furthest, about = "unlisted", _shown(request)
+    for rules, verdict in ((policy.allow, ALLOW), (policy.ask, ALLOW if granted else ASK)):
+        for rule in rules:
+            miss = _missed(rule, request, policy)
+            if not miss:
+                return _with_address(policy, request, rule, verdict)
+            if _DEPTHS.index(miss) > _DEPTHS.index(furthest):
+                furthest, about = miss, _miss_text(miss, rule, request)
+    return _deny(furthest, about)
+
+
+def _overall(policy: Policy, request: Request) -> Decision | None:
+    """
+    What the policy's own schemes and methods refuse.
+    """
+    scheme = PROTOCOLS[request.protocol]
+    if policy.schemes and scheme not in policy.schemes:
+        return _deny("scheme", f"{scheme or 'neither http nor https'}; these are: {', '.join(policy.schemes)}")
+    if policy.methods and not _is_read(request):
+        return _deny("method", f"methods of {request.protocol} can't be seen; these are: {', '.join(policy.methods)}")
+    if policy.methods and request.method and request.method not in policy.methods:
+        return _deny("method", f"{request.method:.40}; these are: {', '.join(policy.methods)}")
+    return None
+
+
+def _is_read(request: Request) -> bool:
+    """
+    Whether each request is, or will be, decided by its head.
+    """
+    return request.protocol in ("http", "https")
+
+
+def _is_denied(rule: EgressRule, request: Request) -> bool:
+    if request.protocol == "dns":
+        return rule.is_whole and not rule.port
+    if rule.port not in (0, request.port):
+        return False
+    scheme = PROTOCOLS[request.protocol]
+    if rule.scheme and scheme and rule.scheme != scheme:
+        return False
+    if not (rule.methods or rule.path):
+        return True
+    if not _is_read(request):
+        return True
+    if not request.method:
+        return False  # each head is decided by itself
+    path = plain_path(request.path)
+    return (not rule.methods or request.method in rule.methods) and (
+        not rule.path or path is None or _fits(rule.path, path))
+
+
+def _missed(rule: EgressRule, request: Request, policy: Policy) -> str:
+    """
+    What of a rule in `allow` or `ask` doesn't fit, as a cause; "" if all does.
+    """
+    address = _plain(request)
+    if rule.kind == "network" and request.name:
+        return "unlisted"  # a name is allowed by its name; _with_address looks where it leads to
+    if not rule.names_host(request.name, address) or (not request.name and address is None):
+        return "unlisted"
+    if request.protocol == "dns":
+        return ""
+    if not request.name and not _opens(rule, range_of(address) if address is not None else None):
+        return "private"
+    return _missed_beyond(rule, request, policy)
+
+
+def _missed_beyond(rule: EgressRule, request: Request, policy: Policy) -> str:
+    """
+    What of a rule's port, scheme, methods and path doesn't fit.
+    """
+    ports = (rule.port,) if rule.port else (SCHEMES[rule.scheme],) if rule.scheme else policy.ports
+    if request.port not in ports:
+        return "port"
+    scheme = PROTOCOLS[request.protocol]
+    if rule.scheme and rule.scheme != scheme:
+        return "scheme"
+    if request.protocol == "tcp" and request.port in _EXPECTED and not rule.port:
+        return "unseen"
+    if (rule.methods or rule.path) and not _is_read(request):
+        return "unseen"
+    if not request.method:
+        return ""  # it is decided again with each head
+    if rule.methods and request.method not in rule.methods:
+        return "method"
+    if rule.path:
+        path = plain_path(request.path)
+        return "" if path is not None and _fits(rule.path, path) else "path"
+    return ""
+
+
+def _fits(pattern: str, path: str) -> bool:
+    return path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern
+
+
+def _opens(rule: EgressRule, found: Range | None) -> bool:
+    return found is None or (rule.network is not None and opened(rule.network, found))
+
+
+def _with_address(policy: Policy, request: Request, rule: EgressRule, verdict: str) -> Decision:
+    """
+    The decision by a rule that fits, after a look at where the name leads to.
+    """
+    address = _plain(request)
+    if request.name and request.protocol != "dns":
+        if address is None:
+            return Decision(verdict if verdict == ASK else NEED_ADDRESS, rule.text,
+                            f"{request.name} waits for approval" if verdict == ASK else "")
+        found = range_of(address)
+        if found is not None and not _may_lead(policy, request, address, found):
+            return _deny("private", f"{request.name} leads to {address}, {found.what} ({found.network})", rule)
+    return Decision(verdict, rule.text, f"{_shown(request)} waits for approval" if verdict == ASK else "")
+
+
+def _may_lead(policy: Policy, request: Request, address: Address, found: Range) -> bool:
+    """
+    Whether a name that is allowed may lead to an address that is refused by itself: `addresses` names it, or a rule
+    that would allow the same request to the address does.
+    """
+    if any(network.version == address.version and address in network and opened(network, found)
+           for network in policy.addresses):
+        return True
+    return any(rule.kind == "network" and rule.names_host("", address) and _opens(rule, found)
+               and not _missed_beyond(rule, request, policy) for rule in policy.allow)
+
+
+def _plain(request: Request) -> Address | None:
+    return None if request.address is None else plain(request.address)
+
+
+def _shown(request: Request) -> str:
+    host = request.name or str(_plain(request))
+    if not request.port:
+        return host
+    return f"[{host}]:{request.port}" if ":" in host else f"{host}:{request.port}"
+
+
+def _miss_text(miss: str, rule: EgressRule, request: Request) -> str:
+    if miss == "port":
+        return f"{_shown(request)}, by the rule {rule.text!r} other ports are"
+    if miss == "scheme":
+        return f"{PROTOCOLS[request.protocol] or request.protocol}, the rule {rule.text!r} is for {rule.scheme}"
+    if miss == "unseen":
+        return f"{request.protocol} to {_shown(request)}, the rule {rule.text!r} is for requests that can be seen"
+    if miss == "method":
+        return f"{request.method:.40} {_shown(request)}, the rule {rule.text!r} is for others"
+    if miss == "path":
+        return f"{request.path:.200} at {_shown(request)}, the rule {rule.text!r} is for others"
+    found = range_of(request.address) if request.address is not None else None
+    return f"{_shown(request)}" if found is None else f"{_shown(request)} is {found.what} ({found.network})"
+
+
+def _deny(cause: str, about: str, rule: EgressRule | None = None) -> Decision:
+    by = f", by the rule {rule.text!r}" if rule is not None and cause == "blocked" else ""
+    return Decision(DENY, "" if rule is None else rule.text, f"{CAUSES[cause]}: {about}{by}", cause)

@@ -1,0 +1,159 @@
+"""
+One connection of a sandbox: where it was to go, what it says, what the policy says, and then its bytes.
+
+Runs in:   the broker, one task a connection.
+Theory of operation. The address that the connection was made to, which getsockname(2) tells, is one that the sandbox's
+           resolver gave to a name, or one that the job wrote itself. On port 443 the client hello is read, and its name
+           has to be that name; on port 80 requests are read, each with its own decision (exchanges.py); on other ports
+           the first byte tells, unless the policy lets bytes pass there unseen. Then the name is resolved, here, and an
+           address that the policy allows is dialled. What isn't allowed is answered by 403 where it is HTTP, else by a
+           reset.
+Bound:     the hello's bytes and the time for it; pipes.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from leeward.egress.dialling import Lookup, dial
+from leeward.egress.hello import Hello, HelloError, parse_hello
+from leeward.egress.pipes import Pipe, join
+from leeward.egress.policy import ALLOW, DENY, NEED_ADDRESS, PROTOCOLS, Request, decide
+from leeward.egress.requests import serve_requests
+from leeward.egress.tenancy import NotAllowed, Tenancy, refusal
+from leeward.spec.egress_rules import NAMES_V4, NAMES_V6
+from leeward.spec.hosts import Address, plain
+
+#: The first byte of TLS.
+_TLS = 0x16
+
+_TLS_PORT, _HTTP_PORT = 443, 80
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """
+    Where a connection was to go: a name, or an address.
+    """
+
+    name: str
+    address: Address | None
+    port: int
+
+
+def goal_of(tenancy: Tenancy, address: Address, port: int) -> Goal:
+    """
+    What *address*, as a job has connected to it, means.
+
+    Raises:
+        NotAllowed: it is of the range of names, and no name's.
+    """
+    address = plain(address)
+    if address not in (NAMES_V4 if 4 == address.version else NAMES_V6):
+        return Goal("", address, port)
+    name = tenancy.names.name(address)
+    if name is None:
+        raise refusal(f"{address} is no name's: ask the resolver first")
+    return Goal(name, None, port)
+
+
+def hopeless(tenancy: Tenancy, goal: Goal) -> NotAllowed | None:
+    """
+    Why nothing that could be said there would be allowed; None if something would.
+    """
+    decisions = [decide(tenancy.policy, Request(goal.name, goal.address, goal.port, protocol))
+                 for protocol in PROTOCOLS if "dns" != protocol]
+    if any(decision.verdict in (ALLOW, NEED_ADDRESS) for decision in decisions):
+        return None
+    return NotAllowed(decisions[-1])
+
+
+async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> None:
+    """
+    Serve a connection to its end.
+    """
+    if _HTTP_PORT == goal.port:
+        await serve_requests(tenancy, client, lookup, goal.name, goal.address, goal.port)
+        return
+    attempt = tenancy.begin(goal.name, goal.address, goal.port)
+    server: Pipe | None = None
+    reset, why = True, ""
+    try:
+        why_not = hopeless(tenancy, goal)
+        if why_not is not None:
+            raise why_not
+        protocol = await _protocol(tenancy, client, goal)
+        if "http" == protocol:
+            await serve_requests(tenancy, client, lookup, goal.name, goal.address, goal.port)
+            return
+        request = Request(goal.name, goal.address, goal.port, protocol)
+        made, asked, decision = await dial(tenancy.policy, request, lookup)
+        server = Pipe(made)
+        if asked.address is not None:
+            attempt.allowed(decision, asked.address)
+        limits = tenancy.policy.limits
+        await join(client, server, limits.request, limits.response)
+        reset = False
+    except NotAllowed as refused:
+        why = str(refused)
+        if server is None:
+            attempt.refused(refused)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+    finally:
+        attempt.closed(client.read, 0 if server is None else server.read, why)
+        if server is not None:
+            server.close(reset=reset)
+        client.close(reset=reset)
+
+
+async def _protocol(tenancy: Tenancy, client: Pipe, goal: Goal) -> str:
+    """
+    What the client speaks, as far as it matters: of `policy.PROTOCOLS`.
+
+    Raises:
+        NotAllowed: its hello is for somebody else.
+        OSError: it has gone.
+    """
+    bare = Request(goal.name, goal.address, goal.port, "tcp")
+    if _TLS_PORT != goal.port and DENY != decide(tenancy.policy, bare).verdict:
+        return "tcp"  # the server may be the one that speaks first
+    seconds = tenancy.policy.limits.connect
+    try:
+        async with asyncio.timeout(seconds):
+            first = await client.receive(1)
+            client.give_back(first)
+            if not first:
+                raise refusal("it said nothing", failed=True)
+            if _TLS != first[0]:
+                return "tcp" if _TLS_PORT == goal.port or not first.isalpha() else "http"
+            hello = await _hello(client)
+    except TimeoutError:
+        raise refusal(f"no client hello within {seconds:g} s") from None
+    if hello is None or hello.hidden or not hello.name or not goal.name:
+        return "tcp"
+    if hello.name != goal.name:
+        raise refusal(f"TLS asks for {hello.name}, and the address is that of {goal.name}")
+    return "tls"
+
+
+async def _hello(client: Pipe) -> Hello | None:
+    """
+    The client's hello, which stays to be received; None where it speaks something else.
+    """
+    data = b""
+    try:
+        while True:
+            piece = await client.receive()
+            data += piece
+            hello = parse_hello(data)
+            if hello is not None or not piece:
+                return hello
+    except HelloError as error:
+        if error.is_tls:
+            raise refusal(f"TLS: {error}") from None
+        return None
+    finally:
+        client.give_back(data)
+

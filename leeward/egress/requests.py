@@ -1,0 +1,274 @@
+"""
+Requests of HTTP that a sandbox sends in the clear: each is read, decided, and written anew to its host.
+
+Runs in:   the broker, within a connection's task. Needs h11, of the extra `egress`.
+See also:  `exchanges` has the protocol, this module the sockets.
+Bound:     heads, bodies and what waits by `exchanges`; the time for a head by the policy's `connect`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+
+import h11
+
+from leeward.egress.dialling import Lookup, dial
+from leeward.egress.exchanges import End, Requests, ResponseError, Responses
+from leeward.egress.heads import Head, HeadError
+from leeward.egress.pipes import ROOM, Pipe, join
+from leeward.egress.policy import ALLOW, Request, decide
+from leeward.egress.tenancy import Attempt, NotAllowed, Tenancy, refusal
+from leeward.spec.hosts import Address, plain
+
+#: Seconds that a client may be silent between two requests.
+_IDLE_S = 60.0
+
+#: What a client still sends when it was refused is read for so long, so that the answer isn't lost by a reset.
+_LAST_S, _LAST_BYTES = 1.0, 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """
+    A connection to a host, and where it leads.
+    """
+
+    pipe: Pipe
+    name: str
+    address: Address | None
+    port: int
+
+
+class Served:
+    """
+    The requests of one connection.
+
+    Args:
+        name, address: where the job has connected to: each request has to be for it. Both are "" and None in a proxy,
+            where a request says by itself where it goes.
+    """
+
+    def __init__(self, tenancy: Tenancy, client: Pipe, lookup: Lookup, name: str, address: Address | None,
+                 port: int) -> None:
+        self._tenancy, self._client, self._lookup = tenancy, client, lookup
+        self._name, self._address, self._port = name, address, port
+        self._proxy = not name and address is None
+        self._requests = Requests("http", tenancy.policy.limits.request)
+        self._server: Upstream | None = None
+
+    async def run(self) -> Head | None:
+        """
+        Serve them to the end of the connection, which is the caller's to close.
+
+        Returns:
+            The head of a CONNECT to a proxy, which hasn't been answered; None otherwise.
+
+        Raises:
+            OSError: a peer has gone.
+        """
+        first = True
+        try:
+            while True:
+                head = await self._head(first)
+                if head is None:
+                    return None
+                if "authority" == head.form and self._proxy:
+                    return head
+                if not await self._serve(head, first):
+                    return None
+                first = False
+                self._requests.renew()
+        except HeadError as error:
+            attempt = self._tenancy.begin(self._name, self._address, self._port)
+            attempt.refused(refusal(f"HTTP: {error}"))
+            await self.answer(error.status, str(error))
+            return None
+        finally:
+            self._leave()
+
+    async def _head(self, first: bool) -> Head | None:
+        """
+        The next request's; None where there is none.
+        """
+        seconds = self._tenancy.policy.limits.connect if first else _IDLE_S
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    event = self._requests.next()
+                    if isinstance(event, Head):
+                        return event
+                    data = await self._client.receive(min(ROOM, self._requests.room))
+                    self._requests.receive(data)
+                    if not data and self._requests.is_idle:
+                        return None
+        except TimeoutError:
+            if self._requests.is_idle:
+                return None
+            raise HeadError(f"no whole head within {seconds:g} s", 408) from None
+
+    async def _serve(self, head: Head, first: bool) -> bool:
+        """
+        One request; may another one follow?
+        """
+        tenancy = self._tenancy
+        attempt = tenancy.begin(head.host.name, head.host.address, head.port)
+        why = "" if first else tenancy.over_rate()
+        try:
+            if why:
+                raise refusal(why, status=429)
+            server = await self._upstream(head, attempt)
+        except NotAllowed as refused:
+            attempt.refused(refused)
+            await self.answer(refused.status, f"leeward: {refused}")
+            return False
+        sent, received, said = server.pipe.written, server.pipe.read, ""
+        try:
+            return await self._exchange(head, server.pipe)
+        except (HeadError, ResponseError, NotAllowed) as error:
+            said = str(error)
+            status = error.status if isinstance(error, HeadError) else 502
+            await self.answer(status, f"leeward: {error}")
+            return False
+        except OSError as error:
+            said = (error.strerror or str(error)).lower()
+            raise
+        finally:
+            attempt.closed(server.pipe.written - sent, server.pipe.read - received, said)
+
+    async def _upstream(self, head: Head, attempt: Attempt) -> Upstream:
+        """
+        A connection by which *head* may go on.
+
+        Raises:
+            NotAllowed: there is none.
+        """
+        if not self._proxy:
+            self._check_goal(head)
+        elif "absolute" != head.form:
+            raise refusal("a request to a proxy without the whole URL", status=400)
+        address = None if head.host.address is None else plain(head.host.address)
+        request = Request(head.host.name, address, head.port, "http", head.method, head.target)
+        server = self._server
+        if server is not None and server.pipe.is_quiet and (server.name, server.port) == (
+                request.name, request.port) and (request.name or server.address == address):
+            decision = decide(self._tenancy.policy, Request(request.name, server.address, request.port, "http",
+                                                            head.method, head.target))
+            if ALLOW != decision.verdict:
+                raise NotAllowed(decision)
+        else:
+            self._leave()
+            made, asked, decision = await dial(self._tenancy.policy, request, self._lookup)
+            server = self._server = Upstream(Pipe(made), request.name, asked.address, request.port)
+        if server.address is not None:
+            attempt.allowed(decision, server.address)
+        return server
+
+    def _check_goal(self, head: Head) -> None:
+        """
+        Is the request for the one to whom the job has connected?
+        """
+        if "authority" == head.form:
+            raise refusal("CONNECT on a port that is no proxy's", status=405)
+        address = None if head.host.address is None else plain(head.host.address)
+        if (head.host.name, address, head.port) != (self._name, self._address, self._port):
+            raise refusal(f"the request is for {head.authority}, and the connection to "
+                          f"{self._name or self._address} port {self._port}")
+
+    async def _exchange(self, head: Head, server: Pipe) -> bool:
+        """
+        The request, and the response to it; may another one follow?
+        """
+        limits = self._tenancy.policy.limits
+        responses = Responses(limits.response)
+        await server.send(responses.request(head))
+        sending = asyncio.ensure_future(self._send_body(responses, server))
+        try:
+            await asyncio.sleep(0)  # a quick response may be there before `sending` has had the turn that it needs
+            switched = await self._send_response(responses, server)
+            if switched:
+                sending.cancel()
+                await self._client.send(responses.rest())
+                await server.send(self._requests.rest())
+                await join(self._client, server, limits.request, limits.response)
+                return False
+            if not sending.done():
+                return False  # answered before it was asked to the end
+            sending.result()
+        finally:
+            sending.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await sending
+        if not responses.keeps:
+            self._leave()
+        return self._requests.is_done
+
+    async def _send_body(self, responses: Responses, server: Pipe) -> None:
+        while True:
+            event = self._requests.next()
+            if isinstance(event, End):
+                await server.send(responses.end())
+                return
+            if isinstance(event, bytes):
+                await server.send(responses.data(event))
+                continue
+            self._requests.receive(await self._client.receive(min(ROOM, self._requests.room)))
+
+    async def _send_response(self, responses: Responses, server: Pipe) -> bool:
+        """
+        Returns:
+            Was it an agreement to another protocol?
+        """
+        ended = False
+        while True:
+            event = responses.next()
+            if event is None:
+                if responses.is_switched:
+                    return True
+                if ended:
+                    raise ResponseError("HTTP error: the host has closed the connection before its response")
+                data = await server.receive()
+                ended = not data
+                responses.receive(data)
+                continue
+            await self._client.send(self._requests.send(event))
+            if isinstance(event, h11.EndOfMessage):
+                return False
+            if isinstance(event, h11.InformationalResponse) and responses.is_switched:
+                return True
+
+    async def answer(self, status: int, text: str) -> None:
+        """
+        Answer in the host's place, and let the client take it.
+        """
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_LAST_S):
+                await self._client.send(self._requests.refuse(status, text))
+                self._client.finish()
+                left = _LAST_BYTES
+                while left > 0 and (data := await self._client.receive()):
+                    left -= len(data)
+
+    def _leave(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.pipe.close()
+
+    def rest(self) -> bytes:
+        """
+        What has come behind a CONNECT.
+        """
+        return self._requests.rest()
+
+
+async def serve_requests(tenancy: Tenancy, client: Pipe, lookup: Lookup, name: str, address: Address | None,
+                         port: int) -> None:
+    """
+    Serve a connection on which requests come for one host.
+    """
+    try:
+        with suppress(OSError):
+            await Served(tenancy, client, lookup, name, address, port).run()
+    finally:
+        client.close()

@@ -1,0 +1,71 @@
+"""
+The short form of a policy for `fetch`: domains, methods, schemes and limits.
+
+Runs in:   the broker, the daemon; pure.
+Trust:     none. A map becomes a Policy, or PolicyError with the key and what to write.
+
+A key that isn't there is the strict one, but for methods: without `allowed_domains` nothing is allowed, and private
+addresses aren't unless `deny_private_ips` is false. Even then the metadata services of clouds stay refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from leeward.egress.addresses import RANGES
+from leeward.spec.egress import Policy, PolicyError, parse_policy
+
+#: What `deny_private_ips = false` opens. Metadata are rows of their own, so that none of these opens them.
+_PRIVATE = tuple(str(each.network) for each in RANGES if each.what in ("private", "loopback", "link-local"))
+
+#: Each key, and what it is in a policy's table; "limits." and so on for a limit.
+_KEYS = {
+    "allowed_domains": "allow", "blocked_domains": "deny", "allowed_methods": "methods", "allowed_schemes": "schemes",
+    "max_request_body": "limits.request", "max_response_body": "limits.response", "connect_timeout": "limits.connect",
+    "request_timeout": "limits.total", "max_redirects": "limits.redirects", "max_concurrent": "limits.connections",
+    "max_requests_per_minute": "limits.per_minute",
+}
+
+
+def parse_short_form(given: object, place: str = "fetch_policy") -> Policy:
+    """
+    A policy from its short form.
+
+    Args:
+        given: a map.
+        place: where it stands, for errors.
+
+    Raises:
+        PolicyError: the key as it was given, what is wrong with it, and what to write.
+    """
+    if not isinstance(given, Mapping):
+        raise PolicyError(place, "a policy is a table")
+    table: dict[str, Any] = {"limits": {}}
+    for key, value in given.items():
+        if key == "deny_private_ips":
+            if type(value) is not bool:
+                raise PolicyError(f"{place}.{key}", f"must be true or false, not {value!r:.40}")
+            table["addresses"] = [] if value else list(_PRIVATE)
+        elif key in _KEYS:
+            _, point, limit = _KEYS[key].partition(".")
+            if point:
+                table["limits"][limit] = value
+            else:
+                table[_KEYS[key]] = value
+        else:
+            known = ", ".join([*_KEYS, "deny_private_ips"])
+            raise PolicyError(f"{place}.{str(key)[:60]}", f"unknown; these are known: {known}")
+    try:
+        return parse_policy(table)
+    except PolicyError as error:
+        raise PolicyError(f"{place}.{_given(error.place)}", error.reason, error.cure) from None
+
+
+def _given(place: str) -> str:
+    """
+    The key of the short form for a place in a policy's table.
+    """
+    key, bracket, rest = place.partition("[")
+    short = {long: name for name, long in _KEYS.items()}
+    return short.get(key, key) + bracket + rest

@@ -1,0 +1,237 @@
+"""
+A lease: whose connections they are, under which policy, and what they have used so far.
+
+Runs in:   the broker, on its loop.
+Bound:     connections at once and in a minute by the policy; names by their table; remembered refusals by _MOST_ASKED;
+           rows of refusals in a minute are as many as connections may be, and the next one says how many were left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Protocol
+
+from leeward.egress.names import NameTable
+from leeward.egress.policy import ALLOW, NEED_ADDRESS, Decision, Request, decide
+from leeward.errors import PeerError
+from leeward.spec.egress import Policy
+from leeward.spec.hosts import Address
+from leeward.wire.egress_control import MAX_TEXT, Decided
+
+#: Names whose refusal is in the record; the same one is there once.
+_MOST_ASKED = 1024
+
+_MINUTE_S = 60.0
+
+class Closing(Protocol):
+    """
+    The pipe of a connection.
+    """
+
+    def reset_at_end(self) -> None: ...
+    def close(self, *, reset: bool = False) -> None: ...
+
+
+#: Takes a row of the record. It is never waited for.
+Tell = Callable[[Decided], None]
+
+
+class NotAllowed(PeerError):
+    """
+    A connection or a request isn't allowed, or can't be had.
+
+    Attributes:
+        decision: what the policy says.
+        failed: the policy has nothing against it.
+        status: the answer to a request of HTTP.
+    """
+
+    def __init__(self, decision: Decision, *, failed: bool = False, status: int = 403) -> None:
+        super().__init__(decision.reason)
+        self.decision, self.failed, self.status = decision, failed, status
+
+
+def refusal(reason: str, *, failed: bool = False, status: int = 403) -> NotAllowed:
+    """
+    What no rule has decided.
+    """
+    return NotAllowed(Decision("deny", "", reason), failed=failed, status=status)
+
+
+class Tenancy:
+    """
+    One lease, as long as it lasts.
+
+    Attributes:
+        open: connections that are served now.
+        sent, received: bytes of the sandbox's and for it, of connections that are over.
+    """
+
+    def __init__(self, lease: int, policy: Policy, key: bytes, tell: Tell) -> None:
+        self.lease, self.policy, self._tell = lease, policy, tell
+        self.names = NameTable(key)
+        self.open = self.sent = self.received = 0
+        self._begun: deque[float] = deque()
+        self._refused: deque[float] = deque()
+        self._left_out = 0
+        self._asked: set[str] = set()
+        self._numbers = 0
+        self._tasks: dict[asyncio.Task[None], Closing] = {}
+
+    # --- what it may ----------------------------------------------------------
+
+    def reachable(self, name: str) -> bool:
+        """
+        Does the resolver know *name*? A name that it doesn't is in the record, once.
+        """
+        decision = decide(self.policy, Request(name, protocol="dns"))
+        if decision.verdict in (ALLOW, NEED_ADDRESS):
+            return True
+        if name not in self._asked and len(self._asked) < _MOST_ASKED:
+            self._asked.add(name)
+            self.begin(name, None, 0).denied(decision)
+        return False
+
+    def full(self) -> str:
+        """
+        Why there can't be another connection now, or "".
+        """
+        most = self.policy.limits.connections
+        return f"{most} connections are open, which is all that the policy allows" if self.open >= most else ""
+
+    def over_rate(self) -> str:
+        """
+        Why there can't be another request now, or "". It counts.
+        """
+        if self._counted(self._begun):
+            return ""
+        return f"rate limit exceeded: {self.policy.limits.per_minute} in a minute"
+
+    def _counted(self, times: deque[float]) -> bool:
+        now = time.monotonic()
+        while times and times[0] <= now - _MINUTE_S:
+            times.popleft()
+        if len(times) >= self.policy.limits.per_minute:
+            return False
+        times.append(now)
+        return True
+
+    def begin(self, name: str, address: Address | None, port: int) -> Attempt:
+        """
+        A try, for the record.
+        """
+        self._numbers += 1
+        return Attempt(self, self._numbers, name, "" if address is None else str(address), port)
+
+    def tell(self, row: Decided) -> None:
+        """
+        For a try. A job that tries as fast as it can would fill the record, and the daemon's time.
+        """
+        if "denied" == row.verdict:
+            if not self._counted(self._refused):
+                self._left_out += 1
+                return
+            if self._left_out:
+                more = f" ({self._left_out} refusals before this one were left out)"
+                row = replace(row, reason=row.reason[:MAX_TEXT - len(more)] + more)
+                self._left_out = 0
+        self._tell(row)
+
+    # --- its tasks ------------------------------------------------------------
+
+    def start(self, task: asyncio.Task[None], client: Closing) -> None:
+        """
+        *task* serves *client*, a connection of this lease.
+        """
+        self._tasks[task] = client
+        self.open += 1
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        client = self._tasks.pop(task)
+        client.close(reset=True)  # of one that was ended before it began
+        self.open -= 1
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, OSError):  # else a peer has gone, which was told
+            self.begin("", None, 0).failed(f"a bug of the broker's: {type(error).__name__}: {error}")
+            task.get_loop().call_exception_handler({"message": "a connection failed", "exception": error})
+
+    async def close(self) -> None:
+        """
+        End every connection. From now on nothing is told of them but their end.
+        """
+        tasks = dict(self._tasks)
+        for client in tasks.values():
+            client.reset_at_end()
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+class Attempt:
+    """
+    One try and its rows in the record.
+    """
+
+    def __init__(self, tenancy: Tenancy, number: int, name: str, address: str, port: int) -> None:
+        self._tenancy, self._number = tenancy, number
+        self.name, self.address, self.port = name, address, port
+        self._rule = ""
+        self._allowed = False
+
+    def allowed(self, decision: Decision, address: Address) -> None:
+        """
+        It is connected.
+        """
+        self.address, self._rule, self._allowed = str(address), decision.rule, True
+        self._row("allowed")
+
+    def denied(self, decision: Decision) -> None:
+        """
+        The policy refuses it, or the approval that it needs can't be had.
+        """
+        self._rule = decision.rule
+        self._row("denied", decision.reason)
+
+    def refused(self, refused: NotAllowed) -> None:
+        """
+        There is no connection.
+        """
+        if refused.failed:
+            self.failed(str(refused))
+        else:
+            self.denied(refused.decision)
+
+    def failed(self, reason: str) -> None:
+        """
+        It is allowed, and can't be had.
+        """
+        self._row("failed", reason)
+
+    def closed(self, sent: int, received: int, reason: str = "") -> None:
+        """
+        It is over, if it was connected.
+        """
+        if self._allowed:
+            self._allowed = False
+            self._tenancy.sent += sent
+            self._tenancy.received += received
+            self._row("closed", reason, sent, received)
+
+    def _row(self, verdict: str, reason: str = "", sent: int = 0, received: int = 0) -> None:
+        self._tenancy.tell(Decided(time.time(), self._tenancy.lease, self._number, self.name, self.address, self.port,
+                                   verdict, _shown(self._rule), _shown(reason), sent, received))
+
+
+def _shown(text: str) -> str:
+    """
+    As much of *text* as a record holds, without what a terminal would do.
+    """
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:MAX_TEXT])

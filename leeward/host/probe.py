@@ -1,0 +1,190 @@
+"""
+Examines the host: reads its settings, and tries each feature.
+
+Runs in:   the CLI, in a process with one thread.
+
+Features are tried where possible, not inferred: namespaces are made, /proc is mounted in one, a cgroup
+driver is set up and taken down again. The settings that are read besides (switches under /proc/sys, the
+list of security modules, mounts) only explain why a try failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from leeward._native import host as native
+from leeward._native import landlock, mounts, privileges, seccomp
+from leeward._native.memfd import memory_file
+from leeward._native.mounts import MountAttr
+from leeward._native.spawn import Clone, clone
+from leeward._native.steps import Table
+from leeward.errors import KernelRefusal, LeewardError, Unsupported
+from leeward.host.facts import FILES, MOUNTS, Record, error_name
+from leeward.isolation import interpreter
+from leeward.isolation.cgroup.choose import choose
+from leeward.spec.tools import TOOLS
+
+_FLAGS = {"pid": Clone.NEWPID, "mount": Clone.NEWNS, "network": Clone.NEWNET, "ipc": Clone.NEWIPC,
+          "uts": Clone.NEWUTS, "cgroup": Clone.NEWCGROUP}
+
+#: Where a sandbox looks for programs.
+_TOOLS_IN = "/usr/local/bin:/usr/bin:/bin"
+
+#: Mount points that are recorded, besides those below /proc; others would only reveal more of the host.
+_SHOWN = ("/proc", "/dev", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/run/.containerenv")
+
+
+def look() -> Record:
+    """
+    Read all settings and try all features. Takes some tens of milliseconds.
+    """
+    def with_rights() -> None:
+        privileges.set_hostname("leeward")  # needs CAP_SYS_ADMIN there, and no recent kernel
+
+    def with_proc() -> None:
+        Table([mounts.private_step()]).run()
+        mounts.filesystem("proc", {}, MountAttr.NOSUID | MountAttr.NODEV | MountAttr.NOEXEC)
+
+    driver, detail, passed_over = _cgroup()
+    abi, refusal = _landlock()
+    tried = {
+        "user_namespace": _try(Clone.NEWUSER),
+        "rights": _try(Clone.NEWUSER | Clone.NEWUTS, with_rights),
+        **{f"namespace.{name}": _try(Clone.NEWUSER | flag) for name, flag in _FLAGS.items()},
+        "proc": _try(Clone.NEWUSER | Clone.NEWNS | Clone.NEWPID, with_proc),
+        "landlock": refusal, "io_uring": native.io_uring_refusal(), "memfd": _sealed(),
+    }
+    return Record(
+        machine=platform.machine(), release=platform.release(), root=0 == os.geteuid(),
+        pod="KUBERNETES_SERVICE_HOST" in os.environ, filtered=privileges.seccomp_mode() > 0, files=_files(),
+        refusals={name: error_name(code) for name, code in tried.items() if code},
+        landlock=abi, wait_killable=_notification(), driver=driver, driver_detail=detail, passed_over=passed_over,
+        capabilities=_capabilities(), tools_missing=_tools_missing(),
+    )
+
+
+def _tools_missing() -> tuple[str, ...]:
+    return tuple(tool for tool in TOOLS if shutil.which(tool, path=_TOOLS_IN) is None
+                 and not ("node" == tool and interpreter.node()))
+
+
+def _try(flags: Clone, then: Callable[[], None] | None = None) -> int:
+    """
+    The errno of the first that fails: making a process with namespaces *flags*, mapping its id, calling *then* in it.
+    """
+    reading, writing = os.pipe()
+    try:
+        return _tried(flags, then, reading, writing)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def _tried(flags: Clone, then: Callable[[], None] | None, reading: int, writing: int) -> int:
+    try:
+        pid, pidfd = clone(flags)
+    except KernelRefusal as refusal:
+        return refusal.errno
+    if 0 == pid:
+        code = 255  # something that is no errno: a bug, and told as an unknown error
+        try:
+            if then is not None and b"+" == os.read(reading, 1):
+                then()
+            code = 0
+        except KernelRefusal as refusal:
+            code = refusal.errno
+        except OSError as error:
+            code = error.errno or 255
+        finally:
+            os._exit(min(code, 255))
+    os.close(pidfd)
+    unmapped = 0
+    if then is not None:
+        try:
+            _map(pid)
+        except OSError as error:
+            unmapped = error.errno or 255
+        os.write(writing, b"-" if unmapped else b"+")
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) or unmapped
+
+
+def _map(pid: int) -> None:
+    """
+    Map ids as the daemon does for a worker: to the user's own id, or, run by root, to one that isn't root's.
+    """
+    Path(f"/proc/{pid}/setgroups").write_text("deny")
+    Path(f"/proc/{pid}/uid_map").write_text(f"1000 {os.geteuid() or 1} 1")
+    Path(f"/proc/{pid}/gid_map").write_text(f"1000 {os.getegid() if os.geteuid() else 1} 1")
+
+
+def _files() -> dict[str, str]:
+    found = {}
+    for path in FILES:
+        with contextlib.suppress(OSError):
+            found[path] = Path(path).read_text(errors="replace")
+    if MOUNTS in found:
+        found[MOUNTS] = "".join(line + "\n" for line in found[MOUNTS].splitlines() if _matters(line.split(" ")[4]))
+    return found
+
+
+def _matters(point: str) -> bool:
+    return point in _SHOWN or point.startswith("/proc/")
+
+
+def _capabilities() -> int:
+    found = re.search(r"^CapEff:\t([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(found[1], 16) if found else 0
+
+
+def _landlock() -> tuple[int, int]:
+    """
+    The ABI and the errno of asking, one of which is 0.
+    """
+    try:
+        return landlock.abi(), landlock.absence()
+    except KernelRefusal as refusal:
+        return 0, refusal.errno
+
+
+def _notification() -> bool | None:
+    try:
+        return seccomp.has_wait_killable() if seccomp.has_user_notif() else None
+    except KernelRefusal:
+        return None
+
+
+def _cgroup() -> tuple[str, Mapping[str, str], tuple[tuple[str, str], ...]]:
+    """
+    The cgroup driver that a daemon would use if it were started from here. Sets it up, and takes it down.
+    """
+    try:
+        driver = choose()
+    except Unsupported as missing:
+        return "", {}, (("any", missing.have),)
+    try:
+        return driver.name, dict(driver.detail), driver.passed_over
+    finally:
+        with contextlib.suppress(LeewardError):
+            driver.close()
+
+
+def _sealed() -> int:
+    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+    try:
+        fd = memory_file("leeward_doctor")
+    except OSError as error:
+        return error.errno or 255
+    try:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    except OSError as error:
+        return error.errno or 255
+    finally:
+        os.close(fd)
+    return 0

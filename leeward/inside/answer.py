@@ -1,0 +1,105 @@
+"""
+The reply of a job, as bytes for the reply pipe; and the files of one whose time is up.
+
+Runs in:   the job's process, after the last lock.
+
+When the time of a job that wants files back is up, the daemon sends it LATE and waits a moment. The handler runs
+between two lines of Python in the main thread, or ends a call there that sleeps. It collects, replies, and waits to be
+killed. A job that is in C code all the while, or has another handler, is killed without: then its files are lost.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import types
+from functools import partial
+
+from leeward.inside import collecting, functions, program
+from leeward.inside.showing import Showing
+from leeward.wire import job as wire
+
+#: Linux itself never sends it, and hardly anybody else does.
+LATE = wire.LATE
+
+#: What a job says whose time is up; the daemon puts its own word in the result.
+_EXIT_LATE = 124
+
+
+def reply(end: program.End, wanted: collecting.Wanted, showing: Showing | None = None) -> bytes:
+    """
+    The frame that ends a job, with the files that it brings back and what it has shown.
+    """
+    brought, left_out, full = collecting.collect(*wanted)
+    if showing is not None:
+        shown = showing.end()
+        return wire.reply_frame(end.exit_code, end.error, "files" if full else end.limit, brought,
+                                _bounded(left_out + shown.left_out), shown.results, shown.value)
+    if program.IN_ORDER is end and not (brought or left_out or full):
+        return wire.NOTHING_FRAME
+    return wire.reply_frame(end.exit_code, end.error, "files" if full else end.limit, brought, left_out)
+
+
+def _bounded(left_out: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    if len(left_out) <= wire.MAX_LEFT_OUT:
+        return left_out
+    return [*[one for one in left_out if one[0]][:wire.MAX_LEFT_OUT], ("", "more")]
+
+
+def write(fd: int, data: bytes) -> None:
+    """
+    All of *data*.
+    """
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view):]
+
+
+def collect_when_late(reply_fd: int, wanted: collecting.Wanted,
+                      channel: functions.FunctionChannel | None = None) -> None:
+    """
+    From now on, bring files back on LATE.
+
+    Args:
+        channel: what goes by the same pipe until then.
+    """
+    signal.signal(LATE, partial(_late, os.getpid(), reply_fd, wanted, channel))
+
+
+def punctual() -> None:
+    """
+    The job is over, and its reply is made: LATE does nothing any more.
+    """
+    signal.signal(LATE, signal.SIG_IGN)
+
+
+def deafen() -> None:
+    """
+    The job is over: an interrupt does nothing any more. One that has come already is forgotten.
+    """
+    while True:
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        except KeyboardInterrupt:
+            continue
+        return
+
+
+def _late(job: int, reply_fd: int, wanted: collecting.Wanted, channel: functions.FunctionChannel | None, number: int,
+          frame: types.FrameType | None) -> None:
+    if os.getpid() != job:  # a child of the job's, which has inherited the handler: somebody else has sent it
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        return
+    punctual()
+    try:
+        program.flush()
+    except BaseException:  # we are in the middle of a line that writes, say
+        pass
+    try:
+        if channel is None or channel.close_in_time():  # else a call is half written
+            write(reply_fd, reply(program.End(_EXIT_LATE), wanted))
+    except BaseException:  # no memory left, say; the daemon doesn't wait for long
+        pass
+    while True:
+        signal.pause()

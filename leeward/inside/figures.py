@@ -1,0 +1,105 @@
+"""
+Figures of matplotlib, which a job that shows things need not save itself.
+
+Runs in:   the job's process, after the last lock. Imports nothing of matplotlib's before the job does.
+
+They are drawn by Agg, which needs no screen. `pyplot.show` shows what is open and closes it, as somebody does who looks
+at a window and closes it; what is still open at the end is shown then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import types
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+_PYPLOT = "matplotlib.pyplot"
+
+#: Shows one figure, in the job that runs now.
+_show_one: Callable[[object], object] | None = None
+
+#: Numbers, as `id` has them, of figures that the job has shown itself and that are open still.
+_shown: set[int] = set()
+
+
+def prepare(show_one: Callable[[object], object]) -> None:
+    """
+    Before a job: draw without a screen, and have a say when `pyplot` is there.
+    """
+    global _show_one
+    first, _show_one = _show_one is None, show_one
+    if not first:
+        return
+    if "MPLBACKEND" not in os.environ:
+        os.environ["MPLBACKEND"] = "Agg"  # read when matplotlib is imported
+        if "matplotlib" in sys.modules and _PYPLOT not in sys.modules:
+            sys.modules["matplotlib"].use("Agg")
+    if _PYPLOT in sys.modules:
+        sys.modules[_PYPLOT].show = show  # type: ignore[attr-defined]  # a module has any
+    else:
+        sys.meta_path.insert(0, _Pyplot())
+
+
+class _Pyplot:
+    """
+    Finds `matplotlib.pyplot` as the others do, once, and gives it our `show`.
+    """
+
+    def find_spec(self, name: str, path: Sequence[str] | None,
+                  target: types.ModuleType | None = None) -> ModuleSpec | None:
+        if _PYPLOT != name:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None and spec.loader is not None:
+                loader: Any = spec.loader
+                loader.exec_module = partial(_with_show, loader.exec_module)
+                return spec
+        return None
+
+
+def _with_show(execute: Callable[[types.ModuleType], object], module: types.ModuleType) -> None:
+    execute(module)
+    module.show = show  # type: ignore[attr-defined]  # a module has any
+
+
+def is_figure(thing: object) -> bool:
+    module = sys.modules.get("matplotlib.figure")
+    kind = getattr(module, "Figure", None)
+    return isinstance(kind, type) and isinstance(thing, kind)
+
+
+def png(figure: Any) -> bytes:
+    """
+    The picture. It isn't shown a second time when the job ends.
+    """
+    import io
+
+    _shown.add(id(figure))
+    target = io.BytesIO()
+    figure.savefig(target, format="png", bbox_inches="tight")
+    return target.getvalue()
+
+
+def show(*_ignored: object, **_options: object) -> None:
+    """
+    Show the figures that are open and weren't shown, and close all.
+    """
+    pyplot: Any = sys.modules.get(_PYPLOT)
+    if pyplot is None:
+        return
+    try:
+        for number in pyplot.get_fignums():
+            figure = pyplot.figure(number)
+            if id(figure) not in _shown and _show_one is not None:
+                _show_one(figure)
+        pyplot.close("all")
+    except Exception:  # the job may have put anything there
+        traceback.print_exc()
+    finally:
+        _shown.clear()

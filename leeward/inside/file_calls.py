@@ -1,0 +1,125 @@
+"""
+Does file calls for the clients of a live sandbox, one after the other.
+
+Runs in:   a process of its own in the sandbox, after the last lock: it can reach what a job there can reach, and no
+more. Trust:     the calls come from the daemon, which has checked them. The files may change under every call: other
+           processes of the sandbox swap them for FIFOs, loops and links, fill folders, and stop or kill this one. What
+           a call must not do is wait for ever or take memory without bound; what is read is checked outside.
+
+A call's time is up by SIGALRM, whose handler raises between two lines of Python and inside the matcher of `re`, which
+looks for signals. Where even that doesn't help, the daemon kills this process and makes another one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import msgpack
+
+from leeward.inside import answer, file_content, file_search, file_tree
+from leeward.wire import file_answers as wire
+
+#: Reads exactly so many bytes; None if the writer has closed the pipe.
+Read = Callable[[int, int], bytes | None]
+
+Fields = Mapping[str, Any]
+
+_AGAIN_S = 0.05
+
+
+class CallTime:
+    """
+    The time of the call that runs.
+    """
+
+    def __init__(self) -> None:
+        self._runs = False
+        signal.signal(signal.SIGALRM, self._up)
+
+    def _up(self, number: int, frame: types.FrameType | None) -> None:
+        if self._runs:
+            raise TimeoutError(errno.ETIMEDOUT, "the call took too long")
+
+    def start(self, seconds: float) -> None:
+        self._runs = True
+        # Again and again: where a file that can't be read is passed over, so is the first one.
+        signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
+
+    def stop(self) -> None:
+        self._runs = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def serve(read: Read, job_fd: int, reply_fd: int) -> NoReturn:
+    """
+    Do call after call, until the daemon closes the pipe. Never returns.
+    """
+    time, handles = CallTime(), file_content.Handles()
+    while (head := read(job_fd, wire.HEADER.size)) is not None:
+        body = read(job_fd, wire.HEADER.unpack(head)[0])
+        if body is None:
+            break
+        call = msgpack.unpackb(body, raw=False, max_bin_len=len(body), max_str_len=len(body))
+        told = packed({"n": call["n"], **perform(call, handles, time)})
+        answer.write(reply_fd, wire.HEADER.pack(len(told)) + told)
+    os._exit(0)
+
+
+def packed(fields: Fields) -> bytes:
+    body = msgpack.packb(fields, use_bin_type=True, unicode_errors="replace")
+    assert isinstance(body, bytes)
+    return body
+
+
+def perform(call: Fields, handles: file_content.Handles, time: CallTime) -> dict[str, Any]:
+    """
+    The answer to *call*.
+    """
+    try:
+        try:
+            time.start(call["timeout"])
+            return CALLS[call["op"]](call, handles)
+        finally:
+            time.stop()
+    except OSError as error:
+        return wire.failure(error.errno or errno.EIO, "" if error.errno == errno.ENOENT else _why(error))
+    except re.error as error:
+        return wire.failure(0, f"the pattern is no regular expression: {error}")
+    except ValueError as error:
+        return wire.failure(0, str(error))
+    except RecursionError:
+        return wire.failure(0, "the path or the pattern is nested too deeply")
+    except (MemoryError, OverflowError):
+        return wire.failure(errno.ENOMEM)
+
+
+def _why(error: OSError) -> str:
+    """
+    What *error* says, where that is ours and not the errno's usual text.
+    """
+    said = error.strerror or ""
+    return "" if said == os.strerror(error.errno or 0) else said
+
+
+CALLS: dict[str, Callable[[Fields, file_content.Handles], dict[str, Any]]] = {
+    "file_read": file_content.read, "file_write": file_content.write, "file_close": file_content.close,
+    "file_append": lambda call, _: file_content.append(call),
+    "file_edit": lambda call, _: file_content.edit(call),
+    "file_copy": lambda call, _: file_tree.copy(call["path"], call["to"]),
+    "file_move": lambda call, _: file_tree.move(call["path"], call["to"]),
+    "file_remove": lambda call, _: file_tree.remove(call["path"], call["recursive"], call["missing"]),
+    "file_list": lambda call, _: file_tree.page(call["path"], call["after"]),
+    "file_walk": lambda call, _: file_tree.snapshot(call["path"]),
+    "file_stat": lambda call, _: file_tree.describe(call["path"], call["follow"]),
+    "file_mkdir": lambda call, _: file_tree.make(call["path"], call["parents"], call["there"]),
+    "file_set": lambda call, _: file_tree.set_attributes(call["path"], call["mode"], call["time"]),
+    "file_link": lambda call, _: file_tree.link(call["path"], call["to"]),
+    "file_glob": lambda call, _: file_search.names(call["path"], call["pattern"], call["most"]),
+    "file_grep": lambda call, _: file_search.lines(call),
+}

@@ -1,0 +1,359 @@
+"""
+What is in files: read in pieces, written in pieces and then put in place at once, appended to, edited.
+
+Runs in:   as file_calls.py says. Paths are bytes; a relative one begins where jobs begin.
+
+A file is opened without waiting, and what isn't a regular file then is refused. One that is written lies beside its
+place by another name until its last piece is here, and is then renamed. What is read or written in several pieces is
+kept by a handle, so that all pieces are of one file, whatever happens to its name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from typing import Any
+
+from leeward.wire.file_answers import CHUNK, MAX_HANDLE
+
+#: Files in pieces at once. The one that nobody has asked for the longest makes room.
+MOST_HANDLES = 64
+#: Bytes of a file that is edited: it is in memory twice meanwhile.
+MOST_EDITED = 32 << 20
+
+_OPEN = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+Fields = Mapping[str, Any]
+
+
+def failed(number: int, why: str = "") -> OSError:
+    """
+    The exception for errno *number*.
+    """
+    return OSError(number, why or os.strerror(number))
+
+
+def regular(there: os.stat_result) -> None:
+    """
+    Raises:
+        OSError: it is something else.
+    """
+    if stat.S_ISDIR(there.st_mode):
+        raise failed(errno.EISDIR)
+    if not stat.S_ISREG(there.st_mode):
+        raise failed(errno.EINVAL, "not a regular file")
+
+
+def opened(path: bytes, flags: int = os.O_RDONLY) -> tuple[int, os.stat_result]:
+    """
+    A descriptor of the regular file *path*, and what it is.
+    """
+    if not flags & os.O_CREAT or os.path.exists(path):
+        regular(os.stat(path))  # a look first: to open a FIFO or a device may be noticed by somebody
+    fd = os.open(path, flags | _OPEN, 0o666)
+    try:
+        there = os.fstat(fd)
+        regular(there)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd, there
+
+
+def write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view):]
+
+
+class FileReading:
+    """
+    A file that is read in pieces, up to the size that it had at first.
+
+    Args:
+        first, last: as in the request.
+    """
+
+    def __init__(self, path: bytes, first: int = 0, last: int = 0) -> None:
+        self.fd, there = opened(path)
+        self.begin, self.end = 0, there.st_size
+        self.mode, self.time = stat.S_IMODE(there.st_mode), max(0, there.st_mtime_ns)
+        try:
+            if not self.end:
+                self.end = self._unsized()
+            if first or last:
+                self.begin, self.end = _span(self.fd, self.end, max(1, first), last)
+        except BaseException:
+            self.drop()
+            raise
+
+    def _unsized(self) -> int:
+        """
+        How much there is of a file that tells no size, as those of /proc; a chunk at most.
+        """
+        size = 0
+        while size < CHUNK and (data := os.pread(self.fd, CHUNK - size, size)):
+            size += len(data)
+        return size
+
+    def take(self, offset: int, size: int) -> bytes:
+        offset = max(offset, self.begin)
+        size = max(0, min(size, self.end - offset))
+        data = os.pread(self.fd, size, offset)
+        while data and len(data) < size and (more := os.pread(self.fd, size - len(data), offset + len(data))):
+            data += more
+        if len(data) < size:
+            self.end = offset + len(data)  # somebody has cut it
+        return data
+
+    def drop(self) -> None:
+        os.close(self.fd)
+
+
+def _span(fd: int, end: int, first: int, last: int) -> tuple[int, int]:
+    """
+    Where line *first* begins and where line *last* ends; 0 is the last there is.
+    """
+    seen, at, begin = 0, 0, 0 if first == 1 else -1
+    while at < end:
+        chunk = os.pread(fd, min(CHUNK, end - at), at)
+        if not chunk:
+            break
+        count = chunk.count(b"\n")
+        if begin < 0 and seen + count >= first - 1:
+            begin = at + _nth(chunk, first - 1 - seen) + 1
+        if last and seen + count >= last:
+            stop = at + _nth(chunk, last - seen) + 1
+            return (begin, stop) if 0 <= begin <= stop else (stop, stop)
+        seen, at = seen + count, at + len(chunk)
+    return (begin, at) if begin >= 0 else (at, at)
+
+
+def _nth(chunk: bytes, count: int) -> int:
+    at = -1
+    for _ in range(count):
+        at = chunk.index(b"\n", at + 1)
+    return at
+
+
+class FileWriting:
+    """
+    A file that is written in pieces beside its place.
+
+    Args:
+        new: there must be nothing in its place.
+        mode: -1 is that of the file before it, or the usual one.
+        time: -1 is now.
+    """
+
+    def __init__(self, path: bytes, *, new: bool = False, mode: int = -1, time: int = -1) -> None:
+        self._new, self._time = new, time
+        self.size = 0
+        before = _in_place(path, new)
+        self.path = os.path.realpath(path)
+        folder, name = os.path.split(self.path)
+        if not name or path.endswith(b"/"):
+            raise failed(errno.EISDIR)
+        os.makedirs(folder, exist_ok=True)
+        if mode < 0:
+            mode = 0o666 & ~_umask() if before is None else stat.S_IMODE(before.st_mode)
+        self._mode = mode & 0o777
+        self._beside = os.path.join(folder, b".leeward-%s.tmp" % os.urandom(8).hex().encode())
+        self.fd = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+    def put(self, offset: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            count = os.pwrite(self.fd, view, offset)
+            view, offset = view[count:], offset + count
+        self.size = max(self.size, offset)
+
+    def finish(self) -> None:
+        """
+        Put it in its place.
+        """
+        try:
+            os.fchmod(self.fd, self._mode)
+            if self._time >= 0:
+                os.utime(self.fd, ns=(self._time, self._time))
+            if self._new:
+                os.link(self._beside, self.path, follow_symlinks=False)
+                os.unlink(self._beside)
+            else:
+                os.rename(self._beside, self.path)
+        except BaseException:
+            self.drop()
+            raise
+        os.close(self.fd)
+
+    def drop(self) -> None:
+        """
+        As if it never was.
+        """
+        os.close(self.fd)
+        try:
+            os.unlink(self._beside)
+        except OSError:
+            pass  # somebody else has removed or moved it
+
+
+def _umask() -> int:
+    mask = os.umask(0o22)
+    os.umask(mask)
+    return mask
+
+
+def _in_place(path: bytes, new: bool) -> os.stat_result | None:
+    """
+    What a file that is written to *path* takes the place of; None if nothing is there.
+
+    Raises:
+        OSError: it mustn't, or that is no regular file.
+    """
+    try:
+        before = os.stat(path)
+    except FileNotFoundError:
+        if new and os.path.islink(path):
+            raise failed(errno.EEXIST) from None
+        return None
+    if new:
+        raise failed(errno.EEXIST)
+    regular(before)
+    if not os.access(path, os.W_OK):
+        raise failed(errno.EACCES)
+    return before
+
+
+class Handles:
+    """
+    What is read or written in pieces, by number; the one that was asked for last comes last.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, FileReading | FileWriting] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, one: FileReading | FileWriting) -> int:
+        """
+        A number that nobody can guess, and that no process before this one has given.
+        """
+        while len(self._open) >= MOST_HANDLES:
+            self._open.pop(next(iter(self._open))).drop()
+        number = 0
+        while not number or number in self._open:
+            number = int.from_bytes(os.urandom(8), "big") & MAX_HANDLE
+        self._open[number] = one
+        return number
+
+    def take(self, number: int) -> FileReading | FileWriting:
+        """
+        The one by this number, which is free then.
+
+        Raises:
+            OSError: it is gone, with the process that had it or because others were asked for.
+        """
+        one = self._open.pop(number, None)
+        if one is None:
+            raise failed(errno.ESTALE, "the file that was being read or written is closed")
+        return one
+
+    def put_back(self, number: int, one: FileReading | FileWriting) -> None:
+        self._open[number] = one
+
+
+def read(call: Fields, handles: Handles) -> dict[str, Any]:
+    number = call["handle"]
+    one = handles.take(number) if number else FileReading(call["path"], call["first"], call["last"])
+    try:
+        if not isinstance(one, FileReading):
+            raise failed(errno.EBADF)
+        data = one.take(call["offset"], call["size"])
+    except BaseException:
+        one.drop()
+        raise
+    at = max(call["offset"], one.begin)
+    told = {"data": data, "at": at, "end": one.end, "mode": one.mode, "time": one.time}
+    if at + len(data) >= one.end:
+        one.drop()
+        return {**told, "handle": 0}
+    if number:
+        handles.put_back(number, one)
+    return {**told, "handle": number or handles.add(one)}
+
+
+def write(call: Fields, handles: Handles) -> dict[str, Any]:
+    number = call["handle"]
+    one = handles.take(number) if number else FileWriting(call["path"], new=call["new"], mode=call["mode"],
+                                                      time=call["time"])
+    try:
+        if not isinstance(one, FileWriting):
+            raise failed(errno.EBADF)
+        one.put(call["offset"], call["data"])
+    except BaseException:
+        one.drop()
+        raise
+    if not call["more"]:
+        one.finish()
+        return {"handle": 0, "size": one.size}
+    if number:
+        handles.put_back(number, one)
+    return {"handle": number or handles.add(one), "size": one.size}
+
+
+def close(call: Fields, handles: Handles) -> dict[str, Any]:
+    try:
+        one = handles.take(call["handle"])
+    except OSError:
+        return {}
+    one.drop()
+    return {}
+
+
+def append(call: Fields) -> dict[str, Any]:
+    os.makedirs(os.path.dirname(call["path"]) or b".", exist_ok=True)
+    fd, _ = opened(call["path"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        write_all(fd, call["data"])
+        return {"size": os.fstat(fd).st_size}
+    finally:
+        os.close(fd)
+
+
+def edit(call: Fields) -> dict[str, Any]:
+    """
+    Put `new` in the place of `old` if that is there once; how many times it is there.
+    """
+    path, old = call["path"], call["old"]
+    if not old:
+        raise ValueError("there is no text to look for")
+    fd, there = opened(path)
+    try:
+        if there.st_size > MOST_EDITED:
+            raise failed(errno.EFBIG, f"a file of more than {MOST_EDITED} bytes can't be edited")
+        content = b""
+        while len(content) <= MOST_EDITED and (data := os.read(fd, CHUNK)):
+            content += data
+    finally:
+        os.close(fd)
+    at = content.find(old)
+    if at < 0:
+        return {"found": 0}
+    if content.find(old, at + 1) >= 0:
+        return {"found": max(2, content.count(old))}
+    one = FileWriting(path)
+    try:
+        one.put(0, content[:at])
+        one.put(at, call["new"])
+        one.put(at + len(call["new"]), content[at + len(old):])
+        now = os.stat(path)
+        if (now.st_ino, now.st_size, now.st_mtime_ns) != (there.st_ino, there.st_size, there.st_mtime_ns):
+            raise failed(errno.ESTALE, "somebody else has changed the file")
+    except BaseException:
+        one.drop()
+        raise
+    one.finish()
+    return {"found": 1}

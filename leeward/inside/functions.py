@@ -1,0 +1,313 @@
+"""
+Functions of the client's, as a job finds them: each call goes out by the reply pipe, and its answer comes in by the job
+pipe.
+
+Runs in:   the job's process, after the last lock.
+Trust:     none in the job, which can reach all of this: it breaks its own calls alone. The daemon counts and bounds
+           what comes out, whoever has written it.
+
+Theory of operation. One thread, the *carrier*, writes calls and reads answers; it starts with the first call, and ends
+before the reply goes the same way. So an interrupt, which is the main thread's, can't cut a frame. Who calls leaves
+the call in a queue, wakes the carrier by a pipe, and sleeps on a lock of the call's own; in an event loop it gets a
+future instead. More calls than may wait at once wait in the queue. The queue is one that a signal handler may use, too.
+"""
+
+from __future__ import annotations
+
+import _thread
+import builtins
+import os
+import select
+import signal
+import sys
+from _queue import Empty, SimpleQueue
+from collections.abc import Callable
+from typing import Any
+
+from leeward.inside import tracebacks
+from leeward.wire import functions as wire
+from leeward.wire import job as frames
+
+tracebacks.ends.append(globals())
+
+#: Seconds that the carrier may take to end where a signal handler waits for it.
+_LATE_S = 0.2
+
+#: Signals that a fault of a thread's own brings: faulthandler tells of them.
+_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP}
+
+_OVER = "the job that was given this function is over"
+
+
+class FunctionError(RuntimeError):
+    """
+    What a client's function raised, where it is no exception of Python's own. It has that exception's name.
+    """
+
+
+class _Waiting:
+    """
+    One call.
+    """
+
+    __slots__ = ("_lock", "_told", "body", "done", "error", "place", "raised")
+
+    def __init__(self, place: int, body: bytes) -> None:
+        self.place, self.body = place, body
+        self.done = self.raised = False
+        self.error: str | None = None
+        self._told: Callable[[], object] | None = None
+        self._lock = _thread.allocate_lock()
+        self._lock.acquire()
+
+    def finish(self, body: bytes, *, raised: bool = False, error: str | None = None) -> None:
+        self.body, self.raised, self.error, self.done = body, raised, error, True
+        self._lock.release()
+        if self._told is not None:
+            self._told()
+
+    def result(self) -> Any:
+        """
+        The answer; waits for it. Raises what the function raised.
+        """
+        with self._lock:  # it stays free for whoever asks next
+            pass
+        if self.error is not None:
+            raise RuntimeError(self.error)
+        value = wire.unpack(self.body)
+        if self.raised:
+            raise _exception(*value)
+        return value
+
+    def future(self, loop: Any) -> Any:
+        """
+        A future of *loop* that gets the answer.
+        """
+        future = loop.create_future()
+
+        def settle() -> None:
+            if future.done():  # cancelled, or told twice
+                return
+            try:
+                future.set_result(self.result())
+            except StopIteration:  # no future takes it
+                future.set_exception(RuntimeError("the function raised StopIteration"))
+            except Exception as error:
+                future.set_exception(error)
+
+        def told() -> None:
+            try:
+                loop.call_soon_threadsafe(settle)
+            except RuntimeError:
+                pass  # the loop is closed: nobody waits
+
+        self._told = told
+        if self.done:
+            told()
+        return future
+
+
+def _exception(kind: str, text: str) -> Exception:
+    """
+    An exception of Python's own by its name, or one with that name.
+    """
+    known: Any = getattr(builtins, kind, None)
+    if isinstance(known, type) and issubclass(known, Exception):
+        try:
+            return known(text)
+        except TypeError:  # UnicodeDecodeError, say, wants more
+            pass
+    made: type[FunctionError] = type(kind if kind.isidentifier() else FunctionError.__name__, (FunctionError,),
+                                     {"__module__": "builtins"})
+    return made(text)
+
+
+class Function:
+    """
+    A function of the client's: call it, and it waits for the answer. In an event loop's thread the call gives a future;
+    `wait` waits there, too.
+    """
+
+    def __init__(self, channel: FunctionChannel, place: int, name: str) -> None:
+        self._channel, self._place = channel, place
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, /, *args: object, **named: object) -> Any:
+        call = self._channel.ask(self._place, wire.pack_arguments(args, named))
+        events = sys.modules.get("asyncio.events")
+        loop = None if events is None else events._get_running_loop()
+        return call.result() if loop is None else call.future(loop)
+
+    def wait(self, /, *args: object, **named: object) -> Any:
+        """
+        Call it, and wait for the answer whether there is an event loop or not.
+        """
+        return self._channel.ask(self._place, wire.pack_arguments(args, named)).result()
+
+    def __repr__(self) -> str:
+        return f"<function {self.__name__} of the client>"
+
+
+class FunctionChannel:
+    """
+    The functions of one job.
+
+    Args:
+        names: under which it finds them.
+    """
+
+    def __init__(self, names: list[str], job_fd: int, reply_fd: int) -> None:
+        self.functions = {name: Function(self, place, name) for place, name in enumerate(names)}
+        self._job, self._reply, self._process = job_fd, reply_fd, os.getpid()
+        self._queue: SimpleQueue[_Waiting] = SimpleQueue()
+        self._open: dict[int, _Waiting] = {}
+        self._parts: dict[int, list[bytes]] = {}
+        self._last = 0
+        self._carrying = _thread.allocate_lock()  # the carrier's, as long as there is one; then `close` has it
+        self._started = False
+        self._wake = self._woken = -1  # made by the carrier, which alone replaces them
+        self._over = ""       # why no call is made any more
+        self._closed = False  # and no carrier is there that could tell so
+
+    def ask(self, place: int, body: bytes) -> _Waiting:
+        """
+        Make a call.
+
+        Raises:
+            RuntimeError: this is another process, or no thread can be had.
+        """
+        if os.getpid() != self._process:
+            raise RuntimeError("a client's function can be called in the job's own process alone")
+        call = _Waiting(place, body)
+        if not (self._started or self._over):
+            self._start()
+        self._queue.put(call)
+        if self._closed:  # perhaps since a moment ago
+            self._fail_queued()
+        else:
+            self._rouse()
+        return call
+
+    def _start(self) -> None:
+        _thread.start_new_thread(self._serve, ())  # two at once, or one after an interrupt here: the second one goes
+        self._started = True
+
+    def _rouse(self) -> None:
+        try:
+            os.write(self._wake, b"\0")
+        except OSError:
+            pass  # full: it is awake; or closed by the job; or it is about to look for the first time
+
+    def close(self, seconds: float = -1) -> bool:
+        """
+        End it before the job's reply; has it ended? What still waits gets a RuntimeError.
+
+        Args:
+            seconds: that the carrier may take, or -1.
+        """
+        if self._closed or os.getpid() != self._process:
+            return True
+        self._over = self._over or _OVER
+        self._rouse()
+        if not self._carrying.acquire(timeout=seconds):
+            return False
+        self._closed = True
+        self._fail_all()
+        ends, self._wake, self._woken = (self._wake, self._woken), -1, -1
+        for fd in ends:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # it was never open, or the job has closed it
+        return True
+
+    def close_in_time(self) -> bool:
+        """
+        As `close`, for a signal handler: it may have come in the middle of anything.
+        """
+        return self.close(_LATE_S)
+
+    # --- the carrier --------------------------------------------------------------
+
+    def _serve(self) -> None:
+        if not self._carrying.acquire(blocking=False):
+            return
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals() - _FAULTS)  # they are the main thread's
+            woken, wake = os.pipe()
+            os.set_blocking(wake, False)
+            self._woken, self._wake = woken, wake
+            poll = select.poll()
+            poll.register(self._job, select.POLLIN)
+            poll.register(woken, select.POLLIN)
+            while not self._over:  # looked at behind each wake-up, and once before the first one
+                self._send()
+                ready = {fd for fd, _ in poll.poll()}
+                if woken in ready:
+                    os.read(woken, wire.PIECE)
+                if self._job in ready:
+                    self._receive()
+        except BaseException as error:  # the job has closed our descriptors, say
+            self._over = self._over or f"no function can be called any more: {type(error).__name__}: {error}"
+            self._closed = True
+            self._fail_all()
+        finally:
+            self._carrying.release()
+
+    def _send(self) -> None:
+        while len(self._open) < wire.MAX_OPEN:
+            try:
+                call = self._queue.get_nowait()
+            except Empty:
+                return
+            if self._last >= wire.MAX_CALLS:
+                call.finish(b"", error=f"a job can make {wire.MAX_CALLS} calls")
+                continue
+            self._last += 1
+            self._open[self._last] = call
+            data = memoryview(wire.call_frame(self._last, call.place, call.body))
+            while data:
+                data = data[os.write(self._reply, data):]
+
+    def _receive(self) -> None:
+        """
+        One piece of an answer, which stands in the pipe as a whole.
+        """
+        size = frames.HEADER.unpack(self._read(frames.HEADER.size))[0]
+        number, flags, part = wire.read_piece(self._read(size))
+        parts = self._parts.setdefault(number, [])
+        parts.append(part)
+        if not flags & wire.MORE:
+            del self._parts[number]
+            call = self._open.pop(number, None)
+            if call is not None:
+                call.finish(b"".join(parts), raised=bool(flags & wire.RAISED))
+
+    def _read(self, size: int) -> bytes:
+        data = os.read(self._job, size)
+        if len(data) != size:
+            raise EOFError("the daemon has closed the pipe")
+        return data
+
+    def _fail_all(self) -> None:
+        """
+        Whatever waits gets an error: nobody answers it any more.
+        """
+        while self._open:
+            self._open.popitem()[1].finish(b"", error=self._over)
+        self._fail_queued()
+
+    def _fail_queued(self) -> None:
+        while True:
+            try:
+                self._queue.get_nowait().finish(b"", error=self._over)
+            except Empty:
+                return
+
+
+def wanted(fields: dict[str, Any], job_fd: int, reply_fd: int) -> FunctionChannel | None:
+    """
+    The channel of a job with these *fields*, if it was given functions.
+    """
+    names = fields["functions"]
+    return FunctionChannel(names, job_fd, reply_fd) if names else None

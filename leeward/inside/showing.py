@@ -1,0 +1,331 @@
+"""
+What a job shows: the value of its last expression, `display(...)`, and figures of matplotlib that it left open.
+
+Runs in:   the job's process, after the last lock, for a job that asked for it. The zygote has the module, because
+           nothing of leeward can be imported in a job; what it imports itself it imports when it is used.
+Trust:     none. It runs the job's own methods, and the job can change all that is here; the daemon checks and bounds
+           what it sends.
+
+Such code is IPython's dialect where that is cheap: top-level `await`, `_`, a semicolon behind the last expression that
+keeps it quiet, and a hint for lines that are no Python.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+import threading
+import traceback
+import types
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, NamedTuple
+
+from leeward.inside import figures, program
+from leeward.wire import bundles
+
+#: By form: the method that makes it. A form that isn't here comes by `_repr_mimebundle_` alone.
+METHODS = {
+    "text/html": "_repr_html_", "text/markdown": "_repr_markdown_", "text/latex": "_repr_latex_",
+    "image/svg+xml": "_repr_svg_", "image/png": "_repr_png_", "image/jpeg": "_repr_jpeg_",
+    "application/pdf": "_repr_pdf_", "application/json": "_repr_json_",
+}
+PLAIN = "text/plain"
+
+#: Entries of what was left out, at most.
+_MOST_LEFT_OUT = 64
+
+_TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, whose module isn't there yet
+_ONLY_AST = 0x400          # ast.PyCF_ONLY_AST
+_IS_COROUTINE = 0x80       # inspect.CO_COROUTINE
+
+#: By how a line begins that is no Python. Patterns, and not compiled: few jobs need them.
+HINTS = (
+    (r"\s*[!%]\s*(pip|conda|mamba|uv)\b",
+     "a job has the packages that its daemon's `python_env` has, and no network to install others from"),
+    (r"\s*(?:[\w, ]+=\s*)?!",
+     "a line with ! is IPython's, not Python: subprocess.run(['ls']) runs a program, `shell` of the sandbox as well"),
+    (r"\s*(?:[\w, ]+=\s*)?%", "a line with % is IPython's, not Python: there are no magics here"),
+)
+
+#: Where top-level `await` runs, from the first one on.
+_loop: Any = None
+
+#: What the job shows that runs now.
+_current: Showing | None = None
+
+program.ours.append(globals())
+
+
+class Shown(NamedTuple):
+    """
+    What there is to send. `left_out` has a name and a reason of outcome.LeftOutReason each.
+    """
+
+    results: list[bundles.Bundle]
+    value: str | None
+    left_out: list[tuple[str, str]]
+
+
+class Showing:
+    """
+    What one job shows.
+    """
+
+    def __init__(self) -> None:
+        self._results: list[bundles.Bundle] = []
+        self._left_out: list[tuple[str, str]] = []
+        self._value: str | None = None
+        self._room = bundles.MAX_TOTAL
+        self._count = 0
+        self._adding = threading.RLock()  # threads of the job may show things, and its signal handlers
+
+    def run(self, source: bytes, name: str, namespace: dict[str, Any]) -> None:
+        """
+        Run *source*, and show the value of its last expression, and the figures that are open then.
+        """
+        global _current
+        _current = self
+        builtins.display = display  # type: ignore[attr-defined]  # where IPython has it
+        figures.prepare(self._show_figure)
+        try:
+            for code in _compiled(source, name):
+                value = eval(code, namespace)  # what leeward is for; the locks are on
+                if code.co_flags & _IS_COROUTINE:
+                    value = _awaited(value)
+            if value is not None:
+                self._tell(value)
+        finally:
+            figures.show()
+
+    def end(self) -> Shown:
+        """
+        Nothing is shown from here on; `display` prints, until another job is asked to show things.
+        """
+        global _current
+        if _current is self:
+            _current = None
+        with self._adding:
+            self._count = bundles.MAX_RESULTS
+            return Shown(self._results, self._value, self._left_out)
+
+    def _tell(self, value: object) -> None:
+        """
+        As the prompt of the interpreter does.
+        """
+        builtins._ = value  # type: ignore[attr-defined]  # as sys.displayhook
+        plain = (self.add(value) or {}).get(PLAIN)
+        self._value = plain if isinstance(plain, str) else _repr(value)[:bundles.MAX_PLAIN]
+
+    def add(self, thing: object, *, raw: bool = False) -> bundles.Bundle | None:
+        """
+        Show *thing*, in every form that it has. Returns None if there is no room for it.
+
+        Args:
+            raw: it is a map from MIME type to content.
+        """
+        with self._adding:
+            if self._count >= bundles.MAX_RESULTS:
+                self._leave_out("", "too_many")
+                return None
+            self._count += 1
+            number = self._count
+        if not raw and figures.is_figure(thing):
+            bundle = self._kept(number, self._figure(number, thing))
+        else:
+            bundle = self._kept(number, self._given(thing) if raw else self._forms(number, thing))
+        with self._adding:
+            if bundle:
+                self._results.append(bundle)
+        return bundle
+
+    def _leave_out(self, name: str, why: str) -> None:
+        if len(self._left_out) < _MOST_LEFT_OUT:
+            entry = name or f"results after {bundles.MAX_RESULTS}", why
+            if entry not in self._left_out:
+                self._left_out.append(entry)
+
+    def _kept(self, number: int, forms: Iterator[tuple[str, Any]]) -> bundles.Bundle:
+        """
+        Those of *forms* that can be sent and have room, the first of each.
+        """
+        bundle: bundles.Bundle = {}
+        for kind, made in forms:
+            if kind in bundle or made is None:
+                continue
+            content = _content(kind, made)
+            if content is None:
+                self._leave_out(f"result {number}: {kind}", "unreadable")
+                continue
+            if PLAIN == kind and isinstance(content, str) and len(content) > bundles.MAX_PLAIN:
+                content = content[:bundles.MAX_PLAIN]
+                self._leave_out(f"result {number}: the end of {kind}", "too_large")
+            size = bundles.size_of(kind, content)
+            with self._adding:
+                fits = size <= min(bundles.MAX_ONE, self._room)
+                self._room -= size if fits else 0
+            if fits:
+                bundle[kind] = content
+            else:
+                self._leave_out(f"result {number}: {kind}", "too_large")
+        return bundle
+
+    def _forms(self, number: int, thing: object) -> Iterator[tuple[str, Any]]:
+        """
+        Every form of *thing*, the one for everybody first. Looked for in its class: an object may answer to any name.
+        """
+        kind = type(thing)
+        given: dict[str, Any] = {}
+        if getattr(kind, "_repr_mimebundle_", None) is not None:
+            made = self._asked(number, "_repr_mimebundle_", lambda: thing._repr_mimebundle_(  # type: ignore[attr-defined]
+                include=None, exclude=None))
+            given = dict(self._given(made[0] if isinstance(made, tuple) and made else made))
+        yield PLAIN, given.get(PLAIN) if isinstance(given.get(PLAIN), str) else _repr(thing)
+        yield from given.items()
+        for form, method in METHODS.items():
+            if form in given or getattr(kind, method, None) is None:
+                continue
+            if "image/jpeg" == form and getattr(kind, METHODS["image/png"], None) is not None:
+                continue  # a picture comes once
+            made = self._asked(number, form, getattr(thing, method))
+            yield form, made[0] if isinstance(made, tuple) and made else made
+
+    def _asked(self, number: int, what: str, method: Callable[[], Any]) -> Any:
+        try:
+            return method()
+        except Exception:  # of the job's own method
+            traceback.print_exc()
+            self._leave_out(f"result {number}: {what}", "unreadable")
+            return None
+
+    @staticmethod
+    def _given(made: object) -> Iterator[tuple[str, Any]]:
+        if isinstance(made, dict):
+            yield from ((kind, content) for kind, content in made.items() if kind in bundles.IS_TEXT)
+
+    def _figure(self, number: int, figure: Any) -> Iterator[tuple[str, Any]]:
+        yield PLAIN, _repr(figure)
+        yield "image/png", self._asked(number, "image/png", lambda: figures.png(figure))
+
+    def _show_figure(self, figure: object) -> None:
+        (_current or self).add(figure)
+
+
+def display(*things: object, raw: bool = False, **_ignored: object) -> None:
+    """
+    Show *things* beside what the code prints, in every form that they have.
+
+    Args:
+        raw: each is a map from MIME type to content.
+    """
+    for thing in things:
+        if _current is None:
+            print(thing)
+        else:
+            _current.add(thing, raw=raw)
+
+
+def _compiled(source: bytes, name: str) -> Iterator[types.CodeType]:
+    """
+    The code of *source*; if it ends with an expression, that one comes apart, and its value is to be shown.
+    """
+    try:
+        tree: Any = compile(source, name, "exec", _TOP_LEVEL_AWAIT | _ONLY_AST, dont_inherit=True)
+        import ast  # compile has it already
+
+        last = tree.body[-1] if tree.body else None
+        if not isinstance(last, ast.Expr) or _is_quiet(source, last):
+            return iter([compile(tree, name, "exec", _TOP_LEVEL_AWAIT, dont_inherit=True), _NOTHING])
+        del tree.body[-1]
+        return iter([compile(tree, name, "exec", _TOP_LEVEL_AWAIT, dont_inherit=True),
+                     compile(ast.Expression(last.value), name, "eval", _TOP_LEVEL_AWAIT, dont_inherit=True)])
+    except SyntaxError as error:
+        _hint(error, source)
+        raise
+
+
+_NOTHING = compile("None", "<nothing>", "eval", dont_inherit=True)
+
+
+def _is_quiet(source: bytes, last: Any) -> bool:
+    """
+    Does a semicolon follow the expression *last*?
+    """
+    lines = source.splitlines()
+    if last.end_lineno > len(lines):
+        return False
+    behind: bytes = lines[last.end_lineno - 1][last.end_col_offset:]
+    return behind.lstrip().startswith(b";")
+
+
+def _hint(error: SyntaxError, source: bytes) -> None:
+    lines = source.decode("utf-8", "replace").splitlines()
+    line = lines[error.lineno - 1] if error.lineno and error.lineno <= len(lines) else ""
+    for begins, hint in HINTS:
+        if re.match(begins, line):
+            error.add_note(hint)
+            return
+
+
+def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """
+    Its value, in a loop that stays: tasks that it starts go on whenever something is awaited.
+    """
+    global _loop
+    import asyncio
+
+    if _loop is None or _loop.is_closed():
+        _loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(_loop)
+    task = _loop.create_task(_ended(coroutine))
+    try:
+        value, error = _loop.run_until_complete(task)
+    except BaseException:  # an interrupt
+        task.cancel()
+        _loop.run_until_complete(task)
+        raise
+    if error is not None:
+        raise error
+    return value
+
+
+async def _ended(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+    """
+    What it returns or raises, so that no frame of the loop's is between it and us.
+    """
+    try:
+        return await coroutine, None
+    except BaseException as error:  # a job may raise anything
+        return None, error
+
+
+def _repr(thing: object) -> str:
+    try:
+        return repr(thing)
+    except Exception as error:  # of the job's own method
+        return f"<{type(thing).__name__}: its __repr__ raised {type(error).__name__}>"
+
+
+def _content(kind: str, made: Any) -> str | bytes | None:
+    """
+    What a job's method returned, as *kind* is sent; None if it isn't that.
+    """
+    if "application/json" == kind and not isinstance(made, str):
+        import json
+
+        try:
+            return json.dumps(made)
+        except (TypeError, ValueError, RecursionError):
+            return None
+    if bundles.IS_TEXT[kind]:
+        return str(made) if isinstance(made, str) else None
+    if isinstance(made, str):
+        import binascii
+
+        try:
+            return binascii.a2b_base64(made, strict_mode=True)
+        except ValueError:
+            try:
+                return binascii.a2b_base64("".join(made.split()), strict_mode=True)
+            except ValueError:
+                return None
+    return bytes(made) if isinstance(made, (bytes, bytearray, memoryview)) else None

@@ -1,0 +1,214 @@
+"""
+Backstage: where a zygote imports modules. Its own mount and network namespace, and no capability.
+
+Runs in:   the daemon decides and lays out the steps; the child that becomes a zygote takes them, before it is
+           a program.
+Stands if: an imported module believes what it finds in /tmp, in a home or on the network: none of the host's is there.
+Leaves:    the host's /proc, whole, since a process of an inner user namespace may mount a /proc only where it sees
+           all of another; and the processes in it.
+Source:    mount_namespaces(7), network_namespaces(7), user_namespaces(7), capabilities(7)
+
+A zygote's root has the folders and files that a job's view is made of, at the same paths, and leeward's own modules.
+All of it is read-only. /tmp and /dev/shm are the zygote's own; $HOME, which is a job's /workspace, doesn't exist.
+
+Keepers have copies of these mounts, and need the host's tree as it is when they bind a part of it: a file that was
+replaced since, /etc/ld.so.cache say, can't be mounted any more by whoever has the old one. So the tree is there,
+read-only, at COVERED, and covered by an empty folder: no path leads to it. The zygote has a descriptor of it, HOST,
+and makes it the current folder when it has imported everything; a keeper's current folder is then the same in its
+own copy.
+
+Root makes the namespaces by its right to. Who hasn't got CAP_SYS_ADMIN, an ordinary user or a container's root, makes a
+user namespace with them, in which all ids of the daemon's that may be needed have the numbers that they have outside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+from leeward._native import mounts as native
+from leeward._native.mounts import MountAttr
+from leeward._native.spawn import Clone
+from leeward._native.steps import Call, Cell, Gives, Step, gives, returns
+from leeward.dataclass import dataclass, replace
+from leeward.isolation import privileges
+from leeward.isolation.template import (
+    Source,
+    close_steps,
+    enter_steps,
+    folder_steps,
+    link_steps,
+    open_steps,
+    put_steps,
+    sources,
+    stage_steps,
+    write_steps,
+)
+from leeward.spec.sandbox import Bind, View
+
+#: Folders of the zygote's own, and what fits into each: fonts' lists, compiled kernels and the like.
+OWN = ("/tmp", "/dev/shm")
+_OWN_SIZE = "64m"
+_OWN_INODES = "4096"
+
+#: Where the host's tree is mounted, and covered; and the descriptor by which a zygote gets there.
+COVERED, HOST = "/.host", 5
+
+_OWN_ATTRIBUTES = MountAttr.NOSUID | MountAttr.NODEV
+_LOCKED = int(MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NODEV | MountAttr.NOEXEC)
+
+_CAP_SYS_ADMIN = 21
+
+
+@dataclass(frozen=True, slots=True)
+class Backstage:
+    """
+    Attributes:
+        namespaces: what the child is cloned into.
+        setgroups: may it drop groups? Not in a user namespace whose groups an ordinary user has mapped.
+        uid_map, gid_map: of its user namespace, "" where it has none of its own.
+    """
+
+    namespaces: Clone
+    setgroups: bool
+    uid_map: str = ""
+    gid_map: str = ""
+
+
+def decide(uid: int, gid: int, capable: bool, maps: tuple[str, str]) -> Backstage:
+    """
+    Which namespaces a daemon needs for its zygote.
+
+    Args:
+        uid, gid: the daemon's.
+        capable: it has CAP_SYS_ADMIN.
+        maps: the texts of its /proc/self/uid_map and gid_map.
+    """
+    if capable:
+        return Backstage(Clone.NEWNS | Clone.NEWNET, setgroups=True)
+    namespaces = Clone.NEWUSER | Clone.NEWNS | Clone.NEWNET
+    if 0 == uid:
+        return Backstage(namespaces, True, *map(_as_outside, maps))
+    return Backstage(namespaces, False, f"{uid} {uid} 1", f"{gid} {gid} 1")
+
+
+def _as_outside(text: str) -> str:
+    """
+    Every id of ours is itself.
+    """
+    spans = [line.split() for line in text.splitlines()]
+    return "\n".join(f"{first} {first} {count}" for first, _, count in spans)
+
+
+def here() -> Backstage:
+    """
+    For this process.
+    """
+    with open("/proc/self/status") as status:
+        effective = next(int(line.split()[1], 16) for line in status if line.startswith("CapEff:"))
+    maps = []
+    for name in ("uid_map", "gid_map"):
+        with open(f"/proc/self/{name}") as file:
+            maps.append(file.read())
+    return decide(os.geteuid(), os.getegid(), bool(effective >> _CAP_SYS_ADMIN & 1), (maps[0], maps[1]))
+
+
+def steps(made: Backstage, view: View, modules: Iterable[Bind]) -> Iterator[Step]:
+    """
+    Build the root, enter it, and give up every capability.
+
+    Args:
+        view: of the jobs.
+        modules: what the zygote itself needs beside it.
+
+    Raises:
+        Unsupported: the host lacks a file or folder that *view* binds.
+    """
+    view = shown(view, modules)
+    recursively = native.sets_attributes()
+    found = tuple(sources(view))
+    proc, host = Cell("host's /proc"), Cell("host's /")
+    yield Step(Call.UMASK, (0o022,), (), gives=Gives.SOMETHING)
+    for source in found:
+        yield from open_steps(source, recursively=recursively)
+    yield native.copy_step(proc, "/proc")
+    yield native.copy_step(host, "/")
+    if recursively:
+        yield native.attributes_step(host, MountAttr.RDONLY)
+    yield from stage_steps()
+    yield from _own()
+    for source in found:
+        yield from put_steps(source)
+        if not (recursively or source.link):
+            yield native.remount_step(f".{source.bind.target}", MountAttr(source.attributes | _attributes(source)))
+    yield from write_steps(view.texts)
+    yield from link_steps(view)
+    yield from folder_steps(("/proc", COVERED))
+    for mount, target in ((proc, "/proc"), (host, COVERED)):
+        yield native.move_step(mount, f".{target}")
+        yield returns(Call.CLOSE, mount)
+    # Its /proc is read-only: one that a keeper's template gets by the sight of this one would have to be so in runners,
+    # too.
+    yield from _cover(f".{COVERED}/proc")
+    yield from close_steps(found)
+    yield from enter_steps()
+    yield returns(Call.OPENAT, native.AT_FDCWD, COVERED, os.O_PATH | os.O_DIRECTORY, 0, value=HOST)
+    yield from _cover(COVERED)
+    yield from privileges.powerless_steps(groups=made.setgroups)
+
+
+def behind() -> None:
+    """
+    In a zygote that has imported everything: be where keepers begin. One that wasn't started backstage stays.
+    """
+    if os.path.isdir(COVERED):
+        os.fchdir(HOST)
+        os.close(HOST)
+
+
+def host_steps() -> tuple[list[Step], list[Step]]:
+    """
+    For a keeper: have the current folder as root, the host's; and have the root of before again.
+    """
+    root = Cell("zygote's root")
+    return ([gives(root, Call.OPENAT, native.AT_FDCWD, "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0),
+             returns(Call.CHROOT, ".")],
+            [returns(Call.FCHDIR, root), returns(Call.CHROOT, "."), returns(Call.CLOSE, root)])
+
+
+def shown(view: View, modules: Iterable[Bind]) -> View:
+    """
+    *view* with *modules*, outermost folders first, and without the links that would stand in a folder's place.
+    """
+    binds = {bind.target: bind for bind in (*modules, *view.binds)}
+    ordered = sorted(binds.values(), key=lambda bind: bind.target.count("/"))
+    links = tuple(link for link in view.links
+                  if not any((target + "/").startswith(link.target + "/") for target in (*binds, *OWN)))
+    return replace(view, binds=tuple(ordered), links=links)
+
+
+def _own() -> Iterator[Step]:
+    for target in OWN:
+        made = Cell(target)
+        yield from folder_steps((target,))
+        yield from native.filesystem_steps(
+            made, "tmpfs", {"size": _OWN_SIZE, "nr_inodes": _OWN_INODES, "mode": "1777"}, _OWN_ATTRIBUTES)
+        yield native.move_step(made, f".{target}")
+        yield returns(Call.CLOSE, made)
+
+
+def _cover(path: str) -> Iterator[Step]:
+    """
+    Mount a folder on *path* that nobody without a capability may look into.
+    """
+    cover = Cell("cover")
+    yield from native.filesystem_steps(cover, "tmpfs", {"size": "4k", "mode": "0"}, _OWN_ATTRIBUTES)
+    yield native.move_step(cover, path)
+    yield returns(Call.CLOSE, cover)
+
+
+def _attributes(source: Source) -> int:
+    """
+    Those that it has on the host, and that a user namespace can't take away.
+    """
+    return os.statvfs(source.bind.source).f_flag & _LOCKED

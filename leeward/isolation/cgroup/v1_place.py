@@ -1,0 +1,247 @@
+"""
+Version 1: the groups of one job, one in each hierarchy, which the next job gets when they are empty.
+
+Runs in:   the daemon.
+Source:    Documentation/admin-guide/cgroup-v1/{memory,pids}.rst, Documentation/scheduler/sched-bwc.rst
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+
+from leeward._native.loop import Gauge
+from leeward.errors import KernelRefusal
+from leeward.isolation.cgroup.entry import Entry, Gauges, Nest, Usage
+from leeward.isolation.cgroup.group import REMOVED, Group, field, pread
+from leeward.isolation.cgroup.nest import Nests
+from leeward.spec.limits import Limits
+
+#: Microseconds; the kernel's default. A job that has used up its share waits at most this long.
+PERIOD_US = 100_000
+
+#: Bytes that a group may still count, page cache for example, when it is given to another job.
+RESIDUE_BYTES = 512 << 10
+
+#: Descriptors of a place, at most: seven control files; `tasks` of memory, pids and cpu; and either `tasks` of cpuacct
+#: or the folder on the unified hierarchy.
+DESCRIPTORS = 7 + 4
+
+
+class V1Place:
+    """
+    A group per hierarchy, with its control files open, for one job after the other.
+
+    Making and removing the four groups of a job, with their files, took half of the daemon's system calls for the job.
+    An empty place can be used again. Its counters go on from where they are, so a leaf subtracts their values at its
+    start.
+
+    Attributes:
+        entry: for its job.
+        limits: those in force.
+        patient: its processes get only a small share of the processor where others compete for it.
+        last: the figures of the last `count`.
+        spoiled: it can't be given to another job.
+    """
+
+    def __init__(self, parents: Mapping[str, Group], name: str, owner_uid: int, memsw: bool, patience: str) -> None:
+        self.groups: dict[str, Group] = {}
+        self.limits: Limits | None = None
+        self.patient = False
+        self.last = Usage()
+        self.spoiled = False
+        self.entry = Entry()
+        self._files: dict[str, int] = {}
+        self._memsw, self._owner_uid = memsw, owner_uid
+        self._nests = Nests()
+        try:
+            made: dict[str, Group] = {}  # cpu and cpuacct may be one hierarchy
+            for controller, parent in parents.items():
+                if parent.path not in made:
+                    made[parent.path] = parent.make(name)
+                self.groups[controller] = made[parent.path]
+            self._open(owner_uid, patience)
+            for group in made.values():
+                if group is not self.groups.get("unified"):  # whose folder CLONE_INTO_CGROUP needs
+                    group.let_go()
+        except KernelRefusal:
+            self.abandon()
+            raise
+
+    def _open(self, owner_uid: int, patience: str) -> None:
+        groups, files = self.groups, self._files
+        into = -1
+        files["peak"] = groups["memory"].open("memory.max_usage_in_bytes", os.O_RDWR)
+        files["memory"] = groups["memory"].open("memory.usage_in_bytes")
+        files["oom"] = groups["memory"].open("memory.oom_control")
+        files["forks"] = groups["pids"].open("pids.events")
+        files["tasks"] = groups["pids"].open("pids.current")
+        files["patience"] = groups["cpu"].open(patience, os.O_WRONLY)
+        if "unified" in groups:
+            into = groups["unified"].fd
+            files["time"] = groups["unified"].open("cpu.stat")
+            if owner_uid != os.geteuid():
+                groups["unified"].give(owner_uid, "cgroup.procs")
+        else:
+            files["time"] = groups["cpuacct"].open("cpuacct.usage")
+        placed = {group.path: group for name, group in groups.items() if name != "unified"}
+        attach = []
+        for group in placed.values():
+            files[group.path] = group.open("tasks", os.O_WRONLY)
+            attach.append(files[group.path])
+        self.entry = Entry(into, tuple(attach))
+
+    def vacant(self) -> bool:
+        """
+        Whether every process has gone and the place can be used again.
+        """
+        try:
+            return not self.spoiled and 0 == int(pread(self._files["tasks"])) and self._nests.remove()
+        except OSError as error:
+            self._missing(error)
+            return False
+
+    def clean(self) -> bool:
+        """
+        Whether no more than RESIDUE_BYTES of its memory is left.
+        """
+        try:
+            return int(pread(self._files["memory"])) <= RESIDUE_BYTES
+        except OSError as error:
+            self._missing(error)
+            return False
+
+    def _missing(self, error: OSError) -> None:
+        """
+        Another program removed one of the groups. It was empty then, so no job is in it, and none will be put there.
+        """
+        if error.errno not in REMOVED:
+            raise KernelRefusal("pread", self.groups["memory"].path, error.errno or 0) from error
+        self.spoiled = True
+
+    def is_there(self) -> bool:
+        """
+        Whether all of its groups still exist. If one was removed, no other job gets this place.
+        """
+        self.spoiled = self.spoiled or not all(group.is_there() for group in set(self.groups.values()))
+        return not self.spoiled
+
+    def forget_peak(self) -> None:
+        """
+        Count the peak of memory from now on.
+
+        Raises:
+            OSError: the kernel refuses the write.
+        """
+        os.pwrite(self._files["peak"], b"0", 0)
+
+    def be_patient(self, value: str) -> None:
+        """
+        Write *value* to the file that the worker's row of `v1_worker.PATIENT` names.
+        """
+        try:
+            os.pwrite(self._files["patience"], value.encode(), 0)
+        except OSError as error:
+            raise KernelRefusal("write", f"{self.groups['cpu'].path}, {value!r}", error.errno or 0) from error
+
+    def hold(self, limits: Limits) -> None:
+        """
+        Set those of *limits* that differ from the limits in force.
+        """
+        before, memory = self.limits, self.groups["memory"]
+        if before is None or before.memory != limits.memory:
+            files = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"][: 2 if self._memsw else 1]
+            # The kernel refuses a limit on memory with swap that is lower than the one on memory.
+            for name in files if before is None or limits.memory < before.memory else reversed(files):
+                memory.write(name, str(limits.memory))
+        if before is None or before.processes != limits.processes:
+            self.groups["pids"].write("pids.max", str(limits.processes))
+        if before is None or before.cpu != limits.cpu:
+            self.groups["cpu"].write("cpu.cfs_quota_us", str(limits.cpu * PERIOD_US // 100))
+        self.limits = limits
+
+    def count(self) -> Usage:
+        """
+        What was used since the groups were made; the peak since the last `forget_peak`.
+        """
+        files = self._files
+        try:
+            self.last = Usage(self._time(), int(pread(files["peak"])), field(pread(files["oom"]), "oom_kill"),
+                              field(pread(files["forks"]), "max"))
+        except OSError as error:
+            self._missing(error)  # its job is over, and the last count holds
+        return self.last
+
+    def cpu_time(self) -> float:
+        """
+        `cpu_time` of `count`, by one read in place of four.
+        """
+        try:
+            return self._time()
+        except OSError as error:
+            self._missing(error)
+            return self.last.cpu_time
+
+    def _time(self) -> float:
+        time = pread(self._files["time"])
+        return field(time, "usage_usec") / 1e6 if "unified" in self.groups else int(time) / 1e9
+
+    def gauges(self, before: Usage) -> Gauges:
+        files = self._files
+        unified = "unified" in self.groups
+        return Gauges(Gauge(files["time"], "usage_usec" if unified else ""), 1e-6 if unified else 1e-9,
+                      Gauge(files["peak"]), Gauge(files["oom"], "oom_kill"), Gauge(files["forks"], "max"), before)
+
+    def oom_kills(self) -> int:
+        try:
+            return field(pread(self._files["oom"]), "oom_kill")
+        except OSError as error:
+            self._missing(error)
+            return self.last.oom_kills
+
+    def nest(self, name: str) -> Nest | None:
+        """
+        As `Leaf.nest`, on the unified hierarchy; the others have one group for all processes of the sandbox.
+        """
+        if "unified" not in self.groups:
+            return None
+        return self._nests.make(self.groups["unified"], name, self._owner_uid, self.entry.attach)
+
+    def kill(self) -> None:
+        self.spoiled = True
+        if "unified" in self.groups:
+            self.groups["unified"].kill()
+        elif "pids" in self.groups:
+            pids = self.groups["pids"]
+            pids.write("pids.max", "0")  # else new processes could appear faster than they are killed
+            pids.kill()
+
+    def remove(self) -> bool:
+        """
+        Remove the groups and close what is open; False while a process is in one of them.
+        """
+        self._close()
+        if not self._nests.remove():
+            return False
+        for group in set(self.groups.values()):
+            if group.remove():
+                self.groups = {name: other for name, other in self.groups.items() if other is not group}
+        return not self.groups
+
+    def abandon(self) -> None:
+        """
+        Remove the groups that can be removed, and close all descriptors.
+        """
+        self._close()
+        for group in set(self.groups.values()):
+            with contextlib.suppress(KernelRefusal):
+                group.remove()
+            group.close()
+        self.groups.clear()
+
+    def _close(self) -> None:
+        self.spoiled = True
+        for fd in self._files.values():
+            os.close(fd)
+        self._files.clear()

@@ -1,0 +1,248 @@
+"""
+Version 1: a worker's group and the leaves of its jobs.
+
+Runs in:   the daemon.
+
+Version 1 has no memory.oom.group, so `V1Leaf.tick` asks for the job's end when the kernel has ended one of its
+processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from leeward.errors import KernelRefusal
+from leeward.isolation.cgroup.entry import Entry, Gauges, Nest, Sockets, Usage, no_sockets
+from leeward.isolation.cgroup.group import REMOVED, Group
+from leeward.isolation.cgroup.v1_place import V1Place
+from leeward.outcome import Limit
+from leeward.spec.limits import Limits
+
+#: Seconds between looks at the OOM killer's count. When it has killed a process of a job, the rest of the job runs on
+#: for at most this long. A look is one read of an open file, some 3 us.
+TICK_S = 0.02
+
+#: How a runner that nothing waits for is held back: file, value while it is held back, value afterwards. cpu.idle
+#: (Linux 5.15) gives it only time that no other process wants; before that it gets an eighth of the default share.
+PATIENT = (("cpu.idle", "1", "0"), ("cpu.shares", "128", "1024"))
+
+#: Places without a job that a worker keeps for the next jobs, at most.
+MOST_KEPT = 3
+
+
+class V1Leaf:
+    """
+    The use that one job makes of a place: its limits, and what it has used.
+    """
+
+    tick_interval = TICK_S
+    needs_ticks = False
+
+    def __init__(self, worker: V1Worker, place: V1Place, limits: Limits, *, patient: bool) -> None:
+        self._worker = worker
+        self._place: V1Place | None = place
+        self._usage = Usage()
+        place.hold(limits)
+        self._go_easy(patient)
+        self._before = place.last
+
+    @property
+    def entry(self) -> Entry:
+        return Entry() if self._place is None else self._place.entry
+
+    def armed(self) -> None:
+        self._go_easy(False)
+
+    def leaves(self) -> None:
+        self._go_easy(True)
+
+    def _go_easy(self, patient: bool) -> None:
+        if self._place is not None and self._place.patient is not patient:
+            self._place.be_patient(self._worker.patience[1 if patient else 2])
+            self._place.patient = patient
+
+    def apply(self, limits: Limits) -> None:
+        if self._place is not None:
+            self._place.hold(limits)
+
+    def rlimits(self) -> Mapping[int, int]:
+        return {}
+
+    def cpu(self) -> int | None:
+        return None
+
+    def usage(self) -> Usage:
+        if self._place is not None:
+            now, before = self._place.count(), self._before
+            self._usage = Usage(now.cpu_time - before.cpu_time, now.memory_peak, now.oom_kills - before.oom_kills,
+                                now.forks_refused - before.forks_refused)
+        return self._usage
+
+    def cpu_time(self) -> float:
+        return self._usage.cpu_time if self._place is None else self._place.cpu_time() - self._before.cpu_time
+
+    def gauges(self) -> Gauges | None:
+        return None if self._place is None else self._place.gauges(self._before)
+
+    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets,
+             charged: int = 0) -> Limit | None:
+        killed = self._place is not None and self._place.oom_kills() > self._before.oom_kills
+        return Limit.MEMORY if killed else None
+
+    def ended(self, spent: float) -> None:
+        return  # the group has counted their time
+
+    def share(self) -> None:
+        return
+
+    def nest(self, name: str) -> Nest | None:
+        return None if self._place is None else self._place.nest(name)
+
+    def joined(self, pid: int) -> None:
+        return
+
+    def parted(self, pid: int, spent: float) -> None:
+        return
+
+    def kill(self) -> None:
+        if self._place is not None:
+            self._place.kill()
+
+    def is_there(self) -> bool:
+        return self._place is None or self._place.is_there()
+
+    def remove(self) -> bool:
+        """
+        As `Leaf.remove`. The place goes back to the worker if it is empty and the worker keeps it.
+        """
+        if self._place is None:
+            return True
+        if self._place.vacant():
+            self.usage()
+            if not self._place.spoiled and self._worker.keep(self._place):
+                self._place = None
+                return True
+        if not self._place.remove():
+            return False
+        self._worker.places -= 1
+        self._place = None
+        return True
+
+
+class V1Worker:
+    """
+    The groups of a worker: one on the unified hierarchy, and on the others only a prefix of the leaves' names.
+
+    On the others the leaves of all workers are directly in the daemon's home, because the kernel charges each page to
+    every level of groups, which takes time.
+
+    Args:
+        homes: the driver's, by controller.
+        mend: makes the homes again, in the same mapping, that another program removed while they were empty. Returns
+            whether there was one.
+        most: places at once, including those that are kept, where descriptors are scarce; 0 is no bound.
+
+    Attributes:
+        places: the places that exist, including those that are kept.
+    """
+
+    def __init__(self, homes: Mapping[str, Group], slot: int, owner_uid: int, memsw: bool,
+                 mend: Callable[[], bool] = bool, most: int = 0) -> None:
+        self.patience = next(row for row in PATIENT if row is PATIENT[-1] or homes["cpu"].has(row[0]))
+        self.places = 0
+        self._homes, self._mend, self._most = homes, mend, most
+        self._owner_uid, self._memsw = owner_uid, memsw
+        self._prefix = f"w{slot}"
+        self._group: Group | None = None
+        self._keeper: Group | None = None
+        self._kept: deque[V1Place] = deque()
+        if "unified" in homes:
+            self._group = homes["unified"].make(self._prefix)
+            try:
+                self._keeper = self._group.make("keeper")
+                if owner_uid != os.geteuid():
+                    # The init clones the job into its leaf, for which it must own cgroup.procs of the group above both.
+                    self._group.give(owner_uid, "cgroup.procs")
+            except KernelRefusal:
+                self.remove()
+                raise
+
+    @property
+    def parents(self) -> dict[str, Group]:
+        """
+        The groups that its leaves are in, by controller, or "unified".
+        """
+        return {**self._homes, **({} if self._group is None else {"unified": self._group})}
+
+    @property
+    def keeper(self) -> Entry:
+        return Entry(self._keeper.fd) if self._keeper is not None else Entry()
+
+    def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> V1Leaf:
+        place = self._clean_place()
+        if place is None:
+            while self._kept and self._most and self.places >= self._most:
+                self._discard(self._kept.popleft())
+            place = self._new_place(f"{self._prefix}.{sequence}")
+        try:
+            return V1Leaf(self, place, limits, patient=patient)
+        except KernelRefusal:
+            self._discard(place)
+            raise
+
+    def _new_place(self, name: str) -> V1Place:
+        try:
+            place = V1Place(self.parents, name, self._owner_uid, self._memsw, self.patience[0])
+        except KernelRefusal as refusal:
+            if refusal.errno not in REMOVED or not self._mend():
+                raise
+            place = V1Place(self.parents, name, self._owner_uid, self._memsw, self.patience[0])
+        self.places += 1
+        return place
+
+    def _discard(self, place: V1Place) -> None:
+        self.places -= 1
+        place.abandon()
+
+    def _clean_place(self) -> V1Place | None:
+        for place in list(self._kept):
+            if place.clean():
+                self._kept.remove(place)
+                with contextlib.suppress(OSError):
+                    place.forget_peak()
+                    return place
+                self._discard(place)
+                return None
+            if place.spoiled:
+                self._kept.remove(place)
+                self._discard(place)
+        return None
+
+    def keep(self, place: V1Place) -> bool:
+        """
+        Keep *place* for another job. Returns False if MOST_KEPT are kept already.
+        """
+        if len(self._kept) >= MOST_KEPT and self._kept[0].remove():
+            self._forget_kept()
+        if len(self._kept) >= MOST_KEPT:
+            return False
+        self._kept.append(place)
+        return True
+
+    def _forget_kept(self) -> None:
+        self._kept.popleft()
+        self.places -= 1
+
+    def remove(self) -> bool:
+        while self._kept:
+            if not self._kept[0].remove():
+                return False
+            self._forget_kept()
+        if self._keeper is not None:
+            if not self._keeper.remove():
+                return False
+            self._keeper = None
+        return self._group is None or self._group.fd < 0 or self._group.remove()

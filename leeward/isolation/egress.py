@@ -1,0 +1,164 @@
+"""
+Egress, the sandbox's side: a route by which every address is here, and listeners that the broker accepts from.
+
+Runs in:   plan() in the daemon; the steps are made in the zygote, and taken in the keeper, before its first runner.
+Stands if: Landlock is missing: a port without a listener refuses at once, and nothing but `lo` is in the namespace.
+Leaves:    nothing open on the host. The broker is the only process of both worlds; leeward/egress.
+Source:    ip-route(8) on `local`, rtnetlink(7), ip(7) on IP_PKTINFO
+
+With the route `local default dev lo` a listener on 0.0.0.0:443 takes connections to any address on port 443, and
+getsockname(2) of what is accepted says which was meant. The listeners are there before the first job, don't share their
+ports (SO_REUSEPORT), and stay open in the keeper as long as the namespace is: no job can bind one of their ports, not
+with an address of its own either.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable
+
+from leeward._native.steps import Block, Call, Cell, Step, gives, returns
+from leeward.dataclass import dataclass, replace
+from leeward.errors import BadRequest, Unsupported
+from leeward.wire.egress_control import DNS, PROXY
+
+#: Ports of a policy at most, beside those two: with both families they have to fit beside one message.
+MOST_PORTS = 8
+#: Connections that wait to be accepted on one listener; more are dropped, and tried again by their client's kernel.
+BACKLOG = 128
+
+#: The name server that a sandbox is told: of the addresses that the route catches, one that programs treat as near.
+NAME_SERVER = "127.0.0.53"
+RESOLV_CONF = f"# The names that this sandbox may reach.\nnameserver {NAME_SERVER}\noptions timeout:2 attempts:2\n"
+
+_LOOPBACK = 1  # the interface `lo` of each network namespace
+_NETLINK_ROUTE = 0
+_TABLE_LOCAL = 255
+#: struct nlmsghdr and struct nlmsgerr: of an acknowledgement that reports success, and of one that repeats a request.
+_DONE = 16 + 4 + 16
+
+
+@dataclass(frozen=True, slots=True)
+class EgressPlan:
+    """
+    Attributes:
+        ports: of TCP, on which connections are taken.
+        routes: requests to rtnetlink that make every address local: IPv4's first, then IPv6's where the host has it.
+    """
+
+    ports: tuple[int, ...]
+    routes: tuple[bytes, ...]
+
+    @property
+    def listeners(self) -> int:
+        """
+        How many sockets there are.
+        """
+        return len(self.routes) * (len(self.ports) + 1)
+
+
+def plan(ports: Iterable[int]) -> EgressPlan:
+    """
+    What a policy that names *ports* needs in its sandboxes.
+
+    Raises:
+        BadRequest: too many ports, or one that is no port.
+        Unsupported: pyroute2 isn't installed.
+    """
+    wanted = ports_beside(ports)
+    if len(wanted) > MOST_PORTS:
+        raise BadRequest(f"egress: {len(wanted)} ports, and a sandbox has room for {MOST_PORTS}")
+    if not all(0 < port < 1 << 16 for port in wanted):
+        raise BadRequest("egress: a port is a number from 1 to 65535")
+    families = [socket.AF_INET, *([socket.AF_INET6] if _has_ipv6() else [])]
+    return EgressPlan((DNS, PROXY, *sorted(wanted)), tuple(map(route, families)))
+
+
+def ports_beside(ports: Iterable[int]) -> set[int]:
+    """
+    Those of *ports* that not every sandbox with egress has.
+    """
+    return {port for port in ports if port not in (DNS, PROXY)}
+
+
+def _has_ipv6() -> bool:
+    try:
+        socket.socket(socket.AF_INET6, socket.SOCK_STREAM).close()
+    except OSError:
+        return False
+    return True
+
+
+def route(family: int) -> bytes:
+    """
+    The request to rtnetlink for `local default dev lo`.
+
+    Raises:
+        Unsupported: pyroute2 isn't installed.
+    """
+    try:
+        from pyroute2.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST
+        from pyroute2.netlink.rtnl import RTM_NEWROUTE, rt_proto, rt_scope, rt_type
+        from pyroute2.netlink.rtnl.rtmsg import rtmsg
+    except ImportError:
+        raise Unsupported("egress", have="no pyroute2", need="it, for the route of sandboxes with egress",
+                          cure="pip install 'leeward[egress]'") from None
+    message = rtmsg()
+    scope = rt_scope["host" if socket.AF_INET == family else "universe"]
+    for name, value in (("family", family), ("table", _TABLE_LOCAL), ("proto", rt_proto["boot"]), ("scope", scope),
+                        ("type", rt_type["local"])):
+        message[name] = value
+    message["header"]["type"] = RTM_NEWROUTE
+    message["header"]["flags"] = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL
+    message["header"]["sequence_number"] = 1
+    message["attrs"] = [("RTA_TABLE", _TABLE_LOCAL), ("RTA_OIF", _LOOPBACK)]
+    message.encode()
+    return bytes(message.data)
+
+
+def steps(plan: EgressPlan) -> tuple[list[Step], list[Cell]]:
+    """
+    Make the routes, where `lo` is up, and open the listeners.
+
+    Needs CAP_NET_ADMIN and CAP_NET_BIND_SERVICE over the user namespace. Where IPv6 is switched off for `lo` its route
+    is refused, and its addresses lead nowhere.
+
+    Returns:
+        The steps; and the cells of the listeners, for each family its DNS over UDP and then the ports' in order.
+    """
+    made: list[Step] = []
+    cells: list[Cell] = []
+    for family, request in zip((socket.AF_INET, socket.AF_INET6), plan.routes, strict=False):
+        made += _route_steps(request, optional=socket.AF_INET6 == family)
+        for kind, port in ((socket.SOCK_DGRAM, DNS), *((socket.SOCK_STREAM, port) for port in plan.ports)):
+            cell = Cell(f"listener {port}")
+            made += _listen_steps(cell, family, kind, port)
+            cells.append(cell)
+    return made, cells
+
+
+def _route_steps(request: bytes, *, optional: bool) -> list[Step]:
+    fd, size = Cell("rtnetlink"), _DONE + len(request) - 16
+    answer = returns(Call.READ, fd, Block(bytes(256)), 256, value=_DONE)
+    return [
+        gives(fd, Call.SOCKET, socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_ROUTE),
+        returns(Call.WRITE, fd, Block(request), len(request), value=len(request)),
+        replace(answer, answers=(_DONE, size)) if optional else answer,
+        returns(Call.CLOSE, fd),
+    ]
+
+
+def _listen_steps(cell: Cell, family: int, kind: int, port: int) -> list[Step]:
+    flags = kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    if socket.AF_INET == family:  # struct sockaddr_in, of any address
+        address, only = struct.pack("=H", family) + struct.pack("!H", port) + bytes(12), []
+    else:
+        address = struct.pack("=H", family) + struct.pack("!H", port) + bytes(24)
+        only = [returns(Call.SETSOCKOPT, cell, socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, Block(struct.pack("i", 1)), 4)]
+    return [
+        gives(cell, Call.SOCKET, family, flags, 0),
+        *only,
+        returns(Call.BIND, cell, Block(address), len(address)),
+        *([returns(Call.LISTEN, cell, BACKLOG)] if socket.SOCK_STREAM == kind else []),
+    ]

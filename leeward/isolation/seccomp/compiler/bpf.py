@@ -1,0 +1,131 @@
+"""
+Classic BPF as seccomp has it: instructions, a small assembler, an interpreter.
+
+Runs in:   where the programs are made, and the tests. Pure.
+Source:    <linux/filter.h>, the kernel's seccomp_check_filter(): only 32-bit loads from
+           struct seccomp_data, and no backward jump.
+Why:       the kernel runs a filter's bytes, whatever the compiler meant. So
+           `compile` runs every program over all numbers before it gets into the package.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from leeward.errors import Bug
+
+# Opcodes: class | mode, or class | operation | source; <linux/bpf_common.h>.
+LD_ABS = 0x20   # BPF_LD | BPF_W | BPF_ABS
+AND_K = 0x54    # BPF_ALU | BPF_AND | BPF_K
+JA = 0x05       # BPF_JMP | BPF_JA
+JEQ_K = 0x15    # BPF_JMP | BPF_JEQ | BPF_K
+JGT_K = 0x25    # BPF_JMP | BPF_JGT | BPF_K
+JGE_K = 0x35    # BPF_JMP | BPF_JGE | BPF_K
+JSET_K = 0x45   # BPF_JMP | BPF_JSET | BPF_K
+RET_K = 0x06    # BPF_RET | BPF_K
+
+#: Where struct seccomp_data has its fields.
+NR_OFFSET = 0
+ARCH_OFFSET = 4
+_ARGS_OFFSET = 16
+
+#: The kernel's limit, BPF_MAXINSNS.
+MOST_INSTRUCTIONS = 4096
+
+_DATA = struct.Struct("=II8xQQQQQQ")
+_INSTRUCTION = struct.Struct("=HBBI")
+
+
+class Instruction(NamedTuple):
+    """
+    struct sock_filter.
+    """
+
+    code: int
+    jt: int
+    jf: int
+    k: int
+
+
+def assemble(instructions: Iterable[Instruction]) -> bytes:
+    """
+    The bytes that seccomp(2) takes, in this machine's byte order.
+    """
+    return b"".join(_INSTRUCTION.pack(*instruction) for instruction in instructions)
+
+
+def disassemble(program: bytes) -> tuple[Instruction, ...]:
+    """
+    The reverse of `assemble`.
+
+    Raises:
+        Bug: not a program that the kernel would take.
+    """
+    if not program or len(program) % _INSTRUCTION.size:
+        raise Bug(f"a filter of {len(program)} bytes isn't made of instructions")
+    instructions = tuple(map(Instruction._make, _INSTRUCTION.iter_unpack(program)))
+    if len(instructions) > MOST_INSTRUCTIONS:
+        raise Bug(f"a filter of {len(instructions)} instructions; the kernel takes {MOST_INSTRUCTIONS}")
+    return instructions
+
+
+def argument(number: int) -> int:
+    """
+    The offset of the low word of an argument; its high word is the next one.
+    """
+    return _ARGS_OFFSET + 8 * number
+
+
+def data(arch: int, number: int, args: Sequence[int] = (0, 0, 0, 0, 0, 0)) -> bytes:
+    """
+    struct seccomp_data.
+    """
+    return _DATA.pack(number & 0xFFFF_FFFF, arch, *args)
+
+
+def words(arch: int, number: int, args: Sequence[int] = (0, 0, 0, 0, 0, 0)) -> tuple[int, ...]:
+    """
+    struct seccomp_data as the sixteen 32-bit words that a filter can load.
+    """
+    return struct.unpack("=16I", data(arch, number, args))
+
+
+def run(program: Sequence[Instruction], data: Sequence[int]) -> int:
+    """
+    The SECCOMP_RET_ value that *program* returns to the kernel for a call.
+
+    Args:
+        data: as `words` makes it.
+
+    Raises:
+        Bug: an instruction that seccomp doesn't take, or a run past the end.
+    """
+    at, a = 0, 0
+    try:
+        while True:
+            code, jt, jf, k = program[at]
+            at += 1
+            if JEQ_K == code:
+                at += jt if a == k else jf
+            elif JGE_K == code:
+                at += jt if a >= k else jf
+            elif JGT_K == code:
+                at += jt if a > k else jf
+            elif RET_K == code:
+                return k
+            elif LD_ABS == code:
+                if k % 4:
+                    raise Bug(f"instruction {at - 1} loads from offset {k}, which isn't a word's")
+                a = data[k // 4]
+            elif AND_K == code:
+                a &= k
+            elif JSET_K == code:
+                at += jt if a & k else jf
+            elif JA == code:
+                at += k
+            else:
+                raise Bug(f"instruction {at - 1} has code {code:#x}, which this filter has no use for")
+    except IndexError:
+        raise Bug(f"the filter runs or reads past an end at instruction {at - 1}") from None

@@ -1,0 +1,160 @@
+"""
+From the table to the decisions of one host's filter.
+
+Runs in:   a developer's shell, where the programs are made, and the tests. Pure.
+
+A filter decides in this order, here and in the compiled program: calls of another
+architecture kill the process, and so do those of x32, which shares x86_64's; a number that
+no kernel has assigned gets ENOSYS; then the call's rows; then NOTIFY.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from errno import ENOSYS, EPERM
+from types import MappingProxyType
+
+from leeward.errors import Bug, Unsupported
+from leeward.isolation.seccomp.broker import BROKER_RULES
+from leeward.isolation.seccomp.rules import KILL, NOTIFY, Action, Match, Needs, Rule, errno
+from leeward.isolation.seccomp.syscalls import AUDIT_ARCH, NUMBERS
+from leeward.isolation.seccomp.table import INIT_RULES, RULES
+
+#: Bit 30 of a number means x32 to x86_64. Bit 31 doesn't: -1 is a number like any unknown one.
+X32_BIT = 0x4000_0000
+NEGATIVE_BIT = 0x8000_0000
+
+Args = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallPolicy:
+    """
+    One system call: the first of *rows* whose tests all pass decides, else *otherwise*.
+    """
+
+    name: str
+    number: int
+    rows: tuple[tuple[tuple[Match, ...], Action], ...]
+    otherwise: Action
+
+    def decide(self, args: Args) -> Action:
+        for tests, action in self.rows:
+            if all(test.holds(args) for test in tests):
+                return action
+        return self.otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class SeccompPlan:
+    """
+    What a filter does, for every architecture, number and argument.
+
+    Attributes:
+        arch: "x86_64" or "aarch64", the only one whose calls aren't deadly.
+        calls: by number, each that this architecture has.
+        default: for a call without a row that fits.
+        unassigned: for a number that no call has.
+        rules: rows of the table that count here.
+    """
+
+    arch: str
+    audit_arch: int
+    calls: Mapping[int, CallPolicy]
+    default: Action
+    unassigned: Action
+    rules: int
+
+    def decide(self, audit_arch: int, number: int, args: Args) -> Action:
+        """
+        The decision; *number* as the 32 bits that the kernel sees.
+        """
+        number &= 0xFFFF_FFFF
+        if audit_arch != self.audit_arch:
+            return KILL
+        if self.has_x32 and number & X32_BIT and not number & NEGATIVE_BIT:
+            return KILL
+        call = self.calls.get(number)
+        return self.unassigned if call is None else call.decide(args)
+
+    @property
+    def has_x32(self) -> bool:
+        """
+        Whether numbers with bit 30 are another calling convention of this architecture.
+        """
+        return "x86_64" == self.arch
+
+    @property
+    def newest(self) -> int:
+        """
+        The highest number that a call has.
+        """
+        return max(self.calls)
+
+
+def plan(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: bool = False,
+         terminal: bool = False) -> SeccompPlan:
+    """
+    Choose the rows that hold on a host.
+
+    Args:
+        memory_counted: a cgroup counts memory that no process's resident set shows; if
+            not, the calls that make such memory go to the supervisor.
+        affinity_fixed: the processor limit is kept by the affinity, which jobs must not change.
+        arch: as os.uname().machine has it.
+        loopback: TCP and UDP are allowed.
+        terminal: pseudo-terminals are allowed.
+
+    Raises:
+        Unsupported: no table for *arch*.
+    """
+    holds = {Needs.LOOPBACK: loopback, Needs.TERMINAL: terminal,
+             Needs.NOTHING: True, Needs.MEMORY_COUNTED: memory_counted, Needs.MEMORY_CHARGED: memory_counted,
+             Needs.AFFINITY_FREE: not affinity_fixed}
+    return _plan(tuple(rule for rule in RULES if holds[rule.needs]), arch, NOTIFY, errno(ENOSYS))
+
+
+def init_plan(arch: str) -> SeccompPlan:
+    """
+    For the sandbox's init: what its loop needs; anything else kills it, and the sandbox with it.
+
+    Raises:
+        Unsupported: no table for *arch*.
+    """
+    return _plan(INIT_RULES, arch, KILL, KILL)
+
+
+def broker_plan(arch: str) -> SeccompPlan:
+    """
+    For the egress broker: what isn't listed is refused with EPERM, since nobody supervises it.
+
+    Raises:
+        Unsupported: no table for *arch*.
+    """
+    return _plan(BROKER_RULES, arch, errno(EPERM), errno(ENOSYS))
+
+
+def _plan(rules: tuple[Rule, ...], arch: str, default: Action, unassigned: Action) -> SeccompPlan:
+    if arch not in NUMBERS:
+        raise Unsupported("seccomp", have=arch, need=" or ".join(NUMBERS))
+    numbers = NUMBERS[arch]
+    by_name: dict[str, list[Rule]] = {name: [] for name in numbers}
+    for rule in rules:
+        if rule.name in by_name:  # else another architecture's
+            by_name[rule.name].append(rule)
+    calls = {numbers[name]: _call(name, numbers[name], mine, default) for name, mine in by_name.items()}
+    return SeccompPlan(arch, AUDIT_ARCH[arch], MappingProxyType(calls), default, unassigned,
+                       sum(len(mine) for mine in by_name.values()))
+
+
+def _call(name: str, number: int, rules: list[Rule], default: Action) -> CallPolicy:
+    plain = {rule.action for rule in rules if not rule.tests}
+    if len(plain) > 1:
+        raise Bug(f"the seccomp table decides {name} twice: {', '.join(sorted(action.text for action in plain))}")
+    otherwise = plain.pop() if plain else default
+    rows = [(rule.tests, rule.action) for rule in rules if rule.tests]
+    # A row that says what happens anyway would only lengthen the program, unless it keeps a later one from deciding.
+    while rows and rows[-1][1] == otherwise:
+        rows.pop()
+    return CallPolicy(name, number, tuple(rows), otherwise)

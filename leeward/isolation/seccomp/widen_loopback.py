@@ -1,0 +1,43 @@
+"""
+What `loopback = true` adds to the table: TCP and UDP, in a network namespace that has `lo` and no other interface.
+
+Runs in:   a developer's shell, where the programs are made, and the tests; pure data.
+Who needs it: web servers and their tests, notebooks and kernels (Jupyter talks to its kernel over TCP), databases,
+           debuggers, multiprocessing managers with an address, node's and java's development servers.
+Costs:     the kernel's code for IPv4, IPv6, TCP, UDP and questions to rtnetlink becomes reachable for jobs. So it is
+           the operator's to allow.
+Stands:    the network namespace. It belongs to the worker, has no address but 127.0.0.0/8 and ::1, and no job has a
+           capability in it; so nothing leaves, whatever this filter lets through.
+"""
+
+from __future__ import annotations
+
+from leeward.isolation.seccomp.rules import ALLOW, Needs, Rule, each, is_, number, under
+
+_SOCKET = ("loopback: servers and their clients in one job. No raw sockets, and of the protocols TCP and UDP alone:"
+           " not MPTCP, SCTP or SMC")
+
+_OWNER = ("nginx starts no worker without it: SIGIO when a descriptor is ready, for a process of the caller's own pid"
+          " namespace; its init, a pid 1 that has no handler, gets none. Not F_SETSIG, which chooses another signal")
+
+RULES: tuple[Rule, ...] = (
+    *(Rule("socket", ALLOW, _SOCKET, (is_(0, family), under(1, "SOCK_TYPE_MASK", kind), protocol), Needs.LOOPBACK)
+      for family in ("AF_INET", "AF_INET6")
+      for kind, name in (("SOCK_STREAM", "IPPROTO_TCP"), ("SOCK_DGRAM", "IPPROTO_UDP"))
+      for protocol in (number(2, 0), is_(2, name))),
+    *(Rule("socket", ALLOW, "getifaddrs(3): ZeroMQ aborts where it fails, and Jupyter's kernel with it; node, go and"
+           " psutil list interfaces by it. A job may ask; to change something takes a capability",
+           (is_(0, "AF_NETLINK"), under(1, "SOCK_TYPE_MASK", kind), is_(2, "NETLINK_ROUTE")), Needs.LOOPBACK)
+      for kind in ("SOCK_RAW", "SOCK_DGRAM")),
+    *each("setsockopt", 2, "TCP_NODELAY TCP_MAXSEG TCP_CORK TCP_KEEPIDLE TCP_KEEPINTVL TCP_KEEPCNT TCP_SYNCNT"
+          " TCP_LINGER2 TCP_DEFER_ACCEPT TCP_QUICKACK TCP_USER_TIMEOUT TCP_FASTOPEN TCP_NOTSENT_LOWAT",
+          "asyncio, node, java and go set these. Not TCP_ULP and TCP_CONGESTION, which load modules, nor TCP_REPAIR",
+          is_(1, "IPPROTO_TCP"), needs=Needs.LOOPBACK),
+    *each("setsockopt", 2, "IP_TOS IP_TTL IP_MTU_DISCOVER IP_RECVERR IP_PKTINFO IP_RECVTOS IP_RECVTTL",
+          "servers over UDP; uvloop, java. Not multicast, nor IP_OPTIONS", is_(1, "IPPROTO_IP"), needs=Needs.LOOPBACK),
+    *each("setsockopt", 2, "IPV6_V6ONLY IPV6_TCLASS IPV6_UNICAST_HOPS IPV6_MTU_DISCOVER IPV6_RECVERR IPV6_RECVPKTINFO",
+          "the same for IPv6; every server that listens on :: sets the first", is_(1, "IPPROTO_IPV6"),
+          needs=Needs.LOOPBACK),
+    *each("fcntl", 1, "F_SETOWN", _OWNER, needs=Needs.LOOPBACK),
+    *each("ioctl", 1, "FIOASYNC", _OWNER, needs=Needs.LOOPBACK),
+)

@@ -1,0 +1,26 @@
+"""
+What `terminal = true` adds to the table: pseudo-terminals, of a devpts that is the job's own.
+
+Runs in:   a developer's shell, where the programs are made, and the tests; pure data.
+Who needs it: pty.spawn, pexpect, script, tmux; shells with job control; programs that write colours, progress and
+           prompts to a terminal only; tests of such programs.
+Costs:     the kernel's terminal code becomes reachable for jobs. So it is the operator's to allow.
+Stands:    a job sees no terminal but those it makes: its session has none, and none is in its view.
+"""
+
+from __future__ import annotations
+
+from leeward.isolation.seccomp.rules import Needs, Rule, each
+
+RULES: tuple[Rule, ...] = (
+    *each("ioctl", 1, "TIOCGPTN TIOCSPTLCK TIOCGPTLCK TIOCGPTPEER",
+          "openpty: the number of the other end, its lock, and its descriptor", needs=Needs.TERMINAL),
+    *each("ioctl", 1, "TCSETS TCSETSW TCSETSF TCSETS2 TCSETSW2 TCSETSF2 TCSBRK TCSBRKP TCXONC TCFLSH TIOCOUTQ",
+          "modes of a terminal: tty.setraw, getpass, readline, stty", needs=Needs.TERMINAL),
+    *each("ioctl", 1, "TIOCSCTTY TIOCNOTTY TIOCSPGRP TIOCGSID TIOCSIG",
+          "a session's terminal, and which group of processes reads from it: job control", needs=Needs.TERMINAL),
+    *each("ioctl", 1, "TIOCSWINSZ TIOCPKT TIOCGPKT", "a terminal's size, for its programs; packet mode, for telnet and"
+          " its kin", needs=Needs.TERMINAL),
+    # Refused as ever, because there is no row: TIOCSTI and TIOCLINUX, which type into a terminal for somebody else;
+    # TIOCSETD, which loads a driver; TIOCCONS, which takes the console's output; TIOCVHANGUP.
+)

@@ -1,0 +1,77 @@
+"""
+Terminals for clients: a devpts of each worker's own, out of which the daemon opens pseudo-terminals.
+
+Runs in:   `devpts_steps` in the keeper, at its setup; `pseudo_terminal` and `resize` in the daemon.
+Trust:     none in who holds the other end. It may change its file's mode and owner: the file system is mounted nowhere,
+           so nobody can open it by a path, neither on the host nor in a sandbox.
+Bound:     `max=` is the file system's own: one sandbox at a time has the worker. Of all pseudo-terminals of the host
+           the kernel keeps `kernel.pty.reserve` for file systems made outside of user namespaces.
+Source:    pts(4), ioctl_tty(2), Documentation/filesystems/devpts.rst
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import termios
+
+from leeward._native import mounts as native
+from leeward._native.mounts import MountAttr
+from leeward._native.steps import Cell, Step
+
+#: Terminals of one sandbox at once; one that a process keeps open after its end counts.
+MOST_TERMINALS = 16
+
+#: ioctl requests that `termios` lacks: Linux 4.13, 2.0.
+_TIOCSPTLCK, _TIOCGPTPEER = 0x40045431, 0x5441
+
+#: Input is UTF-8, so that the kernel's line editor deletes whole characters (IUTF8).
+_UTF8 = 0o40000
+
+
+def devpts_steps(devpts: Cell) -> list[Step]:
+    """
+    Make a devpts that is mounted nowhere. Needs CAP_SYS_ADMIN. Linux 5.2.
+
+    Args:
+        devpts: gets its descriptor, which whoever opens terminals needs.
+    """
+    options = {"newinstance": "", "ptmxmode": "0666", "mode": "0600", "max": str(MOST_TERMINALS)}
+    return native.filesystem_steps(devpts, "devpts", options, MountAttr.NOSUID | MountAttr.NOEXEC)
+
+
+def pseudo_terminal(devpts: int, rows: int, columns: int) -> tuple[int, int]:
+    """
+    A new pseudo-terminal of the file system *devpts*. TIOCGPTPEER, Linux 4.13.
+
+    Returns:
+        Its master, which doesn't block, and its slave: close-on-exec, the caller's. Reading the master fails with EIO
+        when the last slave is closed.
+
+    Raises:
+        OSError: ENOSPC where MOST_TERMINALS are open, or all that the host has.
+    """
+    master = os.open("ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=devpts)
+    try:
+        fcntl.ioctl(master, _TIOCSPTLCK, struct.pack("i", 0))
+        slave = fcntl.ioctl(master, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        try:
+            modes = termios.tcgetattr(slave)
+            modes[0] |= _UTF8
+            termios.tcsetattr(slave, termios.TCSANOW, modes)
+            resize(master, rows, columns)
+        except BaseException:
+            os.close(slave)
+            raise
+    except BaseException:
+        os.close(master)
+        raise
+    return master, slave
+
+
+def resize(master: int, rows: int, columns: int) -> None:
+    """
+    Tell a terminal its size, in characters; what is in its foreground gets SIGWINCH if it has changed.
+    """
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

@@ -1,0 +1,169 @@
+"""
+The barrier: where an exception in a callback ends.
+
+Runs in:   the daemon, and `leeward run`; pure but for a look at the clock.
+
+Theory of operation. Whatever the loop calls back has an owner: the object whose bound method it is, behind any
+`functools.partial`. An Exception that leaves the callback is counted, told with its traceback, and handed to the
+owner's `broken`, which ends what the owner is for: a job, a session, a worker, a zygote, a connection. An owner with
+nobody to end (server, pool, engine) puts up again in its `broken` what would have come of the callback; one without
+that method loses the one call. No exception reaches the loop, and those that `broken` raises are counted and told like
+any other. Where one owner calls into another's books (a job's end climbs from its worker to its client), it does
+so across the barrier, too, so that it costs the one whose code failed.
+
+Only what isn't an Exception (KeyboardInterrupt, SystemExit) goes through: nothing here raises it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from types import CodeType, FrameType
+from typing import Any
+
+#: What an exception can have cost: the `costs` of an owner. "nothing": nobody was to be ended.
+COSTS = ("job", "session", "worker", "zygote", "broker", "connection", "nothing")
+
+#: Seconds in which one callback's exceptions are told once; the next line says how many there were.
+TELL_S = 10.0
+#: Names of callbacks that are remembered for that. They are names of our own functions.
+_MOST_NAMES = 512
+#: Frames of a traceback that are told, the innermost ones.
+_MOST_FRAMES = 16
+
+#: Is told: what the exception cost, the callback's name, the error, where it came from, and how many times it was
+#: raised since it was told last.
+Tell = Callable[[str, str, Exception, list[str], int], None]
+
+
+class Barrier:
+    """
+    Args:
+        now: tells the time, in seconds.
+
+    Attributes:
+        faults: exceptions so far.
+        tell: is told of each exception, but not more often than TELL_S says.
+        count: is called for each one with what it cost.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self.faults = 0
+        self.tell: Tell | None = None
+        self.count: Callable[[str], None] | None = None
+        self._told: dict[str, tuple[float, int]] = {}  # by the callback's name: when, and how many since
+
+    def caught(self, callback: Callable[..., object], error: Exception) -> None:
+        """
+        *callback* has raised *error*: it ends here, and its owner with it.
+        """
+        self.note(callback, error)
+        broken = getattr(owner_of(callback), "broken", None)
+        if broken is not None:
+            try:
+                broken(error)
+            except Exception as another:
+                self.note(broken, another)
+
+    def note(self, callback: Callable[..., object], error: Exception) -> None:
+        """
+        Count *error* and tell it, without any consequence.
+        """
+        self.faults += 1
+        try:
+            cost = getattr(owner_of(callback), "costs", "nothing")
+            if self.count is not None:
+                self.count(cost)
+            name = name_of(callback)
+            now = self._now()
+            when, since = self._told.get(name, (-TELL_S, 0))
+            if now - when < TELL_S:
+                self._told[name] = when, since + 1
+                return
+            if len(self._told) >= _MOST_NAMES:
+                self._told.clear()
+            self._told[name] = now, 0
+            if self.tell is not None:
+                self.tell(cost, name, error, trace_of(error), since + 1)
+        except Exception:  # there is nobody left to tell; it is counted
+            pass
+
+    def steps(self, *steps: Callable[[], object]) -> None:
+        """
+        Take every step of an end, whatever those before it raised.
+        """
+        for step in steps:
+            try:
+                step()
+            except Exception as error:
+                self.note(step, error)
+
+
+def in_any_case(*steps: Callable[[], object]) -> None:
+    """
+    Take every step, whatever those before it raise; what they raised comes afterwards, for the barrier.
+
+    Raises:
+        Exception: the one that a step raised, or an ExceptionGroup of several.
+    """
+    errors: list[Exception] = []
+    for step in steps:
+        try:
+            step()
+        except Exception as error:
+            errors.append(error)
+    if len(errors) > 1:
+        raise ExceptionGroup("several steps failed", errors)
+    if errors:
+        raise errors[0]
+
+
+def owner_of(callback: object) -> Any:
+    """
+    The object whose bound method *callback* is; None for a function that is nobody's.
+    """
+    while isinstance(callback, partial):
+        callback = callback.func
+    return getattr(callback, "__self__", None)
+
+
+def name_of(callback: object) -> str:
+    """
+    What a person calls it: "Worker._on_message".
+    """
+    while isinstance(callback, partial):
+        callback = callback.func
+    owner = getattr(callback, "__self__", None)
+    name = getattr(callback, "__name__", type(callback).__name__)
+    return str(name) if owner is None else f"{type(owner).__name__}.{name}"
+
+
+def trace_of(error: BaseException) -> list[str]:
+    """
+    Where it was raised: file, line and function of each frame, the innermost last.
+    """
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    found: list[str] = []
+    trace = error.__traceback__
+    while trace is not None:
+        found.append(_place(trace.tb_frame.f_code, trace.tb_lineno))
+        trace = trace.tb_next
+    return found[-_MOST_FRAMES:]
+
+
+def trace_of_frame(frame: FrameType | None) -> list[str]:
+    """
+    The same of what a thread does, *frame* being its innermost one.
+    """
+    found: list[str] = []
+    while frame is not None and len(found) < _MOST_FRAMES:
+        found.append(_place(frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return found[::-1]
+
+
+def _place(code: CodeType, line: int) -> str:
+    return f"{'/'.join(code.co_filename.split('/')[-3:])}:{line} {code.co_name}"

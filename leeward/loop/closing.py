@@ -1,0 +1,176 @@
+"""
+Descriptors that a client passes though nobody asked for one: nothing of them is closed in the loop's thread.
+
+Runs in:   the daemon: on the loop's thread, but for what a thread of the closer's does, and a small process that it
+           starts.
+Trust:     none in what was passed: its last close may take as long as the sender has arranged (a TCP socket that
+           lingers, a memory file of gigabytes, a terminal that drains).
+Source:    unix(7), SO_PASSRIGHTS; recv(2), MSG_CTRUNC; tcp(7) and socket(7), SO_LINGER
+
+Theory of operation. From Linux 6.16 on the kernel refuses the sender (listener.refuse_descriptors). On older kernels,
+and on a connection that is older than that option, the daemon looks before it receives: recvmsg(2) with MSG_PEEK and no
+room for control messages says by MSG_CTRUNC that there are descriptors, and takes none. Then as many bytes are received
+as were seen, which can't be beyond them. A connection with descriptors is ended.
+
+The descriptors are then still in the socket's queue, so they would be closed with the socket. First the socket takes no
+more from its peer (shutdown). Then what is in its queue is received in the same manner. If that comes to the end, no
+descriptor is left, and it is closed here: the rule. Else it is passed on to a process that receives such sockets and
+exits, by which the kernel closes them in that process, where TCP doesn't linger. Nobody waits for that.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import queue
+import socket
+import subprocess
+import sys
+import threading
+
+#: setsockopt(2), Linux 6.16; the socket module doesn't have its name.
+_SO_PASSRIGHTS = 83
+#: Bytes looked at at once, and how often, before a socket that is to be closed counts as suspect.
+_CHUNK, _LOOKS = 1 << 16, 8
+
+#: Suspect sockets that may wait to be passed on. With more the daemon accepts nobody for a while.
+MOST = 64
+#: Sockets that one process takes; the processes that may be left; seconds between two looks whether one is gone.
+_TAKES, _PROCESSES, _LOOK_S = 64, 4, 0.05
+
+#: What the process does. It has no other descriptor, and closes nothing by itself.
+_PROGRAM = """
+import os, socket
+near = socket.socket(fileno=0)
+while socket.recv_fds(near, 1, 1)[0]:
+    pass
+os._exit(0)
+"""
+
+
+class DescriptorsPassed(OSError):
+    """
+    There are descriptors with the next bytes.
+    """
+
+
+def may_pass(sock: object) -> bool:
+    """
+    Can the queue of this connection hold descriptors? Asked once, when it is new: it has that of its listener at
+    connect(2).
+    """
+    if not isinstance(sock, socket.socket) or socket.AF_UNIX != sock.family:
+        return False
+    try:
+        return bool(sock.getsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS))
+    except OSError:
+        return True
+
+
+def guarded(sock: socket.socket) -> bool:
+    """
+    Must it be looked at before it is received from? Then its out-of-band bytes come in order from now on: the kernel
+    would throw one away unseen, with descriptors that are with it.
+    """
+    if not may_pass(sock):
+        return False
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
+    return True
+
+
+def receive(sock: socket.socket, size: int) -> bytes:
+    """
+    At most so many bytes of a connection by which descriptors may come.
+
+    Raises:
+        DescriptorsPassed: there are some with the next bytes, or right behind them; nothing was taken.
+        OSError: as recv(2).
+    """
+    seen, _, flags, _ = sock.recvmsg(size, 0, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    if flags & socket.MSG_CTRUNC:
+        raise DescriptorsPassed
+    return sock.recv(len(seen), socket.MSG_DONTWAIT) if seen else b""
+
+
+def _is_clean(sock: socket.socket) -> bool:
+    """
+    Make sure that no descriptor is in the socket's queue, or ever will be.
+    """
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return False
+    try:
+        return any(not receive(sock, _CHUNK) for _ in range(_LOOKS))
+    except OSError:
+        return False
+
+
+class Closer:
+    """
+    Closes clients' sockets. Its thread is there only while there is a suspect one.
+    """
+
+    def __init__(self) -> None:
+        self._suspects: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.passed_on = 0
+
+    @property
+    def full(self) -> bool:
+        return self._suspects.qsize() >= MOST
+
+    def close(self, sock: socket.socket) -> None:
+        """
+        Close *sock*, which is nobody's any more, without waiting for what is in its queue.
+        """
+        if sock.fileno() < 0:
+            return
+        if not guarded(sock) or _is_clean(sock):
+            sock.close()
+            return
+        self._suspects.put(sock)
+        with self._lock:  # held for moments alone
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="closer", daemon=True)
+                self._thread.start()
+
+    # --- the thread -----------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if self._suspects.empty() and not self._processes:
+                    self._thread = None
+                    return
+            self._processes = [process for process in self._processes if process.poll() is None]
+            if self._suspects.empty() or len(self._processes) >= _PROCESSES:
+                threading.Event().wait(_LOOK_S)
+                continue
+            with contextlib.suppress(OSError, subprocess.SubprocessError):  # no descriptor, no memory: the next time
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        near, far = socket.socketpair()
+        with near:
+            with far:
+                process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-c", _PROGRAM], stdin=far.fileno(), stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL, cwd="/", env={})
+            self._processes.append(process)
+            for _ in range(_TAKES):
+                try:
+                    sock = self._suspects.get_nowait()
+                except queue.Empty:
+                    return
+                try:
+                    near.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [sock.fileno()]))])
+                except OSError:  # too many are in flight, or the process is gone: the next one has it
+                    self._suspects.put(sock)
+                    threading.Event().wait(_LOOK_S)
+                    return
+                sock.close()  # not the last one: it is on its way
+                self.passed_on += 1

@@ -1,0 +1,241 @@
+"""
+The fast path of a short job: what Python does before and after it.
+
+Runs in:   the daemon.
+
+The shim (fast_path.c) passes a request that is code alone from its client's connection to a runner, and the answer
+back, if the job ends within milliseconds and finishes without error, files or denied calls. This module has what the
+shim needs for that: the constant bytes of the four messages, and the runners on offer. It calls back when one of them
+has got a job, and when the job is over.
+
+A session's job that is over already needs almost no bookkeeping. So the start of a session's job is reported only
+after the time that a short job takes, or earlier, before any other callback: each callback finds the bookkeeping up to
+date.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from functools import partial
+from typing import Protocol
+
+import msgpack
+
+from leeward._native import loop as native
+from leeward.dataclass import dataclass
+from leeward.loop.barrier import Barrier
+from leeward.loop.stream import JobStart, Ran, Receiver
+from leeward.outcome import Outcome, Result
+from leeward.spec.job import Job
+from leeward.wire import job as wire
+from leeward.wire.answers import encode_result
+from leeward.wire.requests import Execute, encode_request
+
+#: Values that no message has by chance: the bytes around them are the templates.
+_MARK_ID, _MARK = (1 << 53) - 2, b"\0mark of a value\0"
+_MARK_TIMES = 1.0 / 3, 2.0 / 7
+_MARK_SESSION = (1 << 53) - 3
+_MARK_PEAK = (1 << 60) + 12345
+
+
+class FastPathJob(Protocol):
+    """
+    The execution of a job that the fast path has.
+
+    Attributes:
+        answered: its client has the answer; set before `completed` is called.
+    """
+
+    answered: bool
+
+    def completed(self, ended: float, cpu_time: float, memory_peak: int) -> None:
+        """
+        Its client has the answer.
+        """
+
+    def handed_over(self, reply: bytes) -> None:
+        """
+        The fast path can't answer this reply: handle it from here on; *reply* has been read already.
+        """
+
+
+class Giver(Protocol):
+    """
+    A worker or lease that has put a runner on offer.
+    """
+
+    def broken(self, error: Exception) -> None:
+        """
+        The runner has a job whose start could not be reported: it mustn't have another.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyAddress:
+    """
+    The connection, by its descriptor, and the request that an answer is for.
+    """
+
+    fd: int
+    request: int
+
+
+#: Seconds after its start for which a session's job may be held back.
+_HELD_S = 0.001
+
+
+class FastPath:
+    """
+    The runners on offer, and the jobs that the fast path has.
+    """
+
+    def __init__(self, loop: native.Loop, barrier: Barrier) -> None:
+        self._loop, self._barrier = loop, barrier
+        self._givers: dict[int, Giver] = {}  # by the runner's number
+        self._jobs: dict[int, FastPathJob] = {}
+        self._held: dict[int, tuple[Receiver, JobStart]] = {}  # by the runner's number, the eldest first
+        self._enabled = False
+
+    def enable(self, degraded: tuple[str, ...]) -> None:
+        """
+        Set the bytes of the messages; until then there is no fast path.
+        """
+        if not self._enabled:
+            self._loop.set_templates(message_templates(degraded))
+            self._enabled = True
+
+    def offer(self, offer: native.Offer, giver: Giver) -> bool:
+        """
+        Let the next request of code alone have this runner; or all of its session, in order, until `withdraw`.
+        """
+        if not self._enabled:
+            return False
+        with contextlib.suppress(OSError):
+            self._loop.offer(offer)
+            self._givers[offer.number] = giver
+            return True
+        return False
+
+    def adopt(self, offer: native.Offer, client: ReplyAddress, started: float) -> bool:
+        """
+        Let the fast path send the answer of this runner, which has its job; `expect` comes next.
+        """
+        if not self._enabled:
+            return False
+        with contextlib.suppress(OSError):
+            self._loop.adopt(offer, client.fd, client.request, started)
+            return True
+        return False
+
+    def expect(self, runner: int, job: FastPathJob) -> None:
+        """
+        Report the end of this runner's job to *job*.
+        """
+        self._jobs[runner] = job
+
+    def withdraw(self, runner: int) -> None:
+        """
+        The runner, and its job, are the caller's alone.
+        """
+        self._jobs.pop(runner, None)
+        self._givers.pop(runner, None)
+        self._loop.withdraw(runner)
+
+    def job_started(self, receiver: Receiver, start: JobStart) -> None:
+        if start.session and not start.unsent:
+            self._held[start.runner] = receiver, start
+        else:
+            self._report_start(receiver, start)
+
+    def _report_start(self, receiver: Receiver, start: JobStart) -> None:
+        giver = self._givers.get(start.runner) if start.session else self._givers.pop(start.runner, None)
+        try:
+            receiver.job_started(start)
+        except Exception as error:
+            self._barrier.caught(receiver.job_started, error)
+            if giver is not None:
+                self._barrier.steps(partial(giver.broken, error))
+
+    def done(self, runner: int, ended: float, cpu_time: float, memory_peak: int) -> None:
+        if runner in self._held:
+            receiver, start = self._held.pop(runner)
+            ran = Ran(start.request, runner, start.session, start.started, ended, cpu_time, memory_peak)
+            try:
+                receiver.ran(ran)
+            except Exception as error:
+                self._barrier.caught(receiver.ran, error)
+            return
+        job = self._jobs.pop(runner, None)
+        if job is not None:
+            job.answered = True
+            try:
+                job.completed(ended, cpu_time, memory_peak)
+            except Exception as error:
+                self._barrier.caught(job.completed, error)
+
+    def flush(self, now: float = math.inf) -> None:
+        """
+        Report the starts that were held back and are due *now*, or all of them: do so before anything is done to a
+        job, a runner or a connection.
+        """
+        while self._held and now >= self._due():
+            self._report_start(*self._held.pop(next(iter(self._held))))
+
+    @property
+    def due(self) -> float | None:
+        """
+        When the next start that was held back is to be reported, CLOCK_MONOTONIC seconds.
+        """
+        return self._due() if self._held else None
+
+    def _due(self) -> float:
+        return next(iter(self._held.values()))[1].started + _HELD_S
+
+    def handed(self, runner: int, reply: bytes) -> None:
+        job = self._jobs.pop(runner, None)
+        self._givers.pop(runner, None)
+        if job is not None:
+            try:
+                job.handed_over(reply)
+            except Exception as error:
+                self._barrier.caught(job.handed_over, error)
+
+
+def message_templates(degraded: tuple[str, ...]) -> native.MessageTemplates:
+    """
+    The constant bytes of the messages, cut out of what the encoders give for values that can be found again.
+    """
+    request = encode_request(Execute(_MARK_ID, code=_MARK))[4:]
+    turn = encode_request(Execute(_MARK_ID, session=_MARK_SESSION, code=_MARK))[4:]
+    job, job_turn = (frame(Job(code=_MARK))[4:].removesuffix(_MARK) for frame in (wire.job_frame, wire.session_frame))
+    duration, cpu_time = _MARK_TIMES
+    result = Result(_MARK, _MARK[::-1], 0, Outcome.FINISHED, duration=duration, cpu_time=cpu_time,
+                    memory_peak=_MARK_PEAK, degraded=degraded)
+    answer = encode_result(_MARK_ID, result)[4:]
+    packed = {name: _packed(value) for name, value in {
+        "id": _MARK_ID, "session": _MARK_SESSION, "duration": duration, "cpu": cpu_time, "peak": _MARK_PEAK,
+        "code": _MARK, "err": _MARK[::-1]}.items()}
+    before_id, before_code, end = _split(request, packed["id"], packed["code"])
+    assert not end  # the code is the last of a request's fields
+    turn_id, turn_session, turn_code, end = _split(turn, packed["id"], packed["session"], packed["code"])
+    assert not end
+    answer_id, before_duration, cpu, peak, out, err, end = _split(
+        answer, packed["id"], packed["duration"], packed["cpu"], packed["peak"], packed["code"], packed["err"])
+    assert not end
+    return native.MessageTemplates(before_id, before_code, job, turn_id, turn_session, turn_code, job_turn,
+                                   wire.NOTHING_FRAME, answer_id, before_duration, cpu, peak, out, err)
+
+
+def _packed(value: object) -> bytes:
+    packed: bytes = msgpack.packb(value, use_bin_type=True)
+    return packed
+
+
+def _split(message: bytes, *values: bytes) -> list[bytes]:
+    pieces = []
+    for value in values:
+        before, found, message = message.partition(value)
+        assert found
+        pieces.append(before)
+    return [*pieces, message]

@@ -1,0 +1,270 @@
+"""
+The daemon's event loop by the shim: by io_uring, or by epoll where the kernel refuses that.
+
+Runs in:   the daemon.
+
+It does what `Reactor` does, whose timers and turn it has. And a connection's bytes come with the turn, and a short
+job may go by the fast path: fast_path.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from leeward._native import loop as native
+from leeward.errors import KernelRefusal, Unsupported
+from leeward.loop import closing
+from leeward.loop.fast_path import FastPath
+from leeward.loop.reactor import Reactor
+from leeward.loop.stream import JobStart, Receiver, Stream
+
+
+def _first(event: Any) -> bool:
+    """
+    Is it of what goes by the fast path, and told before all else?
+    """
+    return bool(native.STARTED == event.kind or event.session)
+
+
+class NativeReactor(Reactor):
+    """
+    The same by the shim.
+
+    Args:
+        io: "uring", "socket", or "auto" for the first of them that the kernel allows.
+        fast_path: whether short jobs go by the fast path.
+
+    Raises:
+        Unsupported: "uring" was asked for, and can't be had.
+    """
+
+    def __init__(self, io: str, *, fast_path: bool = True) -> None:
+        self._io = io
+        super().__init__()
+        self._streams: dict[int, NativeStream] = {}
+        self._listeners: dict[int, tuple[Callable[[socket.socket], None], Callable[[OSError], None]]] = {}
+        self._late: dict[int, Callable[[socket.socket], None]] = {}  # of listeners that were forgotten
+        self._flying: dict[int, tuple[NativeStream, memoryview]] = {}  # by the stream's number
+        self._numbers = itertools.count(1)
+        self.fast_path = FastPath(self._loop, self.barrier) if fast_path else None
+
+    def linger(self, after_start_ns: int, after_answer_ns: int) -> None:
+        """
+        For tests of the fast path: how long a turn goes on after a job's start and after its answer, where the shim's
+        own times would leave the order of events to chance.
+        """
+        self._loop.linger(after_start_ns, after_answer_ns)
+
+    @property
+    def transport(self) -> str:
+        return "uring" if self._uring else "socket"
+
+    def forget(self, fd: int) -> None:
+        listener = self._listeners.pop(fd, None)
+        if listener is not None:
+            self._late[fd] = listener[0]
+            self._loop.forget(fd)
+        else:
+            super().forget(fd)
+
+    def watches(self, fd: int) -> bool:
+        return fd in self._callbacks or fd in self._listeners or fd in self._streams
+
+    def accept(self, listener: socket.socket, met: Callable[[socket.socket], None],
+               failed: Callable[[OSError], None]) -> None:
+        self._loop.accept(listener.fileno())
+        self._listeners[listener.fileno()] = met, failed
+
+    def stream(self, sock: socket.socket, receiver: Receiver) -> Stream:
+        number = next(self._numbers)
+        guarded = closing.guarded(sock)
+        if guarded:
+            self._loop.stream(sock.fileno(), number, guarded=True)
+        else:
+            self._loop.stream(sock.fileno(), number)
+        made = self._streams[sock.fileno()] = NativeStream(self, self._loop, sock.fileno(), number, receiver)
+        return made
+
+    def close(self) -> None:
+        self._loop.close()
+        self._flying.clear()
+
+    def pulse(self) -> tuple[int, float]:
+        return self._loop.pulse()
+
+    # --- the way to the kernel ------------------------------------------------
+
+    def _open(self) -> None:
+        self._uring = self._io != "socket"
+        try:
+            self._loop = native.Loop(native.IO_URING if self._uring else native.EPOLL)
+        except KernelRefusal as refusal:
+            if self._io != "auto":
+                raise Unsupported("io_uring", have=str(refusal), cure="leeward daemon run --io=socket",
+                                  need="Linux 5.19, which allows it to this process, and a build with liburing",
+                                  ) from refusal
+            self._uring, self.refused = False, str(refusal)
+            self._loop = native.Loop(native.EPOLL)
+
+    def _register(self, fd: int, events: int) -> None:
+        self._loop.watch(fd, events)
+
+    def _modify(self, fd: int, events: int) -> None:
+        self._loop.change(fd, events)
+
+    def _unregister(self, fd: int) -> None:
+        self._loop.forget(fd)
+
+    def _serve(self, patience: float) -> None:
+        count = self._loop.turn(-1 if patience < 0 else int(patience * 1e9))
+        self._turns += 1
+        if not count:
+            return
+        events = self._loop.events[0:count]
+        # First what has begun: until its owners know, they might give its runner to somebody else. Of a session's
+        # runner a turn may tell several times, and in order.
+        for receiver, event in [(self._streams[event.fd].receiver, event) for event in events if _first(event)]:
+            try:
+                self._went(receiver, event)
+            except Exception as error:  # ours: callbacks have their own barrier
+                self.barrier.caught(self._went, error)
+        rest = [event for event in events if not _first(event)]
+        if rest and self.fast_path is not None:
+            self.fast_path.flush()
+        for event in rest:
+            try:
+                self._other(event)
+            except Exception as error:
+                self.barrier.caught(self._other, error)
+
+    def _went(self, receiver: Receiver, event: Any) -> None:
+        assert self.fast_path is not None
+        if native.STARTED == event.kind:
+            self.fast_path.job_started(receiver, JobStart(event.id, native.data_of(event, event.size), event.number,
+                                                          event.session, event.at, event.value))
+        else:
+            self.fast_path.done(event.number, event.at, event.cpu, event.peak)
+
+    def _other(self, event: Any) -> None:
+        kind = event.kind
+        if native.READY == kind:
+            self._call(event.fd, event.value)
+        elif native.DATA == kind:
+            self._received(event.fd, event.value, event)
+        elif native.DONE == kind and self.fast_path is not None:
+            self.fast_path.done(event.number, event.at, event.cpu, event.peak)
+        elif native.HANDED == kind and self.fast_path is not None:
+            self.fast_path.handed(event.number, native.data_of(event, event.value))
+        elif native.ACCEPTED == kind:
+            self._accepted(event.fd, event.value)
+        elif native.ROOM == kind:
+            self._room(event.fd)
+        elif native.SENT == kind:
+            self._sent(event.number, event.value)
+        elif native.TRANSPORT == kind:
+            self._uring, self.refused = False, str(KernelRefusal("io_uring_enter", "the loop", -event.value))
+            self.left_ring(self.refused)
+
+    def _stream_before(self, fd: int) -> NativeStream | None:
+        """
+        The stream of *fd*, if it was there when the turn began.
+        """
+        stream = self._streams.get(fd)
+        return stream if stream is not None and stream.since < self._turns else None
+
+    def _received(self, fd: int, size: int, event: Any) -> None:
+        stream = self._stream_before(fd)
+        if stream is None:
+            return
+        stream.allow_fast_path(False)  # who was served earlier in this turn may have said otherwise
+        receiver = stream.receiver
+        try:
+            if size < 0:
+                receiver.failed(-size)
+            else:
+                receiver.received(native.data_of(event, size) if size else b"")
+        except Exception as error:
+            self.barrier.caught(receiver.failed if size < 0 else receiver.received, error)
+
+    def _room(self, fd: int) -> None:
+        stream = self._stream_before(fd)
+        if stream is not None:
+            try:
+                stream.receiver.room()
+            except Exception as error:
+                self.barrier.caught(stream.receiver.room, error)
+
+    def _sent(self, number: int, count: int) -> None:
+        stream, _ = self._flying.pop(number)
+        try:
+            stream.receiver.sent(count)
+        except Exception as error:
+            self.barrier.caught(stream.receiver.sent, error)
+
+    def _accepted(self, listener: int, result: int) -> None:
+        met, failed = self._listeners.get(listener, (self._late.get(listener), None))
+        if result < 0:
+            if failed is not None:
+                del self._listeners[listener]
+                try:
+                    failed(OSError(-result, os.strerror(-result)))
+                except Exception as error:
+                    self.barrier.caught(failed, error)
+            return
+        # Who was accepted before the listener was forgotten waits for an answer as everybody else.
+        sock = socket.socket(fileno=result)
+        if met is None:
+            self.closer.close(sock)
+        else:
+            self._meet(met, sock)
+
+
+class NativeStream:
+    """
+    A connection whose bytes the shim moves.
+
+    Attributes:
+        since: the turn in which it was made.
+        fast_path_allowed: what the shim was told.
+    """
+
+    __slots__ = ("_loop", "_number", "_reactor", "fast_path_allowed", "fd", "receiver", "since")
+
+    def __init__(self, reactor: NativeReactor, loop: native.Loop, fd: int, number: int, receiver: Receiver) -> None:
+        self._reactor, self._loop, self._number = reactor, loop, number
+        self.fd, self.receiver = fd, receiver
+        self.since = reactor._turns
+        self.fast_path_allowed = False
+
+    def read(self, on: bool) -> None:
+        self._loop.read(self.fd, on)
+
+    def allow_fast_path(self, on: bool) -> None:
+        if on != self.fast_path_allowed:
+            self.fast_path_allowed = on
+            self._loop.fast_path(self.fd, on)
+
+    def send(self, data: memoryview, fds: Sequence[int] = ()) -> int | None:
+        sent = self._loop.send(self.fd, data, fds)
+        if sent is None:
+            self._reactor._flying[self._number] = self, data
+        return sent
+
+    @property
+    def backlog(self) -> int:
+        return self._loop.backlog(self.fd)
+
+    def close(self) -> None:
+        del self._reactor._streams[self.fd]
+        self._loop.forget(self.fd)
+
+
+def reactor_for(io: str, *, fast_path: bool) -> Reactor:
+    """
+    The reactor that the switches ask for; the reference where they ask for nothing of the shim's.
+    """
+    return Reactor() if "socket" == io and not fast_path else NativeReactor(io, fast_path=fast_path)

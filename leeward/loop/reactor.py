@@ -1,0 +1,376 @@
+"""
+The daemon's event loop: descriptors and deadlines, one thread, no more.
+
+Runs in:   the daemon, and `leeward run`.
+Always:    an Exception in a callback ends the callback's owner, and not the loop: barrier.py.
+Why ours:  one round trip by asyncio's streams costs 46 us, by epoll 15;
+           docs/decisions/ has the figures.
+
+This one is the reference, in Python over epoll. The daemon usually has the one of native.py, which
+does the same by the shim, and more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import math
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from leeward.loop.barrier import Barrier
+from leeward.loop.closing import Closer
+from leeward.loop.fast_path import FastPath
+from leeward.loop.stream import READ, WRITE, Receiver, ReferenceStream, Stream
+
+__all__ = ["GONE", "READ", "WRITE", "Reactor", "Timer"]
+
+GONE = select.EPOLLHUP | select.EPOLLERR
+
+Callback = Callable[[int], None]
+
+
+_NOBODY = (None, 0, 0)
+#: Connections accepted in a row, each of which is met, or sent away, before the next.
+_TURN_ACCEPTS = 64
+
+#: A descriptor stays ready until somebody reads it. If its callback fails so many times within so many seconds, it
+#: isn't looked at for a while: the first pause, doubled each time up to the second figure, in seconds.
+_FAILURES, _WITHIN_S = 5, 1.0
+_PAUSE_S, _PAUSE_MOST_S = 0.1, 5.0
+
+
+class Timer:
+    """
+    A call that waits for its time; `cancel` it or let it run, once.
+    """
+
+    __slots__ = ("call", "when")
+
+    def __init__(self, when: float, call: Callable[[], None]) -> None:
+        self.when = when
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        self.call = None
+
+
+class _Failing:
+    """
+    A descriptor's callback that has failed: how often since when, and how long the next pause is.
+    """
+
+    __slots__ = ("callback", "count", "pause", "paused", "since")
+
+    def __init__(self, callback: Callback, since: float) -> None:
+        self.callback, self.since = callback, since
+        self.count, self.pause, self.paused = 0, _PAUSE_S, False
+
+
+class _Door:
+    """
+    A listening socket, and who is told of connections.
+    """
+
+    def __init__(self, reactor: Reactor, listener: socket.socket, met: Callable[[socket.socket], None],
+                 failed: Callable[[OSError], None]) -> None:
+        self._reactor, self._listener, self._met, self._failed = reactor, listener, met, failed
+
+    def ready(self, _events: int) -> None:
+        for _ in range(_TURN_ACCEPTS):
+            if not self._reactor.watches(self._listener.fileno()):
+                return
+            try:
+                sock, _address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                self._reactor.forget(self._listener.fileno())
+                self._fail(error)
+                return
+            self._reactor._meet(self._met, sock)
+
+    def _fail(self, why: OSError) -> None:
+        try:
+            self._failed(why)
+        except Exception as error:
+            self._reactor.barrier.caught(self._failed, error)
+
+
+def _nobody(_: str) -> None:
+    """
+    Who hears that the ring was left, unless somebody wants to.
+    """
+
+
+class Reactor:
+    """
+    Calls back when a descriptor is ready or a time has come.
+
+    Attributes:
+        fast_path: the fast path of short jobs, where there is one.
+        refused: why there is no io_uring though it was wanted; else "".
+        left_ring: called with the reason when a ring that served fails and epoll takes its place.
+        closer: closes clients' sockets.
+        rouse: to be called when work begins, if it isn't None: who looks after the loop from another thread sleeps.
+        barrier: where exceptions of callbacks end.
+        stopped: `stop` was called, and `run` not since.
+        now: tells the time, CLOCK_MONOTONIC seconds, so a change of the wall clock moves nothing. Whoever is served
+            by a reactor measures by this clock and by no other: a simulated reactor has simulated time.
+
+    Descriptors stay the caller's: `forget` one before closing it.
+    """
+
+    now = staticmethod(time.monotonic)
+
+    def __init__(self) -> None:
+        self.barrier = Barrier(self.now)
+        # By descriptor: the callback, the turn since when it is watched, and the events.
+        self._callbacks: dict[int, tuple[Callback, int, int]] = {}
+        self._failing: dict[int, _Failing] = {}
+        self._turns = 0
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._soon: deque[Callable[[], None]] = deque()
+        self._count = itertools.count()
+        self.stopped = False
+        self.fast_path: FastPath | None = None
+        self.refused = ""
+        self.left_ring: Callable[[str], None] = _nobody
+        self.rouse: Callable[[], None] | None = None
+        self._waits_until = 0.0
+        self.closer = Closer()
+        self._open()
+
+    @property
+    def transport(self) -> str:
+        """
+        How it talks to clients: "socket" or "uring".
+        """
+        return "socket"
+
+    @property
+    def turns(self) -> int:
+        """
+        How many there have been, so that one can be told from the next.
+        """
+        return self._turns
+
+    def watch(self, fd: int, events: int, callback: Callback) -> None:
+        """
+        Call *callback(events)* whenever *fd* is ready; level-triggered.
+        """
+        self._register(fd, events)
+        self._callbacks[fd] = callback, self._turns, events
+
+    def change(self, fd: int, events: int) -> None:
+        """
+        Wait for other *events* on a watched *fd*; 0 leaves only hang-up and error.
+        """
+        callback, since, _ = self._callbacks[fd]
+        self._callbacks[fd] = callback, since, events
+        if not (self._failing and self._is_paused(fd)):
+            self._modify(fd, events)
+
+    def forget(self, fd: int) -> None:
+        """
+        Stop watching *fd*; harmless if it isn't watched.
+        """
+        if self._callbacks.pop(fd, None) is not None and not (self._failing and self._was_paused(fd)):
+            self._unregister(fd)
+
+    def watches(self, fd: int) -> bool:
+        """
+        Is *fd* watched, a listener, or a stream?
+        """
+        return fd in self._callbacks
+
+    def accept(self, listener: socket.socket, met: Callable[[socket.socket], None],
+               failed: Callable[[OSError], None]) -> None:
+        """
+        Call *met* with each new connection, until *failed* is called or the listener is forgotten.
+        """
+        self.watch(listener.fileno(), READ, _Door(self, listener, met, failed).ready)
+
+    def _meet(self, met: Callable[[socket.socket], None], sock: socket.socket) -> None:
+        try:
+            met(sock)
+        except Exception as error:
+            if sock.fileno() >= 0 and not self.watches(sock.fileno()):
+                self.closer.close(sock)  # nobody serves whoever that was
+            self.barrier.caught(met, error)
+
+    def stream(self, sock: socket.socket, receiver: Receiver) -> Stream:
+        """
+        Let *receiver* have what comes by *sock*, which doesn't block and stays the caller's.
+        """
+        return ReferenceStream(self, sock, receiver)
+
+    def at(self, when: float, call: Callable[[], None]) -> Timer:
+        """
+        Call at *when*, as `now` tells it.
+        """
+        timer = Timer(when, call)
+        heapq.heappush(self._timers, (when, next(self._count), timer))
+        return timer
+
+    def after(self, seconds: float, call: Callable[[], None]) -> Timer:
+        """
+        Call *seconds* from now.
+        """
+        return self.at(self.now() + seconds, call)
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """
+        Call after what is ready now has been served.
+        """
+        self._soon.append(call)
+
+    def pulse(self) -> tuple[int, float]:
+        """
+        For any thread, while the reactor is open: how many waits are over, and until when the present one lasts, as
+        `now` tells it; 0.0 while callbacks run.
+        """
+        return self._turns, self._waits_until
+
+    def stop(self) -> None:
+        """
+        Make `run` return after the current turn.
+        """
+        self.stopped = True
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """
+        Serve until `stop`, or until *until* says so after a turn.
+        """
+        self.stopped = False
+        while not self.stopped and not (until is not None and until()):
+            self.turn()
+
+    def turn(self, limit: float | None = None) -> None:
+        """
+        Wait once, at most *limit* seconds, and serve what is ready.
+        """
+        self._serve(self._patience(limit))
+        now = self.now()
+        if self.fast_path is not None:
+            self.fast_path.flush(math.inf if self._soon or (self._timers and self._timers[0][0] <= now) else now)
+        while self._timers and self._timers[0][0] <= now:
+            call = heapq.heappop(self._timers)[2].call
+            if call is not None:
+                self._do(call)
+        for _ in range(len(self._soon)):
+            self._do(self._soon.popleft())
+
+    def _do(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:
+            self.barrier.caught(call, error)
+
+    def _call(self, fd: int, events: int) -> None:
+        # One served earlier in this turn may have forgotten it, or have closed it and watch
+        # another by the same number now, about which *events* says nothing.
+        callback, since, _ = self._callbacks.get(fd, _NOBODY)
+        if callback is not None and since < self._turns:
+            try:
+                callback(events)
+            except Exception as error:
+                self.barrier.caught(callback, error)
+                self._count_failure(fd, callback)
+
+    # --- descriptors whose callback fails again and again -----------------------
+
+    def _count_failure(self, fd: int, callback: Callback) -> None:
+        now = self.now()
+        if self._callbacks.get(fd, _NOBODY)[0] is not callback:
+            return  # its owner has ended
+        failing = self._failing.get(fd)
+        if failing is None or failing.callback is not callback:
+            failing = self._failing[fd] = _Failing(callback, now)
+        elif now - failing.since > _WITHIN_S:
+            failing.since, failing.count = now, 0
+        failing.count += 1
+        if failing.count >= _FAILURES:
+            self._pause(fd, failing)
+
+    def _pause(self, fd: int, failing: _Failing) -> None:
+        failing.paused, failing.count = True, 0
+        with contextlib.suppress(OSError):  # closed by an owner that is half gone
+            self._unregister(fd)
+        self.after(failing.pause, partial(self._resume, fd, failing))
+        failing.pause = min(2 * failing.pause, _PAUSE_MOST_S)
+
+    def _resume(self, fd: int, failing: _Failing) -> None:
+        if self._failing.get(fd) is failing and failing.paused:
+            failing.since = self.now()
+            self._register(fd, self._callbacks[fd][2])
+            failing.paused = False
+
+    def broken(self, _error: Exception) -> None:
+        """
+        For the barrier: what failed is the end of a pause.
+        """
+        for fd, failing in self._failing.items():
+            if failing.paused:
+                self.after(failing.pause, partial(self._resume, fd, failing))
+
+    def _is_paused(self, fd: int) -> bool:
+        failing = self._failing.get(fd)
+        return failing is not None and failing.paused
+
+    def _was_paused(self, fd: int) -> bool:
+        """
+        The same, of one that is forgotten now.
+        """
+        failing = self._failing.pop(fd, None)
+        return failing is not None and failing.paused
+
+    def _patience(self, limit: float | None) -> float:
+        if self._soon:
+            return 0.0
+        while self._timers and self._timers[0][2].call is None:
+            heapq.heappop(self._timers)
+        waits = [] if limit is None else [limit]
+        if self._timers:
+            waits.append(max(0.0, self._timers[0][0] - self.now()))
+        if self.fast_path is not None and self.fast_path.due is not None:
+            waits.append(max(0.0, self.fast_path.due - self.now()))
+        return min(waits, default=-1.0)
+
+    def close(self) -> None:
+        """
+        Close what it has of the kernel; watched descriptors stay open.
+        """
+        self._epoll.close()
+
+    # --- the way to the kernel, which native.py replaces ------------------------
+
+    def _open(self) -> None:
+        self._epoll = select.epoll()
+
+    def _register(self, fd: int, events: int) -> None:
+        self._epoll.register(fd, events)
+
+    def _modify(self, fd: int, events: int) -> None:
+        self._epoll.modify(fd, events)
+
+    def _unregister(self, fd: int) -> None:
+        self._epoll.unregister(fd)
+
+    def _serve(self, patience: float) -> None:
+        """
+        Wait, at most *patience* seconds or without end if negative, and serve what is ready.
+        """
+        self._waits_until = math.inf if patience < 0 else self.now() + patience
+        ready = self._epoll.poll(patience)
+        self._turns += 1
+        self._waits_until = 0.0
+        for fd, events in ready:
+            self._call(fd, events)

@@ -1,0 +1,139 @@
+"""
+How long a job would wait for a worker, and when that is too long: the queue is bounded by time.
+
+Runs in:   the daemon, and `leeward run`; pure: times are told, not asked for.
+
+Theory of operation. A worker is occupied from a job's start until it can take the next one, teardown and arming
+included; the *job time* is the moving average of that, and never less than the mean age of what runs now. Workers of
+which sessions have hold are left out. Who comes behind n others waits about (n + 1) * job time / workers.
+
+A burst and an overload look the same when they begin, and differ in what follows: a burst is worked off, and then
+nobody waits. So there are three states:
+
+    calm         whoever comes may wait, as far as the queue has places
+    standing     somebody has been waiting for a worker all the time for longer than *bound*, which is the greater of
+                 the configured delay and 10 job times: who would wait longer than *bound* is refused
+    overloaded   somebody was refused so, or found a queue full that stands, within the last second or so: who would
+                 wait longer than half a job time is refused, so that those who are taken hardly wait at all
+
+The third state is what keeps latency low under an overload that lasts: a queue that is refilled up to its bound all
+the time would have everybody wait for all of the bound, and get nothing more done. Clients that wait for
+answers before they send more, however many, don't come to it unless they wait for longer than *bound* already.
+
+Nobody is refused before a job has ended, nor for somebody else's jobs: n counts only who comes before by the line's
+order, and who may start.
+"""
+
+from __future__ import annotations
+
+#: So many job times may be waited for, if that is more than the configured delay: long jobs can queue.
+JOBS = 10
+#: What may be waited for under overload: of a job time; and of the configured delay, where jobs are much shorter.
+STRICT_JOB, STRICT_DELAY = 0.5, 0.01
+#: Delays after the last refusal before an overload is over.
+REMEMBERED = 10
+#: The weight of the latest job in the average.
+_WEIGHT = 1 / 16
+
+
+class Backlog:
+    """
+    Args:
+        delay: seconds; 0 is no bound by time.
+        workers: of which none is a session's yet.
+
+    Attributes:
+        delay: may be replaced at any time.
+        workers: that take jobs, now.
+    """
+
+    def __init__(self, delay: float, workers: int) -> None:
+        self.delay, self.workers = delay, workers
+        self._average: float | None = None
+        self._since: dict[int, float] = {}  # by the slot of a worker that is occupied: the start of its job
+        self._starts = 0.0                  # the sum of those
+        self._standing_since: float | None = None
+        self._refused: float | None = None
+
+    # --- what happens ---------------------------------------------------------
+
+    def started(self, slot: int, now: float) -> None:
+        """
+        The worker *slot* has a job from now on.
+        """
+        self._forget(slot)
+        self._since[slot] = now
+        self._starts += now
+
+    def free(self, slot: int, now: float) -> None:
+        """
+        The worker *slot* can take a job. Harmless if that was said before.
+        """
+        since = self._forget(slot)
+        if since is not None:
+            average = self._average
+            self._average = now - since if average is None else average + (now - since - average) * _WEIGHT
+
+    def waits(self, now: float) -> None:
+        """
+        Somebody who may start has to wait for a worker.
+        """
+        if self._standing_since is None:
+            self._standing_since = now
+
+    def idle(self) -> None:
+        """
+        Nobody waits any more who may start.
+        """
+        self._standing_since = None
+
+    def full(self, now: float) -> None:
+        """
+        Somebody was refused because the queue has no more places.
+        """
+        if self.delay and self._average is not None and self._stands(now):
+            self._refused = now
+
+    # --- what follows ---------------------------------------------------------
+
+    def job_time(self, now: float) -> float:
+        """
+        Seconds that a job occupies a worker; 0 as long as none has ended.
+        """
+        if self._average is None:
+            return 0.0
+        count = len(self._since)
+        return max(self._average, now - self._starts / count) if count else self._average
+
+    def refusal(self, before: int, now: float) -> float | None:
+        """
+        None if somebody who comes behind *before* others may wait; else the seconds that the wait would take.
+        """
+        if not self.delay or self._average is None or self.workers <= 0 or self._standing_since is None:
+            return None
+        overloaded = self._refused is not None and now - self._refused < REMEMBERED * self.delay
+        if not (overloaded or self._stands(now)):
+            return None
+        job = self.job_time(now)
+        wait = (before + 1) * job / self.workers
+        bound = self._bound(now)
+        if overloaded and before:  # the next one in line always may: else a worker could come free and find nobody
+            bound = min(bound, max(STRICT_DELAY * self.delay, STRICT_JOB * job))
+        if wait <= bound:
+            return None
+        self._refused = now
+        return wait
+
+    def _bound(self, now: float) -> float:
+        return max(self.delay, JOBS * self.job_time(now))
+
+    def _stands(self, now: float) -> bool:
+        return self._standing_since is not None and now - self._standing_since > self._bound(now)
+
+    def _forget(self, slot: int) -> float | None:
+        since = self._since.pop(slot, None)
+        if since is not None:
+            self._starts -= since
+        if not self._since:
+            self._starts = 0.0  # no error of rounding outlives an idle moment
+        return since

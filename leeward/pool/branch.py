@@ -1,0 +1,210 @@
+"""
+A branch of an engine: one plan, with the zygote that was made for it and the pool of its workers.
+
+Runs in:   the daemon, and `leeward run`.
+
+The engine has what all branches share: the loop, the cgroup driver, the supervisor, the books of the quotas.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Protocol
+
+from leeward.isolation.cgroup.entry import Driver
+from leeward.isolation.plan import ZygotePlan
+from leeward.loop.reactor import Reactor, Timer
+from leeward.pool.begin import Settings
+from leeward.pool.confinement import Confinement
+from leeward.pool.pool import Pool
+from leeward.pool.quotas import Book
+from leeward.pool.ticket import Ticket
+from leeward.pool.workforce import Workforce
+from leeward.pool.zygotes import EventLog, Zygotes
+from leeward.run.report import Report
+from leeward.spec.limits import Limits
+from leeward.spec.sandbox import SandboxSpec
+from leeward.supervisor import Supervisor
+from leeward.worker.hatch import Hatched
+from leeward.worker.patience import Patience
+from leeward.worker.succession import Term
+from leeward.worker.terms import WaysOut, WorkerSettings
+from leeward.worker.worker import Worker
+
+#: After a callback of ours has failed.
+_MEND_S = 0.5
+
+
+class Ground(Protocol):
+    """
+    The engine, as far as its branches need it.
+    """
+
+    log: EventLog
+    patience: Patience
+    driver: Driver
+    supervisor: Supervisor
+
+    def ways_out(self, settings: Settings, confinement: Confinement) -> WaysOut: ...
+    def job_ended(self, ticket: Ticket, report: Report) -> None: ...
+    def worker_failed(self, worker: Worker, layer: str, message: str) -> None: ...
+    def runner_made(self) -> None: ...
+
+
+class Branch:
+    """
+    Args:
+        first: the first of its workers' slots.
+        surplus: workers that may be made in advance, when others are renewed.
+        book: with the ledgers of all branches.
+        troubled: called when there is a `problem`, and no runner was made yet.
+
+    Attributes:
+        problem: the first reason why no runner can be made, a layer and a message; None when one was made since.
+        stood: a runner was made.
+    """
+
+    def __init__(self, reactor: Reactor, ground: Ground, settings: Settings, spec: SandboxSpec,
+                 confinement: Confinement, *, surplus: int, book: Book, first: int = 0,
+                 troubled: Callable[[], None] | None = None) -> None:
+        self._reactor, self._ground, self.settings = reactor, ground, settings
+        self.spec, self.confinement = spec, confinement
+        self.log, self.patience = ground.log, ground.patience
+        self._troubled = troubled
+        self._mending: Timer | None = None
+        self._closing = False
+        self._ways_out = ground.ways_out(settings, confinement)
+        self.problem: tuple[str, str] | None = None
+        self.stood = False
+        self.zygotes: Zygotes
+        self.pool = Pool(reactor, self, size=settings.pool_size, queue_size=settings.queue_size,
+                         queue_delay=settings.queue_delay, quotas=settings.quotas, max_sessions=settings.max_sessions,
+                         surplus=surplus, room=confinement.room, first=first, book=book)
+
+    def begin(self, plan: ZygotePlan, hatched: Hatched) -> None:
+        """
+        Have *hatched*, which is the branch's from now on, make the workers.
+        """
+        settings = self.settings
+        self.zygotes = Zygotes(self._reactor, plan, self.confinement.plan, self.pool.workforce, self,
+                               Term(settings.layout_jobs, settings.layout_time))
+        self.zygotes.adopt(hatched)
+        self.pool.open()
+
+    # --- for the workforce ----------------------------------------------------
+
+    def make_worker(self, slot: int, workforce: Workforce) -> Worker:
+        """
+        A worker whose keeper is on order.
+        """
+        settings, driver = self.settings, self._ground.driver
+        root = 0 == os.geteuid()
+        uid = self.confinement.first_id + slot if root else os.geteuid()
+        gid = self.confinement.first_id + slot if root else os.getegid()
+        group = driver.worker(slot, uid, settings.limits)
+        terms = WorkerSettings(settings.limits, self.spec.uid, settings.spares, settings.recycle_after,
+                               self.confinement.degraded, self.patience, self._ground.supervisor, settings.results,
+                               settings.session_grace, self._ways_out)
+        try:
+            worker = Worker(self._reactor, slot, (uid, gid), group, terms, workforce)
+        except OSError:
+            group.remove()
+            raise
+        self.zygotes.order(worker)
+        return worker
+
+    @property
+    def stands(self) -> bool:
+        """
+        Can workers be made?
+        """
+        return self.zygotes.stands
+
+    def overrun(self) -> None:
+        """
+        Workers go on past their number of jobs.
+        """
+        self.log.warning("no zygote: workers go on past their number of jobs",
+                         recycle_after=self.settings.recycle_after)
+
+    def making_failed(self, slot: int, message: str) -> None:
+        """
+        There isn't even an order for a worker.
+        """
+        self.blame("", message)
+        self.log.warning("no worker can be made", worker=slot, error=message)
+
+    def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
+        """
+        A worker could not do its duty.
+        """
+        self.blame(layer, message)
+        self._ground.worker_failed(worker, layer, message)
+
+    def runner_made(self) -> None:
+        """
+        A runner is armed.
+        """
+        self.problem, self.stood = None, True
+        self.zygotes.runner_made()
+        self._ground.runner_made()
+
+    def blame(self, layer: str, message: str) -> None:
+        """
+        For the zygotes, too: why no worker could be made. At a start the first reason is the error.
+        """
+        self.problem = self.problem or (layer, message)
+        if self._troubled is not None and not self.stood:
+            self._reactor.soon(self._troubled)
+
+    def job_ended(self, ticket: Ticket, report: Report) -> None:
+        """
+        For the pool: a report was given.
+        """
+        self.zygotes.job_ended()
+        self._ground.job_ended(ticket, report)
+
+    @property
+    def limits(self) -> Limits:
+        """
+        Of a job that sets none.
+        """
+        return self.settings.limits
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        """
+        Layers that are missing, by leave of the settings.
+        """
+        return self.confinement.degraded
+
+    @property
+    def busy(self) -> bool:
+        """
+        Does somebody use it?
+        """
+        pool = self.pool
+        return bool(pool.tickets or len(pool.queue) or pool.sessions or pool.seats or pool.workforce.held)
+
+    # --- when a callback has failed -------------------------------------------
+
+    def broken(self, _error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has failed. Nobody is to be ended; what was to come of it is looked for.
+        """
+        if self._mending is None and not self._closing:
+            self._mending = self._reactor.after(_MEND_S, self._mend)
+
+    def _mend(self) -> None:
+        self._mending = None
+        self.zygotes.mend()
+
+    # --- the end --------------------------------------------------------------
+
+    def stop(self) -> None:
+        """
+        Make no other zygote when this one ends.
+        """
+        self._closing = True
+        self.zygotes.stop()

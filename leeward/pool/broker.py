@@ -1,0 +1,308 @@
+"""
+The egress broker, seen from the daemon: started when a sandbox with egress first stands, told of leases, started again
+when it dies.
+
+Runs in:   the daemon, on the reactor's thread.
+Owns:      the process and its channel, and copies of listeners that wait to be sent. The listeners are their workers'.
+
+Theory of operation. What the broker has to know is here: each worker's listeners, and who has the lease of them. So one
+           that has died is replaced by another that is told all of it; the connections of the first are lost. No call
+           waits: what the channel doesn't take is queued, and a broker that takes nothing for STUCK_S is replaced, too.
+Trust:     its rows are checked (wire/egress_control.py), and only shown.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
+
+from leeward.dataclass import dataclass
+from leeward.errors import PeerError, Unsupported
+from leeward.isolation.egress import EgressPlan
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import READ, WRITE, Reactor, Timer
+from leeward.pool.zygotes import EventLog
+from leeward.wire import egress_control as control
+from leeward.wire.egress_control import Begin, Decided, Gone, Leased, Message, Over, Stand
+from leeward.worker.hatch import import_path
+
+#: What the process runs; the tests put another resolver here.
+ENTRY = "from leeward.egress.main import main\nmain({control})\n"
+
+#: Seconds for which the channel may take nothing; and messages that may wait meanwhile.
+STUCK_S, MOST_WAITING = 5.0, 4096
+
+#: Seconds before another one is started, doubled each time that it follows soon, up to the second.
+_AGAIN_S, _AGAIN_MOST_S = 0.1, 5.0
+#: Having lasted so many seconds it has proved itself.
+_SOON_S = 30.0
+
+#: Rows that are read before others have their turn.
+_TURN = 64
+
+
+@dataclass(slots=True, eq=False)
+class Standing:
+    """
+    A worker's listeners, and the lease of them.
+    """
+
+    number: int
+    plan: EgressPlan
+    listeners: Sequence[int]
+    lease: Leased | None = None
+
+
+class BrokerLink:
+    """
+    Args:
+        begin: what it is to become; asked at each start.
+        told: takes each row of the record.
+
+    Attributes:
+        starts: how many there have been.
+    """
+
+    costs = "broker"
+
+    def __init__(self, reactor: Reactor, log: EventLog, begin: Callable[[], Begin],
+                 told: Callable[[Decided], None]) -> None:
+        self._reactor, self._log, self._begin, self._told = reactor, log, begin, told
+        self._places: dict[object, Standing] = {}
+        self._numbers = itertools.count(1)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._waiting: deque[tuple[bytes, list[int]]] = deque()
+        self._stuck: Timer | None = None
+        self._again: Timer | None = None
+        self._pause, self._since = _AGAIN_S, 0.0
+        self._closed = False
+        self.starts = 0
+
+    @property
+    def pid(self) -> int:
+        """
+        -1 where there is none.
+        """
+        return -1 if self._process is None else self._process.pid
+
+    @property
+    def stands(self) -> bool:
+        """
+        Is there one?
+        """
+        return self._channel is not None
+
+    # --- for the workers ------------------------------------------------------
+
+    def stand(self, worker: object, plan: EgressPlan, listeners: Sequence[int]) -> None:
+        """
+        A worker has these listeners until `gone`.
+        """
+        place = self._places[worker] = Standing(next(self._numbers), plan, listeners)
+        if self._channel is not None:
+            self._tell_of(place)
+        elif self._again is None:
+            self._start()
+
+    def lease(self, worker: object, runner: int, policy: dict[str, object]) -> None:
+        """
+        From now on what comes to *worker*'s listeners is of *runner*, and under *policy*.
+        """
+        place = self._places[worker]
+        place.lease = Leased(place.number, runner, secrets.token_bytes(32), policy)
+        self._send(place.lease)
+
+    def over(self, worker: object) -> None:
+        """
+        No process of that runner is left.
+        """
+        place = self._places.get(worker)
+        if place is not None and place.lease is not None:
+            place.lease = None
+            self._send(Over(place.number))
+
+    def gone(self, worker: object) -> None:
+        """
+        Nor are the listeners.
+        """
+        place = self._places.pop(worker, None)
+        if place is not None:
+            self._send(Gone(place.number))
+
+    # --- its process ----------------------------------------------------------
+
+    def _start(self) -> None:
+        self._again = None
+        if self._closed or not self._places or self._channel is not None:
+            return
+        try:
+            self._process, self._channel = start()
+        except OSError as error:
+            self._log.warning("the egress broker can't be started", error=str(error))
+            self._start_again()
+            return
+        self.starts += 1
+        self._since = self._reactor.now()
+        self._reactor.watch(self._channel.fileno(), READ, self._hear)
+        self._log.info("egress broker started", pid=self._process.pid)
+        self._send(self._begin())
+        for place in self._places.values():
+            self._tell_of(place)
+
+    def _tell_of(self, place: Standing) -> None:
+        self._send(Stand(place.number, list(place.plan.ports), len(place.plan.routes)), place.listeners)
+        if place.lease is not None:
+            self._send(place.lease)
+
+    def _start_again(self) -> None:
+        if self._again is None and not self._closed:
+            lasted = self._reactor.now() - self._since
+            self._pause = _AGAIN_S if lasted > _SOON_S else min(2 * self._pause, _AGAIN_MOST_S)
+            self._again = self._reactor.after(self._pause, self._start)
+
+    def _end(self, why: str) -> None:
+        """
+        Have no broker; another one follows where there is need.
+        """
+        channel, self._channel = self._channel, None
+        process, self._process = self._process, None
+        waiting, self._waiting = self._waiting, deque()
+        stuck, self._stuck = self._stuck, None
+        if channel is None or process is None:
+            return
+        if not self._closed:
+            self._log.warning("the egress broker has ended: connections of sandboxes end with it", why=why)
+        in_any_case(partial(self._reactor.forget, channel.fileno()), channel.close, process.kill, process.wait,
+                    *([stuck.cancel] if stuck is not None else []),
+                    *(partial(os.close, fd) for _, fds in waiting for fd in fds))
+        if self._places:
+            self._start_again()
+
+    # --- what it is told ------------------------------------------------------
+
+    def _send(self, message: Message, fds: Sequence[int] = ()) -> None:
+        if self._channel is None:
+            return  # it hears of it when there is one
+        data = control.encode(message)
+        if not self._waiting:
+            if self._sent(data, fds) or not self.stands:
+                return
+            self._reactor.change(self._channel.fileno(), READ | WRITE)
+            self._stuck = self._reactor.after(STUCK_S, self._late)
+        if len(self._waiting) >= MOST_WAITING:
+            self._end("it takes no messages")
+            return
+        self._waiting.append((data, [os.dup(fd) for fd in fds]))
+
+    def _sent(self, data: bytes, fds: Sequence[int]) -> bool:
+        assert self._channel is not None
+        try:
+            socket.send_fds(self._channel, [data], list(fds), socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._end(str(error.strerror))
+            return False
+        return True
+
+    def _late(self) -> None:
+        self._stuck = None
+        self._end(f"it took no messages for {STUCK_S:g} s")
+
+    def _flush(self) -> None:
+        while self._waiting and self._channel is not None:
+            data, fds = self._waiting[0]
+            if not self._sent(data, fds):
+                return
+            self._waiting.popleft()
+            in_any_case(*(partial(os.close, fd) for fd in fds))
+            if self._stuck is not None:
+                self._stuck.cancel()
+            self._stuck = self._reactor.after(STUCK_S, self._late) if self._waiting else None
+        if self._channel is not None:
+            self._reactor.change(self._channel.fileno(), READ)
+
+    # --- what it tells --------------------------------------------------------
+
+    def _hear(self, events: int) -> None:
+        if events & WRITE:
+            self._flush()
+        for _ in range(_TURN):
+            if self._channel is None:
+                return
+            try:
+                data = self._channel.recv(control.MAX_MESSAGE)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._end("its process is gone")
+                return
+            try:
+                row = control.decode(data)
+                if not isinstance(row, Decided):
+                    raise PeerError(f"it says {type(row).__name__}")
+            except PeerError as error:
+                self._end(str(error))
+                return
+            self._told(row)
+
+    def broken(self, _error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has failed. Another broker is told everything from the start.
+        """
+        self._end("a bug of the daemon's")
+        if self._places:
+            self._start_again()
+
+    def close(self) -> None:
+        """
+        The daemon ends.
+        """
+        self._closed = True
+        again, self._again = self._again, None
+        in_any_case(*([again.cancel] if again is not None else []), partial(self._end, "the daemon ends"))
+
+
+def check() -> None:
+    """
+    Raises:
+        Unsupported: a package that the broker needs isn't installed.
+    """
+    if find_spec("h11") is None:
+        raise Unsupported("egress", have="no h11", need="it, for requests of HTTP",
+                          cure="pip install 'leeward[egress]'")
+
+
+def start() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """
+    The process, which waits for Begin, and our end of its channel, which doesn't block.
+
+    Raises:
+        OSError: it can't be started.
+    """
+    found = find_spec("h11")
+    places = [os.path.dirname(os.path.dirname(found.origin))] if found is not None and found.origin else []
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with there:
+        source = (f"import sys\nsys.path[:0] = {[*import_path(), *places]!r}\n"
+                  + ENTRY.format(control=there.fileno()))
+        try:
+            process = subprocess.Popen([sys.executable, "-I", "-S", "-c", source], stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, cwd="/", env={}, pass_fds=[there.fileno()],
+                                       start_new_session=True)
+        except BaseException:
+            here.close()
+            raise
+    here.setblocking(False)
+    return process, here

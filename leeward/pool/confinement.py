@@ -1,0 +1,103 @@
+"""
+What confines a pool's jobs, decided from what the settings ask for and what this kernel has.
+
+Runs in:   the daemon, and `leeward run`, before the first keeper; makes no process.
+"""
+
+from __future__ import annotations
+
+import os
+
+from leeward.dataclass import dataclass
+from leeward.errors import Unsupported
+from leeward.isolation import egress, landlock, rlimits
+from leeward.isolation.cgroup.entry import Driver
+from leeward.isolation.plan import WorkerPlan
+from leeward.isolation.seccomp import filters
+from leeward.pool.begin import Settings
+from leeward.pool.relief import SURPLUS
+from leeward.spec.sandbox import SandboxSpec
+from leeward.worker.idmaps import first_worker_id
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """
+    Attributes:
+        first_id: the host's uid of the first worker's processes where the daemon is root, else -1.
+        room: workers that there may be for sessions: as asked for, or none if there are too few uids for them.
+        further: workers that other pools may have; the same.
+        layers: what `leeward status` says of each.
+        degraded: the layers that are missing, by leave of the settings.
+    """
+
+    plan: WorkerPlan
+    first_id: int
+    room: int
+    further: int
+    layers: dict[str, dict[str, object]]
+    degraded: tuple[str, ...]
+
+
+def decide(settings: Settings, spec: SandboxSpec, driver: Driver, room: int = 0, further: int = 0) -> Confinement:
+    """
+    For the first pool of a daemon.
+
+    Args:
+        room: workers that there are to be for sessions.
+        further: workers that other pools are to have.
+
+    Raises:
+        Unsupported: a layer can't be set, with the feature that is missing and its cure.
+    """
+    first_id = -1
+    if 0 == os.geteuid():
+        with open("/proc/self/uid_map") as users, open("/proc/self/gid_map") as groups:
+            maps = [users.read(), groups.read()]
+        least = settings.pool_size + SURPLUS
+        for asked in ((room, further), (room, 0)):
+            try:
+                first_id, (room, further) = first_worker_id(maps, least + sum(asked)), asked
+                break
+            except Unsupported:  # a container with few ids
+                continue
+        else:
+            first_id, room, further = first_worker_id(maps, least), 0, 0
+    return confine(settings, spec, driver, first_id, room, further)
+
+
+def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int, room: int,
+            further: int = 0) -> Confinement:
+    """
+    For any pool, once the uids are decided.
+
+    Raises:
+        Unsupported: as `decide`.
+    """
+    way_out = egress.plan(spec.egress) if spec.egress else None
+    sockets = spec.loopback or way_out is not None
+    rules = landlock.plan(spec.view, landlock.probe(), loopback=spec.loopback,
+                          ports=() if way_out is None else way_out.ports,
+                          allow_missing="landlock" in settings.allow_degraded)
+    arch = os.uname().machine
+    program = filters.program(memory_counted=driver.memory_counted, affinity_fixed=driver.affinity_fixed, arch=arch,
+                              loopback=sockets, terminal=spec.view.terminals > 0)
+    on_terminal = filters.program(memory_counted=driver.memory_counted, affinity_fixed=driver.affinity_fixed, arch=arch,
+                                  loopback=sockets, terminal=True) if settings.sandboxes else None
+    plan = WorkerPlan(
+        uid=spec.uid, hostname=spec.hostname, view=spec.view, scratch_bytes=settings.limits.files,
+        rlimits=rlimits.plan(settings.limits), landlock=rules, seccomp=program.insns,
+        init_seccomp=filters.init_program(arch), watched=not driver.memory_counted, enterable=settings.sandboxes,
+        terminal_seccomp=b"" if on_terminal is None else on_terminal.insns, rehearse=settings.rehearse,
+        loopback=sockets, egress=way_out,
+    )
+    layers: dict[str, dict[str, object]] = {
+        "namespaces": {"state": "active", "namespaces": ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"]},
+        "mounts": {"state": "active", "root": "tmpfs, read-only", "binds": len(spec.view.binds)},
+        "landlock": {"state": "active" if rules.abi else "missing", "abi": rules.abi, "rules": len(rules.rules)},
+        "seccomp": {"state": "active", "rules": program.rules, "instructions": program.instructions},
+        "cgroup": {"state": "degraded" if driver.degraded else "active", "driver": driver.name, **driver.detail,
+                   "passed_over": dict(driver.passed_over)},
+    }
+    degraded = (*(("landlock",) if not rules.abi else ()), *(("cgroup",) if driver.degraded else ()))
+    return Confinement(plan, first_id, room, further, layers, degraded)

@@ -1,0 +1,135 @@
+"""
+The end of a pool's service: no more jobs, an answer to each that was taken, and then a word that all is over.
+
+Runs in:   the daemon, and `leeward run`.
+
+Theory of operation. What waits is refused at once: it has not run. What runs has time until a deadline; then it is
+cut: stopped, and answered when its processes have ended, or after _CUT_S if they don't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+from leeward.errors import Refused, ShuttingDown
+from leeward.loop.reactor import Reactor
+from leeward.pool.admission import Admission
+from leeward.pool.ticket import Ticket
+from leeward.pool.workforce import Workforce
+from leeward.run.report import internal
+from leeward.run.verdict import Stop, why_ended
+
+#: Seconds that the processes of jobs have to end which a drain has cut.
+_CUT_S = 1.0
+
+
+class Drained(Protocol):
+    """
+    The pool.
+    """
+
+    @property
+    def admission(self) -> Admission: ...
+    @property
+    def workforce(self) -> Workforce: ...
+    @property
+    def tickets(self) -> list[Ticket]:
+        """
+        Of the jobs that run.
+        """
+
+    def drain_sessions(self) -> None:
+        """
+        Have no session without a job keep its worker.
+        """
+
+    def broken(self, error: Exception) -> None: ...
+
+
+class Drain:
+    """
+    Attributes:
+        started: no more jobs are taken.
+        cutting: what runs is being ended.
+    """
+
+    def __init__(self, reactor: Reactor, pool: Drained) -> None:
+        self._reactor, self._pool = reactor, pool
+        self.started = self.cutting = False
+        self._done: Callable[[], None] | None = None
+        self._why: Refused = ShuttingDown("the daemon is shutting down")
+        self._cut_at = 0.0
+
+    def start(self, seconds: float, done: Callable[[], None], why: Refused | None = None) -> None:
+        """
+        See Pool.drain.
+        """
+        self._why = why or self._why
+        self._pool.workforce.stop_offering()
+        self.started = self._pool.admission.closed = True
+        self._done = done
+        self._cut_at = self._reactor.now() + seconds
+        self._reactor.barrier.steps(*self._refusals(), self._pool.drain_sessions)
+        self._reactor.at(self._cut_at, self.cut)
+        self._reactor.soon(self.check)
+
+    def _refusals(self) -> Iterable[Callable[[], object]]:
+        admission = self._pool.admission
+        return [partial(admission.refuse, ticket, self._why) for ticket in admission.queue.clear()]
+
+    def cut(self) -> None:
+        """
+        End what still runs; harmless twice.
+        """
+        if self.cutting or not self.started:
+            return
+        self.cutting = True
+        self._cut_at = self._reactor.now()
+        self._reactor.after(_CUT_S, self._answer_cut)
+        self._reactor.barrier.steps(
+            *self._refusals(),  # of those whose runner was lost, and who waited for another one
+            *(partial(ticket.execution.stop, Stop.SHUTDOWN) for ticket in self._pool.tickets
+              if ticket.execution is not None), self.check)
+
+    def _answer_cut(self) -> None:
+        """
+        Answer the jobs whose processes take too long to end; what they wrote is lost.
+        """
+        report = internal("Ended", why_ended(Stop.SHUTDOWN))
+        self._reactor.barrier.steps(*(partial(ticket.answer, report) for ticket in self._pool.tickets), self._report)
+
+    def check(self) -> None:
+        """
+        Say that all is over, if it is.
+        """
+        if self.started and self.over:
+            self._report()
+
+    @property
+    def over(self) -> bool:
+        """
+        Does no job run, and none wait?
+        """
+        return not (self._pool.tickets or self._pool.admission.queue)
+
+    def _report(self) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done()
+
+    def look(self, now: float) -> None:
+        """
+        After a callback of ours has failed: do what is due.
+        """
+        if self.started and now >= self._cut_at:
+            self.cut()
+        if self.cutting and now >= self._cut_at + _CUT_S:
+            self._answer_cut()
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: the pool hears of it.
+        """
+        self._pool.broken(error)

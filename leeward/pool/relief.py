@@ -1,0 +1,86 @@
+"""
+Which worker may go, and when another is made in advance: workers of an old zygote are renewed, and nobody waits for it.
+
+Runs in:   the daemon; pure.
+
+Theory of operation. Workers whose zygote another one has followed are outdated. One worker more than the pool's size is
+made, by the new zygote. Once as many others as the pool's size are ready, an outdated worker that is idle is let go;
+then the next one is made. So jobs never have fewer workers than the pool's size, and an idle pool is renewed within
+moments. Where there are no descriptors for one worker more, an idle one goes first, and is replaced then. A worker that
+a session holds stays until that is over.
+
+Sessions may hold half of the workers. For each session beyond that a worker more is made, up to the pool's *room*, so
+that jobs have the other half whatever sessions there are; it goes when it has been idle for a while afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from leeward.worker.states import WorkerState
+
+#: Workers beyond the pool's size, for as long as some are renewed.
+SURPLUS = 1
+
+
+class RenewableWorker(Protocol):
+    """
+    What has to be known of a worker.
+    """
+
+    outdated: bool
+    slot: int
+
+    @property
+    def state(self) -> WorkerState: ...
+    @property
+    def free(self) -> bool: ...
+    @property
+    def armed(self) -> int: ...
+    @property
+    def busy(self) -> bool: ...
+
+
+def vacancy(workers: Mapping[int, RenewableWorker], resting: Collection[int], size: int,
+            surplus: int = SURPLUS, first: int = 0) -> int | None:
+    """
+    The slot in which a worker is to be made now, or None: one that is missing, or one more where an outdated worker
+    is idle and no worker is on its way in or out.
+
+    Args:
+        resting: slots in which a worker couldn't be made, or failed, and is made again later.
+        surplus: how many workers there may be beyond *size*.
+        first: the pool's first slot.
+    """
+    there = len(workers) + len(resting)
+    if there > size or (there == size and (not surplus or resting or not _settled(workers) or not any(
+            worker.outdated and worker.free for worker in workers.values()))):
+        return None
+    return next(slot for slot in range(first, first + size + surplus) if slot not in workers and slot not in resting)
+
+
+def may_go(worker: RenewableWorker, workers: Mapping[int, RenewableWorker], size: int, surplus: int = SURPLUS) -> bool:
+    """
+    May this one go? Not if fewer than *size* others have a job, or could take one; without a *surplus*, one fewer.
+    """
+    if not (worker.outdated and worker.free):
+        return False
+    return size - 1 + surplus <= sum(_ready(other) for other in workers.values() if other is not worker)
+
+
+def superfluous(workers: Mapping[int, RenewableWorker], size: int) -> list[RenewableWorker]:
+    """
+    Idle workers beyond *size*, outdated ones first.
+    """
+    ready = [worker for worker in workers.values() if _ready(worker)]
+    idle = sorted((worker for worker in ready if worker.free), key=lambda worker: not worker.outdated)
+    return idle[:max(0, len(ready) - size)]
+
+
+def _ready(worker: RenewableWorker) -> bool:
+    return WorkerState.SERVING is worker.state and (worker.busy or worker.armed > 0)
+
+
+def _settled(workers: Mapping[int, RenewableWorker]) -> bool:
+    return all(WorkerState.SERVING is worker.state for worker in workers.values())

@@ -1,0 +1,121 @@
+"""
+A seat: how a live sandbox comes by a worker, and loses it.
+
+Runs in:   the daemon, on the reactor's thread.
+
+Theory of operation. As a session does, a sandbox waits in the pool's queue for a worker and counts as one running job
+of its user as long as it has one. What it gets there is a live runner, which takes processes until it ends. A seat that
+is given back is forgotten; the runner then takes its time to end, and only the user's account still knows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from leeward.errors import Busy, LeewardError, Refused
+from leeward.loop.barrier import in_any_case
+from leeward.run.report import Report
+from leeward.spec.limits import Limits
+
+
+class SeatRunner(Protocol):
+    """
+    `leeward.run.live.LiveRunner`, as far as it is ended from here.
+    """
+
+    def end(self, why: str) -> None: ...
+
+
+class Taken(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Home(Protocol):
+    """
+    The pool, as far as a seat needs it.
+    """
+
+    def await_worker(self, limits: Limits, user: int, take: Callable[[Any], bool], refused: Callable[[Report], None],
+                     seconds: float) -> Taken | None: ...
+    def lease_over(self, user: int, limits: Limits) -> None: ...
+    def forget_seat(self, seat: Seat) -> None: ...
+
+
+class Seat:
+    """
+    Made by `Pool.open_seat`.
+
+    Args:
+        opened: called once, with the runner or with why there is none; perhaps before `acquire` returns.
+        lost: called once when the runner has ended and nobody has given the seat back, with the reason.
+        drained: called when the daemon ends.
+    """
+
+    costs = "session"
+
+    def __init__(self, pool: Home, limits: Limits, user: int, opened: Callable[[Any | Refused], None],
+                 lost: Callable[[str], None], drained: Callable[[], None]) -> None:
+        self._pool, self._limits, self._user = pool, limits, user
+        self._opened: Callable[[Any | Refused], None] | None = opened
+        self._lost: Callable[[str], None] | None = lost
+        self._drained = drained
+        self._wait: Taken | None = None
+        self._runner: SeatRunner | None = None
+
+    def acquire(self, seconds: float) -> None:
+        """
+        Wait for a worker, at most so many *seconds*.
+
+        Raises:
+            Refused, BadRequest: there is no use in waiting.
+        """
+        self._wait = self._pool.await_worker(self._limits, self._user, self._take, self._refused, seconds)
+
+    def _take(self, worker: Any) -> bool:
+        try:
+            self._runner = worker.open(self._limits, self._ended)
+        except LeewardError:
+            return False
+        self._wait = None
+        self._tell(self._runner)
+        return True
+
+    def _ended(self, why: str) -> None:
+        lost, self._lost, self._runner = self._lost, None, None
+        in_any_case(partial(self._pool.lease_over, self._user, self._limits), *([partial(lost, why)] if lost else []))
+
+    def _refused(self, report: Report) -> None:
+        self._wait = None
+        error = None if report.result is None else report.result.error
+        self._tell(report.refusal or Busy("no worker could be had" + ("" if error is None else f": {error.message}")))
+
+    def _tell(self, what: Any) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened(what)
+
+    def drain(self) -> None:
+        """
+        The daemon ends.
+        """
+        self._drained()
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*.
+        """
+        lost = self._lost
+        in_any_case(self.close, *([partial(lost, f"a bug of the daemon's: {error}")] if lost else []))
+
+    def close(self) -> None:
+        """
+        Give it back; nobody is told any more.
+        """
+        self._opened = self._lost = None
+        wait, self._wait = self._wait, None
+        runner, self._runner = self._runner, None
+        in_any_case(*([wait.cancel] if wait is not None else []),
+                    *([partial(runner.end, "its sandbox is over")] if runner is not None else []),
+                    partial(self._pool.forget_seat, self))

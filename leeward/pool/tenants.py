@@ -1,0 +1,122 @@
+"""
+The tenants of a pool: sessions and live sandboxes, each of which keeps a worker from one request to the next.
+
+Runs in:   the daemon, on the reactor's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from leeward.errors import LeewardError, Refused
+from leeward.loop.barrier import in_any_case
+from leeward.pool.admission import Admission
+from leeward.pool.seats import Home, Seat
+from leeward.pool.sessions import PoolSession, SessionPool, no_room, sessions_of
+from leeward.pool.workforce import Workforce
+from leeward.spec.limits import Limits
+
+
+class Landlord(SessionPool, Home, Protocol):
+    """
+    The pool, as far as its tenants need it.
+    """
+
+
+class Tenants:
+    """
+    Args:
+        asked: how many sessions and sandboxes there may be together; below 0 as many as the workers allow.
+
+    Attributes:
+        most: the same, as a number.
+    """
+
+    def __init__(self, pool: Landlord, admission: Admission, workforce: Workforce, asked: int) -> None:
+        self._pool, self._admission, self._workforce = pool, admission, workforce
+        self._sessions: set[PoolSession] = set()
+        self._seats: set[Seat] = set()
+        self.allow(asked)
+
+    def allow(self, asked: int) -> None:
+        """
+        Have at most so many from now on; those that there are stay.
+        """
+        self.most = sessions_of(asked, self._workforce.size, self._workforce.room)
+
+    def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
+                     user: int = 0) -> PoolSession:
+        """
+        Keep a worker for jobs of one client, as soon as one is free.
+
+        Args:
+            opened: called once, with None when it is, or with why it can't be.
+
+        Raises:
+            ShuttingDown, Busy, BadRequest: as `Pool.submit`; also Busy when there are as many as there may be.
+        """
+        self._check_room()
+        session = PoolSession(self._pool, limits, user)
+        self._sessions.add(session)
+        try:
+            session.acquire(opened, queue_deadline)
+        except LeewardError:
+            session.close()
+            raise
+        return session
+
+    def open_seat(self, limits: Limits, user: int, opened: Callable[[Any], None], lost: Callable[[str], None],
+                  drained: Callable[[], None], seconds: float) -> Seat:
+        """
+        Keep a worker for a live sandbox, as soon as one is free; the arguments as for `Seat`.
+
+        Raises:
+            ShuttingDown, Busy, BadRequest: as `open_session`.
+        """
+        self._check_room()
+        seat = Seat(self._pool, limits, user, opened, lost, drained)
+        self._seats.add(seat)
+        try:
+            seat.acquire(seconds)
+        except LeewardError:
+            seat.close()
+            raise
+        return seat
+
+    def _check_room(self) -> None:
+        """
+        Raises:
+            Busy: there are as many sessions and sandboxes as there may be.
+            BadRequest: there may be none.
+        """
+        count = self.sessions + self.seats
+        if count >= self.most:
+            self._admission.refused += 1
+            raise no_room(count, self.most, self._workforce.size)
+
+    def forget_session(self, session: PoolSession) -> None:
+        self._sessions.discard(session)
+
+    def forget_seat(self, seat: Seat) -> None:
+        self._seats.discard(seat)
+
+    def drain(self) -> None:
+        """
+        Have no session without a job keep its worker, and no sandbox.
+        """
+        in_any_case(*(session.drain for session in list(self._sessions)), *(seat.drain for seat in list(self._seats)))
+
+    @property
+    def sessions(self) -> int:
+        """
+        How many sessions there are.
+        """
+        return len(self._sessions)
+
+    @property
+    def seats(self) -> int:
+        """
+        How many live sandboxes there are.
+        """
+        return len(self._seats)

@@ -1,0 +1,371 @@
+"""
+A thread that holds jobs to their limits while the event loop stands still.
+
+Runs in:   the daemon, on a thread of its own.
+
+Theory of operation. Time limits, and the memory watch where no controller counts, are callbacks of the loop. Should a
+call of the loop's thread block, on a disk or a peer, or take long, jobs would run on without limits. So this thread
+looks at the loop every LOOK_S while something runs. The loop says when it waits, until when, and how many waits are
+over (`Reactor.pulse`): plain stores, nothing for each job. It stands still if it has worked in one turn since the look
+before, or should have woken as long ago. Only then this thread acts: it ends what is past its time limit by LATE_S,
+and takes the memory watch's looks. With nothing running it sleeps until the loop calls `Reactor.rouse`.
+
+It signals, and writes down why (`ended_by_watchdog`), and does nothing else. When the loop comes back it finds the
+runner empty, as after any other end, and reports `timed_out` or `out_of_memory`; a reply that was complete before
+counts, as in a loop that is late. All books, descriptors and timers are the loop's.
+
+Why it can't signal a stranger. The loop may close a pidfd, and be given its number for another file, between two
+steps of this thread. So this thread never uses the number for a signal. It makes a duplicate, and then looks whether
+the owner still has that number. Owners forget a descriptor before they close it (`Runner.dispose`, `Group.close`) and
+never get another one: who still has it afterwards had not closed it when the duplicate was made, and the duplicate is
+of the right file. It stays so whatever the loop does then. The duplicate goes over a descriptor that is kept for this
+(dup3), so it needs no free number. Numbers of processes are used only by isolation/cgroup/descent.py, which checks
+each.
+
+What can't be helped: a call that keeps the interpreter's lock (GIL) stops this thread, too. docs/reliability.md has the
+list of the loop's calls that do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from leeward.errors import LeewardError
+from leeward.isolation.cgroup import descent
+from leeward.loop.barrier import trace_of_frame
+from leeward.loop.reactor import Reactor
+from leeward.outcome import Limit
+from leeward.run.beside import Beside
+from leeward.run.execution import Execution
+from leeward.run.functions import Calling
+from leeward.run.lease import Lease, Turn
+from leeward.run.live import LiveRunner
+from leeward.run.overtime import COLLECT_S
+from leeward.run.process import Process
+from leeward.run.runner import Runner
+from leeward.run.states import ProcessState
+from leeward.run.verdict import Stop
+
+#: Seconds between two looks at a loop that turns; and where memory is watched: a job takes up to 4 GiB a second.
+LOOK_S, WATCH_S = 0.1, 0.02
+#: Seconds that the loop has for what is due before this thread does it.
+LATE_S = 0.1
+#: Seconds between looks while the loop stands still.
+STALLED_S = 0.02
+#: Looks in a row that find nothing running before the thread sleeps.
+_REST = 10
+#: Steps of a hunt in one look.
+_STEPS = 8
+#: Seconds of a standstill from which on it is told.
+TELL_S = 0.5
+
+
+class WatchedWorker(Protocol):
+    """
+    `leeward.worker.worker.Worker`.
+    """
+
+    @property
+    def tenant(self) -> Execution | Lease | LiveRunner | None: ...
+    @property
+    def runner_on_offer(self) -> Runner | None: ...
+
+
+@dataclass(slots=True)
+class Standstill:
+    """
+    A time in which the loop didn't turn.
+
+    Attributes:
+        since: as the reactor tells the time.
+        seconds: how long it lasted, as far as this thread knows.
+        where: what the loop's thread did, file, line and function, the innermost last.
+        timed_out, out_of_memory: processes that were ended for it.
+    """
+
+    since: float
+    seconds: float = 0.0
+    where: tuple[str, ...] = ()
+    timed_out: int = 0
+    out_of_memory: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """
+    What may have a deadline: a runner, or a process of a live sandbox.
+    """
+
+    target: Runner | Process
+    ends: float
+
+
+def deadline(job: Execution) -> float:
+    """
+    When *job* has to be over if the loop doesn't see to it, as the reactor tells the time.
+    """
+    if job.over or not job.started:
+        return math.inf
+    extra = job.grace if isinstance(job, Turn) else COLLECT_S if job.caller.job.collect else 0.0
+    stood = job.stood if isinstance(job, Calling) else 0.0
+    return job.started + job.caller.job.limits.time + extra + stood
+
+
+def deadlines(tenant: object) -> Iterator[Overdue]:
+    """
+    All that *tenant* has running, with when it has to be over.
+    """
+    if isinstance(tenant, Execution):
+        yield Overdue(tenant.runner, deadline(tenant))
+    elif isinstance(tenant, Lease):
+        turn = tenant.turn
+        if turn is not None:
+            yield Overdue(turn.runner, deadline(turn))
+    elif isinstance(tenant, LiveRunner):
+        for process in tenant.all_processes:
+            yield Overdue(process, process.ends)
+        for interpreter in tenant.interpreters:
+            yield from deadlines(interpreter.tenant)
+
+
+def runner_of(tenant: Execution | Lease | LiveRunner) -> Runner:
+    return tenant.held if isinstance(tenant, Lease) else tenant.runner
+
+
+class Watchdog:
+    """
+    Args:
+        workers: those of the pool.
+        time: the seconds that a job has which the fast path starts by itself.
+        told: is called by the loop, when it turns again, with each standstill of TELL_S or more.
+        alive: is called by the thread every *period* / 2 while the loop isn't late by *period*; see systemd.py.
+        period: seconds; 0 where nobody wants to know.
+    """
+
+    def __init__(self, reactor: Reactor, workers: Callable[[], Iterable[WatchedWorker]], *, time: float,
+                 told: Callable[[Standstill], None], alive: Callable[[], None] = lambda: None,
+                 period: float = 0.0) -> None:
+        self._reactor, self._workers, self._time, self._told = reactor, workers, time, told
+        self._alive, self._period = alive, period
+        self._wake = threading.Event()
+        self._over = self._failed = False
+        self._loop_thread = threading.get_ident()
+        self._turns = -1
+        self._seen = reactor.now()  # the last look that found the loop in another turn, or waiting
+        self._beat = 0.0
+        self._still: Standstill | None = None
+        self._null = self._slot = -1
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """
+        Raises:
+            OSError: no descriptor is left.
+        """
+        self._null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._slot = os.dup(self._null)
+            self._thread.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """
+        Wait for the thread to end, before the reactor is closed. Harmless twice.
+        """
+        self._over = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for fd in (self._null, self._slot):
+            if fd >= 0:
+                os.close(fd)
+        self._null = self._slot = -1
+
+    # --- the thread -----------------------------------------------------------
+
+    def _run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's
+        idle = 0
+        while not self._over:
+            try:
+                pause = self.look()
+            except Exception as error:  # the next look comes
+                pause = LOOK_S
+                self._fail(error)
+            idle = 0 if self._still is not None or self._busy() else idle + 1
+            if idle >= _REST:
+                self._sleep()
+                idle = 0
+            else:
+                self._wake.wait(min(pause, self._period / 4) if self._period else pause)
+
+    def _fail(self, error: Exception) -> None:
+        """
+        Have the loop tell of *error*, unless it is still to tell of another one.
+        """
+        if not self._failed:
+            self._failed = True
+            self._reactor.soon(partial(self._tell_failure, error))  # of a deque, which takes it from any thread
+
+    def _tell_failure(self, error: Exception) -> None:
+        self._failed = False
+        self._reactor.barrier.note(self.look, error)
+
+    def _sleep(self) -> None:
+        """
+        Until work begins, or the service manager wants a sign.
+        """
+        if not self._over:
+            self._wake.clear()
+        self._reactor.rouse = self._wake.set
+        try:
+            # Whoever begins afterwards sees `rouse`, and who began before is seen here.
+            if not self._busy():
+                self._wake.wait(self._period / 4 if self._period else None)
+        finally:
+            self._reactor.rouse = None
+            if not self._over:
+                self._wake.clear()
+
+    def _busy(self) -> bool:
+        return any(worker.tenant is not None for worker in list(self._workers()))
+
+    def look(self) -> float:
+        """
+        Take one look, and act where that is needed; returns the seconds until the next one.
+        """
+        now = self._reactor.now()
+        watching = any(self._ticks())
+        since = self._still_since(now, WATCH_S if watching else LATE_S)
+        if self._period and now - self._beat >= self._period / 4 and (since is None or now - since < self._period):
+            self._beat = now
+            self._alive()
+        if since is None:
+            self._went_on()
+            return WATCH_S if watching else LOOK_S
+        if self._still is None:
+            self._still = Standstill(since)
+        self._still.seconds = now - since
+        if self._still.seconds >= TELL_S and not self._still.where:
+            frame = sys._current_frames().get(self._loop_thread)
+            self._still.where = tuple(trace_of_frame(frame))
+        self._hold_limits(now, since, self._still)
+        return STALLED_S
+
+    def _still_since(self, now: float, grain: float) -> float | None:
+        """
+        Since when the loop has stood still, or None if it hasn't for *grain* seconds.
+        """
+        turns, until = self._reactor.pulse()
+        if turns != self._turns:
+            self._turns, self._seen = turns, now
+            return None
+        if until:
+            self._seen = now
+            return until if now > until + grain else None
+        return self._seen if now >= self._seen + grain else None
+
+    def _went_on(self) -> None:
+        still, self._still = self._still, None
+        if still is not None and (still.seconds >= TELL_S or still.timed_out or still.out_of_memory):
+            self._reactor.soon(partial(self._told, still))
+
+    # --- limits ---------------------------------------------------------------
+
+    def _hold_limits(self, now: float, since: float, still: Standstill) -> None:
+        workers = list(self._workers())
+        for worker in workers:
+            for each in deadlines(worker.tenant):
+                if now > each.ends + LATE_S and self._end(each.target, Stop.TIME):
+                    still.timed_out += 1
+            # A job that the fast path has started in this turn, and of which nobody was told: if it has one.
+            runner = worker.runner_on_offer
+            if runner is not None and now > since + self._time + LATE_S and self._end(runner, Stop.TIME):
+                still.timed_out += 1
+        for runner in self._ticks():
+            if Limit.MEMORY is self._tick(runner) and self._end(runner, Stop.MEMORY):
+                still.out_of_memory += 1
+
+    def _ticks(self) -> Iterator[Runner]:
+        for worker in list(self._workers()):
+            tenant = worker.tenant
+            if tenant is not None:
+                runner = runner_of(tenant)
+                if runner.leaf.needs_ticks:
+                    yield runner
+
+    def _tick(self, runner: Runner) -> Limit | None:
+        with self._borrowed(lambda: runner.scratch) as scratch:
+            return runner.tick_beside(scratch)
+
+    def _end(self, target: Runner | Process, why: Stop) -> bool:
+        """
+        End it, unless that was done; was it?
+        """
+        if target.ended_by_watchdog is not None:
+            return False
+        if isinstance(target, Beside):
+            ended = target.process is not None and self._end_process(target.process, why)
+            if ended:
+                target.ended_by_watchdog = why
+            return ended
+        if isinstance(target, Process):
+            return self._end_process(target, why)
+        with self._borrowed(lambda: target.pidfd) as pidfd:
+            if pidfd < 0:
+                return False
+            target.ended_by_watchdog = why  # before the end can be seen
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        return True
+
+    def _end_process(self, process: Process, why: Stop) -> bool:
+        """
+        End a process of a live sandbox with all that descends from it.
+        """
+        if process.state is not ProcessState.RUNNING or process.host_pid < 0:
+            return False
+        nest = process.group
+        process.ended_by_watchdog = why
+        if nest is None:
+            hunt = descent.Hunt(process.runner_pid, process.host_pid)
+            for _ in range(_STEPS):
+                if hunt.step() or hunt.hopeless:
+                    break
+            return True
+        with self._borrowed(lambda: nest.folder) as folder:
+            if folder >= 0:
+                with contextlib.suppress(LeewardError):
+                    nest.kill_by(folder)
+        return True
+
+    @contextlib.contextmanager
+    def _borrowed(self, owned: Callable[[], int]) -> Iterator[int]:
+        """
+        A duplicate of the descriptor that *owned* tells, for as long as the block lasts; -1 where there is none any
+        more. See the module's head.
+        """
+        fd = owned()
+        if fd < 0:
+            yield -1
+            return
+        try:
+            os.dup2(fd, self._slot, inheritable=False)
+        except OSError:  # closed this moment
+            yield -1
+            return
+        try:
+            yield self._slot if owned() == fd else -1
+        finally:
+            os.dup2(self._null, self._slot, inheritable=False)

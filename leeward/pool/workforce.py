@@ -1,0 +1,385 @@
+"""
+The workers of a pool: they are made, take jobs, are renewed after their number of jobs, and replaced when they end.
+
+Runs in:   the daemon, and `leeward run`.
+
+Theory of operation. There is a worker for each slot, or one on its way; after failures another is made only after a
+pause. Workers of an old zygote are renewed, and further ones are made for sessions, as relief.py says. A worker that
+has had its number of jobs goes, if another can be made in its place; while there is no zygote, workers go on past that
+number, and are renewed one after the other when there is one again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sized
+from functools import partial
+from typing import Protocol
+
+from leeward.errors import LeewardError
+from leeward.loop.barrier import in_any_case
+from leeward.loop.fast_path import FastPath
+from leeward.loop.reactor import Reactor
+from leeward.pool.refill import Refill
+from leeward.pool.relief import SURPLUS, may_go, superfluous, vacancy
+from leeward.worker.states import WorkerState
+from leeward.worker.worker import Worker
+
+#: A worker that fails is made again after this, doubled each time up to the second figure.
+_BACKOFF_S, _BACKOFF_MOST_S = 0.05, 5.0
+
+#: Workers that were made for sessions are kept for so long after these are over.
+_LINGER_S = 10.0
+
+
+class WorkerMaker(Protocol):
+    """
+    What makes workers: the engine, by its zygote.
+    """
+
+    def make_worker(self, slot: int, workforce: Workforce) -> Worker: ...
+    def making_failed(self, slot: int, message: str) -> None: ...
+    def worker_failed(self, worker: Worker, layer: str, message: str) -> None: ...
+    def runner_made(self) -> None: ...
+    @property
+    def stands(self) -> bool: ...
+    def overrun(self) -> None: ...
+
+
+class Work(Protocol):
+    """
+    What workers are for: the pool.
+    """
+
+    @property
+    def queue(self) -> Sized:
+        """
+        The jobs that wait for a worker.
+        """
+    @property
+    def over(self) -> bool:
+        """
+        Is the pool draining, and has no job any more?
+        """
+
+    def check_drained(self) -> None: ...
+    def worker_free(self, worker: Worker) -> None:
+        """
+        This *worker* can take a job.
+        """
+
+    def broken(self, error: Exception) -> None: ...
+
+
+class Workforce:
+    """
+    Attributes:
+        by_slot: the workers.
+        offers: by the number of the runner that is on offer to the fast path, the worker that it belongs to.
+        recycled: workers that have ended.
+        runners_made: armed since the start.
+        held: workers that sessions have.
+        closed: no worker is made any more.
+    """
+
+    def __init__(self, reactor: Reactor, maker: WorkerMaker, work: Work, size: int, *,
+                 surplus: int = SURPLUS, room: int = 0, first: int = 0, grows: bool = False) -> None:
+        """
+        Args:
+            surplus: workers that may be made in advance, when others are renewed.
+            room: workers that may be made for sessions.
+            first: the first of the slots, of which no two pools of a daemon share one.
+            grows: workers are made for jobs that wait, too, within *room*. Its runners aren't given to the fast path,
+                which doesn't ask whose they are.
+        """
+        self._reactor, self._maker, self._work = reactor, maker, work
+        self.size, self.surplus, self.room, self._first = size, surplus, room, first
+        self.held = 0
+        self._shrinking = False
+        self.by_slot: dict[int, Worker] = {}
+        self.offers: dict[int, Worker] = {}
+        self._failures: dict[int, int] = {}
+        self._resting: set[int] = set()  # slots in which a worker is made again later
+        self._refill = Refill(reactor, len(os.sched_getaffinity(0)), self._stocked)
+        self._overrun = False  # workers go on past their number of jobs
+        self._outdated = False  # some workers may be of an old zygote
+        self._offering, self._grows = not grows, grows
+        self._extra = 0  # workers that were made for jobs
+        self.closed = False
+        self.runners_made = self.recycled = 0
+
+    # --- making ---------------------------------------------------------------
+
+    def make_missing(self) -> None:
+        """
+        Make the workers that are missing, and the one that is to relieve an outdated one.
+        """
+        in_any_case(*[self._make_next] * self.wanted)
+
+    def _make_next(self) -> None:
+        slot = vacancy(self.by_slot, self._resting, self.wanted, self.surplus, self._first)
+        if slot is not None:
+            self._make(slot)
+
+    def _make(self, slot: int) -> None:
+        if self.closed or self._work.over or slot in self.by_slot:
+            return
+        try:
+            self.by_slot[slot] = self._maker.make_worker(slot, self)
+        except (LeewardError, OSError) as error:  # no descriptors left, say: it may be better later
+            self._failures[slot] = self._failures.get(slot, 0) + 1
+            self._maker.making_failed(slot, str(error))
+            self._rest(slot)
+
+    def _rest(self, slot: int) -> None:
+        self._resting.add(slot)
+        self._reactor.after(min(_BACKOFF_MOST_S, _BACKOFF_S * 2.0 ** min(self._failures[slot], 10)),
+                            partial(self._rested, slot))
+
+    def _rested(self, slot: int) -> None:
+        self._resting.discard(slot)
+        self.make_missing()
+
+    def worker_failed(self, worker: Worker, layer: str, message: str, *, passing: bool = False) -> None:
+        """
+        For a worker: it could not do what it has to; it retires.
+
+        Args:
+            passing: by nothing of its own, so it tries again by itself. That is no reason to wait before another is
+                made in its place, if it comes to that.
+        """
+        if not passing:
+            self._failures[worker.slot] = self._failures.get(worker.slot, 0) + 1
+        self._maker.worker_failed(worker, layer, message)
+
+    def worker_gone(self, worker: Worker) -> None:
+        """
+        For a worker: it has ended. Make another.
+        """
+        if self.by_slot.get(worker.slot) is worker:
+            del self.by_slot[worker.slot]
+        self.recycled += 1
+        failures = self._failures.get(worker.slot, 0)
+        if self._work.over:
+            self._work.check_drained()
+        elif failures:
+            self._rest(worker.slot)
+        else:
+            self.make_missing()
+        if self._overrun and len(self.by_slot) >= self.wanted:
+            self.renew()  # no new worker comes that would have brought it about
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        return tuple(self.by_slot.values())
+
+    # --- jobs -----------------------------------------------------------------
+
+    def free(self) -> Worker | None:
+        """
+        One that can take a job.
+        """
+        return next((worker for worker in self.by_slot.values() if worker.free), None)
+
+    def worker_free(self, worker: Worker) -> None:
+        """
+        For a worker: it can take a job.
+        """
+        self._failures.pop(worker.slot, None)
+        if self._outdated:
+            self._relieve()
+        self._work.worker_free(worker)
+        worker.offer()
+        if self._overrun and not worker.jobs:
+            self.renew()
+
+    @property
+    def crowded(self) -> bool:
+        """
+        For a worker: do jobs wait for one?
+        """
+        return bool(self._work.queue)
+
+    @property
+    def fast_path(self) -> FastPath | None:
+        """
+        The fast path, where this reactor has one and new jobs are taken.
+        """
+        return self._reactor.fast_path if self._offering else None
+
+    def offered(self, runner: int, worker: Worker | None) -> None:
+        """
+        For a worker: its *runner* is on offer to the fast path, or with None no longer.
+        """
+        if worker is None:
+            self.offers.pop(runner, None)
+        else:
+            self.offers[runner] = worker
+
+    def stop_offering(self) -> None:
+        """
+        Take back what is on offer to the fast path, and offer nothing more.
+        """
+        self._reactor.barrier.steps(*(worker.withdraw for worker in list(self.offers.values())))
+        self._offering = False
+
+    # --- arming ---------------------------------------------------------------
+
+    def runner_made(self) -> None:
+        """
+        For a worker: another runner is armed.
+        """
+        self.runners_made += 1
+        self._maker.runner_made()
+
+    def runner_wanted(self, worker: Worker) -> None:
+        """
+        For a worker: it has a runner to arm, when its turn has come.
+        """
+        self._refill.want(worker)
+
+    def arming_over(self, runner: int) -> None:
+        """
+        For a worker: see Refill.over.
+        """
+        self._refill.over(runner)
+
+    def _stocked(self) -> bool:
+        return sum(worker.armed for worker in self.by_slot.values()) >= self.size
+
+    # --- renewing -------------------------------------------------------------
+
+    def renews(self) -> bool:
+        """
+        For a worker that has had its number of jobs: may it go? Not while nobody could make another in its place; and
+        of those that went on meanwhile, one after the other.
+        """
+        if not self._maker.stands:
+            if not self._overrun:
+                self._overrun = True
+                self._maker.overrun()
+            return False
+        return not self._overrun or self.closed or (
+            len(self.by_slot) >= self.size
+            and all(worker.state is WorkerState.SERVING for worker in self.by_slot.values()))
+
+    def renew(self) -> None:
+        """
+        Workers can be made again, or one was: let the next one go that is overdue.
+        """
+        overdue = [worker for worker in self.by_slot.values() if worker.overdue]
+        self._overrun = bool(overdue)
+        for worker in overdue:
+            worker.reconsider()
+
+    def outdate(self) -> None:
+        """
+        Another zygote has taken over: renew the workers of before.
+        """
+        for worker in self.by_slot.values():
+            worker.outdated = worker.pid >= 0  # else the new one is to make it
+        self._outdated = True
+        self._relieve()
+
+    def _relieve(self) -> None:
+        """
+        Let outdated workers go that are idle and have been replaced, and have the next one replaced.
+        """
+        for worker in self.workers:
+            if may_go(worker, self.by_slot, self.wanted, self.surplus):
+                worker.retire("")
+        self._outdated = any(worker.outdated for worker in self.by_slot.values())
+        self.make_missing()
+
+    # --- sessions -------------------------------------------------------------
+
+    @property
+    def wanted(self) -> int:
+        """
+        How many workers there are to be.
+        """
+        return self.with_held(0)
+
+    def with_held(self, more: int) -> int:
+        """
+        The same if sessions had so many *more*.
+        """
+        return self.size + min(self.room, max(0, self._extra, self.held + more - self.size // 2))
+
+    def await_jobs(self, waiting: int) -> None:
+        """
+        So many jobs wait: make workers for them, where the pool grows.
+        """
+        if self._grows and self.room:
+            self._extra = max(self._extra, min(self.room, self._needed(waiting)))
+            self._reactor.soon(self.make_missing)
+            self._shrink_later()
+
+    def _needed(self, waiting: int) -> int:
+        return max(0, sum(worker.busy for worker in self.by_slot.values()) + waiting - self.size)
+
+    def hold(self, more: int) -> None:
+        """
+        A session has got a worker, or given it back.
+        """
+        self.held += more
+        if self.wanted > len(self.by_slot):
+            self._reactor.soon(self.make_missing)
+        elif self.wanted < len(self.by_slot):
+            self._shrink_later()
+
+    def _shrink_later(self) -> None:
+        if not self._shrinking:
+            self._shrinking = True
+            self._reactor.after(_LINGER_S, self._shrink)
+
+    def _shrink(self) -> None:
+        """
+        Let workers go that were made for sessions or for jobs, and are idle.
+        """
+        self._shrinking = False
+        if self.closed:
+            return
+        self._extra = min(self._extra, self._needed(len(self._work.queue)))
+        for worker in superfluous(self.by_slot, self.wanted):
+            self.by_slot[worker.slot].retire("")
+        if self._extra or len(self.by_slot) > self.wanted:
+            self._shrink_later()
+
+    def retire_all(self) -> None:
+        """
+        Let every worker go, and make no other, whatever still runs.
+        """
+        self.closed = True
+        self._reactor.barrier.steps(*(partial(worker.retire, "the daemon is shutting down")
+                                      for worker in list(self.by_slot.values())))
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: the pool hears of it.
+        """
+        self._work.broken(error)
+
+    # --- for the status -------------------------------------------------------
+
+    def states(self) -> dict[str, int]:
+        """
+        How many workers do what.
+        """
+        workers = self.by_slot.values()
+        busy = sum(worker.busy for worker in workers)
+        idle = sum(worker.free for worker in workers)
+        return {"idle": idle, "busy": busy, "arming": max(0, max(self.size, len(workers)) - idle - busy)}
+
+    def counts(self) -> dict[str, dict[str, int] | int]:
+        """
+        The part of `leeward status` that is about workers and their runners.
+        """
+        workers = self.by_slot.values()
+        return {
+            "workers": {"total": max(self.size, len(workers)), **self.states()},
+            "runners_made": self.runners_made,
+            "runners_armed": sum(worker.armed for worker in workers),
+            "runners_kept": sum(worker.kept for worker in workers),
+            "runners_arming": sum(worker.arming for worker in workers),
+        }

@@ -1,0 +1,311 @@
+"""
+The zygote that makes a pool's keepers: it is given orders, watched, and replaced when it ends.
+
+Runs in:   the daemon, and `leeward run`.
+
+Theory of operation. Workers wait here until the zygote serves and takes their order. While it owes a keeper, it has so
+many seconds for each sign of life; a zygote that is stopped or stuck is killed. When it ends, keepers live on; those on
+order retire, and another zygote is started, at once or, if zygotes end one after the other, after a pause. Now and then
+another one takes over from one that serves: worker/succession.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from leeward.errors import LeewardError
+from leeward.isolation.plan import WorkerPlan, ZygotePlan
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import Reactor, Timer
+from leeward.pool.workforce import Workforce
+from leeward.wire import control
+from leeward.worker.hatch import Hatched
+from leeward.worker.patience import Patience
+from leeward.worker.states import WorkerState
+from leeward.worker.succession import Succession, Term, ZygoteDuties
+from leeward.worker.worker import Worker
+from leeward.worker.zygote import Zygote
+
+_BACKOFF_S = 0.2
+#: Signs of what a zygote said before it ended that are told as the reason.
+_MOST_WORDS = 4096
+
+
+class EventLog(Protocol):
+    """
+    Where the engine tells what happens.
+    """
+
+    def debug(self, event: str, /, **fields: object) -> object: ...
+    def info(self, event: str, /, **fields: object) -> object: ...
+    def warning(self, event: str, /, **fields: object) -> object: ...
+
+
+class ZygoteOwner(Protocol):
+    """
+    The engine.
+    """
+
+    @property
+    def log(self) -> EventLog: ...
+    @property
+    def patience(self) -> Patience: ...
+    def blame(self, layer: str, message: str) -> None: ...
+    def broken(self, error: Exception) -> None: ...
+
+
+class Zygotes:
+    """
+    Args:
+        plan: of a zygote.
+        worker_plan: of its keepers.
+
+    Attributes:
+        current: the one that serves, or is to; None while there is none.
+    """
+
+    def __init__(self, reactor: Reactor, plan: ZygotePlan, worker_plan: WorkerPlan, workforce: Workforce,
+                 engine: ZygoteOwner, term: Term) -> None:
+        self._reactor, self._plan, self._worker_plan = reactor, plan, worker_plan
+        self._workforce, self._engine, self._log = workforce, engine, engine.log
+        self.current: Zygote | None = None
+        self._ready = False
+        self._lost = 0  # in a row
+        self._due: Timer | None = None  # when it has kept us waiting for too long
+        self._words = ""  # the last that one has said before it was ready
+        self._waiting: list[Worker] = []
+        self._stopped = False
+        duties = ZygoteDuties(
+            owes=lambda: bool(self._on_order()), crown=self._crown, made=self._on_made, failed=self._on_failed,
+            said=self._on_words, gone=self._on_gone)
+        self.succession = Succession(reactor, term, (plan, worker_plan), duties, self._log, engine.patience.start)
+        self.succession.begin()
+
+    def adopt(self, hatched: Hatched) -> None:
+        """
+        Have this one make the keepers.
+        """
+        self._ready, self._words = False, ""
+        self.current = Zygote(self._reactor, hatched, ready=self._on_ready, made=self._on_made,
+                              failed=self._on_failed, said=self._on_words, gone=self._on_gone)
+        with contextlib.suppress(OSError):  # gone: its last words are on their way, or the end of its channel
+            self.current.give(self._worker_plan)
+        self._expect_word(self._engine.patience.start)
+
+    @property
+    def stands(self) -> bool:
+        """
+        Does one serve?
+        """
+        return self.current is not None and self._ready
+
+    # --- orders ---------------------------------------------------------------
+
+    def order(self, worker: Worker) -> None:
+        """
+        Have *worker*'s keeper made.
+        """
+        self._waiting.append(worker)
+        if self._ready:
+            self._reactor.soon(self._place_orders)
+
+    def runner_made(self) -> None:
+        """
+        A runner is armed: the first worker can take a job, so the others may be made.
+        """
+        if self._waiting:
+            self._place_orders()
+
+    def _place_orders(self) -> None:
+        """
+        Order what the zygote takes. At the start the first worker has the processors to itself until it can take a job.
+        """
+        while self._waiting and self.current is not None and self._ready:
+            if not self._workforce.runners_made and len(self._waiting) < len(self._workforce.by_slot):
+                return
+            worker = self._waiting[0]
+            message, fds = worker.order()
+            if self._due is None:
+                self._expect_word(self._engine.patience.zygote)
+            try:
+                self.current.make_keeper(message, fds)
+            except LeewardError as error:
+                self._log.warning("zygote takes no orders", error=str(error))
+                return
+            self._waiting.pop(0)
+            worker.ordered()
+
+    def _on_order(self) -> list[Worker]:
+        """
+        The workers whose keepers the zygote owes us.
+        """
+        return [worker for worker in self._workforce.workers
+                if worker.state is WorkerState.MAKING and worker.pid < 0 and worker not in self._waiting]
+
+    # --- signs of life --------------------------------------------------------
+
+    def _expect_word(self, seconds: float) -> None:
+        self._expect_nothing()
+        self._due = self._reactor.after(seconds, partial(self._on_silence, seconds))
+
+    def _expect_nothing(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def _heard(self) -> None:
+        """
+        The zygote said something; for what it still owes it has as long again.
+        """
+        self._expect_nothing()
+        if self._on_order():
+            self._expect_word(self._engine.patience.zygote)
+        else:
+            self.succession.go_on()
+
+    def _on_silence(self, seconds: float) -> None:
+        """
+        A zygote that is stopped, or stuck, would keep its workers from ever being made.
+        """
+        self._expect_nothing()
+        if self.current is not None and (self._on_order() or self._waiting or not self._ready):
+            self._log.warning("zygote doesn't answer", pid=self.current.pid, seconds=seconds)
+            self.current.process.kill()  # the end of its channel brings the next one
+            self._expect_word(seconds)
+
+    def _on_ready(self) -> None:
+        self._ready, self._words = True, ""
+        self._heard()
+        self._place_orders()
+        self._workforce.renew()
+
+    def _on_made(self, message: control.Made, pidfd: int) -> None:
+        self._lost = 0
+        for worker in self._workforce.workers:
+            if worker.slot == message.slot and worker.pid < 0:
+                worker.made(message, pidfd)
+                break
+        else:
+            os.close(pidfd)  # its worker retired meanwhile; the keeper reads end of file and goes
+        self._heard()
+        self._place_orders()  # what did not fit into its queue before may now
+
+    def _on_failed(self, message: control.Failed) -> None:
+        self._engine.blame(message.layer, message.message)
+        self._log.warning("zygote failed", layer=message.layer, error=message.message)
+        for worker in self._workforce.workers:
+            if worker.slot == message.number and worker.pid < 0 and worker not in self._waiting:
+                self._workforce.worker_failed(worker, message.layer, message.message)
+                worker.retire(message.message)
+        self._heard()
+
+    def _on_words(self, text: str) -> None:
+        """
+        While it warms up these are the modules' that it imports, and a failure only if it ends.
+        """
+        if self._ready:
+            self._engine.blame("", text)
+        else:
+            self._words = (self._words + "\n" + text)[-_MOST_WORDS:]
+        self._log.warning("zygote says", text=text)
+
+    def job_ended(self) -> None:
+        """
+        A job has been run by one of its workers.
+        """
+        self.succession.job_ended()
+
+    def _crown(self, heir: Zygote) -> Zygote | None:
+        """
+        Take over *heir*, which is ready, in place of the zygote that serves. Workers of before are renewed one by one.
+        """
+        old, self.current, self._ready = self.current, heir, True
+        self._log.debug("zygote takes over", pid=heir.pid, old=old and old.pid)
+        self._expect_nothing()
+        self._workforce.outdate()
+        self._reactor.soon(self._place_orders)
+        return old
+
+    # --- another one ----------------------------------------------------------
+
+    def _on_gone(self) -> None:
+        """
+        Keepers live on without it; those on order don't.
+        """
+        on_order = self._on_order()
+        zygote, self.current, self._ready = self.current, None, False
+        self._expect_nothing()
+        if zygote is not None:
+            zygote.process.wait()
+        if self._stopped:
+            return
+        self._lost += 1
+        if self._words:
+            self._engine.blame("", self._words.strip())
+        self._log.warning("zygote is gone", lost=self._lost)
+        for worker in on_order:
+            worker.retire("the zygote is gone")
+        if self._lost == 1:
+            self._restart()
+        else:
+            self._engine.blame("", "the zygote ends as soon as it starts")
+            self._restart_later()
+
+    def _restart_later(self) -> None:
+        self._reactor.after(min(5.0, _BACKOFF_S * 2 ** min(self._lost, 8)), self._restart)
+
+    def _restart(self) -> None:
+        if self._stopped or self.current is not None:
+            return
+        try:
+            self.adopt(Hatched(self._plan))
+        except (LeewardError, OSError) as error:  # no descriptors left, say
+            self._lost += 1
+            self._engine.blame("", f"zygote: {error}")
+            self._log.warning("zygote can't be started", error=str(error))
+            self._restart_later()
+
+    # --- the end --------------------------------------------------------------
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: the engine hears of it.
+        """
+        self._engine.broken(error)
+
+    def mend(self) -> None:
+        """
+        After a callback of ours has failed: do what may not have been done.
+        """
+        in_any_case(self._restart, self._place_orders, self._expect_again)
+
+    def _expect_again(self) -> None:
+        if self._ready:
+            self._heard()
+        elif self.current is not None:
+            self._expect_word(self._engine.patience.start)
+
+    def stop(self) -> None:
+        """
+        Start no other when this one ends.
+        """
+        self._stopped = True
+
+    def leave(self, seconds: float, left: Callable[[], None]) -> None:
+        """
+        Let the zygote go without waiting for it; *left* is called when it was reaped. Call `stop` before.
+        """
+        zygote, self.current, self._ready = self.current, None, False
+        self._expect_nothing()
+        in_any_case(self.succession.close, left if zygote is None else partial(zygote.leave, seconds, left))
+
+    def end(self) -> None:
+        """
+        End the zygote and reap it; see Zygote.end.
+        """
+        zygote, self.current = self.current, None
+        in_any_case(*([zygote.end] if zygote is not None else []), self.succession.close)

@@ -1,0 +1,298 @@
+"""
+An interpreter in a live sandbox: a process beside its first one that is used as a runner.
+
+Runs in:   the daemon.
+
+Theory of operation. The process is a copy of the keeper, as a runner's first is, and says Locked and Ready by a birth
+channel of its own; then it waits on its job pipe. To an Execution or a Lease it is a runner like any other; what is
+different is here: it has no init of its own, its limits are the sandbox's, and its end is that of all that descends
+from it. Its tenant is told that it is empty when the direct child has ended and what descends from it was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol
+
+from leeward.dataclass import replace
+from leeward.errors import LeewardError
+from leeward.isolation.cgroup.entry import Entry, Gauges, Leaf, Nest, Sockets, Usage, no_sockets
+from leeward.isolation.channel import Channel
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import Reactor
+from leeward.run.births import attend, stop_listening
+from leeward.run.execution import Execution
+from leeward.run.holder import RunTerms
+from leeward.run.launch import Exit
+from leeward.run.process import Process
+from leeward.run.report import Report
+from leeward.run.runner import Denials, Runner
+from leeward.run.states import RunnerEvent, RunnerState
+from leeward.spec.limits import Limits
+
+#: <linux/posix-timers_types.h>: of a clock id made of a pid, the time that the scheduler gave to all of its threads.
+_CPUCLOCK_SCHED = 2
+
+
+class Tenant(Protocol):
+    """
+    Who has the runner: an Execution or a Lease.
+    """
+
+    def emptied(self, status: int | None, reason: str) -> None: ...
+
+
+class SharedLeaf:
+    """
+    A leaf to which others' processes belong as well: its limits stay as they are, and are enforced already.
+    """
+
+    needs_ticks = False
+    tick_interval = 1.0
+    entry = Entry()
+
+    def __init__(self, leaf: Leaf, nest: Nest | None) -> None:
+        self._leaf, self._nest = leaf, nest
+        self._before = leaf.usage()
+        self.pid = -1
+        self._time = 0.0
+
+    def usage(self) -> Usage:
+        """
+        Its own processor time; the sandbox's peak of memory; and what the sandbox was refused since it began.
+        """
+        now, before = self._leaf.usage(), self._before
+        return replace(now, cpu_time=self._spent(), oom_kills=now.oom_kills - before.oom_kills,
+                       forks_refused=now.forks_refused - before.forks_refused)
+
+    def cpu_time(self) -> float:
+        return self._spent()
+
+    def _spent(self) -> float:
+        try:
+            if self._nest is not None:
+                self._time = max(self._time, self._nest.time())
+            elif self.pid > 0:
+                self._time = max(self._time, time.clock_gettime(~self.pid << 3 | _CPUCLOCK_SCHED))
+        except (OSError, LeewardError):
+            pass  # it is gone, and what was read last holds
+        return self._time
+
+    def count_end(self, spent: float) -> None:
+        """
+        Its direct child has ended, after *spent* seconds of processor: the last time that can be asked.
+        """
+        self._time = max(self._spent(), spent)
+        self.pid = -1
+
+    def apply(self, limits: Limits) -> None:
+        return
+
+    def rlimits(self) -> Mapping[int, int]:
+        return {}
+
+    def cpu(self) -> int | None:
+        return None
+
+    def gauges(self) -> Gauges | None:
+        return None
+
+    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets, charged: int = 0) -> None:
+        return
+
+    def armed(self) -> None:
+        return
+
+    def leaves(self) -> None:
+        return
+
+    def ended(self, spent: float) -> None:
+        return
+
+    def share(self) -> None:
+        return
+
+    def nest(self, name: str) -> Nest | None:
+        return None
+
+    def joined(self, pid: int) -> None:
+        return
+
+    def parted(self, pid: int, spent: float) -> None:
+        return
+
+    def kill(self) -> None:
+        return
+
+    def is_there(self) -> bool:
+        return True
+
+    def remove(self) -> bool:
+        return True
+
+
+class Beside(Runner):
+    """
+    The runner that an interpreter is.
+
+    Args:
+        first: the number of the sandbox's first runner.
+    """
+
+    def __init__(self, number: int, leaf: SharedLeaf, birth: Channel, denials: Denials, first: int) -> None:
+        super().__init__(number, leaf, birth, denials, no_sockets)
+        self.process: Process | None = None
+        self._first = first
+
+    def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = ()) -> None:
+        """
+        What the supervisor grants it counts as the sandbox's, whose first process has sent *scratch* before.
+        """
+        if scratch >= 0:
+            os.close(scratch)
+        super().listen(listener, -1, entrances)
+        self._denials.share(self.number, self._first)
+
+    def kill(self) -> None:
+        """
+        End it and all that descends from it; the sandbox lives on.
+        """
+        if self.process is not None:
+            self.process.kill()
+
+    def job_pidfd(self) -> int:
+        return os.dup(self.pidfd)
+
+
+class Interpreter:
+    """
+    The process as who lends its runner: the holder of an Execution, or the owner of a Lease's runner.
+
+    Args:
+        terms: of all jobs of the pool.
+        ready: is called once with the runner, which is leased already: it can be given a job.
+        failed: is called in its place, with a layer or "", and the reason.
+
+    Attributes:
+        tenant: who is told when it is empty; whoever makes one of `runner` sets this.
+    """
+
+    costs = "job"
+    crowded = False
+
+    def __init__(self, reactor: Reactor, runner: Beside, leaf: SharedLeaf, terms: RunTerms,
+                 ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> None:
+        self.runner = runner
+        self.terms = terms
+        self.tenant: Tenant | None = None
+        self.process: Process | None = None
+        self._reactor, self._leaf = reactor, leaf
+        self._ready: Callable[[Runner], None] | None = ready
+        self._failed = failed
+        self._end: Exit | None = None
+        attend(reactor, runner, self._born, self._birth_failed)
+
+    @property
+    def number(self) -> int:
+        return self.runner.number
+
+    def is_process(self, process: Process) -> None:
+        """
+        For the live runner: *process* is what it is.
+        """
+        self.process = self.runner.process = process
+
+    def kill(self) -> None:
+        """
+        End it. Its tenant is told; nobody is called who was not.
+        """
+        if self.process is not None:
+            self.process.kill()
+
+    # --- for its tenant -------------------------------------------------------
+
+    def killed(self, runner: Runner) -> None:
+        """
+        `gone` follows, and by it `emptied`.
+        """
+
+    def conclude(self, execution: Execution, report: Report) -> None:
+        """
+        The job is over, and with it the interpreter.
+        """
+        in_any_case(partial(execution.caller.finished, report), self.kill)
+
+    def gone(self, execution: Execution) -> None:
+        """
+        The job was lost with the interpreter.
+        """
+        in_any_case(self.kill, execution.caller.lost)
+
+    def give_back(self, runner: Runner) -> None:
+        """
+        The kernel is over.
+        """
+        self.kill()
+
+    # --- for the live runner --------------------------------------------------
+
+    def started(self, pid: int, pidfd: int) -> None:
+        """
+        For the live runner: it exists; *pidfd* stays the caller's.
+        """
+        self._leaf.pid = pid
+        if pidfd >= 0:
+            job, reply, out, err = self.runner.job, self.runner.reply, self.runner.out, self.runner.err
+            self.runner.take(pid, [os.dup(pidfd), job, reply, out, err])
+        self._check_ready()
+
+    def _born(self, _runner: Runner) -> None:
+        self._check_ready()
+
+    def _check_ready(self) -> None:
+        runner, ready = self.runner, self._ready
+        if ready is None or not runner.ready() or runner.state is not RunnerState.ARMING:
+            return
+        runner.record_baseline()
+        runner.happen(RunnerEvent.READY)
+        runner.happen(RunnerEvent.LEASED)
+        self._ready = None
+        ready(runner)
+
+    def _birth_failed(self, _number: int, layer: str, text: str) -> None:
+        self._fail(layer, text)
+        self.kill()
+
+    def _fail(self, layer: str, text: str) -> None:
+        if self._ready is not None:
+            self._ready = None
+            self._failed(layer, text)
+
+    def exited(self, end: Exit) -> None:
+        """
+        For its process: the direct child has ended. What descends from it goes, too.
+        """
+        self._end = end
+        self._leaf.count_end(end.cpu_time)
+        self.kill()
+
+    def emptied(self) -> None:
+        """
+        For the live runner: nothing of it is left.
+        """
+        end = self._end or Exit(None, reason="its process was lost")
+        tenant, self.tenant = self.tenant, None
+        steps = [partial(self._fail, end.layer, end.reason or "it ended before it was ready")]
+        if tenant is not None:
+            steps.append(partial(tenant.emptied, end.status, end.reason))
+        in_any_case(partial(stop_listening, self._reactor, self.runner), *steps, self.runner.dispose)
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*.
+        """
+        self.kill()
+

@@ -1,0 +1,449 @@
+"""
+One job on one runner: send it, watch it, say how it ended.
+
+Runs in:   the daemon.
+
+Theory of operation. Started by `Execution.start`, which writes the frame, it waits for
+whichever comes first:
+
+    reply complete           the main module ended; answer at once, then kill what is left
+    runner empty (Ended)     it ended by itself: os._exit, a signal, the OOM killer
+    time, output, memory     kill; the answer waits until the runner is empty
+    cancelled                the same, and nobody is answered
+
+It calls its holder's `conclude` exactly once, or else `gone`, also when a callback of its own fails: the job ends as
+internal then. run/holder.py says where the report goes. The daemon alone says outcome, limit, times and counts.
+
+A job that is on the fast path is the shim's until it ends in order (`completed`), ends otherwise (`handed_over`), or
+is taken back (`take_back`): then its reply comes here, as that of any other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+
+from leeward._native.loop import Offer
+from leeward.dataclass import replace
+from leeward.errors import LeewardError, PeerError
+from leeward.isolation.cgroup.entry import Usage
+from leeward.loop.barrier import in_any_case
+from leeward.loop.fast_path import FastPath
+from leeward.loop.reactor import READ, WRITE, Reactor, Timer
+from leeward.loop.stream import JobStart
+from leeward.outcome import Outcome, Result
+from leeward.run.errand import Errand
+from leeward.run.holder import Caller, Helper, Holder
+from leeward.run.interrupting import Interruption
+from leeward.run.output import Output
+from leeward.run.output_watch import OutputWatch
+from leeward.run.overtime import Overtime
+from leeward.run.placement import SHORT_OUTPUT, inline_bytes
+from leeward.run.rehearsal import rehearse
+from leeward.run.reply import REPLY_CHUNK, ReplyReader
+from leeward.run.report import Report, internal
+from leeward.run.runner import Runner
+from leeward.run.ticks import JobTicks
+from leeward.run.verdict import Stop, Verdict, brought, bug, ended, replied, stopped, with_network
+from leeward.wire import job as wire
+
+
+class Execution:
+    """
+    The run of one job.
+
+    Args:
+        holder: what has *runner* until the job is over.
+        caller: whose job it is.
+        alone: nobody waits for the daemon while the job runs, so that it may rehearse the answer.
+        fast_path: takes the answer the fast path, where there is one.
+
+    Attributes:
+        answered: the shim has answered the client.
+        over: the holder has been called.
+    """
+
+    costs = "job"
+
+    _asks_when_late = True  # for the files that it is to bring back
+
+    def __init__(self, reactor: Reactor, runner: Runner, holder: Holder, caller: Caller, *, alone: bool = False,
+                 fast_path: FastPath | None = None) -> None:
+        self._reactor = reactor
+        self.runner = self._runner = runner
+        self._holder, self.caller = holder, caller
+        self._job = caller.job
+        self._alone = alone
+        self._fast_path, self._client = fast_path, caller.client
+        self._on_fast_path = False  # the shim waits for the reply
+        self.answered = self.over = False
+        self._fault, self._started = "", 0.0
+        self._output = self._open_output(holder.terms.results)
+        self._before = self._used = Usage(cpu_time=runner.cpu_before)
+        self._errand = Errand(runner)
+        self._reply = ReplyReader(self._job)
+        self._timers: dict[str, Timer] = {}  # by what they are for
+        self._helpers: dict[str, Helper] = {}  # likewise
+        self._late = False  # its time is up, and it was asked for its files
+        self._stop: Stop | None = None
+        self._watched: set[int] = set()
+
+    @property
+    def stopped(self) -> bool:  # by us
+        return self._stop is not None
+
+    @property
+    def started(self) -> float:  # as the reactor tells the time; 0.0 before
+        return self._started
+
+    # --- what a job of a session does otherwise --------------------------------
+
+    def _open_output(self, results: str) -> Output:
+        return Output(*self._runner.give_output(), self._job.limits.output, memory=self._job.limits.memory,
+                      inline=inline_bytes(results, files=bool(self._job.collect) or self._job.display))
+
+    def _prepare(self) -> None:
+        """
+        Before the code is sent.
+
+        Raises:
+            LeewardError: it can't be.
+        """
+        self._runner.limit(self._job.limits)
+
+    def _frame(self) -> bytes:
+        return wire.job_frame(self._job)
+
+    def _close_pipes(self) -> None:
+        self._output.close_pipes()
+
+    def _judged(self, verdict: Verdict) -> Verdict:
+        return verdict
+
+    # --- starting -------------------------------------------------------------
+
+    def start(self) -> None:
+        """
+        Send the code; the time limit counts from here.
+        """
+        try:
+            self._prepare()
+        except LeewardError:
+            self._give_up()
+            return
+        offer = self._offer()
+        self._errand.set_out(self._frame())
+        self._started = self._reactor.now()
+        self._send()  # first: the runner is awake and at work while we make ready to watch it
+        if not self._errand.unsent and offer is not None and self._fast_path is not None and self._client is not None:
+            self._on_fast_path = self._fast_path.adopt(offer, self._client, self._started)
+        self._go_on()
+
+    def begin(self, start: JobStart) -> None:
+        """
+        Go on with what the fast path has started.
+        """
+        self._started = start.started
+        self._on_fast_path = not start.unsent
+        if start.unsent and self._fast_path is not None:  # there was no memory for all of it in the pipe, say
+            self._errand.set_out(self._frame(), start.unsent)
+            self._fast_path.withdraw(self._runner.number)
+            self._send()
+        self._go_on()
+
+    def _offer(self) -> Offer | None:
+        """
+        The runner as the fast path has to know it, if the answer may go that way.
+        """
+        job = self._job
+        if self._client is None or job.collect or job.display or job.label or job.limits.output < SHORT_OUTPUT:
+            return None
+        return self._runner.offer(self._output.out.fd, self._output.err.fd)
+
+    def _go_on(self) -> None:
+        if self._on_fast_path and self._fast_path is not None:
+            self._fast_path.expect(self._runner.number, self)
+        else:
+            self._watch(self._runner.reply, READ, self._on_reply)
+            if self._alone:
+                self._reactor.soon(self._rehearse)
+        self._reactor.soon(self._keep_time)  # most short jobs are over in the turn that tells of them
+
+    def _keep_time(self) -> None:
+        if self.over:
+            return
+        reactor = self._reactor
+        self._timers["time"] = reactor.at(self._started + self._job.limits.time, self._out_of_time)
+        self._helpers["tick"] = JobTicks(reactor, self._runner, self, self._started)
+        self._helpers["output"] = OutputWatch(reactor, self._output, self, self._started)
+
+    # --- the fast path --------------------------------------------------------
+
+    def take_back(self) -> None:
+        """
+        From here on the reply is for us alone.
+        """
+        if self._on_fast_path and self._fast_path is not None:
+            self._on_fast_path = False
+            self._fast_path.withdraw(self._runner.number)
+            self._watch(self._runner.reply, READ, self._on_reply)
+
+    def completed(self, ended: float, cpu_time: float, memory_peak: int) -> None:
+        """
+        The client has its answer: an end in order, with nothing to tell.
+        """
+        self._on_fast_path = False
+        self._used = replace(self._before, cpu_time=self._before.cpu_time + cpu_time)
+        if self.over:
+            return
+        self.over = True
+        result = Result(stdout=b"", stderr=b"", exit_code=0, outcome=Outcome.FINISHED, duration=ended - self._started,
+                        cpu_time=cpu_time, memory_peak=memory_peak, degraded=self._holder.terms.degraded)
+        try:
+            self._holder.conclude(self, Report(result=result, answered=True))
+        finally:
+            self._give_back()
+
+    def handed_over(self, reply: bytes) -> None:
+        """
+        The end has something to tell, or isn't one.
+        """
+        self._on_fast_path = False
+        if self.over:
+            return
+        self._watch(self._runner.reply, READ, self._on_reply)
+        self._reply.feed(reply)
+        self._on_reply(0)
+
+    def _rehearse(self) -> None:
+        if not self.over:
+            rehearse(self._runner)
+
+    def _send(self, _events: int = 0) -> None:
+        if self._errand.go_on():
+            self._forget(self._runner.job)  # open it stays: it tells how much was read
+        elif self._runner.job not in self._watched:
+            self._watch(self._runner.job, WRITE, self._send)
+
+    def _not_started(self, status: int | None) -> bool:
+        """
+        Was the runner killed from outside before it had read the whole frame?
+
+        An exit, or an end for want of memory, is the doing of a job too large to be read: it
+        would go the same way elsewhere.
+        """
+        left = self._errand.left
+        killed = status is None or os.WIFSIGNALED(status)
+        return left > 0 and killed and not self._runner.leaf.usage().oom_kills
+
+    def _give_up(self) -> None:
+        """
+        Nothing of the job has run: let it run elsewhere.
+        """
+        self.over = True
+        in_any_case(self._release, self._close_pipes, self._output.drop, partial(self._holder.gone, self))
+
+    # --- while it runs --------------------------------------------------------
+
+    def _on_reply(self, _events: int) -> None:
+        try:
+            complete = self._read_reply(REPLY_CHUNK)
+        except PeerError:
+            self._forget(self._runner.reply)  # what is left in it nobody reads, and it would wake us without end
+            self.stop(Stop.REPLY)
+            return
+        if complete and self._late:
+            self.stop(Stop.TIME)
+        elif complete:
+            self._finish(None)
+
+    def _read_reply(self, most: int) -> bool:
+        """
+        Read on, about *most* bytes, so that a large reply waits its turn; is the frame complete?
+
+        Raises:
+            PeerError: it announces more than a reply may have.
+        """
+        complete = self._reply.read(self._runner.reply, most)
+        if self._reply.closed:  # its exit status will tell
+            self._forget(self._runner.reply)
+        return complete
+
+    def _out_of_time(self) -> None:  # one that wants files back is asked for them before
+        self.take_back()
+        self._on_reply(0)  # the loop may be late, and the job not
+        if self._asks_when_late and self._job.collect and not (self._errand.unsent or self.over or self.stopped) \
+                and self._runner.tell(wire.LATE):
+            self._late, self._helpers["overtime"] = True, Overtime(self._reactor, self._runner, self)
+        else:
+            self.stop(Stop.TIME)
+
+    def stop(self, why: Stop) -> None:
+        """
+        End the job; the answer comes when no process of it is left.
+        """
+        if self._stop is None and not self.over:
+            self._stop = why
+            last = [self._runner.tick] if self._runner.leaf.needs_ticks else ()  # what it took goes with it
+            in_any_case(*last, self._runner.kill, partial(self._holder.killed, self._runner), self.take_back)
+
+    def interrupt(self) -> None:
+        """
+        Raise KeyboardInterrupt in it.
+        """
+        before = self._helpers.get("interrupt")
+        if before is not None:
+            before.close()
+        self._helpers["interrupt"] = Interruption(self._reactor, self)
+
+    @property
+    def taken(self) -> bool:
+        return not self._errand.left
+
+    def signal(self, number: int) -> None:
+        self._runner.tell(number)
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*. The job ends, as far as it hasn't.
+        """
+        self._fault = self._fault or bug(error)
+        if self.over:
+            self._give_back()
+        elif self.answered:  # whoever took it back now would be answered again
+            self._stop = self._stop or Stop.BUG
+            self._finish((None, self._fault))
+        else:
+            self.stop(Stop.BUG)
+
+    # --- the end --------------------------------------------------------------
+
+    def emptied(self, status: int | None, reason: str) -> None:
+        """
+        No process of the runner is left.
+
+        Args:
+            status: the job's wait status, or None where it isn't known.
+            reason: why it isn't known.
+        """
+        if self.over:
+            return
+        try:
+            self.take_back()
+            why = self._stop or self._runner.ended_by_watchdog
+            if why is None and self._not_started(status):
+                self._give_up()
+                return
+            complete = self._stop is None and self._read_reply(self._reply.most)
+            self._stop = self._stop if complete else why
+            if self._late:
+                self._stop, complete = self._stop or Stop.TIME, False
+        except PeerError:
+            complete = False
+        except Exception as error:
+            self._fault, self._stop, complete = bug(error), Stop.BUG, False
+            self._reactor.barrier.note(self.emptied, error)
+        if not self.over:
+            self._finish(None if complete else (status, reason))
+
+    def _finish(self, end: tuple[int | None, str] | None) -> None:
+        """
+        Put the report together; *end* is None where a complete reply tells the end.
+        """
+        if self.over:
+            return
+        self.over = True
+        try:
+            report = self._report(end, self._reactor.now() - self._started)
+        except Exception as error:
+            self._reactor.barrier.note(self._finish, error)
+            self._reactor.barrier.steps(self._output.drop)
+            report = internal("Bug", bug(error), self._reactor.now() - self._started, self._holder.terms.degraded)
+        if self.answered:
+            report.answered = True
+            if report.arena is not None:
+                report.arena.close()
+        try:
+            self._holder.conclude(self, report)
+        finally:  # after the answer: nobody waits for this
+            self._give_back()
+
+    def _report(self, end: tuple[int | None, str] | None, duration: float) -> Report:
+        memfd, words = self._take_output(last_words=end is not None)
+        try:
+            if end is None and self._runner.leaf.needs_ticks:
+                self._runner.tick()  # its processes are still there to be counted
+            before, output = self._before, self._output
+            usage = self._used = self._runner.leaf.usage()
+            if self._stop is not None:
+                verdict = stopped(self._stop, self._fault)
+            elif end is None:
+                verdict = replied(self._reply.body, self._job.most_files, display=self._job.display)
+            else:
+                verdict = ended(*end, oom=usage.oom_kills > before.oom_kills, words=words)
+            if self._job.collect and (self._stop is not None or end is not None):
+                verdict = brought(verdict, self._reply.body if self._late else b"", self._job)
+            verdict = self._judged(verdict)
+            result = Result(
+                stdout=bytes(output.out.head), stderr=bytes(output.err.head), exit_code=verdict.exit_code,
+                outcome=verdict.outcome, limit=verdict.limit_beside(before, usage), duration=duration,
+                cpu_time=max(0.0, usage.cpu_time - before.cpu_time), memory_peak=usage.memory_peak,
+                denied=with_network(self._runner.denied()), truncated=output.truncated,
+                degraded=self._holder.terms.degraded, error=verdict.error, files=verdict.files,
+                left_out=verdict.left_out, results=verdict.results, value=verdict.value,
+            )
+            return Report(result=result, arena=output.arena(memfd) if memfd >= 0 else None)
+        except BaseException:
+            if memfd >= 0:
+                os.close(memfd)
+            raise
+
+    def _take_output(self, *, last_words: bool) -> tuple[int, bytes]:
+        """
+        Take what is left in the pipes. Returns a sealed memfd of it if there is much, or -1; and if wanted, the
+        *last_words* on stderr.
+        """
+        try:
+            self._output.take_rest()
+            words = self._output.tail(self._output.err) if last_words else b""
+            return self._output.seal(), words
+        except OSError:
+            self._stop = Stop.STORE
+            self._output.drop()
+            return -1, b""
+        finally:
+            if self._stop is None and self._output.truncated:
+                self._stop = Stop.OUTPUT  # seen only in what was left in the pipes
+
+    def _give_back(self) -> None:
+        try:
+            self._release()
+        finally:
+            self._close_pipes()
+
+    # --- descriptors ----------------------------------------------------------
+
+    def _watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
+        if fd >= 0 and not self.over:
+            self._reactor.watch(fd, events, callback)
+            self._watched.add(fd)
+
+    def _forget(self, fd: int) -> None:
+        if fd in self._watched:
+            self._watched.discard(fd)
+            self._reactor.forget(fd)
+
+    def _release(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        try:
+            if self._on_fast_path and self._fast_path is not None:
+                self._on_fast_path = False
+                self._fast_path.withdraw(self._runner.number)
+        finally:
+            for fd in tuple(self._watched):
+                self._forget(fd)
+            helpers, self._helpers = self._helpers, {}  # a cycle would keep the job until it is collected
+            for helper in helpers.values():
+                helper.close()

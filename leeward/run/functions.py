@@ -1,0 +1,256 @@
+"""
+A job that calls functions of its client: what comes up its reply pipe before the reply, and what goes down.
+
+Runs in:   the daemon.
+Trust:     none in a call's bytes. Its head is checked here, and its body is carried unread. Whatever a job sends costs
+           that job alone: it ends as one whose reply was broken.
+
+Theory of operation. A `Calling` is an Execution whose reply pipe has calls before the reply. Each is told to the
+exchange, which the client's connection has at its other end, and is *open* from then until its answer is written. So
+what stands here is bounded: MAX_OPEN calls, and as many answers. A call that waits for too long gets its answer from
+here: a TimeoutError. Answers are written in pieces that the pipe takes whole or not at all; while it is full they
+wait, and the loop doesn't. A job that takes none of them keeps its calls open, and can make no others.
+
+The job's time limit runs on while a call waits, unless its client said that it stands still: then for `standing`
+seconds in all.
+
+`unread` bytes in the job pipe say of other jobs that they haven't started. Here they may be answers, so a job that has
+called anything has started.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from leeward.dataclass import replace
+from leeward.errors import PeerError
+from leeward.loop.fast_path import FastPath
+from leeward.loop.reactor import WRITE, Reactor, Timer
+from leeward.outcome import JobError
+from leeward.run.execution import Execution
+from leeward.run.holder import Caller, Holder
+from leeward.run.reply import ReplyReader
+from leeward.run.runner import Runner
+from leeward.run.verdict import Stop, Verdict
+from leeward.spec.functions import Functions
+from leeward.spec.job import Job
+from leeward.wire import functions as wire
+
+
+class CallReader(ReplyReader):
+    """
+    The frames that a job sends, of which the one that is no call is its reply.
+
+    Args:
+        called: takes the content of each call. It may raise PeerError.
+    """
+
+    __slots__ = ("_called",)
+
+    def __init__(self, job: Job, called: Callable[[bytes], None]) -> None:
+        super().__init__(job)
+        self.most = max(self.most, wire.MAX_CALL)
+        self._called = called
+
+    def read(self, fd: int, most: int) -> bool:
+        """
+        As of a job without functions. Raises PeerError for a call, too.
+        """
+        while super().read(fd, most):
+            body = self.body
+            if not wire.is_call(body):
+                return True
+            self._data, self._size = bytearray(), 0
+            self._called(body)
+        return False
+
+
+class Calling(Execution):
+    """
+    The run of a job that may call functions.
+    """
+
+    def __init__(self, reactor: Reactor, runner: Runner, holder: Holder, caller: Caller, *, alone: bool = False,
+                 fast_path: FastPath | None = None) -> None:
+        super().__init__(reactor, runner, holder, caller, alone=alone, fast_path=fast_path)
+        assert caller.job.functions is not None
+        self._functions: Functions = caller.job.functions
+        self._reply = CallReader(self._job, self._heard)
+        self._waiting: dict[int, Timer] = {}  # calls without an answer, and when they have waited for too long
+        self._answers: deque[deque[bytes]] = deque()  # by call; its pieces
+        self._last = 0
+        self._gone = False
+        self._wrong = ""  # what was wrong with a call
+        self._time_up = False
+        self._stood = 0.0
+        self._stands_since: float | None = None
+        self._functions.exchange.begin(self.answer, self._body_broken)
+
+    @property
+    def taken(self) -> bool:
+        """
+        Whoever has called has read its code; what is in the pipe may be answers.
+        """
+        return self._last > 0 or super().taken
+
+    # --- calls ----------------------------------------------------------------
+
+    def _heard(self, body: bytes) -> None:
+        """
+        What isn't the reply has come.
+
+        Raises:
+            PeerError: it is no call either, or one that may not be made.
+        """
+        try:
+            self._called(body)
+        except PeerError as error:
+            self._wrong = str(error)
+            raise
+
+    def _called(self, body: bytes) -> None:
+        if self.over or self.stopped or self._gone:
+            return
+        if self._errand.unsent:
+            raise PeerError("a call of a job that has not read its code")
+        call = wire.read_call(body)
+        if call.number != self._last + 1 or call.number > wire.MAX_CALLS:
+            raise PeerError(f"call {call.number} behind call {self._last}")
+        if call.place >= len(self._functions.names):
+            raise PeerError(f"a call of function {call.place}, of {len(self._functions.names)}")
+        if len(self._waiting) + len(self._answers) >= wire.MAX_OPEN:
+            raise PeerError(f"a call while {wire.MAX_OPEN} others are open")
+        self._last = call.number
+        self._waiting[call.number] = self._reactor.after(self._functions.wait, partial(self._waited, call.number))
+        self._stop_clock()
+        self._functions.exchange.called(call.number, self._functions.names[call.place], call.body)
+
+    def answer(self, number: int, raised: bool, body: bytes) -> bool:
+        """
+        For the exchange: this is the answer to call *number*; does that wait for one?
+        """
+        timer = self._waiting.pop(number, None)
+        if timer is None:
+            return False
+        timer.cancel()
+        if not self._waiting:
+            self._clock_goes_on()
+        if not (self.over or self.stopped):
+            self._answers.append(deque(wire.answer_frames(number, raised, body)))
+            self._write()
+        return True
+
+    def _waited(self, number: int) -> None:
+        """
+        Nobody has answered call *number* in time.
+        """
+        self._functions.exchange.withdrawn(number)
+        self.answer(number, True, wire.pack_error("TimeoutError", f"no answer within {self._functions.wait:g} s"))
+
+    def _body_broken(self) -> None:
+        """
+        For the exchange: the body of a call was none, as the client says.
+        """
+        self._wrong = "the arguments of a call are none"
+        self.stop(Stop.REPLY)
+
+    def _write(self, _events: int = 0) -> None:
+        job = self._runner.job
+        try:
+            while self._answers:
+                pieces = self._answers[0]
+                while pieces:
+                    os.write(job, pieces[0])  # whole, or not at all
+                    pieces.popleft()
+                self._answers.popleft()
+        except BlockingIOError:
+            if job not in self._watched:
+                self._watch(job, WRITE, self._write)
+            return
+        except BrokenPipeError:  # it has closed its end, or died, which is seen elsewhere
+            self._answers.clear()
+        self._forget(job)
+
+    # --- its time ---------------------------------------------------------------
+
+    @property
+    def stood(self) -> float:
+        """
+        Seconds by which its time limit is later: those that the clock has stood, or may stand where it does.
+        """
+        return self._stood if self._stands_since is None else self._functions.standing
+
+    def _keep_time(self) -> None:
+        super()._keep_time()
+        if not self.over:
+            self._set_clock()
+
+    def _stop_clock(self) -> None:
+        left = self._functions.standing - self._stood
+        if self._stands_since is None and left > 0 and not self._time_up:
+            self._stands_since = self._reactor.now()
+            self._set_clock()
+
+    def _clock_goes_on(self) -> None:
+        if self._stands_since is not None:
+            stood = self._stood + self._reactor.now() - self._stands_since
+            self._stood, self._stands_since = min(stood, self._functions.standing), None
+            if not (self.over or self._time_up):
+                self._set_clock()
+
+    def _set_clock(self) -> None:
+        """
+        While the clock stands: when it would be up if it stood for as long as it may.
+        """
+        timer = self._timers.get("time")
+        if timer is not None:  # else `_keep_time` comes
+            timer.cancel()
+            self._timers["time"] = self._reactor.at(self._started + self._job.limits.time + self.stood,
+                                                    self._out_of_time)
+
+    def _out_of_time(self) -> None:
+        self._time_up = True
+        super()._out_of_time()
+
+    # --- what other jobs do otherwise ---------------------------------------------
+
+    def _offer(self) -> None:
+        """
+        The fast path knows one frame of a job, its reply.
+        """
+        return
+
+    def _judged(self, verdict: Verdict) -> Verdict:
+        verdict = super()._judged(verdict)
+        if self._stop is Stop.REPLY:
+            wrong = self._wrong or "a frame that is longer than any that it may send"
+            return replace(verdict, error=JobError("PeerError", f"a call of a function: {wrong}", ""))
+        return verdict
+
+    def _not_started(self, status: int | None) -> bool:
+        return not self._last and super()._not_started(status)
+
+    def emptied(self, status: int | None, reason: str) -> None:
+        """
+        As of any job; nobody is left whose calls could be answered.
+        """
+        self._gone = True
+        super().emptied(status, reason)
+
+    def _release(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for timer in waiting.values():
+            timer.cancel()
+        self._answers.clear()
+        self._functions.exchange.ended()
+        super()._release()
+
+
+def execution_of(job: Job) -> type[Execution]:
+    """
+    What runs *job*.
+    """
+    return Execution if job.functions is None else Calling

@@ -1,0 +1,126 @@
+"""
+Who has a runner while a job runs on it, and who hears of the job's end.
+
+Runs in:   the daemon; protocols alone.
+
+Theory of operation. The report of a job goes one way, and each on it calls the next by name:
+
+    Execution     puts the report together, and hands it to its holder
+    holder        what has lent the runner: the worker's Leasing, or the Lease of a session. It has the caller answered
+                  before it ends the runner, or gets it ready for the session's next job
+    Caller        the ticket of the pool: it leaves the books, tells its session, and answers the client
+
+A job that no runner has read goes the same way, by `gone` and `lost`; its ticket waits for another worker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from leeward.loop.fast_path import ReplyAddress
+from leeward.run.report import Report
+from leeward.run.runner import Runner
+from leeward.spec.job import Job
+
+if TYPE_CHECKING:
+    from leeward.run.execution import Execution
+
+
+class Caller(Protocol):
+    """
+    Whose job it is.
+
+    Attributes:
+        client: where the answer goes, if it may go by the fast path.
+    """
+
+    @property
+    def job(self) -> Job: ...
+    @property
+    def client(self) -> ReplyAddress | None: ...
+
+    def finished(self, report: Report) -> None:
+        """
+        Called once with the report, when the client may be answered.
+        """
+
+    def lost(self) -> None:
+        """
+        Called instead if the runner was gone before it had read the whole code: the job has not started and may run
+        elsewhere.
+        """
+
+
+class Helper(Protocol):
+    """
+    What does a part of an execution's work until the job is over.
+    """
+
+    def close(self) -> None: ...
+
+
+class RunTerms(Protocol):
+    """
+    What all jobs of a worker have in common.
+
+    Attributes:
+        degraded: the layers that are missing, for each result to say.
+        results: how output travels, one of placement.RESULTS.
+        session_grace: seconds that a session's job has after its time limit, at which it is interrupted. 0: the limit
+            ends it.
+    """
+
+    @property
+    def degraded(self) -> tuple[str, ...]: ...
+    @property
+    def results(self) -> str: ...
+    @property
+    def session_grace(self) -> float: ...
+
+
+class Holder(Protocol):
+    """
+    What has the runner on which a job runs.
+    """
+
+    @property
+    def terms(self) -> RunTerms: ...
+
+    def killed(self, runner: Runner) -> None:
+        """
+        *runner* was killed: `emptied` has to follow.
+        """
+
+    def conclude(self, execution: Execution, report: Report) -> None:
+        """
+        Call `finished` of its caller, and do with the runner what the job's end means for it.
+        """
+
+    def gone(self, execution: Execution) -> None:
+        """
+        Nothing of the job has run, for the runner is gone.
+        """
+
+
+class RunnerOwner(Protocol):
+    """
+    Where a session has its runner from.
+    """
+
+    @property
+    def terms(self) -> RunTerms: ...
+    @property
+    def crowded(self) -> bool:
+        """
+        Do others wait for the daemon?
+        """
+
+    def killed(self, runner: Runner) -> None:
+        """
+        *runner* was killed: `emptied` has to follow.
+        """
+
+    def give_back(self, runner: Runner) -> None:
+        """
+        The session has *runner* no more.
+        """

@@ -1,0 +1,146 @@
+"""
+What a process of a live sandbox is started with, and how it ended.
+
+Runs in:   the daemon; pure but for `Pipe`s, which are descriptors.
+Trust:     none in a client's arguments: `block` refuses what execve(2) can't be given.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import os
+import struct
+from collections.abc import Mapping, Sequence
+
+from leeward.dataclass import dataclass, field
+from leeward.errors import BadRequest
+
+#: struct lw_command_head of _native/src/command.h: paths, arguments, variables, bytes.
+_HEAD = struct.Struct("=IIII")
+#: Strings of each kind, and bytes of all together. execve(2) takes 128 KiB a string, and 2 MiB in all (a quarter of
+#: RLIMIT_STACK, which is 8 MiB).
+MOST_STRINGS, MOST_BYTES, MOST_STRING = 4096, 4 << 20, (128 << 10) - 1
+
+#: Where a program is looked for if its environment has no PATH; as in glibc.
+_PATH = b"/bin:/usr/bin"
+
+#: Exit codes of shells for what can't be started, by the errno; else CANNOT.
+MISSING, CANNOT = 127, 126
+_MISSING = (errno.ENOENT, errno.ENOTDIR)
+
+
+class Stdio(enum.Enum):
+    """
+    What a process gets for one of its standard streams, where it isn't a descriptor of the caller's.
+    """
+
+    NULL = "null"  # /dev/null
+    PIPE = "pipe"  # a new pipe. Its other end is the Process's
+    OUT = "out"    # for stderr only: what stdout is
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """
+    A program with its arguments.
+
+    Attributes:
+        argv: the first is its name, which is looked for in *env*'s PATH as execvp(3) does, or a path.
+        env: all of its environment.
+        cwd: an absolute path in the sandbox.
+        terminal: its stdin is a pty's slave: it becomes the controlling terminal (TIOCSCTTY).
+        size: rows and columns of a terminal that it gets for all three streams.
+    """
+
+    argv: tuple[bytes, ...]
+    env: Mapping[bytes, bytes] = field(default_factory=dict)
+    cwd: bytes = b"/workspace"
+    terminal: bool = False
+    size: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """
+    How the direct child ended.
+
+    Attributes:
+        status: its wait status as of waitpid(2); None where it isn't known, since the runner was lost.
+        refused: 0, or the errno for which the program could not be started; its status is that of exit code 127
+            (ENOENT, ENOTDIR) or 126.
+        layer: where *refused*: "cwd", "exec", or the lock that couldn't be set.
+        reason: where *status* is None: why.
+        cpu_time: seconds of it and of those of its children that it waited for.
+        memory_peak: bytes; the largest resident set of it or of such a child.
+        denied: calls that it and its descendants were refused so far, by name.
+        duration: seconds from the order to its end.
+        left: a descendant may still hold its stdout or stderr.
+    """
+
+    status: int | None
+    refused: int = 0
+    layer: str = ""
+    reason: str = ""
+    cpu_time: float = 0.0
+    memory_peak: int = 0
+    denied: Mapping[str, int] = field(default_factory=dict)
+    duration: float = 0.0
+    left: bool = False
+
+
+def block(command: Command) -> bytes:
+    """
+    *command* as its keeper reads it: command.h.
+
+    Raises:
+        BadRequest: execve(2) can't be given that.
+    """
+    if not command.argv or not command.argv[0]:
+        raise BadRequest("argv has no program")
+    if not command.cwd.startswith(b"/"):
+        raise BadRequest(f"cwd {command.cwd!r:.80} isn't an absolute path")
+    for key in command.env:
+        if not key or b"=" in key:
+            raise BadRequest(f"env: {key!r:.80} can't be a variable's name")
+    paths = candidates(command.argv[0], command.env)
+    variables = [key + b"=" + value for key, value in command.env.items()]
+    for what, strings in (("argv", command.argv), ("env", variables), ("PATH", paths)):
+        if len(strings) > MOST_STRINGS:
+            raise BadRequest(f"{what} has {len(strings)} entries; at most {MOST_STRINGS} are taken")
+        for string in strings:
+            if len(string) > MOST_STRING:
+                raise BadRequest(f"{what}: one string has {len(string)} bytes; at most {MOST_STRING} are taken")
+    strings = [command.cwd, *paths, *command.argv, *variables]
+    if any(b"\0" in string for string in strings):
+        raise BadRequest("argv, env or cwd has a NUL in it")
+    data = b"\0".join(strings) + b"\0"
+    if len(data) > MOST_BYTES:
+        raise BadRequest(f"argv and env have {len(data)} bytes together; at most {MOST_BYTES} are taken")
+    return _HEAD.pack(len(paths), len(command.argv), len(variables), len(data)) + data
+
+
+def candidates(program: bytes, env: Mapping[bytes, bytes]) -> Sequence[bytes]:
+    """
+    The paths to try for *program*, as execvp(3) does. An empty entry of PATH is the working directory.
+    """
+    if b"/" in program:
+        return [program]
+    return [(folder or b".") + b"/" + program for folder in env.get(b"PATH", _PATH).split(b":")]
+
+
+def unstarted(number: int, layer: str) -> Exit:
+    """
+    The end of a process that could not be started for errno *number*.
+    """
+    return Exit(status=(MISSING if number in _MISSING and layer != "cwd" else CANNOT) << 8, refused=number, layer=layer)
+
+
+def complaint(command: Command, end: Exit) -> bytes:
+    """
+    What a shell says on stderr of a program that it couldn't start; b"" where it was started.
+    """
+    if not end.refused:
+        return b""
+    what = command.cwd if "cwd" == end.layer else command.argv[0]
+    return b"leeward: %s: %s\n" % (what[:256], os.strerror(end.refused).encode())

@@ -1,0 +1,417 @@
+"""
+A runner that one session has for many jobs, and each of those jobs.
+
+Runs in:   the daemon.
+
+Theory of operation. A lease begins with an armed runner and ends with its death; in between it has one job at
+a time. The pipes are the runner's and stay. A job's end is its reply's last byte, so whatever is on the reply pipe
+before a job was sent is a breach of the protocol, and the end of the lease. What is on the output
+pipes then was written by threads or children that jobs left, and is taken with the next job's output: nobody
+reads it before, so it is 64 KiB at most, and whoever writes more waits.
+
+The lease is over when the runner is (Ended), when a job was stopped by a limit or taken back, or when the
+session gives it back. It then gives the runner back to its owner, which kills what is left of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Callable
+from functools import partial
+
+from leeward.dataclass import replace
+from leeward.errors import LeewardError
+from leeward.isolation.cgroup.entry import Usage
+from leeward.loop.barrier import in_any_case
+from leeward.loop.fast_path import FastPath, ReplyAddress
+from leeward.loop.reactor import Reactor, Timer
+from leeward.loop.stream import JobStart, Ran
+from leeward.outcome import Limit, Outcome
+from leeward.run.execution import Execution
+from leeward.run.functions import Calling
+from leeward.run.holder import Caller, RunnerOwner
+from leeward.run.output import Output, unread
+from leeward.run.placement import SHORT_OUTPUT, inline_bytes
+from leeward.run.report import Report, internal
+from leeward.run.runner import Runner
+from leeward.run.verdict import Stop, Verdict, bug, overdue
+from leeward.spec.limits import Limits
+from leeward.wire import job as wire
+
+#: Why a session is over, by the outcome of its last job.
+ENDS = {
+    Outcome.TIMED_OUT: "a job was ended at its time limit",  # it took no interrupt
+    Outcome.OUT_OF_MEMORY: "it ran out of memory",
+    Outcome.OUTPUT_LIMIT: "a job was ended at its output limit",
+    Outcome.SIGNALLED: "a signal ended its process",
+    Outcome.FINISHED: "its process has exited",
+    Outcome.RAISED: "its process has exited",
+    Outcome.INTERNAL: "its process was lost",
+}
+
+
+class Turn(Execution):
+    """
+    One job of a lease. At its time limit it is interrupted, and ended if it isn't over after the *grace*.
+    """
+
+    _asks_when_late = False  # its process has handlers of its own
+
+    stray = False  # bytes on the reply pipe that no job of ours can have sent
+    grace = 0.0    # seconds
+    signals: Callable[[int], None]
+    _overdue = False
+
+    def stop(self, why: Stop) -> None:
+        if Stop.TIME is not why or self._overdue or not self.grace or self.stopped or self.over:
+            super().stop(why)
+            return
+        self._overdue = True
+        # Once, whatever the job does then. And its answer is ours, for it has to tell of the limit.
+        self._timers["grace"] = self._reactor.after(self.grace, partial(super().stop, Stop.TIME))
+        in_any_case(self.take_back, self.interrupt)
+
+    def _judged(self, verdict: Verdict) -> Verdict:
+        return overdue(verdict) if self._overdue else verdict
+
+    def _open_output(self, results: str) -> Output:
+        # Its pipes stay as narrow as they are: what stands in them between two jobs is bounded by that.
+        return Output(self._runner.out, self._runner.err, self._job.limits.output, memory=0,
+                      inline=inline_bytes(results, files=bool(self._job.collect) or self._job.display))
+
+    def _prepare(self) -> None:
+        if unread(self._runner.reply):
+            self.stray = True
+            raise LeewardError("bytes on the reply pipe before there was a job")
+
+    def counting_from(self, before: Usage) -> None:
+        """
+        What was used before that isn't this job's.
+        """
+        self._before = before
+
+    def let_go(self) -> None:
+        """
+        It is over: others may wait for the pipes now.
+        """
+        self._release()
+
+    @property
+    def used(self) -> Usage:
+        """
+        At its end, by all jobs so far.
+        """
+        return self._used
+
+    def _frame(self) -> bytes:
+        return wire.session_frame(self._job)
+
+    def _close_pipes(self) -> None:
+        return  # they are the runner's
+
+    def _not_started(self, status: int | None) -> bool:
+        return False  # its state is gone, so it can't run elsewhere
+
+    def signal(self, number: int) -> None:
+        self.signals(number)
+
+
+class CallingTurn(Calling, Turn):
+    """
+    One that may call functions.
+    """
+
+
+class Lease:
+    """
+    Args:
+        owner: where the runner is from, and goes when it is the session's no more.
+        lost: called once, after that, with the reason.
+        fast_path: takes jobs the fast path, where there is one.
+    """
+
+    costs = "session"
+
+    def __init__(self, reactor: Reactor, runner: Runner, owner: RunnerOwner, *, lost: Callable[[str], None],
+                 fast_path: FastPath | None = None) -> None:
+        self._reactor = reactor
+        self._runner = runner
+        self._owner, self._lost = owner, lost
+        self.terms = owner.terms
+        self._over = False
+        self._turn: Turn | None = None
+        self._job_pidfd = -1
+        self._used = Usage(cpu_time=runner.cpu_before)
+        self._cpu_time = 0.0  # of jobs of which we heard when they were over, since the last other one
+        self._fast_path = fast_path
+        self._client: ReplyAddress | None = None
+        self._offered = False
+        self._empty = False
+        self._ending = ""
+        self._ticks: Timer | None = None
+
+    @property
+    def runner(self) -> int:
+        return self._runner.number
+
+    @property
+    def held(self) -> Runner:
+        return self._runner
+
+    @property
+    def turn(self) -> Turn | None:
+        """
+        The job that runs.
+        """
+        return self._turn
+
+    @property
+    def ending(self) -> bool:
+        """
+        Is it over, or about to be? Then it takes no job.
+        """
+        return bool(self._ending)
+
+    def open(self, limits: Limits) -> None:
+        """
+        Hold the runner to *limits*, before it has any code.
+
+        Raises:
+            LeewardError: it is gone, or a limit can't be set.
+        """
+        self._runner.limit(limits)
+        try:
+            self._job_pidfd = self._runner.job_pidfd()
+        except OSError as error:
+            raise LeewardError(f"runner {self._runner.number}: {error}") from error
+        self._check_there()
+        try:
+            os.write(self._runner.job, wire.SESSION_BEGINS)  # into an empty pipe
+        except OSError as error:
+            raise LeewardError(f"runner {self._runner.number}: {error}") from error
+        if self._runner.leaf.needs_ticks:
+            self._tick_later()
+
+    def _check_there(self) -> None:
+        poll = select.poll()
+        poll.register(self._runner.pidfd, select.POLLIN)
+        if poll.poll(0):
+            raise LeewardError(f"init {self._runner.pid} has gone")
+
+    def run(self, caller: Caller) -> Turn:
+        """
+        Send the job of *caller*; call only while none runs.
+        """
+        self._withdraw()
+        turn = self._next(caller)
+        turn.start()
+        return turn
+
+    def job_started(self, caller: Caller, start: JobStart) -> Turn:
+        """
+        The fast path has sent the job of *caller*.
+        """
+        self._offered = False
+        turn = self._next(caller)
+        turn.begin(start)
+        return turn
+
+    def ran(self, ran: Ran) -> None:
+        """
+        The fast path has sent a job, and answered it; it may have the next one.
+        """
+        self._cpu_time += ran.cpu_time
+
+    def keep(self) -> None:
+        """
+        The fast path gets no more jobs: if one runs, its answer is ours.
+        """
+        if self._turn is not None:
+            self._turn.take_back()
+
+    def _next(self, caller: Caller) -> Turn:
+        turn: Turn
+        kind = Turn if caller.job.functions is None else CallingTurn
+        turn = self._turn = kind(self._reactor, self._runner, self, caller, alone=not self._owner.crowded,
+                                 fast_path=self._fast_path)
+        turn.grace, turn.signals = self.terms.session_grace, self._signal
+        turn.counting_from(self._so_far())
+        return turn
+
+    def _so_far(self) -> Usage:
+        if self._cpu_time:
+            self._used = replace(self._used, cpu_time=self._used.cpu_time + self._cpu_time)
+            self._cpu_time = 0.0
+        return self._used
+
+    def killed(self, runner: Runner) -> None:
+        """
+        For a job: it was stopped, and *runner* killed.
+        """
+        self._owner.killed(runner)
+
+    def conclude(self, execution: Execution, report: Report) -> None:
+        """
+        For a job: it is over.
+        """
+        turn, self._turn = self._turn, None
+        try:
+            if turn is not None:
+                self._finish_turn(turn, report)
+        except Exception as error:
+            self._ending = self._ending or bug(error)
+            raise
+        finally:
+            try:
+                execution.caller.finished(report)
+            finally:
+                if self._ending:
+                    self._release()
+
+    def gone(self, execution: Execution) -> None:
+        """
+        For a job: it was not sent.
+        """
+        self.conclude(execution, _REFUSED)
+
+    def _finish_turn(self, turn: Turn, report: Report) -> None:
+        """
+        What the end of *turn* means for the next one.
+        """
+        turn.let_go()
+        self._used = turn.used
+        if report.answered:
+            self._offered = True  # the fast path has its runner still
+        else:
+            self._runner.mark()
+        outcome = Outcome.INTERNAL if report.result is None else report.result.outcome
+        if self._empty or turn.stopped or turn.stray or outcome not in _GOES_ON:
+            self._ending = self._ending or ENDS[outcome]
+
+    # --- the fast path --------------------------------------------------------
+
+    def offer(self, limits: Limits, client: ReplyAddress) -> None:
+        """
+        Let the fast path have the next job. Call only while none runs.
+
+        Args:
+            client: the connection, and as its request the number under which it knows the session.
+        """
+        if self._fast_path is None or self._offered or self._turn is not None or self._ending:
+            return
+        if limits.output < SHORT_OUTPUT or unread(self._runner.reply):
+            return
+        offer = self._runner.offer(self._runner.out, self._runner.err)
+        if offer is None:
+            return
+        since_armed = self._so_far().cpu_time - self._runner.cpu_before
+        self._offered = self._fast_path.offer(replace(offer, session=client.request, stream=client.fd,
+                                                      time_before=offer.time_before + since_armed), self)
+
+    def _withdraw(self) -> None:
+        if self._offered and self._fast_path is not None:
+            self._fast_path.withdraw(self._runner.number)
+        self._offered = False
+
+    # --- meanwhile ------------------------------------------------------------
+
+    def interrupt(self) -> bool:
+        """
+        SIGINT to the job's process, as soon as it has the job; is there a job?
+        """
+        if self._turn is None:
+            return False
+        self._turn.interrupt()
+        return True
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # dead: that will be seen
+            signal.pidfd_send_signal(self._job_pidfd, number)
+
+    def end(self, why: str) -> None:
+        """
+        Give the runner back. A job that runs is taken back first.
+        """
+        self._ending = self._ending or why
+        if self._turn is None:
+            self._release()
+        else:
+            self._turn.stop(Stop.CANCELLED)
+
+    def emptied(self, status: int | None, reason: str) -> None:
+        """
+        No process of the runner is left.
+        """
+        self._empty = True
+        if self._turn is not None:
+            self._turn.emptied(status, reason)
+            return
+        if status is None:
+            self._ending = self._ending or f"its process was lost: {reason}"
+        elif os.WIFSIGNALED(status):
+            oom = self._runner.leaf.usage().oom_kills > 0
+            self._ending = self._ending or ENDS[Outcome.OUT_OF_MEMORY if oom else Outcome.SIGNALLED]
+        else:
+            self._ending = self._ending or ENDS[Outcome.FINISHED]
+        self._release()
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*. The session is over, and its job with it.
+        """
+        self._ending = self._ending or bug(error)
+        if self._turn is None:
+            self._release()
+        else:
+            self._turn.broken(error)
+
+    def abandon(self) -> None:
+        """
+        It couldn't be opened: the runner goes, and no session hears of it.
+        """
+        self._lost = _nobody
+        self._release()
+
+    def _release(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        in_any_case(self._withdraw, self._close, partial(self._owner.give_back, self._runner),
+                    partial(self._lost, self._ending))
+
+    def _close(self) -> None:
+        if self._ticks is not None:
+            self._ticks.cancel()
+        pidfd, self._job_pidfd = self._job_pidfd, -1
+        if pidfd >= 0:
+            os.close(pidfd)
+
+    # --- between jobs, where no controller counts -----------------------------
+
+    def _tick_later(self) -> None:
+        self._ticks = self._reactor.after(self._runner.leaf.tick_interval, self._tick)
+
+    def _tick(self) -> None:
+        """
+        Threads and children that jobs left are held to the limits as well; while a job runs it does this itself.
+        """
+        if self._turn is None and Limit.MEMORY == self._runner.tick():
+            self.end(ENDS[Outcome.OUT_OF_MEMORY])
+            return
+        self._tick_later()
+
+
+#: How a job may end whose process lives on; at its time limit, if it took the interrupt.
+_GOES_ON = frozenset({Outcome.FINISHED, Outcome.RAISED, Outcome.TIMED_OUT})
+
+
+def _nobody(_why: str) -> None:
+    return
+
+
+#: The answer to a job that was not sent.
+_REFUSED = internal("Ended", "a job before it broke the protocol of its reply pipe")
+

@@ -1,0 +1,443 @@
+"""
+A runner that is kept open: its keeper puts more processes beside its first one.
+
+Runs in:   the daemon.
+
+Theory of operation. The runner's first process stays as it was armed, on its job pipe, and never gets a job; with it
+the sandbox's init lives, and when it ends the sandbox does. Each further process is the keeper's child, in the same
+namespaces and in a group of its own below the runner's leaf, and goes through the same locks (crossing/beside.py).
+Nothing that one of them does is needed by another.
+
+All ends lead to `emptied`: the worker says that no process of the runner is left. Then the ends of processes that
+haven't been told are told, and *over* and *lost* are called, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import resource
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from leeward._native.memfd import memory_file
+from leeward.errors import LeewardError
+from leeward.isolation.cgroup.entry import Entry, Nest, Usage
+from leeward.isolation.namespaces import ENTERED
+from leeward.isolation.terminals import MOST_TERMINALS
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import Reactor, Timer
+from leeward.outcome import Limit
+from leeward.run.beside import Beside, Interpreter, SharedLeaf
+from leeward.run.calls import CallProcess
+from leeward.run.functions import execution_of
+from leeward.run.launch import Command, Exit, Stdio, block
+from leeward.run.lease import Lease
+from leeward.run.live_parts import Full, LiveCaller, LiveKeeper, LiveTerms
+from leeward.run.porter import Answered, PorterOrder, ordered
+from leeward.run.process import Process
+from leeward.run.report import Report
+from leeward.run.runner import Runner
+from leeward.run.stdio import Streams, birth_channel
+from leeward.run.verdict import bug
+from leeward.spec.job import Job
+from leeward.spec.limits import Limits
+from leeward.wire import control
+
+#: Processes of a runner at once; those that have ended and whose descendants live on count.
+MOST_PROCESSES = 128
+
+#: In front of the numbers of runners, so that the supervisor and the log confuse neither.
+_FIRST = 1 << 48
+_numbers = itertools.count(_FIRST)
+
+#: While a keeper is dead, its children that it hadn't told of are looked for so often.
+_ORPHANS_S = 0.1
+
+
+#: Of a process that joins no group.
+_NO_ENTRY = Entry()
+
+
+class LiveRunner:
+    """
+    Args:
+        terms: the pool's.
+        keeper: makes the processes.
+        owner: uid and gid of the keeper on the host, to whom pipes have to belong.
+        over: called once, when the runner is this one's no more.
+        killed: called when the runner was killed, and `emptied` has to follow.
+        lost: called once, after *over*, with the reason.
+        collect: reaps processes of dead keepers of which nobody was told.
+
+    Attributes:
+        processes: those that aren't gone, by number.
+    """
+
+    costs = "session"
+
+    def __init__(self, reactor: Reactor, runner: Runner, terms: LiveTerms, owner: tuple[int, int], keeper: LiveKeeper,
+                 *, over: Callable[[], None], killed: Callable[[], None], lost: Callable[[str], None],
+                 collect: Callable[[], object]) -> None:
+        self._reactor, self._runner, self._owner, self._keeper = reactor, runner, owner, keeper
+        self._terms, self._denials = terms, terms.denials
+        self._over: Callable[[], None] | None = over
+        self._killed, self._lost, self._collect = killed, lost, collect
+        self._processes: dict[int, Process] = {}
+        self._interpreters: dict[int, Interpreter] = {}
+        self._ending = ""
+        self._ticks: Timer | None = None
+
+    @property
+    def number(self) -> int:
+        return self._runner.number
+
+    @property
+    def processes(self) -> Mapping[int, Process]:
+        return self._processes
+
+    @property
+    def over(self) -> bool:
+        """
+        Does it take no process any more? *lost* was called, or will be.
+        """
+        return self._over is None or bool(self._ending)
+
+    def open(self, limits: Limits) -> None:
+        """
+        Hold the runner to *limits*.
+
+        Raises:
+            LeewardError: it is gone, or a limit can't be set.
+        """
+        if not self._runner.entrances:
+            raise LeewardError("this daemon's runners are not made to be kept open")
+        self._runner.limit(limits)
+        self._runner.leaf.share()
+        if self._runner.leaf.needs_ticks:
+            self._tick_later()
+
+    # --- processes ------------------------------------------------------------
+
+    def start(self, what: Command, *, on_exit: Callable[[Exit], None], stdin: int | Stdio = Stdio.NULL,
+              stdout: int | Stdio = Stdio.PIPE, stderr: int | Stdio = Stdio.PIPE,
+              on_output: Callable[[int, bytes], None] | None = None) -> Process:
+        """
+        Put a program beside the others. It is started when the keeper comes to it; that it couldn't be is an `Exit`.
+
+        Args:
+            on_exit: is called once, when it has ended and its output has been taken.
+            stdin, stdout, stderr: descriptors for the process, which stay the caller's; or what `Stdio` says. None is
+                looked at where the command has a size: then all three are a terminal, which the process keeps.
+            on_output: is given 1 or 2, and a chunk of at most 64 KiB, for each stream that is a PIPE; 1 for a terminal.
+
+        Raises:
+            BadRequest: execve(2) can't be given that.
+            Full: MOST_PROCESSES are there, or as many terminals as may be open.
+            LeewardError: the runner is over, or the daemon lacks descriptors.
+        """
+        data = block(what)
+        self._check_room()
+        number = next(_numbers)
+        with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
+            try:
+                streams = Streams(self._owner, given, kept)
+                ends = (streams.open(stdin, stdout, stderr) if what.size is None
+                        else streams.terminal(self._keeper.devpts, *what.size))
+                memory = memory_file("leeward_command")
+                given.callback(os.close, memory)
+                os.write(memory, data)
+                birth, far = birth_channel(given, kept)
+                on_terminal = what.terminal or what.size is not None
+                nest = self._order(number, control.Kind.TERMINAL if on_terminal else control.Kind.PROGRAM,
+                                   [far, *streams.theirs, memory])
+            except OSError as error:
+                if what.size is not None and errno.ENOSPC == error.errno:
+                    raise Full(f"{MOST_TERMINALS} terminals are open in this sandbox, or all that the host"
+                               " has") from error
+                raise LeewardError(f"a process of runner {self.number}: {error}") from error
+            kept.pop_all()
+        process = self._processes[number] = Process(
+            self._reactor, number, self, self._runner, nest, self._denials, birth, ends, on_output=on_output,
+            on_exit=on_exit, terminal=what.size is not None)
+        return process
+
+    def _order(self, number: int, kind: control.Kind, five: list[int], *, apart: bool = False) -> Nest | None:
+        """
+        Have the keeper make a process, in the keeper's own group where it is *apart*. Returns its group.
+        """
+        leaf, entrances, held = self._runner.leaf, self._runner.entrances, self._runner.held()
+        nest = None if apart else leaf.nest(f"p{number - _FIRST}")
+        entry: Entry = _NO_ENTRY if apart else leaf.entry if nest is None else nest.entry
+        order = control.Start(number, kind, len(entrances) > len(ENTERED), entry.into >= 0, len(entry.attach),
+                              leaf.cpu(), hurried=True, reaper=nest is None and not apart,
+                              tasks=held.get(resource.RLIMIT_NPROC, 0),
+                              data=0 if control.Kind.PORTER is kind else held.get(resource.RLIMIT_DATA, 0))
+        try:
+            self._keeper.send(order, [*entrances, *five, *([entry.into] if entry.into >= 0 else []), *entry.attach])
+        except BaseException:
+            if nest is not None:
+                nest.remove()
+            raise
+        return nest
+
+    def interpreter(self, ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> Interpreter:
+        """
+        Put a Python beside the others, with all locks, that waits for a job: a runner for an Execution or a Lease.
+        Whoever makes one of it is its `tenant`.
+
+        Args:
+            ready: is called once with the runner.
+            failed: is called in its place, with the lock that couldn't be set or "", and the reason.
+
+        Raises:
+            Full, LeewardError: as of `start`.
+        """
+        self._check_room()
+        number = next(_numbers)
+        with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
+            try:
+                streams = Streams(self._owner, given, kept)
+                job, reply, out, err = (streams.pipe(write=write) for write in (False, True, True, True))
+                birth, far = birth_channel(given, kept)
+                nest = self._order(number, control.Kind.INTERPRETER, [far, *streams.theirs])
+            except OSError as error:
+                raise LeewardError(f"an interpreter of runner {self.number}: {error}") from error
+            kept.pop_all()
+        leaf = SharedLeaf(self._runner.leaf, nest)
+        runner = Beside(number, leaf, birth, self._denials, self._runner.number)
+        runner.job, runner.reply, runner.out, runner.err = job, reply, out, err
+        made = self._interpreters[number] = Interpreter(self._reactor, runner, leaf, self._terms, ready, failed)
+        self._processes[number] = process = Process(
+            self._reactor, number, self, self._runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
+            on_exit=made.exited)
+        made.is_process(process)
+        return made
+
+    def execute(self, job: Job, done: Callable[[Report], None]) -> Interpreter:
+        """
+        Run *job* in a fresh interpreter with the sandbox's files. The time for that begins when it is ready. `kill`
+        what this returns to end the job: it is reported as killed by SIGKILL.
+
+        Args:
+            done: is called once.
+
+        Raises:
+            Full, LeewardError: as of `start`.
+        """
+        caller = LiveCaller(job, done)
+
+        def ready(runner: Runner) -> None:
+            execution = execution_of(job)(self._reactor, runner, made, caller)
+            made.tenant = execution
+            execution.start()
+
+        made = self.interpreter(ready, caller.failed)
+        return made
+
+    def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> Interpreter:
+        """
+        Make a Python with state, for one job after the other.
+
+        Args:
+            opened: is called once with its lease, unless *lost* is.
+            lost: is called once when it is over, with the reason.
+
+        Raises:
+            Full, LeewardError: as of `start`.
+        """
+        def ready(runner: Runner) -> None:
+            lease = Lease(self._reactor, runner, made, lost=lost)
+            made.tenant = lease
+            lease.open(limits)
+            opened(lease)
+
+        made = self.interpreter(ready, lambda layer, text: lost(f"{layer or 'interpreter'}: {text}"))
+        return made
+
+    def calls(self, begins: bytes, most: int, opened: Callable[[CallProcess], None],
+              lost: Callable[[str], None]) -> Interpreter:
+        """
+        Make a process that does calls: run/calls.py. *opened* and *lost* as of `kernel`.
+
+        Raises:
+            Full, LeewardError: as of `start`.
+        """
+        def ready(runner: Runner) -> None:
+            try:
+                process = CallProcess(self._reactor, runner, made, begins, most, lost)
+            except LeewardError as error:
+                in_any_case(made.kill, partial(lost, str(error)))
+                return
+            made.tenant = process
+            opened(process)
+
+        made = self.interpreter(ready, lambda layer, text: lost(f"{layer or 'interpreter'}: {text}"))
+        return made
+
+    def carry(self, order: Mapping[str, Any], fds: Sequence[int], answered: Answered, seconds: float, *,
+              apart: bool = False) -> PorterOrder:
+        """
+        Have a porter do *order*: crossing/porter.py. Raises as `start`.
+
+        Args:
+            apart: it counts as the keeper's: to join a group of version 1 takes ten milliseconds.
+        """
+        self._check_room()
+        number = next(_numbers)
+        channel, nest = ordered(lambda five: self._order(number, control.Kind.PORTER, five, apart=apart))
+        made: PorterOrder | None = None
+        process = self._processes[number] = Process(
+            self._reactor, number, self, self._runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
+            on_exit=lambda end: None if made is None else made.failed(end.reason or "it ended before its answer"))
+        try:
+            made = PorterOrder(self._reactor, channel, order, fds, seconds, answered, process.kill)
+        except OSError as error:
+            channel.close()  # it reads end of file, and ends
+            raise LeewardError(f"a porter: {error}") from error
+        return made
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        return self._owner
+
+    def _check_room(self) -> None:
+        if self.over:
+            raise LeewardError(self._ending or "the runner is over")
+        if len(self._processes) >= MOST_PROCESSES:
+            raise Full(f"{MOST_PROCESSES} processes are in this sandbox, which is all that it may have")
+
+    def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
+        """
+        For the worker: its keeper has said this.
+        """
+        process = self._processes.get(message.process)
+        pidfd = fds[0] if len(fds) == 1 else -1
+        if process is None or pidfd < 0 or not isinstance(message, control.Started):
+            for fd in fds:
+                os.close(fd)
+        if process is None:
+            return
+        made = self._interpreters.get(message.process)
+        match message:
+            case control.Started():
+                process.started(message, pidfd)
+                if made is not None:
+                    made.started(message.pid, pidfd)
+            case control.Unstarted():
+                process.unstarted(message)
+            case control.Exited():
+                process.exited(message)
+
+    def process_gone(self, process: Process) -> None:
+        """
+        For a process: nothing of it is left.
+        """
+        self._processes.pop(process.number, None)
+        made = self._interpreters.pop(process.number, None)
+        if made is not None:
+            made.emptied()
+
+    def escaped(self, process: Process) -> None:
+        """
+        For a process: what descends from it forks faster than it can be stopped.
+        """
+        self.end("a process that was to be killed forked faster than it could be")
+
+    @property
+    def runner(self) -> Runner:
+        return self._runner
+
+    @property
+    def interpreters(self) -> list[Interpreter]:
+        return list(self._interpreters.values())
+
+    @property
+    def all_processes(self) -> list[Process]:
+        return list(self._processes.values())
+
+    def usage(self) -> Usage:
+        """
+        What the whole sandbox has used since its runner was armed.
+        """
+        return self._runner.leaf.usage()
+
+    # --- the end --------------------------------------------------------------
+
+    def end(self, why: str) -> None:
+        """
+        End every process; the ends are told, and then *lost* is called.
+        """
+        if self._over is None or self._ending:
+            return
+        self._ending = why
+        in_any_case(self._runner.kill, self._killed)
+
+    def orphaned(self) -> None:
+        """
+        For the worker: the keeper is dead, so the processes come to the daemon, which has to collect them. Before that
+        the init doesn't end.
+        """
+        in_any_case(*(process.orphaned for process in self._processes.values()), self._collect_strays)
+
+    def _collect_strays(self) -> None:
+        """
+        One of which the keeper hadn't told any more.
+        """
+        self._collect()
+        if self._over is not None:
+            self._reactor.after(_ORPHANS_S, self._collect_strays)
+
+    def emptied(self, status: int | None, reason: str) -> None:
+        """
+        For the worker: no process of the runner is left.
+        """
+        if not self._ending:
+            oom = self._runner.leaf.usage().oom_kills > 0
+            reason = reason if status is None else "its first process has ended"
+            self._ending = "it ran out of memory" if oom else reason
+        self._release()
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*. The sandbox is over.
+        """
+        self.end(bug(error))
+
+    def abandon(self) -> None:
+        """
+        It couldn't be opened: the runner goes, and nobody hears of it.
+        """
+        self._lost = _nobody
+        self._release()
+
+    def _release(self) -> None:
+        over, self._over = self._over, None
+        if over is None:
+            return
+        in_any_case(self._stop_ticks, *(partial(process.lost, self._ending) for process in
+                                        tuple(self._processes.values())), over, partial(self._lost, self._ending))
+
+    # --- where no controller counts -------------------------------------------
+
+    def _stop_ticks(self) -> None:
+        if self._ticks is not None:
+            self._ticks.cancel()
+
+    def _tick_later(self) -> None:
+        self._ticks = self._reactor.after(self._runner.leaf.tick_interval, self._tick)
+
+    def _tick(self) -> None:
+        if self._over is None:
+            return
+        if Limit.MEMORY == self._runner.tick():
+            self.end("it ran out of memory")
+            return
+        self._tick_later()
+
+
+def _nobody(_why: str) -> None:
+    return

@@ -1,0 +1,68 @@
+"""
+What a live runner needs of its worker and its keeper, and what it is for a job.
+
+Runs in:   the daemon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from leeward.errors import LeewardError
+from leeward.run.holder import RunTerms
+from leeward.run.report import Report, internal
+from leeward.run.runner import Denials
+from leeward.spec.job import Job
+from leeward.wire import control
+
+
+class LiveKeeper(Protocol):
+    """
+    The keeper, as far as it makes processes.
+
+    Attributes:
+        devpts: out of which terminals are opened, -1 for none.
+    """
+
+    @property
+    def devpts(self) -> int: ...
+    def send(self, message: control.Start, fds: list[int]) -> None:
+        """
+        An order, with descriptors that stay the caller's.
+        """
+
+
+class LiveTerms(RunTerms, Protocol):
+    """
+    What the workers of a pool have in common.
+    """
+
+    @property
+    def denials(self) -> Denials: ...
+
+
+class LiveCaller:
+    """
+    Whose job it is that runs in an interpreter of its own.
+    """
+
+    client = None
+
+    def __init__(self, job: Job, done: Callable[[Report], None]) -> None:
+        self.job, self._done = job, done
+
+    def finished(self, report: Report) -> None:
+        self._done(report)
+
+    def lost(self) -> None:
+        self.failed("", "its process was lost before it had read the job")
+
+    def failed(self, layer: str, text: str) -> None:
+        self._done(internal("WorkerLost", f"{layer}: {text}" if layer else text))
+
+
+class Full(LeewardError):
+    """
+    There is no room for one more process.
+    """

@@ -1,0 +1,264 @@
+"""
+What a job wrote, from its pipes into memory, or past a size into a sealed memfd.
+
+Runs in:   the daemon. The job never holds the memfd, so nothing it does can keep the
+           file from being sealed, and no length in it is the job's word.
+Source:    memfd_create(2), splice(2), pipe(7)
+
+A pipe is locked while somebody copies into it or out of it. What is spliced from the job's pipe into a file is copied
+under that lock, and the job waits for each byte of it. So it goes by a pipe of our own: from pipe to pipe only
+pages' owners change, and the copy is made while the job writes on.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import os
+import termios
+
+from leeward._native.memfd import memory_file
+from leeward.dataclass import dataclass, field
+from leeward.run.placement import PLACEMENTS
+from leeward.run.report import Arena, Region
+
+_CHUNK = 1 << 20
+_READ = 64 << 10
+#: Bytes of a job's pipe once it has written much, and of the one behind it; what every user may have by default.
+_PIPE = 1 << 20
+#: The pages in it count against the job's memory, of which it may be this part at most; a pipe has 64 KiB anyhow.
+_PIPE_SHARE = 128
+_PAGE = 4096
+_TAIL = 16 << 10
+_SEALS_FIRST = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+_SEALS_LAST = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+
+
+@dataclass(slots=True)
+class OutputStream:
+    """
+    One of stdout and stderr.
+
+    Attributes:
+        fd: the daemon's end of the pipe, -1 once it was closed.
+        head: the bytes while they are few.
+        spilled: they are in the memfd, from `offset` on.
+        wide: its pipe was given more room, or there is none.
+    """
+
+    fd: int
+    offset: int = 0
+    length: int = 0
+    spilled: bool = False
+    wide: bool = False
+    head: bytearray = field(default_factory=bytearray)
+
+
+class Output:
+    """
+    Both streams of one job, and the limit that they share.
+
+    Args:
+        limit: bytes of both together.
+        inline: up to so many bytes, both together, stay in memory.
+        memory: the job's limit.
+    """
+
+    def __init__(self, out: int, err: int, limit: int, *, inline: int = PLACEMENTS["auto"].output,
+                 memory: int = 1 << 30) -> None:
+        room = -(-limit // _PAGE) * _PAGE
+        self.out = OutputStream(out)
+        self.err = OutputStream(err, offset=room)
+        self.limit = limit
+        self.truncated = False
+        self.memfd = -1
+        self._room = room
+        self._inline = inline
+        self._pipe = max(_READ, min(_PIPE, memory // _PIPE_SHARE))
+        self._behind = -1, -1  # the pipe of our own: read end, write end
+
+    def drain(self, stream: OutputStream) -> bool:
+        """
+        Take some of what the pipe holds now: a bounded piece, so that a flood waits its turn.
+
+        Returns:
+            False when the writers are gone; True while more may come.
+        """
+        taken = 0
+        while taken < _CHUNK and not self.truncated:
+            try:
+                count = self._step(stream)
+            except BlockingIOError:
+                return True
+            if 0 == count:
+                return False
+            taken += count
+        return True
+
+    def take_rest(self) -> None:
+        """
+        Take what both pipes hold now, and not what is written meanwhile: who replied is at its end.
+        """
+        for stream in (self.out, self.err):
+            if stream.fd < 0:
+                continue
+            held = unread(stream.fd)
+            try:
+                while held > 0 and not self.truncated:
+                    held -= self._step(stream) or held
+            except BlockingIOError:
+                continue  # a job may read its own pipe
+
+    def _step(self, stream: OutputStream) -> int:
+        left = self.limit - self.out.length - self.err.length
+        if left <= 0:
+            over = len(os.read(stream.fd, 1))
+            self.truncated = over > 0
+            return over
+        count = self._spill(stream, left) if stream.spilled else self._keep(stream, left)
+        stream.length += count
+        return count
+
+    def _keep(self, stream: OutputStream, left: int) -> int:
+        data = os.read(stream.fd, min(left, _READ))
+        stream.head += data
+        if len(self.out.head) + len(self.err.head) > self._inline:
+            self._move_out(stream)
+        return len(data)
+
+    def _move_out(self, stream: OutputStream) -> None:
+        if self.memfd < 0:
+            self.memfd = self._made()
+        view = memoryview(bytes(stream.head))
+        at = stream.offset
+        while view:
+            written = os.pwrite(self.memfd, view, at)
+            view, at = view[written:], at + written
+        stream.head.clear()
+        stream.spilled = True
+
+    def _made(self) -> int:
+        """
+        A memory file with room for both streams, whose size nobody changes any more.
+        """
+        memfd = memory_file("leeward_results")
+        try:
+            os.ftruncate(memfd, 2 * self._room)
+            fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, _SEALS_FIRST)
+        except BaseException:
+            os.close(memfd)
+            raise
+        return memfd
+
+    def _widen(self, stream: OutputStream) -> None:
+        """
+        Make room for a flood. Where there is none to be had it goes as it is.
+        """
+        stream.wide = True
+        widen(stream.fd, self._pipe)
+        if self._behind[0] < 0:
+            with contextlib.suppress(OSError):
+                self._behind = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+                widen(self._behind[1], self._pipe)
+
+    def _spill(self, stream: OutputStream, left: int) -> int:
+        end = stream.offset + stream.length
+        if not stream.wide and stream.length > 2 * _READ:
+            self._widen(stream)
+        read, write = self._behind
+        if read < 0:
+            return os.splice(stream.fd, self.memfd, min(left, _CHUNK), offset_dst=end, flags=os.SPLICE_F_NONBLOCK)
+        count = os.splice(stream.fd, write, min(left, _CHUNK), flags=os.SPLICE_F_NONBLOCK)
+        done = 0
+        try:
+            while done < count:
+                done += os.splice(read, self.memfd, count - done, offset_dst=end + done)
+        except OSError:
+            self._close_behind()  # with what nobody can take any more; the job ends for it
+            raise
+        return count
+
+    def tail(self, stream: OutputStream) -> bytes:
+        """
+        The last 16 KiB of what was taken, before `seal`.
+        """
+        if not stream.spilled:
+            return bytes(stream.head[-_TAIL:])
+        size = min(_TAIL, stream.length)
+        return os.pread(self.memfd, size, stream.offset + stream.length - size)
+
+    def seal(self) -> int:
+        """
+        Seal the memfd, if there is one, and give it away. The pipes stay for `close_pipes`.
+
+        Returns:
+            A sealed memfd, the caller's, or -1.
+        """
+        memfd, self.memfd = self.memfd, -1
+        self._close_behind()
+        if memfd >= 0:
+            try:
+                fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, _SEALS_LAST)
+            except OSError:
+                os.close(memfd)
+                raise
+        return memfd
+
+    def arena(self, memfd: int) -> Arena:
+        """
+        What `seal` has given away, with the places of both streams in it.
+        """
+        return Arena(memfd, 2 * self._room, _region(self.out), _region(self.err))
+
+    def close_pipes(self) -> None:
+        """
+        Whoever still writes gets SIGPIPE from now on.
+        """
+        for stream in (self.out, self.err):
+            if stream.fd >= 0:
+                os.close(stream.fd)
+                stream.fd = -1
+
+    def drop(self) -> None:
+        """
+        Give up what was taken into a memfd.
+        """
+        self._close_behind()
+        if self.memfd >= 0:
+            os.close(self.memfd)
+            self.memfd = -1
+
+    def close(self) -> None:
+        """
+        Give up everything.
+        """
+        self.close_pipes()
+        self.drop()
+
+    def _close_behind(self) -> None:
+        ends, self._behind = self._behind, (-1, -1)
+        for fd in ends:
+            if fd >= 0:
+                os.close(fd)
+
+
+def widen(pipe: int, room: int) -> None:
+    """
+    Give a pipe room for so many bytes, if its user has some left: pipe(7).
+    """
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, room)
+
+
+def unread(pipe: int) -> int:
+    """
+    Bytes that wait in a pipe, asked at either of its ends.
+    """
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
+
+
+def _region(stream: OutputStream) -> Region | None:
+    return (stream.offset, stream.length) if stream.spilled else None

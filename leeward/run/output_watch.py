@@ -1,0 +1,128 @@
+"""
+When a job's output is taken out of its pipes while the job runs.
+
+Runs in:   the daemon.
+
+Theory of operation. A short job's output is taken in one go at its end, and the daemon isn't woken for each line. The
+pipes are looked at every millisecond, so that a flood doesn't wait, and from _FIRST_LOOK_S on they are watched. After
+some output the daemon looks again only after _NEXT_LOOK_S; of a flood it takes on at once.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+from leeward.loop.reactor import READ, Reactor, Timer
+from leeward.run.output import Output, OutputStream, unread
+from leeward.run.verdict import Stop
+
+#: Output is left in the pipes this long. A pipe holds 64 KiB; a flood waits 5 ms once.
+_FIRST_LOOK_S = 0.005
+#: Unless that much is in one of them before, which a job waits with that writes more than a pipe holds.
+_FLOOD, _FLOOD_LOOK_S = 32 << 10, 0.001
+#: A job that writes line after line would wake the daemon for each of them, which costs both more than the lines do.
+_NEXT_LOOK_S = 0.002
+
+
+class OutputOwner(Protocol):
+    """
+    The execution.
+    """
+
+    @property
+    def over(self) -> bool: ...
+    @property
+    def stopped(self) -> bool: ...
+    def take_back(self) -> None: ...
+    def stop(self, why: Stop) -> None: ...
+    def broken(self, error: Exception) -> None: ...
+
+
+class OutputWatch:
+    """
+    Of a job that began at *started*, as the reactor tells the time.
+    """
+
+    costs = "job"
+
+    def __init__(self, reactor: Reactor, output: Output, execution: OutputOwner, started: float) -> None:
+        self._reactor, self._output, self._execution, self._started = reactor, output, execution, started
+        self._watched: set[int] = set()
+        self._looks: dict[int, Timer] = {}  # by the pipe
+        self._first: Timer
+        self._look_for_flood(started + _FLOOD_LOOK_S)
+
+    def _look_for_flood(self, when: float) -> None:
+        """
+        Look every millisecond from *when* on, until there is a flood, or the first look at any output is due.
+        """
+        due = when >= self._started + _FIRST_LOOK_S
+        self._first = self._reactor.at(when, self._begin if due else partial(self._look, when))
+
+    def _look(self, when: float) -> None:
+        if max(unread(self._output.out.fd), unread(self._output.err.fd)) >= _FLOOD:
+            self._begin()
+        else:
+            self._look_for_flood(when + _FLOOD_LOOK_S)
+
+    def _begin(self) -> None:
+        self._execution.take_back()
+        for stream in (self._output.out, self._output.err):
+            self._watch(stream)
+
+    def _ready(self, stream: OutputStream, _events: int) -> None:
+        self._take(stream)
+
+    def _take(self, stream: OutputStream) -> None:
+        before = stream.length
+        try:
+            more = self._output.drain(stream)
+        except OSError:
+            self._execution.stop(Stop.STORE)
+        else:
+            if self._output.truncated:
+                self._execution.stop(Stop.OUTPUT)
+            elif not more:
+                self._forget(stream.fd)
+            elif stream.length - before < _FLOOD:
+                self._forget(stream.fd)
+                self._looks[stream.fd] = self._reactor.after(_NEXT_LOOK_S, partial(self._look_again, stream))
+            elif stream.fd not in self._watched:
+                self._watch(stream)
+        if self._execution.stopped:  # a pipe that stays full would wake us without end
+            self._forget(self._output.out.fd)
+            self._forget(self._output.err.fd)
+
+    def _look_again(self, stream: OutputStream) -> None:
+        if self._execution.over or self._execution.stopped:
+            return
+        if unread(stream.fd):
+            self._take(stream)
+        else:
+            self._watch(stream)
+
+    def _watch(self, stream: OutputStream) -> None:
+        if stream.fd >= 0 and not self._execution.over:
+            self._reactor.watch(stream.fd, READ, partial(self._ready, stream))
+            self._watched.add(stream.fd)
+
+    def _forget(self, fd: int) -> None:
+        if fd in self._watched:
+            self._watched.discard(fd)
+            self._reactor.forget(fd)
+
+    def close(self) -> None:
+        """
+        Look no more. What is in the pipes stays there.
+        """
+        for timer in (self._first, *self._looks.values()):
+            timer.cancel()
+        for fd in tuple(self._watched):
+            self._forget(fd)
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: the execution hears of it.
+        """
+        self._execution.broken(error)

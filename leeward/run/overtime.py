@@ -1,0 +1,65 @@
+"""
+The moment that a job gets for its files when its time is up.
+
+Runs in:   the daemon.
+
+Theory of operation. A job that wants files back is sent LATE at its time limit (inside/answer.py), and its reply is
+waited for: COLLECT_S at most. Whatever the job does, it is ended then, and the result says that its time was up.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+from leeward.loop.reactor import Reactor, Timer
+from leeward.run.runner import Runner
+from leeward.run.verdict import Stop
+from leeward.wire import job as wire
+
+#: How long a job whose time is up may take to bring its files back; and the time until it is asked once more: CPython
+#: sees a signal that came right before a call that sleeps only when that call ends.
+COLLECT_S, _AGAIN_S = 0.5, 0.02
+
+
+class LateJob(Protocol):
+    """
+    The execution.
+    """
+
+    @property
+    def over(self) -> bool: ...
+    @property
+    def stopped(self) -> bool: ...
+    def stop(self, why: Stop) -> None: ...
+    def broken(self, error: Exception) -> None: ...
+
+
+class Overtime:
+    """
+    Of a job that was asked for its files.
+    """
+
+    costs = "job"
+
+    def __init__(self, reactor: Reactor, runner: Runner, execution: LateJob) -> None:
+        self._runner, self._execution = runner, execution
+        self._timers: tuple[Timer, ...] = (reactor.after(_AGAIN_S, self._ask_again),
+                                           reactor.after(COLLECT_S, partial(execution.stop, Stop.TIME)))
+
+    def _ask_again(self) -> None:
+        if not self._execution.over and not self._execution.stopped:
+            self._runner.tell(wire.LATE)
+
+    def close(self) -> None:
+        """
+        Nobody waits for the files any more.
+        """
+        for timer in self._timers:
+            timer.cancel()
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: the execution hears of it.
+        """
+        self._execution.broken(error)

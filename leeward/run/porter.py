@@ -1,0 +1,140 @@
+"""
+A porter, seen from the daemon: one order to a copy of the keeper in a live sandbox, and its answer.
+
+Runs in:   the daemon.
+Owns:      its end of the porter's channel until the answer is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgpack
+
+from leeward.errors import LeewardError
+from leeward.isolation.cgroup.entry import Nest
+from leeward.isolation.channel import Channel
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import READ, Reactor, Timer
+from leeward.run.stdio import birth_channel
+from leeward.run.verdict import bug
+
+_ROOM, _FDS = 1 << 16, 24
+
+#: The answer with its descriptors, which are the callee's then; or why there is none.
+Answered = Callable[[Mapping[str, Any] | LeewardError, list[int]], None]
+
+
+def ordered(order: Callable[[list[int]], Nest | None]) -> tuple[Channel, Nest | None]:
+    """
+    Our end of a porter's channel, and its group, when *order* has given the keeper the five ends of a new process.
+
+    Raises:
+        LeewardError: no descriptor is left, or the keeper takes no order.
+    """
+    with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
+        try:
+            channel, far = birth_channel(given, kept)
+            null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+            given.callback(os.close, null)
+            nest = order([far, null, null, null, null])
+        except OSError as error:
+            raise LeewardError(f"a porter: {error}") from error
+        kept.pop_all()
+    return channel, nest
+
+
+class PorterRefusal(LeewardError):
+    """
+    The porter itself says that it couldn't do it, and everything is as it was.
+    """
+
+
+class PorterOrder:
+    """
+    Args:
+        channel: ours from now on.
+        order: what to do; *fds* go with it, and stay the caller's.
+        seconds: for all of it.
+        kill: ends the process.
+    """
+
+    costs = "job"
+
+    def __init__(self, reactor: Reactor, channel: Channel, order: Mapping[str, Any], fds: Sequence[int],
+                 seconds: float, answered: Answered, kill: Callable[[], None]) -> None:
+        self._reactor, self._channel, self._kill = reactor, channel, kill
+        self._answered: Answered | None = answered
+        self._seconds = seconds
+        socket.send_fds(channel.socket, [msgpack.packb(order)], fds)  # it lies there until the porter comes to it
+        self._timer: Timer | None = reactor.after(seconds, self._late)
+        reactor.watch(channel.fileno(), READ, self._hear)
+
+    def _hear(self, _events: int) -> None:
+        try:
+            data, fds, flags, _ = socket.recv_fds(self._channel.socket, _ROOM, _FDS, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, fds, flags = b"", [], 0
+        if not data or flags & socket.MSG_CTRUNC:
+            for fd in fds:
+                os.close(fd)
+            self._tell(LeewardError("the process that was to do it has ended before it was done"), [])
+            return
+        answer = msgpack.unpackb(data)
+        if "error" in answer:
+            self._tell(PorterRefusal(answer["error"]), [])
+        else:
+            self._tell(answer, fds)
+
+    def _late(self) -> None:
+        self._timer = None
+        in_any_case(self._kill, partial(self._tell, LeewardError(f"it took longer than {self._seconds:g} s"), []))
+
+    def failed(self, why: str) -> None:
+        """
+        There is no such process, or not any more.
+        """
+        if self._answered is not None:
+            self._hear(0)  # its answer may lie there
+        self._tell(LeewardError(why), [])
+
+    def _tell(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
+        answered, self._answered = self._answered, None
+        self._release()
+        if answered is not None:
+            answered(what, fds)
+            return
+        for fd in fds:
+            os.close(fd)
+
+    def cancel(self) -> None:
+        """
+        Nobody waits for it any more.
+        """
+        self._answered = None
+        in_any_case(self._kill, self._release)
+
+    def _release(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        if self._channel.fileno() >= 0:
+            in_any_case(partial(self._reactor.forget, self._channel.fileno()), self._channel.close)
+        self._kill = _nothing
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*.
+        """
+        self._tell(LeewardError(bug(error)), [])
+
+
+def _nothing() -> None:
+    return

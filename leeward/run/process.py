@@ -1,0 +1,440 @@
+"""
+One process of a live runner, seen from the daemon.
+
+Runs in:   the daemon.
+Owns:      its pidfd, the daemon's ends of its pipes, its birth channel until it is locked, its group below the leaf.
+
+Theory of operation. Its keeper makes it on an order (control.Start) and says Started or Unstarted, then Exited; its
+own birth channel brings the listener of its filter. When the direct child has ended, what is in its pipes is read to
+the end; where a descendant still holds them, for DRAIN_S. Then its end is told, once. Descendants that are left are
+known by its group as long as there are any; where the driver has no groups, by the session that the child led.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import select
+import signal
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol
+
+from leeward.dataclass import replace
+from leeward.errors import KernelRefusal, LeewardError, PeerError
+from leeward.isolation.cgroup import descent
+from leeward.isolation.cgroup.entry import Nest
+from leeward.isolation.channel import Channel
+from leeward.isolation.terminals import resize
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import READ, Reactor, Timer
+from leeward.run.launch import Exit, unstarted
+from leeward.run.runner import Denials, Runner
+from leeward.run.spill import Spill
+from leeward.run.states import PROCESS, ProcessEvent, ProcessState, after
+from leeward.run.verdict import Stop, bug
+from leeward.wire import control
+
+#: Seconds for which output is taken after the direct child's end, while a descendant holds the pipe.
+DRAIN_S = 0.05
+
+#: A process that has ended and whose descendants live on is looked at again after so many seconds, doubled up to the
+#: second figure.
+_LEFT_S, _LEFT_MOST_S = 0.05, 5.0
+
+#: A walk that kills takes a step, and lets others have the loop for so long.
+_STEP_S = 0.001
+
+
+class House(Protocol):
+    """
+    What a process needs of its runner.
+    """
+
+    def process_gone(self, process: Process) -> None: ...
+    def escaped(self, process: Process) -> None: ...
+
+
+class Process:
+    """
+    Args:
+        birth: where a program sends its listener; None for an interpreter, whose runner hears it.
+        ends: our ends of stdin, stdout and stderr, or -1; the process owns them.
+        terminal: the first two are a terminal's master.
+        on_output: is given 1 or 2, and a chunk.
+        on_exit: is called once.
+
+    Attributes:
+        number: unique in this daemon's life.
+        pid: in its own pid namespace; -1 before it runs, and for an interpreter.
+        exit: once it is known.
+        terminal: it is on one of ours, which it may keep open until nothing of it is left.
+        ends: when it has to be over, as the reactor tells the time; whoever has set its deadline says so.
+        ended_by_watchdog: why the watchdog's thread has ended it, while the loop stood still.
+    """
+
+    costs = "job"
+
+    def __init__(self, reactor: Reactor, number: int, house: House, runner: Runner, nest: Nest | None, denials: Denials,
+                 birth: Channel | None, ends: tuple[int, int, int], *, on_output: Callable[[int, bytes], None] | None,
+                 on_exit: Callable[[Exit], None], terminal: bool = False) -> None:
+        self.number = number
+        self.state = ProcessState.STARTING
+        self.pid = -1
+        self.exit: Exit | None = None
+        self.ends = math.inf
+        self.ended_by_watchdog: Stop | None = None
+        self._reactor, self._house, self._runner, self._nest, self._denials = reactor, house, runner, nest, denials
+        self._birth = birth
+        self.stdin, self.terminal = ends[0], terminal
+        self._on_exit: Callable[[Exit], None] | None = on_exit
+        self._pidfd = self._host_pid = -1
+        self._listening = self._killed = self._late = False
+        self._pending: dict[int, None] = {}  # signals, each once, as the kernel has them
+        self._started = reactor.now()
+        self._timer: Timer | None = None
+        self._hunt: descent.Hunt | None = None
+        self._pause = _LEFT_S
+        self._spills: dict[int, Spill] = {}
+        for stream, fd in ((1, ends[1]), (2, ends[2])):
+            if fd >= 0:
+                wrote = None if on_output is None else partial(on_output, stream)
+                self._spills[stream] = Spill(reactor, fd, wrote, self._drained, self.broken)
+        if birth is not None:
+            reactor.watch(birth.fileno(), READ, self._born)
+
+    # --- what its keeper and it say -------------------------------------------
+
+    def started(self, message: control.Started, pidfd: int) -> None:
+        """
+        It exists; *pidfd* is the process's from now on, -1 where it was lost on the way.
+        """
+        self._happen(ProcessEvent.STARTED)
+        self.pid, self._host_pid, self._pidfd = message.inside or -1, message.pid, pidfd
+        if self._nest is None and pidfd >= 0:
+            self._runner.leaf.joined(message.pid)
+            if _ended(pidfd):  # the number may be another's by now
+                self._runner.leaf.parted(message.pid, 0.0)
+        for number in self._pending:
+            self.signal(number)
+        if self._killed or pidfd < 0:
+            self._killed = False
+            self.kill()
+
+    def unstarted(self, message: control.Unstarted) -> None:
+        """
+        There is no such process.
+        """
+        stage, number = message.stage, -message.result
+        if control.Stage.FOLDER is stage:
+            end = unstarted(number, "cwd")
+        elif control.Stage.EXEC is stage:
+            end = unstarted(number, "exec")
+        else:
+            layer = message.layer or stage.name.lower()
+            end = Exit(None, reason=f"{layer}: {KernelRefusal('start', f'process {self.number}', number)}", layer=layer)
+        self._ended(end)
+
+    def exited(self, message: control.Exited) -> None:
+        """
+        The direct child has ended.
+        """
+        if self._nest is None and self._host_pid >= 0:
+            self._runner.leaf.parted(self._host_pid, message.spent)
+        self._ended(Exit(message.status, reason="" if message.status is not None else "its status was lost",
+                         cpu_time=message.spent, memory_peak=message.peak))
+
+    def _born(self, _events: int) -> None:
+        """
+        The listener comes, or the program has taken the place of what could send it.
+        """
+        if self._birth is None:
+            return
+        try:
+            received = self._birth.receive()
+        except BlockingIOError:
+            return
+        except (PeerError, OSError):
+            received = None
+        self._close_birth()
+        if received is None:
+            return
+        message, fds = received
+        if isinstance(message, control.Locked) and 1 <= len(fds) <= 2 and not message.entrances:
+            for fd in fds[1:]:
+                os.close(fd)  # the runner's first process has sent it
+            try:
+                self._denials.add(fds[0], self.number)
+                self._listening = True
+                self._denials.share(self.number, self._runner.number)
+            except (LeewardError, OSError):
+                os.close(fds[0])
+                self.kill()  # else what it is refused would be neither counted nor answered
+            return
+        for fd in fds:
+            os.close(fd)
+        self.kill()
+
+    # --- its end --------------------------------------------------------------
+
+    def _ended(self, end: Exit) -> None:
+        self._happen(ProcessEvent.EXITED)
+        self.exit = replace(end, duration=self._reactor.now() - self._started)
+        self._timer = self._reactor.after(DRAIN_S, self._drain_over)
+        self._take()
+        self._drained()
+
+    def _drain_over(self) -> None:
+        self._late = True
+        self._drained()
+
+    def _take(self) -> None:
+        for spill in tuple(self._spills.values()):
+            spill.take()
+
+    def _drained(self) -> None:
+        """
+        Is there no more to take? A stream that is paused has its reader's time.
+        """
+        if self.state is not ProcessState.DRAINING:
+            return
+        if self._late and not any(spill.paused for spill in self._spills.values()):
+            self._take()
+            if not (self.terminal and any(spill.paused for spill in self._spills.values())):  # a pipe is empty by now
+                self._tell()
+        elif all(spill.over for spill in self._spills.values()):
+            self._tell()
+
+    def _tell(self) -> None:
+        left = not all(spill.over for spill in self._spills.values())
+        self._happen(ProcessEvent.DRAINED)
+        self._cancel()
+        for spill in self._spills.values():
+            # A terminal hangs up: who is on it still gets SIGHUP, or EIO.
+            (spill.close if self.terminal else spill.idle)()
+        assert self.exit is not None
+        self.exit = replace(self.exit, left=left, denied=self.denied())
+        in_any_case(self.close_stdin, self._close_pidfd, partial(self._say, self.exit), self._look_for_rest)
+
+    def _say(self, end: Exit) -> None:
+        on_exit, self._on_exit = self._on_exit, None
+        if on_exit is not None:
+            on_exit(end)
+
+    def _look_for_rest(self) -> None:
+        """
+        Does a descendant live on?
+        """
+        self._timer = None
+        if self.state is not ProcessState.LEFT:
+            return
+        if self._has_rest():
+            self._timer = self._reactor.after(self._pause, self._look_for_rest)
+            self._pause = min(2 * self._pause, _LEFT_MOST_S)
+        elif self._hunt is None:
+            self._happen(ProcessEvent.EMPTY)
+            self._dispose()
+
+    def _has_rest(self) -> bool:
+        if self._nest is not None:
+            return not self._nest.remove()
+        return self._host_pid >= 0 and descent.is_left(self._runner.pid, self._host_pid)
+
+    def lost(self, reason: str) -> None:
+        """
+        Its runner has no process any more, and nobody will tell its end.
+        """
+        if self.state is ProcessState.GONE:
+            return
+        end = self.exit or Exit(None, reason=reason, duration=self._reactor.now() - self._started)
+        if self.state is not ProcessState.LEFT:
+            self.exit = replace(end, denied=self.denied())
+            self._take()
+        self._happen(ProcessEvent.LOST)
+        in_any_case(partial(self._say, self.exit or end), self._dispose)
+
+    # --- what its owner does --------------------------------------------------
+
+    def denied(self) -> Mapping[str, int]:
+        """
+        Calls that it and its descendants were refused so far, by name.
+        """
+        return self._denials.counts(self.number) if self._listening else {}
+
+    def close_stdin(self) -> None:
+        fd, self.stdin = self.stdin, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def resize(self, rows: int, columns: int) -> bool:
+        """
+        Give its terminal another size; False if it has none, or it has ended.
+        """
+        if not self.terminal or self.stdin < 0:
+            return False
+        resize(self.stdin, rows, columns)
+        return True
+
+    def pause(self, stream: int) -> None:
+        """
+        Read nothing of 1 or 2 until `resume`. What the process writes then waits in its pipe, and it itself when that
+        is full.
+        """
+        if stream in self._spills:
+            self._spills[stream].pause()
+
+    def resume(self, stream: int) -> None:
+        if stream in self._spills:
+            self._spills[stream].resume()
+            self._drained()
+
+    def signal(self, number: int) -> bool:
+        """
+        Send a signal to the direct child; False if it has ended. One that its keeper hasn't told of gets it when it is
+        told of: what it writes may come before that.
+
+        Raises:
+            OSError: EINVAL for a number that is no signal's.
+        """
+        if self.state is ProcessState.STARTING:
+            if not 0 <= number < signal.NSIG:
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            self._pending[number] = None
+            return True
+        if self._pidfd < 0:
+            return False
+        try:
+            signal.pidfd_send_signal(self._pidfd, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    @property
+    def group(self) -> Nest | None:
+        """
+        Its group, where the driver has groups.
+        """
+        return self._nest
+
+    @property
+    def runner_pid(self) -> int:
+        """
+        The init's, as the daemon sees it.
+        """
+        return self._runner.pid
+
+    @property
+    def host_pid(self) -> int:
+        """
+        As the daemon sees it; -1 before it runs.
+        """
+        return self._host_pid
+
+    def spent(self) -> float:
+        """
+        Processor seconds of it, and of all that descends from it, as far as the driver can tell: exact where it has
+        groups; else of what lives, and of what that has waited for.
+        """
+        if self._nest is not None:
+            return self._nest.time()
+        return 0.0 if self._host_pid < 0 else descent.time_of(self._runner.pid, self._host_pid)
+
+    def kill(self) -> None:
+        """
+        End it and everything that descends from it. Harmless if that has been done.
+        """
+        if self.state is ProcessState.GONE or self._killed:
+            return
+        if self.state is ProcessState.STARTING:
+            self._killed = True  # as soon as it runs
+            return
+        if self._nest is not None:
+            self._nest.kill()
+            if self.state is ProcessState.LEFT:
+                self._pause = _LEFT_S
+                self._cancel()
+                self._reactor.soon(self._look_for_rest)
+        elif self._hunt is None:
+            self._hunt = descent.Hunt(self._runner.pid, self._host_pid)
+            self._hunting()
+
+    def _hunting(self) -> None:
+        if self._hunt is None or self.state is ProcessState.GONE:
+            return
+        if self._hunt.step():
+            self._hunt = None
+            if self.state is ProcessState.LEFT:
+                self._look_for_rest()
+        elif self._hunt.hopeless:
+            self._hunt = None
+            self._house.escaped(self)
+        else:
+            self._reactor.after(_STEP_S, self._hunting)
+
+    # --- the keeper is dead ---------------------------------------------------
+
+    def orphaned(self) -> None:
+        """
+        Its keeper is dead, so its end comes to the daemon, which has to collect it.
+        """
+        if self._pidfd >= 0:
+            self._reactor.watch(self._pidfd, READ, self._reap)
+
+    def _reap(self, _events: int) -> None:
+        self._reactor.forget(self._pidfd)
+        try:
+            os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
+        except ChildProcessError:
+            return
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*. The process ends, and its end is told.
+        """
+        if self.exit is None or self.exit.status is not None:
+            self.exit = replace(self.exit or Exit(None), status=None, reason=bug(error))
+        if self.state in (ProcessState.STARTING, ProcessState.RUNNING):
+            self.kill()
+        elif self.state is ProcessState.DRAINING:
+            for spill in self._spills.values():
+                spill.idle()
+            self._tell()
+
+    # --- descriptors ----------------------------------------------------------
+
+    def _happen(self, event: ProcessEvent) -> None:
+        self.state = after("process", PROCESS, self.state, event)
+
+    def _cancel(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _close_birth(self) -> None:
+        birth, self._birth = self._birth, None
+        if birth is not None:
+            self._reactor.forget(birth.fileno())
+            birth.close()
+
+    def _close_pidfd(self) -> None:
+        pidfd, self._pidfd = self._pidfd, -1
+        if pidfd >= 0:
+            self._reactor.forget(pidfd)
+            os.close(pidfd)
+
+    def _stop_listening(self) -> None:
+        listening, self._listening = self._listening, False
+        if listening:
+            self._denials.remove(self.number)
+
+    def _dispose(self) -> None:
+        spills, self._spills = tuple(self._spills.values()), {}
+        in_any_case(self._cancel, self._close_birth, self.close_stdin, self._close_pidfd, self._stop_listening,
+                    *(spill.close for spill in spills), partial(self._house.process_gone, self))
+
+
+def _ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))

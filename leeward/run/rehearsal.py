@@ -1,0 +1,27 @@
+"""
+Going the way of an answer once, while a job runs and the daemon would sleep.
+
+Runs in:   the daemon.
+
+After some idle milliseconds that code, the kernel's too, has left the processor's caches, and the client would wait
+for each line of it to come back.
+"""
+
+from __future__ import annotations
+
+from leeward.outcome import Outcome, Result
+from leeward.run.runner import Runner
+from leeward.wire import job as wire
+from leeward.wire.answers import encode_result
+
+_ANY = Result(b"\n", b"", 0, Outcome.FINISHED, duration=0.001, cpu_time=0.001, memory_peak=1 << 20)
+
+
+def rehearse(runner: Runner) -> None:
+    """
+    Take the steps that the answer of *runner*'s job takes, without any effect.
+    """
+    runner.leaf.usage()
+    runner.denied()
+    wire.read_reply(wire.NOTHING_TO_TELL, 0)
+    encode_result(0, _ANY)

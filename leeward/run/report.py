@@ -1,0 +1,71 @@
+"""
+What the pool says of a job when it is over, and where its bytes are.
+
+Runs in:   the daemon, and `leeward run`; pure but for `Arena.close`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from leeward.dataclass import dataclass
+from leeward.errors import Refused
+from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
+
+#: An offset and a length, in bytes.
+Region = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Arena:
+    """
+    A sealed memfd that holds the large parts of a result.
+
+    SHRINK, GROW, WRITE and SEAL are set before anybody sees it, and no job ever held it.
+
+    Attributes:
+        fd: owned by this object.
+        size: of the file, in bytes.
+        stdout, stderr: where they lie, or None where they are inline in the result.
+    """
+
+    fd: int
+    size: int
+    stdout: Region | None = None
+    stderr: Region | None = None
+
+    def close(self) -> None:
+        """
+        Close the descriptor; what is mapped or sent stays.
+        """
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+@dataclass(slots=True)
+class Report:
+    """
+    The one answer to a request: a refusal, or a result with an arena where it is large.
+
+    Attributes:
+        answered: the client has its answer already, output and all; here are its figures.
+    """
+
+    result: Result | None = None
+    refusal: Refused | None = None
+    arena: Arena | None = None
+    answered: bool = False
+
+
+def internal(name: str, message: str, duration: float = 0.0, degraded: tuple[str, ...] = ()) -> Report:
+    """
+    The answer to a job that has no result, and for no reason of its own.
+
+    Args:
+        name: of the error, as it were an exception's.
+        duration: of its run, in seconds.
+        degraded: the layers that it had not.
+    """
+    return Report(result=Result(b"", b"", EXIT_INTERNAL, Outcome.INTERNAL, duration=duration, degraded=degraded,
+                                error=JobError(name, message, "")))

@@ -1,0 +1,336 @@
+"""
+A runner, seen from the daemon: its descriptors, its state, its cgroup leaf.
+
+Runs in:   the daemon.
+Owns:      the init's pidfd, the daemon's ends of four pipes, the birth channel until
+           the runner is ready, and the leaf. `dispose` gives all of it back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import signal
+from collections.abc import Callable, Mapping
+from functools import partial
+from threading import Lock
+from typing import Protocol
+
+from leeward._native.loop import Offer
+from leeward.errors import LeewardError
+from leeward.isolation.cgroup.entry import Leaf
+from leeward.isolation.channel import Channel
+from leeward.loop.barrier import in_any_case
+from leeward.outcome import Limit
+from leeward.run.states import RUNNER, RunnerEvent, RunnerState, after
+from leeward.run.verdict import Stop
+from leeward.spec.limits import Limits
+
+
+class Denials(Protocol):
+    """
+    The supervisor, as far as a runner needs it.
+    """
+
+    def add(self, listener: int, job: int) -> None: ...
+    def counts(self, job: int) -> dict[str, int]: ...
+    def total(self, job: int) -> int: ...
+    def place(self, job: int) -> tuple[object, int]: ...
+    def grant(self, job: int, limit: int, files: int) -> None: ...
+    def share(self, job: int, of: int) -> None: ...
+    def charged(self, job: int) -> int: ...
+    def remove(self, job: int) -> dict[str, int]: ...
+
+
+class Runner:
+    """
+    One armed or running process of a worker.
+
+    Attributes:
+        number: unique in this daemon's life; the supervisor and the log know it by this.
+        pid: of its init, in the daemon's pid namespace; for logs and watching only.
+        denied_before: counts that the self-check caused.
+        cpu_before: seconds that arming took.
+        sockets: tells how many there are in its network namespace.
+        show: tells its job how much it may use.
+        cut: descriptors that it sent were lost, for want of room for them here.
+        entrances: its namespaces and ruleset, with which more processes are put beside the first: control.Start.
+        ended_by_watchdog: why the watchdog's thread has ended it, while the loop stood still.
+        more_tasks: how many the kernel counts against this job's RLIMIT_NPROC for spares that the
+            leaf doesn't know of.
+    """
+
+    def __init__(self, number: int, leaf: Leaf, birth: Channel, denials: Denials,
+                 sockets: Callable[[], int], show: Callable[[Limits], None] = lambda _: None,
+                 more_tasks: int = 0) -> None:
+        self.number = number
+        self.leaf = leaf
+        self.birth: Channel | None = birth
+        self.state = RunnerState.ARMING
+        self.pid = -1
+        self.pidfd = -1
+        self.job = self.reply = self.out = self.err = -1
+        self.locked = False
+        self.checked = False
+        self.listening = False
+        self.cut = False
+        self.entrances: tuple[int, ...] = ()
+        self.ended_by_watchdog: Stop | None = None
+        self._ticking = Lock()
+        self._charged = 0
+        self.report: dict[str, str] = {}
+        self.denied_before: dict[str, int] = {}
+        self._denied_total = 0
+        self.cpu_before = 0.0
+        self._denials = denials
+        self._job_pid = -1
+        self._more_tasks = more_tasks
+        self._sockets, self._show = sockets, show
+        self._scratch = -1
+
+    def happen(self, event: RunnerEvent) -> None:
+        """
+        Move to the next state of the table.
+        """
+        self.state = after("runner", RUNNER, self.state, event)
+
+    def take(self, pid: int, fds: list[int]) -> None:
+        """
+        Own what the keeper sent: the init's pidfd and the daemon's ends, which don't block.
+        """
+        self.pid = pid
+        self.pidfd, self.job, self.reply, self.out, self.err = fds
+
+    def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = ()) -> None:
+        """
+        Hand the seccomp listener to the supervisor; keep the other descriptors.
+
+        Args:
+            scratch: of the job's tmpfs, or -1.
+        """
+        self._scratch = scratch
+        self.entrances = entrances
+        self._denials.add(listener, self.number)
+        self.listening = True
+        self.locked = True
+
+    def ready(self) -> bool:
+        """
+        Has it come all the way, by both of its channels?
+        """
+        return self.checked and self.pidfd >= 0
+
+    def record_baseline(self) -> None:
+        """
+        Note what arming cost, so that a job isn't charged for it.
+        """
+        self.leaf.armed()
+        self.denied_before = self._denials.counts(self.number)
+        self._denied_total = self._denials.total(self.number)
+        if self.leaf.needs_ticks:
+            self.tick()
+        self.cpu_before = self.leaf.cpu_time()
+        if self.leaf.rlimits():
+            self._job_pid = job_of(self.pid)
+            self._check_there()  # else the number, and so its child, may have been a stranger's
+
+    def limit(self, limits: Limits) -> None:
+        """
+        Hold the job to *limits*, before it has any code.
+
+        Raises:
+            LeewardError: it is gone, or a limit can't be set.
+        """
+        try:
+            self.leaf.apply(limits)
+            self._show(limits)
+            if self._scratch >= 0:
+                self._denials.grant(self.number, limits.memory, self._scratch)
+            rlimits = self.held()
+            if rlimits:
+                self._check_there()
+            for number, value in rlimits.items():
+                resource.prlimit(self._job_pid, number, (value, value))
+        except OSError as error:
+            raise LeewardError(f"limits of runner {self.number}: {error}") from error
+
+    def held(self) -> Mapping[int, int]:
+        """
+        The rlimits of each of its processes, by RLIMIT_*, where no controller limits the resource.
+        """
+        return {number: value + (self._more_tasks if resource.RLIMIT_NPROC == number else 0)
+                for number, value in self.leaf.rlimits().items()}
+
+    def offer(self, out: int, err: int) -> Offer | None:
+        """
+        What the fast path has to know of it, beside the read ends of its output; None where it can't be taken.
+        """
+        gauges = self.leaf.gauges()
+        if gauges is None or self.leaf.needs_ticks or not self.listening:
+            return None
+        before = gauges.before
+        supervisor, slot = self._denials.place(self.number)
+        return Offer(
+            self.number, self.job, self.reply, out, err, gauges.time, gauges.peak, gauges.oom, gauges.forks,
+            gauges.time_unit, before.cpu_time + self.cpu_before, before.oom_kills, before.forks_refused,
+            supervisor, slot, self._denied_total)
+
+    def _check_there(self) -> None:
+        """
+        The init lives, so the job's number is the job's, dead or alive: nobody else reaps it.
+
+        prlimit(2) goes by number; no kernel takes a pidfd for it. To be a stranger's at the call the job
+        would have to die, be reaped and all other free numbers be given away within these microseconds:
+        the kernel gives them in turn (32,768 at least; pid_max), at some 50 us each, and who may
+        choose his number (ns_last_pid, set_tid) is root in the daemon's namespace.
+
+        Raises:
+            LeewardError: the init has ended.
+        """
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        if poll.poll(0):
+            raise LeewardError(f"init {self.pid} has gone")
+
+    def denied(self) -> dict[str, int]:
+        """
+        Calls refused since it was armed, or since the last `mark`, by name.
+        """
+        if self._denials.total(self.number) == self._denied_total:
+            return {}
+        counts = self._denials.counts(self.number)
+        return {name: count - self.denied_before.get(name, 0) for name, count in counts.items()
+                if count > self.denied_before.get(name, 0)}
+
+    def mark(self) -> None:
+        """
+        What was refused so far isn't the next job's.
+        """
+        total = self._denials.total(self.number)
+        if total != self._denied_total:
+            self._denied_total = total
+            self.denied_before = self._denials.counts(self.number)
+
+    def tick(self) -> Limit | None:
+        """
+        Look after what the kernel doesn't: the limit for which the job must end, or None.
+        """
+        with self._ticking:
+            self._charged = self._denials.charged(self.number) if self._scratch >= 0 else 0
+            return self.leaf.tick(self.pid, self._scratch, self._sockets, self._charged)
+
+    @property
+    def scratch(self) -> int:
+        """
+        A descriptor of the job's file system, or -1.
+        """
+        return self._scratch
+
+    def tick_beside(self, scratch: int) -> Limit | None:
+        """
+        The same by the watchdog's thread, with a descriptor of its own in place of `scratch`; nothing while the loop
+        is at it. Sockets aren't counted, since their descriptor is the loop's, and what is charged stays as it was.
+        """
+        if not self._ticking.acquire(blocking=False):
+            return None
+        try:
+            return self.leaf.tick(self.pid, scratch, charged=self._charged)
+        finally:
+            self._ticking.release()
+
+    def tell(self, number: int) -> bool:
+        """
+        Send a signal to the job's process; was there one?
+        """
+        try:
+            pidfd = os.pidfd_open(job_of(self.pid))
+        except (OSError, LeewardError):
+            return False
+        try:
+            self._check_there()  # else the number may have been a stranger's
+            signal.pidfd_send_signal(pidfd, number)
+        except (OSError, LeewardError):
+            return False
+        finally:
+            os.close(pidfd)
+        return True
+
+    def lower_priority(self) -> None:
+        """
+        Nobody waits for its end: it may take what others leave of the processor.
+        """
+        with contextlib.suppress(LeewardError):  # then it is as before
+            self.leaf.leaves()
+
+    def restore_priority(self) -> None:
+        """
+        Have a full share of the processor again.
+        """
+        with contextlib.suppress(LeewardError):  # it is going
+            self.leaf.armed()
+
+    def kill(self) -> None:
+        """
+        End every process of it: SIGKILL to the init takes the pid namespace along.
+        """
+        self._close_entrances()
+        if self.pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):  # gone already
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def job_pidfd(self) -> int:
+        """
+        A new descriptor of the job's process, which the caller owns.
+
+        Raises:
+            LeewardError, OSError: it is gone, or no descriptor is left.
+        """
+        # The only child that its init has as yet. While the init lives nobody else reaps it, so the number is its.
+        return os.pidfd_open(job_of(self.pid))
+
+    def close_birth(self) -> None:
+        if self.birth is not None:
+            self.birth.close()
+            self.birth = None
+
+    def give_output(self) -> tuple[int, int]:
+        """
+        The read ends of stdout and stderr; the caller owns them from now on.
+        """
+        ends = self.out, self.err
+        self.out = self.err = -1
+        return ends
+
+    def dispose(self) -> None:
+        """
+        Close every descriptor; the leaf stays for its owner to remove.
+        """
+        fds = self.pidfd, self.job, self.reply, self.out, self.err, self._scratch
+        self.pidfd = self.job = self.reply = self.out = self.err = self._scratch = -1
+        listening, self.listening = self.listening, False
+        # The supervisor first: it opens files by the descriptor of the tmpfs.
+        in_any_case(*([partial(self._denials.remove, self.number)] if listening else []),
+                    self.close_birth, self._close_entrances, *(partial(os.close, fd) for fd in fds if fd >= 0))
+
+    def _close_entrances(self) -> None:
+        """
+        While its processes live: who closes a mount namespace's last descriptor takes it apart, and that takes half a
+        millisecond, which is for them and not for the daemon.
+        """
+        entrances, self.entrances = self.entrances, ()
+        for fd in entrances:
+            os.close(fd)
+
+
+def job_of(init: int) -> int:
+    """
+    The pid of the job's process, the only child that an armed runner's init has.
+
+    Raises:
+        LeewardError: it has none.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{init}/task/{init}/children") as file:
+        return int(file.read().split()[0])
+    raise LeewardError(f"init {init} has no child")

@@ -1,0 +1,128 @@
+"""
+The output pipe, or the terminal, of one process of a live runner, read as it comes.
+
+Runs in:   the daemon.
+Trust:     none in who writes: a turn of the loop takes at most one chunk, and a pipe that is paused is full some time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+
+from leeward.loop.reactor import READ, Reactor, Timer
+
+#: Bytes that are read at once: a pipe's.
+CHUNK = 64 << 10
+
+#: A terminal holds some 64 KiB as well, and a read of it gives 4 KiB at most.
+_READS = 32
+
+#: What a background process writes after its command's end is read and thrown away, so that it neither dies of it nor
+#: waits: a chunk in that many seconds.
+_IDLY_S = 0.01
+
+
+class Spill:
+    """
+    Args:
+        fd: its read end, which doesn't block; the spill owns it.
+        wrote: is given each chunk, as long as the process's end isn't told.
+        ended: is called when its writers are gone.
+
+    Attributes:
+        over: its writers are gone, or it was closed.
+        paused: nothing is read.
+    """
+
+    costs = "job"
+
+    def __init__(self, reactor: Reactor, fd: int, wrote: Callable[[bytes], None] | None, ended: Callable[[], None],
+                 broken: Callable[[Exception], None]) -> None:
+        self._reactor, self._fd, self._wrote, self._ended = reactor, fd, wrote, ended
+        self._broken = broken
+        self.over = self.paused = False
+        self._idly = False
+        self._timer: Timer | None = None
+        reactor.watch(fd, READ, self._ready)
+
+    def _ready(self, _events: int) -> None:
+        data = self._read()
+        if data is None:
+            return
+        if not data:
+            self.close()
+            self._ended()
+        elif self._idly:
+            self._reactor.forget(self._fd)
+            self._timer = self._reactor.after(_IDLY_S, self._again)
+        elif self._wrote is not None:
+            self._wrote(data)
+
+    def _read(self) -> bytes | None:
+        try:
+            return os.read(self._fd, CHUNK)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if errno.EIO != error.errno:
+                raise
+            return b""  # a terminal's last slave was closed
+
+    def take(self) -> None:
+        """
+        Read once more, all that a pipe or a terminal holds: its process has ended, and whoever waits for that isn't
+        told of an end of it.
+        """
+        for _ in range(_READS):  # a terminal gives what it holds in pieces of 4 KiB
+            data = None if self.over or self.paused or self._idly else self._read()
+            if data and self._wrote is not None:
+                self._wrote(data)
+            if not data or len(data) == CHUNK:
+                break
+        if data == b"":
+            self.close()
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: whose output it is hears of it.
+        """
+        self._broken(error)
+
+    def pause(self) -> None:
+        if not self.over and not self.paused and not self._idly:
+            self.paused = True
+            self._reactor.forget(self._fd)
+
+    def resume(self) -> None:
+        if not self.over and self.paused:
+            self.paused = False
+            self._reactor.watch(self._fd, READ, self._ready)
+
+    def idle(self) -> None:
+        """
+        Whoever read it doesn't any more.
+        """
+        if self.over or self._idly:
+            return
+        self._idly, self._wrote = True, None
+        if self.paused:
+            self.paused = False
+            self._reactor.watch(self._fd, READ, self._ready)
+
+    def _again(self) -> None:
+        self._timer = None
+        if not self.over:
+            self._reactor.watch(self._fd, READ, self._ready)
+
+    def close(self) -> None:
+        if self.over:
+            return
+        self.over = True
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        elif not self.paused:
+            self._reactor.forget(self._fd)
+        os.close(self._fd)

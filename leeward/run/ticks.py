@@ -1,0 +1,58 @@
+"""
+What is looked after at intervals while a job runs, because the kernel doesn't.
+
+Runs in:   the daemon.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from leeward.loop.reactor import Reactor, Timer
+from leeward.outcome import Limit
+from leeward.run.runner import Runner
+from leeward.run.verdict import Stop
+
+
+class TickedJob(Protocol):
+    """
+    The execution.
+    """
+
+    @property
+    def over(self) -> bool: ...
+    def stop(self, why: Stop) -> None: ...
+    def broken(self, error: Exception) -> None: ...
+
+
+class JobTicks:
+    """
+    Of a job on *runner* that began at *started*, as the reactor tells the time.
+    """
+
+    costs = "job"
+
+    def __init__(self, reactor: Reactor, runner: Runner, execution: TickedJob, started: float) -> None:
+        self._reactor, self._runner, self._execution = reactor, runner, execution
+        self._next: Timer = reactor.at(started + runner.leaf.tick_interval, self._tick)
+
+    def _tick(self) -> None:
+        execution = self._execution
+        if execution.over:
+            return
+        if Limit.MEMORY == self._runner.tick():
+            execution.stop(Stop.MEMORY)
+        if not execution.over:
+            self._next = self._reactor.after(self._runner.leaf.tick_interval, self._tick)
+
+    def close(self) -> None:
+        """
+        The job is over.
+        """
+        self._next.cancel()
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: the execution hears of it.
+        """
+        self._execution.broken(error)

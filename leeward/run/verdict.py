@@ -1,0 +1,229 @@
+"""
+How a job ended, from what was seen of its end.
+
+Runs in:   the daemon; pure.
+Trust:     a reply's bytes are the job's; all else is what the daemon saw itself.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import re
+import signal
+from collections.abc import Mapping
+
+from leeward.dataclass import dataclass, field, replace
+from leeward.errors import PeerError
+from leeward.isolation.cgroup.entry import Usage
+from leeward.outcome import (
+    EXIT_INTERNAL,
+    EXIT_OUT_OF_MEMORY,
+    EXIT_OUTPUT_LIMIT,
+    EXIT_SIGNAL_BASE,
+    EXIT_TIMED_OUT,
+    JobError,
+    LeftOut,
+    LeftOutReason,
+    Limit,
+    Outcome,
+)
+from leeward.spec.job import Job
+from leeward.wire import job as wire
+from leeward.wire.bundles import Bundle
+
+
+class Stop(enum.Enum):
+    """
+    Why we ended a job that hadn't ended.
+    """
+
+    TIME = "time"
+    CPU = "cpu"
+    OUTPUT = "output"
+    MEMORY = "memory"
+    REPLY = "reply"  # its reply broke the protocol
+    STORE = "store"  # the daemon ran out of descriptors or memory for its output
+    BUG = "bug"      # of ours
+    CANCELLED = "cancelled"
+    KILLED = "killed"  # by its client, who wants what it has written
+    SHUTDOWN = "shutdown"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """
+    The part of a result that says how it ended.
+    """
+
+    outcome: Outcome
+    exit_code: int
+    limit: Limit | None = None
+    error: JobError | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
+    results: tuple[Bundle, ...] = ()
+    value: str | None = None
+
+    def limit_beside(self, before: Usage, after: Usage) -> Limit | None:
+        """
+        The limit that it ran into, with those of which only the counters tell.
+        """
+        if self.outcome is Outcome.OUT_OF_MEMORY:
+            return Limit.MEMORY
+        if self.limit is None and after.forks_refused > before.forks_refused:
+            return Limit.PROCESSES
+        if self.limit is None and after.oom_kills > before.oom_kills:
+            return Limit.MEMORY
+        return self.limit
+
+
+_STOPPED: dict[Stop, tuple[Outcome, int, Limit | None]] = {
+    Stop.TIME: (Outcome.TIMED_OUT, EXIT_TIMED_OUT, Limit.TIME),
+    Stop.CPU: (Outcome.TIMED_OUT, EXIT_TIMED_OUT, Limit.CPU),
+    Stop.OUTPUT: (Outcome.OUTPUT_LIMIT, EXIT_OUTPUT_LIMIT, Limit.OUTPUT),
+    Stop.MEMORY: (Outcome.OUT_OF_MEMORY, EXIT_OUT_OF_MEMORY, Limit.MEMORY),
+}
+
+_WHY: dict[Stop, str] = {
+    Stop.REPLY: "the job broke the protocol of its reply pipe",
+    Stop.STORE: "the daemon had no descriptor or no memory left for its output",
+    Stop.KILLED: "its client ended it",
+    Stop.CANCELLED: "nobody waits for it any more",
+    Stop.SHUTDOWN: "the daemon shut down before the job was over",
+}
+
+
+def why_ended(stop: Stop) -> str:
+    """
+    What a result says that has no other reason than *stop*.
+    """
+    return _WHY[stop]
+
+
+def stopped(why: Stop, fault: str = "") -> Verdict:
+    """
+    The end of a job that we ended; *fault* is what a bug is told as.
+    """
+    if why in _STOPPED:
+        return Verdict(*_STOPPED[why])
+    if Stop.KILLED is why:
+        return Verdict(Outcome.SIGNALLED, EXIT_SIGNAL_BASE + signal.SIGKILL, error=JobError("Ended", _WHY[why], ""))
+    error = JobError("Bug", fault, "") if Stop.BUG is why else JobError("Ended", _WHY[why], "")
+    return Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=error)
+
+
+def replied(body: bytes, most_files: int = wire.MAX_FILES, *, display: bool = False) -> Verdict:
+    """
+    The end that a job tells of itself.
+
+    Args:
+        most_files: files that it may bring back, at most.
+        display: it may show things.
+    """
+    try:
+        reply = wire.read_reply(body, most_files, display=display)
+    except PeerError as broken:
+        return Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=JobError("PeerError", str(broken), ""))
+    outcome = Outcome.RAISED if reply.raised else Outcome.FINISHED
+    return Verdict(outcome, reply.exit_code, reply.limit, reply.error, reply.files, reply.left_out,
+                   reply.results, reply.value)
+
+
+def brought(verdict: Verdict, body: bytes, job: Job) -> Verdict:
+    """
+    *verdict* of a job that didn't come to its end, with the files that it sent before, in the reply *body* or none.
+    """
+    told = replied(body, job.most_files, display=job.display) if body else None
+    if told is None or Outcome.INTERNAL is told.outcome:
+        missed = tuple(LeftOut(wire.shown_name(pattern), LeftOutReason.ENDED) for pattern in job.collect)
+        return replace(verdict, left_out=missed)
+    return replace(verdict, files=told.files, left_out=told.left_out)
+
+
+def with_network(denied: Mapping[str, int]) -> Mapping[str, int]:
+    """
+    *denied* with a count under `network`: the only sockets that there are in a sandbox are Unix's, so each refused one
+    was to lead elsewhere.
+    """
+    sockets = denied.get("socket", 0)
+    return {**denied, "network": sockets} if sockets else denied
+
+
+def overdue(verdict: Verdict) -> Verdict:
+    """
+    The end of a job that was interrupted at its time limit, and then ended by itself: it may have told an error, and
+    brought files.
+    """
+    if verdict.outcome not in (Outcome.FINISHED, Outcome.RAISED, Outcome.SIGNALLED):
+        return verdict
+    return replace(verdict, outcome=Outcome.TIMED_OUT, exit_code=EXIT_TIMED_OUT, limit=Limit.TIME)
+
+
+def ended(status: int | None, reason: str, *, oom: bool, words: bytes = b"") -> Verdict:
+    """
+    What a wait status means.
+
+    Args:
+        status: None where it isn't known.
+        reason: why it isn't.
+        oom: the kernel ended a process of it for want of memory.
+        words: the end of what the job wrote to stderr, where faulthandler writes. Untrusted.
+    """
+    if oom and (status is None or (os.WIFSIGNALED(status) and signal.SIGKILL == os.WTERMSIG(status))):
+        return Verdict(Outcome.OUT_OF_MEMORY, EXIT_OUT_OF_MEMORY)
+    if status is None:
+        return Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=JobError("WorkerLost", reason, ""))
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return Verdict(Outcome.SIGNALLED, EXIT_SIGNAL_BASE + number, error=_killed_by(number, words))
+    return Verdict(Outcome.FINISHED, os.WEXITSTATUS(status))
+
+
+def _killed_by(number: int, words: bytes) -> JobError:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:  # a real-time signal between SIGRTMIN and SIGRTMAX
+        name = f"signal {number}"
+    trace, place = last_words(words) if number in _FAULTS else ("", "")
+    return JobError("Signalled", f"killed by {name}: {(signal.strsignal(number) or '').lower()}{place}", trace)
+
+
+#: The signals that faulthandler tells of.
+_FAULTS = frozenset((signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL))
+_FAULT = b"Fatal Python error: "
+_FRAME = re.compile(r'^  File ("[^"\n]{1,300}"), line (\d{1,9}) in (.{1,100})$', re.MULTILINE)
+#: The innermost of our own frames, below which there are only ours.
+_OURS = re.compile(r'^  File "[^"\n]*/leeward/inside/(?:program|showing)\.py", line [^\n]*\n', re.MULTILINE)
+
+
+def last_words(words: bytes) -> tuple[str, str]:
+    """
+    The traceback that faulthandler has left at the end of *words*, without our frames; and where the fault was, as
+    ', in f ("file", line 1)'. Both are empty if there is none.
+    """
+    at = words.rfind(_FAULT)
+    if at < 0:
+        return "", ""
+    text = words[at:].decode("utf-8", "replace")
+    ours = _OURS.search(text)
+    if ours is not None:
+        text = text[:ours.start()] + _after_ours(text, ours.start())
+    current = text.partition("Current thread")[2].partition("\n\n")[0] or text
+    frame = _FRAME.search(current)
+    return text, "" if frame is None else f", in {frame[3]} ({frame[1]}, line {frame[2]})"
+
+
+def _after_ours(text: str, at: int) -> str:
+    """
+    What follows the block of frames in which *at* is: modules in C that were loaded.
+    """
+    _, blank, rest = text[at:].partition("\n\n")
+    return blank and "\n" + rest
+
+
+def bug(error: Exception) -> str:
+    """
+    What whoever is hit by *error* is told.
+    """
+    return f"a bug of the daemon's, please report it: {type(error).__name__}: {error!s:.200}"

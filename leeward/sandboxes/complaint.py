@@ -1,0 +1,24 @@
+"""
+What a shell says of a program that couldn't be started.
+
+Runs in:   the daemon; pure.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from leeward.sandboxes.place import ProgramExit
+
+
+def complaint(program: str, folder: str, how: ProgramExit) -> bytes:
+    """
+    What a shell would write about a program that couldn't be started in *folder*.
+    """
+    said = os.strerror(how.refused)
+    if "cwd" == how.layer:
+        return f"sh: cannot start in {folder}: {said}\n".encode()
+    if how.refused in (errno.ENOENT, errno.ENOTDIR) and "/" not in program:
+        said = "not found"
+    return f"sh: {program}: {said}\n".encode()

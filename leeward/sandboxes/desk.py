@@ -1,0 +1,330 @@
+"""
+The daemon's live sandboxes: opened, found, extended, ended.
+
+Runs in:   the daemon, on the reactor's thread.
+
+Theory of operation. The registry knows who has what and until when; the pool gives workers; one timer looks for
+sandboxes that are due. A request that waits for a sandbox (a program that runs, a read) counts as use of it: `busy` and
+`free` say when. A sandbox ends in one place, `_end`, whoever wants it: its processes are answered, the registry
+remembers why, the seat goes back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+from leeward.errors import Bug, Busy, LeewardError, Refused, RequestRejected, SandboxOver
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import Reactor, Timer
+from leeward.outcome import Result
+from leeward.sandboxes.mounting import Mounting, Mounts
+from leeward.sandboxes.registry import Registry, RegistryEntry
+from leeward.sandboxes.sandbox import LiveSandbox
+from leeward.sandboxes.states import Reason, State
+from leeward.sandboxes.terms import SandboxFacts, SandboxTerms
+from leeward.spec.limits import Limits
+from leeward.spec.sandbox import View
+from leeward.worker.opener import Opener
+
+#: Terminals of one user's sandboxes together. File systems made in user namespaces share 3,072 on a host with the
+#: kernel's defaults (kernel.pty.max less kernel.pty.reserve), so a dozen users may have as many.
+MOST_TERMINALS_OF_USER = 256
+
+
+class HeldSeat(Protocol):
+    """
+    `leeward.pool.seats.Seat`.
+    """
+
+    def close(self) -> None: ...
+
+
+class SeatPool(Protocol):
+    """
+    The pool, as far as sandboxes need it.
+    """
+
+    def open_seat(self, limits: Limits, user: int, opened: Callable[[Any], None], lost: Callable[[str], None],
+                  drained: Callable[[], None], seconds: float) -> HeldSeat: ...
+
+
+class EndBook(Protocol):
+    """
+    Who remembers what has ended: `leeward.daemon.telling.events.EventBook`.
+    """
+
+    def process(self, user: int, sandbox: str, number: int, title: str, result: Result) -> None: ...
+    def sandbox(self, user: int, name: str, reason: str, detail: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Held:
+    """
+    A sandbox with what only the desk knows of it.
+    """
+
+    sandbox: LiveSandbox
+    seat: HeldSeat | None = None
+    told: Callable[[str | Refused], None] | None = None  # who waits for its opening
+    mounts: Mounts | None = None
+    mounting: Mounting | None = None
+
+
+class Desk:
+    """
+    Args:
+        terms: the same for all sandboxes, once there are any.
+        wall: seconds since the epoch.
+        own: places of the host that no sandbox is given.
+        book: is told what has ended.
+    """
+
+    def __init__(self, reactor: Reactor, pool: SeatPool, terms: Callable[[], SandboxTerms],
+                 wall: Callable[[], float] = time.time, own: Callable[[], Sequence[str]] = tuple,
+                 book: EndBook | None = None) -> None:
+        self._reactor, self._pool, self._terms, self._wall = reactor, pool, terms, wall
+        self._book = book
+        self.reactor, self.now = reactor, reactor.now
+        self.opener = Opener(reactor, own)
+        self._registry: Registry[Held] = Registry()
+        self._timer: Timer | None = None
+
+    def __len__(self) -> int:
+        return len(self._registry)
+
+    @property
+    def view(self) -> View:
+        """
+        What every sandbox shows.
+        """
+        return self._terms().view
+
+    # --- opening --------------------------------------------------------------------
+
+    def open(self, user: int, facts: SandboxFacts, told: Callable[[str | Refused], None], *, idle: float,
+             lifetime: float, most: int, patience: float, mounts: Mounts | None = None, pool: SeatPool | None = None,
+             terms: SandboxTerms | None = None) -> str:
+        """
+        Open a sandbox for *user*; *told* is called once, with its id or why there is none, not from inside this call.
+
+        Args:
+            most: sandboxes that he may have, 0 for the registry's bound.
+            patience: seconds that it may wait for a worker.
+            mounts: folders of the host; they are the desk's from now on, unless this raises.
+            pool: gives the worker, if it isn't the daemon's usual pool.
+            terms: for that pool's sandboxes.
+
+        Returns:
+            Its id, under which it can be ended while it waits.
+
+        Raises:
+            Busy, ShuttingDown, BadRequest: there is no use in waiting.
+        """
+        self._registry.admit(user, most)
+        now = self._reactor.now()
+        name = ""
+        sandbox = LiveSandbox(self._reactor, facts, terms or self._terms(),
+                              lambda reason, why: self._end(name, reason, why))
+        held = Held(sandbox, told=told, mounts=mounts)
+        entry = self._registry.add(user, held, idle=idle, lifetime=lifetime, now=now)
+        name = entry.name
+        if self._book is not None:
+            sandbox.tell = partial(self._book.process, user, name)
+        entry.calls += 1  # the one that waits for it
+        try:
+            # One process more: the first one of a runner, which belongs to nobody.
+            held.seat = (pool or self._pool).open_seat(
+                replace(facts.limits, processes=facts.limits.processes + 1), user, partial(self._opened, entry),
+                sandbox.lost, partial(self._drained, name), patience)
+        except LeewardError as error:
+            held.told = held.mounts = None
+            self._end(name, Reason.UNOPENED, str(error))
+            raise
+        if State.OVER is sandbox.state:  # it was lost as soon as it was here
+            held.seat.close()
+            held.seat = None
+        self._look_at(entry)
+        return name
+
+    def _opened(self, entry: RegistryEntry[Held], what: Any) -> None:
+        held = entry.sandbox
+        if isinstance(what, Refused):
+            self._end(entry.name, Reason.UNOPENED, what.message, what)
+            return
+        if held.mounts is not None and held.mounting is None:
+            if State.OPENING is held.sandbox.state:
+                held.mounting = Mounting(self.opener, what, held.mounts, held.sandbox.view.scratch.targets,
+                                         partial(self._mounted, entry, what))
+            return
+        held.sandbox.begin(what)
+        # Later, so that whoever asked has what `open` returns.
+        self._reactor.soon(partial(self._tell, entry, entry.name))
+
+    def _mounted(self, entry: RegistryEntry[Held], place: Any, error: LeewardError | None) -> None:
+        if State.OPENING is not entry.sandbox.sandbox.state:
+            return
+        if error is not None:
+            why: Refused = error if isinstance(error, Refused) else RequestRejected(str(error))
+            self._end(entry.name, Reason.UNOPENED, str(error), why)
+            return
+        entry.sandbox.sandbox.begin(place)
+        self._reactor.soon(partial(self._tell, entry, entry.name))
+
+    def _tell(self, entry: RegistryEntry[Held], what: str | Refused) -> None:
+        told, entry.sandbox.told = entry.sandbox.told, None
+        if told is not None:
+            self.free(entry)
+            told(what)
+
+    # --- finding --------------------------------------------------------------------
+
+    def get(self, name: str, user: int) -> RegistryEntry[Held]:
+        """
+        Raises:
+            SandboxOver: *user* has no such sandbox that can be used.
+        """
+        entry = self._registry.get(name, user)
+        if State.OPENING is entry.sandbox.sandbox.state:  # nobody can know its id yet
+            raise SandboxOver(f"sandbox {name} is not open yet", "unknown")
+        entry.used = self._reactor.now()
+        return entry
+
+    def of(self, user: int) -> list[RegistryEntry[Held]]:
+        """
+        Those of *user* that are open, the oldest first.
+        """
+        return [entry for entry in self._registry.of(user) if State.OPEN is entry.sandbox.sandbox.state]
+
+    def admit_terminal(self, user: int) -> None:
+        """
+        Raises:
+            Busy: processes of *user* are on as many terminals as may be.
+        """
+        taken = sum(entry.sandbox.sandbox.terminals for entry in self.of(user))
+        if taken >= MOST_TERMINALS_OF_USER:
+            raise Busy(f"your sandboxes have {taken} terminals open, all that a user may have")
+
+    def busy(self, entry: RegistryEntry[Held]) -> None:
+        """
+        A request waits for it.
+        """
+        entry.calls += 1
+
+    def free(self, entry: RegistryEntry[Held]) -> None:
+        """
+        That request was answered.
+        """
+        entry.calls -= 1
+        entry.used = self._reactor.now()
+        if entry.calls < 0:
+            raise Bug(f"sandbox {entry.name} has answered more requests than it had")
+        self._look_at(entry)
+
+    def info(self, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        """
+        What a client may know of it.
+        """
+        now, sandbox = self._reactor.now(), entry.sandbox.sandbox
+        usage = sandbox.usage()
+        return {
+            "sandbox": entry.name, "profile": sandbox.facts.key.profile,
+            "environment": sandbox.facts.key.environment, "egress": sandbox.facts.key.egress,
+            "age": now - sandbox.opened,
+            "idle": entry.idle, "unused": 0.0 if entry.calls else now - entry.used, "left": max(0.0, entry.until - now),
+            "processes": sandbox.running, "calls": entry.calls, "memory_limit": sandbox.facts.limits.memory,
+            "memory_peak": usage.memory_peak, "cpu_time": usage.cpu_time, "metadata": dict(sandbox.facts.metadata),
+            **({} if entry.sandbox.mounts is None else {"mounts": entry.sandbox.mounts.info()}),
+        }
+
+    # --- its time -------------------------------------------------------------------
+
+    def extend(self, entry: RegistryEntry[Held], idle: float, lifetime: float) -> None:
+        """
+        Let it be idle for, and live for, so many seconds from now on; 0 leaves one as it is.
+        """
+        if idle:
+            entry.idle = idle
+        if lifetime:
+            entry.until = self._reactor.now() + lifetime
+        self._look_at(entry)
+
+    def _look_at(self, entry: RegistryEntry[Held]) -> None:
+        """
+        Look again when *entry* may be due.
+        """
+        when = entry.next_look()
+        if self._timer is None or self._timer.call is None or when < self._timer.when:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._reactor.at(when, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._reactor.now()
+        for entry in self._registry.all():
+            reason = entry.due(now)
+            if reason is not None and State.OPEN is entry.sandbox.sandbox.state:
+                try:
+                    self._end(entry.name, reason)
+                except Exception as error:
+                    self._reactor.barrier.note(self._look, error)
+        left = self._registry.all()
+        if left:
+            # Not at once again for one that is due and can't end yet.
+            when = max(now + 0.001, min(entry.next_look() for entry in left))
+            self._timer = self._reactor.at(when, self._look)
+
+    def broken(self, _error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has failed. What was to end is looked for again.
+        """
+        if self._timer is None and len(self._registry):
+            self._timer = self._reactor.after(1.0, self._look)
+
+    # --- the end --------------------------------------------------------------------
+
+    def kill(self, entry: RegistryEntry[Held]) -> None:
+        self._end(entry.name, Reason.KILLED)
+
+    def give_up(self, name: str, user: int) -> None:
+        """
+        Nobody waits for its opening any more.
+        """
+        try:
+            entry = self._registry.get(name, user)
+        except SandboxOver:
+            return
+        entry.sandbox.told = None
+        self._end(name, Reason.UNOPENED, "nobody waited for it")
+
+    def _drained(self, name: str) -> None:
+        self._end(name, Reason.SHUTDOWN)
+
+    def _end(self, name: str, reason: Reason, detail: str = "", why: Refused | None = None) -> None:
+        entry = self._registry.find(name)
+        if entry is None:
+            return
+        held = entry.sandbox
+        self._registry.end(name, reason, self._wall(), detail)
+        book = [] if self._book is None else [partial(self._book.sandbox, entry.user, name, str(reason), detail)]
+        told, held.told = held.told, None
+        refusal = why or SandboxOver(f"the sandbox is over before it was open: {reason}", str(reason), self._wall())
+        seat, held.seat = held.seat, None
+        mounts, held.mounts = held.mounts, None
+        mounting, held.mounting = held.mounting, None
+        in_any_case(partial(held.sandbox.end, reason, detail), *([mounting.cancel] if mounting is not None else []),
+                    *([mounts.close] if mounts is not None else []), *([seat.close] if seat is not None else []),
+                    *([partial(told, refusal)] if told is not None else []), *book)
+
+    def close(self) -> None:
+        """
+        The daemon ends.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+        in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),
+                    self.opener.close)

@@ -1,0 +1,101 @@
+"""
+What clients write to one process's stdin, as the pipe takes it.
+
+Runs in:   the daemon. Never waits: a process that doesn't read makes only its own writers wait.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+
+from leeward.errors import Busy
+from leeward.loop.reactor import WRITE, Reactor
+from leeward.sandboxes.place import Child
+
+#: Bytes of writes of one process that may wait.
+MOST = 4 << 20
+
+#: Is told how many bytes of a write were taken: fewer than all where the process has closed its stdin, or ended.
+Taken = Callable[[int], None]
+
+
+class Feed:
+    """
+    Writes, one after the other, and then perhaps the end.
+    """
+
+    def __init__(self, reactor: Reactor, child: Child) -> None:
+        self._reactor, self._child = reactor, child
+        self._waiting: deque[tuple[memoryview, int, Taken]] = deque()
+        self._watching = -1
+        self._size = 0
+        self._ends = False
+
+    @property
+    def open(self) -> bool:
+        """
+        Can more be written?
+        """
+        return self._child.stdin >= 0 and not self._ends
+
+    def write(self, data: bytes, taken: Taken, *, end: bool = False) -> None:
+        """
+        Write *data*, then close the pipe if it is the *end*; *taken* is called once, perhaps before this returns.
+
+        Raises:
+            Busy: too much waits already.
+        """
+        if self._waiting and self._size + len(data) > MOST:
+            raise Busy(f"{self._size} bytes wait to be read by the process already")
+        if not self.open:
+            taken(0)
+            return
+        self._ends = end
+        self._waiting.append((memoryview(data), len(data), taken))
+        self._size += len(data)
+        self._pump()
+
+    def _pump(self, _events: int = 0) -> None:
+        while self._waiting:
+            rest, size, taken = self._waiting[0]
+            try:
+                while rest and self._child.stdin >= 0:
+                    count = os.write(self._child.stdin, rest)
+                    rest, self._size = rest[count:], self._size - count
+            except BlockingIOError:
+                self._waiting[0] = rest, size, taken
+                self._watch()
+                return
+            except OSError:  # EPIPE: it has closed its end
+                self.close()
+                return
+            if rest:
+                self.close()
+                return
+            self._waiting.popleft()
+            taken(size)
+        self._forget()
+        if self._ends:
+            self._child.close_stdin()
+
+    def _watch(self) -> None:
+        if self._watching < 0:
+            self._watching = self._child.stdin
+            self._reactor.watch(self._watching, WRITE, self._pump)
+
+    def _forget(self) -> None:
+        fd, self._watching = self._watching, -1
+        if fd >= 0:
+            self._reactor.forget(fd)
+
+    def close(self) -> None:
+        """
+        Nobody reads any more: whoever waits is told how much was taken.
+        """
+        self._forget()
+        self._child.close_stdin()
+        waiting, self._waiting, self._size = self._waiting, deque(), 0
+        for rest, size, taken in waiting:
+            taken(size - len(rest))

@@ -1,0 +1,304 @@
+"""
+File calls of a live sandbox's clients, done one after the other by a process in it.
+
+Runs in:   the daemon, on the reactor's thread.
+Trust:     none in that process (inside/file_calls.py): other processes of the sandbox may have it killed, stopped or
+           starved, and its answers may be anything.
+
+Theory of operation. The process is started by the first call and kept. Each call is answered once: by the process; as
+failed when the process ends under it; when its time is up, and then the process is given up with it; or not at all
+when the sandbox is over, of which whoever asked hears otherwise. The process has a call's time, too, and ends the call
+itself; ours is longer. A call that is taken back while it runs goes on, and its answer is dropped.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import partial
+from typing import Any, Protocol
+
+import msgpack
+
+from leeward.errors import Busy, LeewardError, PeerError
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import Reactor, Timer
+from leeward.run.states import after
+from leeward.run.verdict import bug
+from leeward.sandboxes.kernel import KernelProcess
+from leeward.wire.file_answers import MAX_ANSWER, failure, read_answer
+from leeward.wire.job import FILE_CALLS_BEGIN
+
+#: Calls of one sandbox that may wait, and bytes of all of them together.
+MOST_CALLS, MOST_BYTES = 64, 16 << 20
+#: Seconds beyond a call's own time, after which the process is given up.
+GRACE_S = 2.0
+
+#: The answer to a call; None where the sandbox is over.
+Told = Callable[[Mapping[str, Any] | None], None]
+
+
+class FileProcess(Protocol):
+    """
+    `leeward.run.calls.CallProcess`.
+    """
+
+    def call(self, body: bytes, heard: Callable[[bytes], None]) -> None: ...
+    def end(self, why: str) -> None: ...
+
+
+#: Starts one: the frame to begin with, the most bytes of an answer, and who is told when it is there, and when lost.
+StartFiles = Callable[[bytes, int, Callable[[FileProcess], None], Callable[[str], None]], KernelProcess]
+
+
+class FilesStage(Enum):
+    NONE = "none"
+    STARTING = "starting"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+class FilesEvent(Enum):
+    ASKED = "asked"
+    STARTED = "started"
+    LOST = "lost"
+    CLOSED = "closed"
+
+
+FILES: Mapping[tuple[FilesStage, FilesEvent], FilesStage] = {
+    (FilesStage.NONE, FilesEvent.ASKED): FilesStage.STARTING,
+    (FilesStage.STARTING, FilesEvent.STARTED): FilesStage.READY,
+    (FilesStage.STARTING, FilesEvent.LOST): FilesStage.NONE,
+    (FilesStage.READY, FilesEvent.LOST): FilesStage.NONE,
+    **{(stage, FilesEvent.CLOSED): FilesStage.CLOSED for stage in FilesStage if stage is not FilesStage.CLOSED},
+}
+
+
+class FileCall:
+    """
+    One call, as a ticket.
+    """
+
+    def __init__(self, files: LiveFiles, number: int, call: Mapping[str, Any], size: int, told: Told) -> None:
+        self._files, self.number, self.size = files, number, size
+        self.op: str = call["op"]
+        self.call: Mapping[str, Any] = call
+        self._told: Told | None = told
+        self.timer: Timer | None = None
+
+    def answer(self, answer: Mapping[str, Any] | None) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        told, self._told = self._told, None
+        if told is not None:
+            told(answer)
+
+    def late(self) -> None:
+        self._files.late(self)
+
+    def cancel(self) -> None:
+        """
+        Nobody waits for the answer any more.
+        """
+        self._told = None
+        self._files.taken_back(self)
+
+
+class LiveFiles:
+    """
+    Of one sandbox.
+    """
+
+    costs = "session"
+
+    def __init__(self, reactor: Reactor, start: StartFiles) -> None:
+        self._reactor, self._start = reactor, start
+        self.stage = FilesStage.NONE
+        self._waiting: deque[FileCall] = deque()
+        self._running: FileCall | None = None
+        self._process: FileProcess | None = None
+        self._starting: KernelProcess | None = None
+        self._last = self._turn = self._size = 0
+
+    @property
+    def calls(self) -> int:
+        """
+        Those that have no answer.
+        """
+        return len(self._waiting) + (self._running is not None)
+
+    def _happen(self, event: FilesEvent) -> None:
+        self.stage = after("files", FILES, self.stage, event)
+
+    def ask(self, call: Mapping[str, Any], size: int, told: Told) -> FileCall:
+        """
+        Do *call* behind those that wait; *told* is called once, perhaps before this returns.
+
+        Args:
+            size: about how many bytes it has.
+
+        Raises:
+            Busy: too many wait already, or no process can be started.
+        """
+        if len(self._waiting) >= MOST_CALLS or (self._waiting and self._size + size > MOST_BYTES):
+            raise Busy(f"{len(self._waiting)} file calls of {self._size} bytes wait in the sandbox already")
+        self._last += 1
+        asked = FileCall(self, self._last, call, size, told)
+        if FilesStage.NONE is self.stage:
+            self._begin()
+        self._waiting.append(asked)
+        self._size += size
+        asked.timer = self._reactor.after(call["timeout"] + GRACE_S, asked.late)
+        self._pump()
+        return asked
+
+    # --- its process ----------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """
+        Raises:
+            Busy: it can't be started.
+        """
+        self._happen(FilesEvent.ASKED)
+        self._turn += 1
+        turn = self._turn
+        try:
+            self._starting = self._start(FILE_CALLS_BEGIN, MAX_ANSWER, partial(self._opened, turn),
+                                         partial(self._lost, turn))
+        except LeewardError as error:
+            self._happen(FilesEvent.LOST)
+            raise Busy(f"the process for file calls can't be started: {error}") from error
+
+    def _opened(self, turn: int, process: FileProcess) -> None:
+        if turn != self._turn or FilesStage.STARTING is not self.stage:
+            process.end("it was given up")
+            return
+        self._happen(FilesEvent.STARTED)
+        self._process = process
+        self._pump()
+
+    def _lost(self, turn: int, why: str) -> None:
+        """
+        The process is gone. One that was never there would be lost again: then nobody waits for the next.
+        """
+        if turn != self._turn or self.stage not in (FilesStage.STARTING, FilesStage.READY):
+            return
+        never = FilesStage.STARTING is self.stage
+        self._happen(FilesEvent.LOST)
+        self._process = self._starting = None
+        failed = failure(errno.EIO, f"the process that does file calls in the sandbox has ended: {why}")
+        if never:
+            self._answer_all(failed)
+            return
+        running, self._running = self._running, None
+        in_any_case(*([partial(running.answer, failed)] if running is not None else []), self._again)
+
+    def _again(self) -> None:
+        """
+        Another process, for those that wait.
+        """
+        if self._waiting and FilesStage.NONE is self.stage:
+            try:
+                self._begin()
+            except Busy as busy:
+                self._answer_all(failure(errno.EAGAIN, busy.message))
+
+    def _answer_all(self, answer: Mapping[str, Any] | None) -> None:
+        running, self._running = self._running, None
+        waiting, self._waiting, self._size = self._waiting, deque(), 0
+        in_any_case(*(partial(call.answer, answer) for call in ([running] if running else []) + list(waiting)))
+
+    def _pump(self) -> None:
+        if self._process is None or self._running is not None or not self._waiting:
+            return
+        call = self._running = self._waiting.popleft()
+        self._size -= call.size
+        body = msgpack.packb({"n": call.number, **call.call}, use_bin_type=True)
+        call.call = {}  # what may be large is sent
+        try:
+            self._process.call(body, partial(self._heard, call))
+        except LeewardError as error:
+            self._process.end(str(error))
+
+    def _heard(self, call: FileCall, body: bytes) -> None:
+        try:
+            answer = read_answer(call.op, call.number, body)
+        except PeerError as error:
+            if self._process is not None:
+                self._process.end(str(error))
+            return
+        if self._running is call:
+            self._running = None
+        in_any_case(partial(call.answer, answer), self._pump)
+
+    # --- calls ----------------------------------------------------------------------
+
+    def late(self, call: FileCall) -> None:
+        """
+        For a call: its time is up, and the process has not said so.
+        """
+        self._drop(call)
+        late = partial(call.answer, failure(errno.ETIMEDOUT, "the call took too long"))
+        if call is self._running or FilesStage.STARTING is self.stage:
+            if call is self._running:
+                self._running = None
+            in_any_case(late, partial(self._give_up, "a call took too long"))
+        else:
+            late()
+
+    def _give_up(self, why: str) -> None:
+        """
+        End the process, whatever it does; those that wait get another one.
+        """
+        process, starting = self._process, self._starting
+        turn = self._turn
+        in_any_case(*([partial(process.end, why)] if process is not None else []),
+                    *([starting.kill] if starting is not None else []), partial(self._lost, turn, why))
+
+    def _drop(self, call: FileCall) -> None:
+        if call in self._waiting:
+            self._waiting.remove(call)
+            self._size -= call.size
+
+    def taken_back(self, call: FileCall) -> None:
+        """
+        For a call: nobody waits for it. One that runs is let be: half of a call would be worse.
+        """
+        if call in self._waiting:
+            self._drop(call)
+            call.answer(None)
+
+    def rest(self) -> None:
+        """
+        End the process, which does nothing; the next call starts another.
+        """
+        if self.stage in (FilesStage.STARTING, FilesStage.READY):
+            self._give_up("the sandbox stands still")
+
+    def close(self) -> None:
+        """
+        The sandbox is over.
+        """
+        if FilesStage.CLOSED is self.stage:
+            return
+        self._happen(FilesEvent.CLOSED)
+        self._turn += 1
+        process, starting = self._process, self._starting
+        self._process = self._starting = None
+        self._start = _closed  # which leads to the sandbox, and that to us
+        in_any_case(*([partial(process.end, "its sandbox is over")] if process is not None else []),
+                    *([starting.kill] if starting is not None else []), partial(self._answer_all, None))
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*.
+        """
+        if self.stage in (FilesStage.STARTING, FilesStage.READY):
+            self._give_up(bug(error))
+
+
+def _closed(*_how: Any) -> KernelProcess:
+    raise LeewardError("the sandbox is over")

@@ -1,0 +1,48 @@
+"""
+A job in a fresh interpreter of a live sandbox.
+
+Runs in:   the daemon, on the reactor's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
+from leeward.run.report import Report
+from leeward.sandboxes.kernel import KernelProcess
+
+
+class Fresh:
+    """
+    A job in a fresh interpreter, as a ticket.
+    """
+
+    def __init__(self, done: Callable[[Report], None], among: set[Fresh]) -> None:
+        self._done: Callable[[Report], None] | None = done
+        self._among = among
+        self.process: KernelProcess | None = None
+        among.add(self)
+
+    def answer(self, report: Report) -> None:
+        """
+        It is over.
+        """
+        self._among.discard(self)
+        done, self._done = self._done, None
+        if done is not None:
+            done(report)
+        elif report.arena is not None:
+            report.arena.close()
+
+    def lost(self, why: str) -> None:
+        """
+        Its sandbox has gone.
+        """
+        self.answer(Report(result=Result(b"", b"", EXIT_INTERNAL, Outcome.INTERNAL,
+                                         error=JobError("SandboxOver", why, ""))))
+
+    def cancel(self) -> None:
+        self._done = None
+        if self.process is not None:
+            self.process.kill()

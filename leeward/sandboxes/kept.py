@@ -1,0 +1,98 @@
+"""
+All that a process writes up to its output limit: in memory while it is little, then in a memory file.
+
+Runs in:   the daemon. No process of a sandbox ever holds the file, so it can be sealed.
+Source:    memfd_create(2), fcntl(2)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from leeward._native.memfd import memory_file
+from leeward.run.placement import PLACEMENTS
+from leeward.run.report import Arena, Region
+
+_PAGE = 4096
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+
+
+class KeptOutput:
+    """
+    Both streams of one process, and the limit that they share.
+
+    Args:
+        limit: bytes of both together.
+        inline: up to so many stay in memory.
+
+    Attributes:
+        truncated: more was written than *limit*.
+    """
+
+    def __init__(self, limit: int, inline: int = PLACEMENTS["auto"].output) -> None:
+        self._limit, self._inline = limit, inline
+        self._heads = (bytearray(), bytearray())
+        self._sizes = [0, 0]
+        self._room = max(_PAGE, -(-limit // _PAGE) * _PAGE)
+        self._fd = -1
+        self.truncated = False
+
+    def put(self, stream: int, data: bytes) -> None:
+        """
+        Keep what process wrote to *stream*, 1 or 2, as far as the limit goes.
+
+        Raises:
+            OSError: no descriptor or no memory is left for it.
+        """
+        left = self._limit - sum(self._sizes)
+        if len(data) > left:
+            data, self.truncated = data[:left], True
+        at = stream - 1
+        if self._fd < 0 and sum(self._sizes) + len(data) > self._inline:
+            self._move_out()
+        if self._fd < 0:
+            self._heads[at].extend(data)
+        else:
+            self._write(data, at * self._room + self._sizes[at])
+        self._sizes[at] += len(data)
+
+    def _move_out(self) -> None:
+        self._fd = memory_file("leeward_results")
+        os.ftruncate(self._fd, 2 * self._room)
+        for at, head in enumerate(self._heads):
+            self._write(bytes(head), at * self._room)
+            head.clear()
+
+    def _write(self, data: bytes, at: int) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._fd, view, at)
+            view, at = view[written:], at + written
+
+    def take(self) -> tuple[bytes, bytes, Arena | None]:
+        """
+        stdout, stderr, and the sealed memory file that has them where they are large.
+
+        Raises:
+            OSError: it can't be sealed.
+        """
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return bytes(self._heads[0]), bytes(self._heads[1]), None
+        try:
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        except OSError:
+            os.close(fd)
+            raise
+        regions: list[Region | None] = [(at * self._room, size) if size else None for at, size in
+                                        enumerate(self._sizes)]
+        return b"", b"", Arena(fd, 2 * self._room, *regions)
+
+    def drop(self) -> None:
+        """
+        Give up what was kept.
+        """
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)

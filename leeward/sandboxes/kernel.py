@@ -1,0 +1,249 @@
+"""
+A Python with state in a live sandbox: requests one after the other, in the order in which they came.
+
+Runs in:   the daemon, on the reactor's thread.
+
+Theory of operation. A kernel is a process of the sandbox with a lease of its own (`run/lease.py`), which ends with it.
+Its requests wait here while it starts and while another one runs. When the process is lost, for whatever reason, the
+state is gone: what waits is refused, and so is every later request until a reset.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import partial
+from typing import Protocol
+
+from leeward.errors import Busy, LeewardError, SessionOver
+from leeward.loop.barrier import in_any_case
+from leeward.run.report import Report
+from leeward.run.states import after
+from leeward.run.verdict import bug
+from leeward.spec.job import Job
+
+#: Requests that may wait for one kernel.
+MOST_WAITING = 64
+
+Done = Callable[[Report], None]
+
+
+class KernelLease(Protocol):
+    """
+    `leeward.run.lease.Lease`.
+    """
+
+    @property
+    def ending(self) -> bool: ...
+    def run(self, caller: Request) -> object: ...
+    def interrupt(self) -> bool: ...
+    def end(self, why: str) -> None: ...
+
+
+class KernelProcess(Protocol):
+    def kill(self) -> None: ...
+
+
+#: Starts one: is told when it is there, and when it is lost.
+Start = Callable[[Callable[[KernelLease], None], Callable[[str], None]], KernelProcess]
+
+
+class KernelStage(Enum):
+    STARTING = "starting"
+    READY = "ready"
+    LOST = "lost"
+    CLOSED = "closed"
+
+
+class Change(Enum):
+    STARTED = "started"
+    LOST = "lost"
+    RESET = "reset"
+    CLOSED = "closed"
+
+
+KERNEL: Mapping[tuple[KernelStage, Change], KernelStage] = {
+    (KernelStage.STARTING, Change.STARTED): KernelStage.READY,
+    (KernelStage.STARTING, Change.LOST): KernelStage.LOST,
+    (KernelStage.READY, Change.LOST): KernelStage.LOST,
+    **{(stage, Change.RESET): KernelStage.STARTING for stage in KernelStage if stage is not KernelStage.CLOSED},
+    **{(stage, Change.CLOSED): KernelStage.CLOSED for stage in KernelStage if stage is not KernelStage.CLOSED},
+}
+
+
+class Request:
+    """
+    A job of a kernel: a ticket to whoever sent it, and the `Caller` of a lease.
+    """
+
+    client = None  # its answer never goes by the fast path
+
+    def __init__(self, kernel: LiveKernel, job: Job, done: Done) -> None:
+        self._kernel, self.job = kernel, job
+        self._done: Done | None = done
+
+    def answer(self, report: Report) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(report)
+        elif report.arena is not None:
+            report.arena.close()
+
+    def finished(self, report: Report) -> None:
+        """
+        For the lease: it is over.
+        """
+        self._kernel.ran(self, report)
+
+    def lost(self) -> None:
+        """
+        For the lease: its process was gone before it had the code.
+        """
+        self._kernel.ran(self, Report(refusal=SessionOver("the kernel's process was gone before it had the code")))
+
+    def cancel(self) -> None:
+        self._done = None
+        self._kernel.taken_back(self)
+
+
+class LiveKernel:
+    """
+    Args:
+        start: makes its process.
+    """
+
+    costs = "session"
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self.stage = KernelStage.STARTING
+        self._lease: KernelLease | None = None
+        self._process: KernelProcess | None = None
+        self._waiting: deque[Request] = deque()
+        self._running: Request | None = None
+        self._why = ""
+        self._turn = 0  # a process of an earlier turn has nothing to say any more
+        self._begin()
+
+    def _begin(self) -> None:
+        self._turn += 1
+        turn = self._turn
+        self._process = self._start(partial(self._opened, turn), partial(self._lost, turn))
+
+    def _opened(self, turn: int, lease: KernelLease) -> None:
+        if turn != self._turn or self.stage is not KernelStage.STARTING:
+            lease.end("it was given up")
+            return
+        self.stage = after("kernel", KERNEL, self.stage, Change.STARTED)
+        self._lease = lease
+        self._pump()
+
+    def _lost(self, turn: int, why: str) -> None:
+        if turn != self._turn or self.stage in (KernelStage.LOST, KernelStage.CLOSED):
+            return
+        self.stage = after("kernel", KERNEL, self.stage, Change.LOST)
+        self._why = why
+        self._lease = self._process = None
+        self._refuse_all()
+
+    def _refuse_all(self) -> None:
+        running, self._running = self._running, None
+        waiting, self._waiting = self._waiting, deque()
+        refusal = Report(refusal=SessionOver(f"the kernel's state is gone: {self._why}"))
+        in_any_case(*(partial(request.answer, refusal) for request in ([running] if running else []) + list(waiting)))
+
+    @property
+    def lives(self) -> bool:
+        """
+        Has it a process, or will it have one?
+        """
+        return self.stage in (KernelStage.STARTING, KernelStage.READY)
+
+    def run(self, job: Job, done: Done) -> Request:
+        """
+        Run *job* behind those that wait; *done* is called once, perhaps before this returns.
+
+        Raises:
+            SessionOver: its process has ended.
+            Busy: too many wait already.
+        """
+        if not self.lives:
+            raise SessionOver(f"the kernel's state is gone: {self._why}")
+        if len(self._waiting) >= MOST_WAITING:
+            raise Busy(f"{len(self._waiting)} requests wait for the kernel already")
+        request = Request(self, job, done)
+        self._waiting.append(request)
+        self._pump()
+        return request
+
+    def _pump(self) -> None:
+        if self._lease is None or self._running is not None or not self._waiting:
+            return
+        request = self._running = self._waiting.popleft()
+        try:
+            self._lease.run(request)
+        except LeewardError as error:
+            self._running = None
+            request.answer(Report(refusal=Busy(f"the kernel can't run it: {error}")))
+
+    def ran(self, request: Request, report: Report) -> None:
+        """
+        For a request: its job is over.
+        """
+        if self._running is request:
+            self._running = None
+        request.answer(report)
+        if self._lease is not None and not self._lease.ending:
+            self._pump()  # else its process goes, and `_lost` comes
+
+    def taken_back(self, request: Request) -> None:
+        """
+        Nobody waits for *request* any more. If it runs the state goes with it.
+        """
+        if request in self._waiting:
+            self._waiting.remove(request)
+        elif request is self._running and self._lease is not None:
+            self._lease.end("a request of it was taken back")
+
+    def interrupt(self) -> bool:
+        """
+        KeyboardInterrupt in what runs; is there something?
+        """
+        return self._running is not None and self._lease is not None and self._lease.interrupt()
+
+    def reset(self) -> None:
+        """
+        A new process. What runs and waits is refused.
+
+        Raises:
+            LeewardError: none can be started; the kernel is lost.
+        """
+        self._give_up("it was reset")
+        self.stage = after("kernel", KERNEL, self.stage, Change.RESET)
+        try:
+            self._begin()
+        except LeewardError as error:
+            self._lost(self._turn, str(error))
+            raise
+
+    def close(self) -> None:
+        if self.stage is not KernelStage.CLOSED:
+            self.stage = after("kernel", KERNEL, self.stage, Change.CLOSED)
+            self._give_up("it was closed")
+
+    def _give_up(self, why: str) -> None:
+        self._why = why
+        self._turn += 1
+        lease, self._lease = self._lease, None
+        process, self._process = self._process, None
+        in_any_case(self._refuse_all, *([partial(lease.end, why)] if lease is not None else []),
+                    *([process.kill] if process is not None else []))
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*.
+        """
+        if self.lives:
+            self.stage = after("kernel", KERNEL, self.stage, Change.LOST)
+            self._give_up(bug(error))

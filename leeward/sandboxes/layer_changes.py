@@ -1,0 +1,158 @@
+"""
+Changes of an overlay's layers, which are made while nothing runs in the sandbox.
+
+Runs in:   the daemon, on the reactor's thread.
+
+Theory of operation. A layer can't be changed below a mounted overlay, so the porter unmounts it, changes the layer and
+mounts it again. Meanwhile no process may be in the sandbox: it is refused where one that a client started runs, a
+kernel among them. What commands have left in the background, which nobody can name any more, is ended, and so is the
+process for file calls; until the porter has answered, the sandbox starts none. The kernel has the last word: an overlay
+that is in use isn't unmounted. A porter that was to change something and ends without an answer has left nobody knows
+what: then the sandbox is over.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from leeward.errors import Busy, LeewardError, RequestRejected
+from leeward.loop.reactor import Reactor, Timer
+from leeward.run.porter import PorterRefusal
+from leeward.run.verdict import bug
+from leeward.sandboxes.mounting import Mounts
+from leeward.sandboxes.place import PorterAsked
+
+#: Copies of one overlay.
+MOST_KEPT = 8
+#: Seconds that a copy may take; and for which processes that were killed are waited for, and how often is looked.
+COPY_S, _QUIET_S, _LOOK_S = 60.0, 1.0, 0.005
+
+Answered = Callable[[Mapping[str, Any] | LeewardError], None]
+
+
+class Still(Protocol):
+    """
+    `leeward.sandboxes.sandbox.LiveSandbox`.
+    """
+
+    @property
+    def running(self) -> int: ...
+    @property
+    def present(self) -> int: ...
+    def hold(self) -> None: ...
+    def release(self) -> None: ...
+    def lost(self, why: str) -> None: ...
+    def carry(self, order: Mapping[str, Any], fds: list[int],
+              answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None],
+              seconds: float) -> PorterAsked: ...
+
+
+def keep(sandbox: Still, mounts: Mounts, target: str, name: str, most: int, answered: Answered) -> str:
+    """
+    Copy the upper folder at *target* as *name*, or as the first number that is free; processes may go on meanwhile.
+
+    Args:
+        most: bytes of memory that the sandbox may have.
+        answered: is called once, unless this raises.
+
+    Returns:
+        The name.
+
+    Raises:
+        BadRequest: it is no overlay.
+        RequestRejected: it has MOST_KEPT.
+        Busy: another copy or change is under way.
+        LeewardError: it can't be started.
+    """
+    layer, names = mounts.layer(target), mounts.names(target)
+    mounts.check_still()
+    name = name or next(str(number) for number in range(1, MOST_KEPT + 2) if str(number) not in names)
+    if name not in names and len(names) >= MOST_KEPT:
+        raise RequestRejected(f"{target!r:.80} has {len(names)} checkpoints, all that it may have; one with the name"
+                              " of an old one takes its place")
+
+    def told(what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
+        mounts.changing = False
+        _close(fds)
+        if not isinstance(what, LeewardError) and name not in names:
+            names.append(name)
+        answered(what)
+
+    sandbox.carry({"order": "keep", "number": mounts.number(target), "name": name, "most": most // 2}, [layer], told,
+                  COPY_S)
+    mounts.changing = True
+    return name
+
+
+class LayerChange:
+    """
+    Do *order* with the overlay at *target* when nothing runs.
+
+    Args:
+        answered: is called once, not from inside this call.
+
+    Raises:
+        BadRequest: it is no overlay.
+        RequestRejected: processes run.
+        Busy: another one, or a copy, is under way.
+    """
+
+    costs = "session"
+
+    def __init__(self, reactor: Reactor, sandbox: Still, mounts: Mounts, target: str, order: Mapping[str, Any],
+                 answered: Answered) -> None:
+        mounts.layer(target)
+        if sandbox.running:
+            raise RequestRejected(f"{sandbox.running} processes and kernels run in the sandbox: end them first")
+        mounts.check_still()
+        self._reactor, self._sandbox, self._mounts, self._target = reactor, sandbox, mounts, target
+        self._order = {**order, "number": mounts.number(target), "target": target}
+        self._answered: Answered | None = answered
+        sandbox.hold()
+        mounts.changing = True
+        self._until = reactor.now() + _QUIET_S
+        self._timer: Timer | None = reactor.after(0.0, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        present = self._sandbox.present
+        if present and self._reactor.now() < self._until:
+            self._timer = self._reactor.after(_LOOK_S, self._look)
+        elif present:
+            self._tell(RequestRejected(f"{present} processes of the sandbox don't end"))
+        else:
+            try:
+                self._sandbox.carry(self._order, [self._mounts.layer(self._target)], self._done, COPY_S)
+            except LeewardError as error:
+                self._tell(error)
+
+    def _done(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
+        _close(fds)
+        if isinstance(what, PorterRefusal):
+            self._tell(RequestRejected(str(what)))
+            return
+        if isinstance(what, LeewardError):
+            self._sandbox.lost(f"its overlay was being changed: {what}")
+        self._tell(what)
+
+    def _tell(self, what: Mapping[str, Any] | LeewardError) -> None:
+        answered, self._answered = self._answered, None
+        self._mounts.changing = False
+        self._sandbox.release()
+        if answered is not None:
+            answered(what)
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*.
+        """
+        if self._answered is not None:
+            self._sandbox.lost(bug(error))
+            self._tell(Busy(bug(error)))
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)

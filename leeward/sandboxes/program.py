@@ -1,0 +1,378 @@
+"""
+One process of a live sandbox, as its clients see it: its output, its stdin, its end.
+
+Runs in:   the daemon, on the reactor's thread.
+
+Theory of operation. A program that is *run* keeps all that it writes up to its output limit, and its one client gets
+a report at the end. One that is *started* has its output read chunk by chunk: what nobody has taken waits in `Chunks`,
+and while that is full its pipes are left alone, so that the process waits in write(2) and nobody else does. Reads and
+waits of clients are told once, when there is something to tell, when their time has passed, or when the
+sandbox has gone.
+
+A bound on processor time is held by looks: each comes when the program can have used up what is left, had it run all
+the time on all processors that it can have. One that waits most of its time is looked at seldom, one that computes
+ends within a look of METER_S, plus what the event loop is late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from leeward.isolation.cgroup.entry import Usage
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import Reactor, Timer
+from leeward.outcome import EXIT_INTERNAL, JobError, Limit, Outcome, Result
+from leeward.run.report import Report
+from leeward.run.states import after
+from leeward.run.verdict import Stop, Verdict, bug, ended, stopped
+from leeward.sandboxes.chunks import STDERR, STDOUT, Chunks, OutputChunk
+from leeward.sandboxes.feed import Feed
+from leeward.sandboxes.kept import KeptOutput
+from leeward.sandboxes.place import Child, ProgramExit
+from leeward.sandboxes.states import PROCESS, Life, Moment
+
+#: Requests that may wait for one process.
+MOST_WAITING = 64
+
+#: Seconds at least between two looks at a program's processor time.
+METER_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """
+    Attributes:
+        argv: the program and its arguments.
+        title: what lists show.
+        folder: where it starts.
+        time: seconds that it may run; None for as long as its sandbox lives.
+        output: bytes that it may write; None for as many as are read.
+        kept: its output is for the report; else it is read in chunks.
+        terminal: it is on a terminal, whose one stream is stdout.
+        cpu_time: processor seconds that it may use, with all that descends from it; None for no bound.
+        processors: how many processors it can use at once.
+    """
+
+    argv: tuple[str, ...]
+    title: str
+    folder: str
+    time: float | None
+    output: int | None
+    kept: bool
+    terminal: bool = False
+    cpu_time: float | None = None
+    processors: float = 1.0
+
+
+@dataclass(slots=True)
+class _Waits:
+    """
+    A read or a wait of a client.
+    """
+
+    after: int | None  # of a read
+    tell: Callable[[], None]
+    timer: Timer | None = None
+
+
+class LiveProgram:
+    """
+    Args:
+        usage: tells what the whole sandbox has used.
+        over: called once, at the end, with the report.
+        degraded: as in results.
+
+    Attributes:
+        number: in its sandbox, from 1 on.
+        started: as the reactor tells the time.
+        report: how it ended, once it has.
+    """
+
+    costs = "job"
+
+    def __init__(self, reactor: Reactor, number: int, order: Order, usage: Callable[[], Usage],
+                 over: Callable[[Report], None], degraded: tuple[str, ...] = ()) -> None:
+        self._reactor, self._order, self._usage, self._over = reactor, order, usage, over
+        self._degraded = degraded
+        self.number = number
+        self.life = Life.STARTING
+        self.started = reactor.now()
+        self.report: Report | None = None
+        self.chunks = Chunks()
+        self._kept = KeptOutput(order.output or 0) if order.kept else None
+        self._written = 0
+        self._child: Child | None = None
+        self._feed: Feed | None = None
+        self._paused = False
+        self._waits: list[_Waits] = []
+        self._stop: Stop | None = None
+        self._fault = ""
+        self._timer: Timer | None = None
+        self._meter: Timer | None = None
+        self._oom_before = usage().oom_kills
+        self._cut = False
+
+    # --- its start --------------------------------------------------------------
+
+    def begin(self, child: Child) -> None:
+        """
+        It is on its way, as *child*.
+        """
+        self._child = child
+        self._feed = Feed(self._reactor, child)
+        self._happen(Moment.STARTED)
+        if self._order.time is not None:
+            self._timer = self._reactor.after(self._order.time, partial(self.stop, Stop.TIME))
+            child.ends = self._reactor.now() + self._order.time
+        self._look_later(0.0)
+
+    def _look_later(self, spent: float) -> None:
+        """
+        Look at its processor time when it can have used up what is left of it, if it runs all the time.
+        """
+        most = self._order.cpu_time
+        if most is not None:
+            pause = max((most - spent) / self._order.processors, METER_S)
+            self._meter = self._reactor.after(pause, self._look)
+
+    def _look(self) -> None:
+        self._meter = None
+        if self._child is None or self._order.cpu_time is None or Life.RUNNING is not self.life:
+            return
+        spent = self._child.spent()
+        if spent >= self._order.cpu_time:
+            self.stop(Stop.CPU)
+        else:
+            self._look_later(spent)
+
+    def _happen(self, moment: Moment) -> None:
+        self.life = after("process", PROCESS, self.life, moment)
+
+    @property
+    def pid(self) -> int:
+        return -1 if self._child is None else self._child.pid
+
+    @property
+    def title(self) -> str:
+        return self._order.title
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return self._order.argv
+
+    @property
+    def folder(self) -> str:
+        return self._order.folder
+
+    @property
+    def terminal(self) -> bool:
+        return self._order.terminal
+
+    @property
+    def feed(self) -> Feed | None:
+        return self._feed
+
+    # --- while it runs ----------------------------------------------------------
+
+    def output(self, stream: int, data: bytes) -> None:
+        """
+        It has written *data*.
+        """
+        if Life.OVER is self.life or self._cut:
+            return
+        room = None if self._order.output is None else self._order.output - self._written
+        if room is not None and len(data) > room:
+            data, self._cut = data[:room], True
+        self._written += len(data)
+        if self._kept is not None:
+            try:
+                self._kept.put(stream, data)
+            except OSError:
+                self.stop(Stop.STORE)
+                return
+        elif data:
+            self.chunks.put(stream, self._reactor.now(), data)
+            self._tell()
+            self._adjust()
+        if self._cut:
+            self.stop(Stop.OUTPUT)
+
+    def complain(self, text: bytes) -> None:
+        """
+        A line on stderr about a program that couldn't be started.
+        """
+        if self._order.terminal:
+            self.output(STDOUT, text.replace(b"\n", b"\r\n"))
+        else:
+            self.output(STDERR, text)
+
+    def _adjust(self) -> None:
+        """
+        Read its pipes while there is room for what it writes.
+        """
+        child = self._child
+        if child is None or self.chunks.full is self._paused or Life.RUNNING is not self.life:
+            return
+        self._paused = self.chunks.full
+        for stream in (1, 2):
+            (child.pause if self._paused else child.resume)(stream)
+
+    def read(self, number: int) -> list[OutputChunk]:
+        """
+        The chunks behind *number*; those up to it are forgotten.
+        """
+        self.chunks.forget(number)
+        self._adjust()
+        return self.chunks.after(number)
+
+    def more(self, number: int) -> bool:
+        """
+        Is there something to tell a reader that has the chunks up to *number*?
+        """
+        return self.chunks.last > number or Life.OVER is self.life
+
+    def wait(self, after: int | None, seconds: float, tell: Callable[[], None]) -> Callable[[], None]:
+        """
+        Call *tell* once: when there is a chunk behind *after* (None: at the end alone), or after so many *seconds*.
+
+        Returns:
+            What takes it back.
+        """
+        waits = _Waits(after, tell)
+        self._waits.append(waits)
+        waits.timer = self._reactor.after(seconds, partial(self._expire, waits))
+
+        def take_back() -> None:
+            self._forget(waits)
+        return take_back
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waits)
+
+    def _expire(self, waits: _Waits) -> None:
+        if self._forget(waits):
+            waits.tell()
+
+    def _forget(self, waits: _Waits) -> bool:
+        if waits.timer is not None:
+            waits.timer.cancel()
+        if waits in self._waits:
+            self._waits.remove(waits)
+            return True
+        return False
+
+    def _tell(self) -> None:
+        for waits in list(self._waits):
+            if Life.OVER is self.life or (waits.after is not None and self.more(waits.after)):
+                self._expire(waits)
+
+    def signal(self, number: int) -> bool:
+        """
+        Send a signal to the process itself; is it there?
+        """
+        return self._child is not None and Life.RUNNING is self.life and self._child.signal(number)
+
+    def resize(self, rows: int, columns: int) -> bool:
+        """
+        Give its terminal another size; is it there?
+        """
+        return self._child is not None and Life.RUNNING is self.life and self._child.resize(rows, columns)
+
+    def stop(self, why: Stop) -> None:
+        """
+        End it, and what descends from it.
+        """
+        if self._stop is None and self.life in (Life.STARTING, Life.RUNNING):
+            self._stop = why
+        self.kill()
+
+    def kill(self) -> None:
+        """
+        The same for a client, to whom the report says what the kernel does.
+        """
+        if self._child is not None and Life.OVER is not self.life:
+            if self._paused:  # it is to come to its end
+                self._paused = False
+                for stream in (1, 2):
+                    self._child.resume(stream)
+            self._child.kill()
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*.
+        """
+        self._fault = self._fault or bug(error)
+        if Life.OVER is not self.life:
+            self.stop(Stop.BUG)
+
+    # --- its end ----------------------------------------------------------------
+
+    def exited(self, how: ProgramExit) -> None:
+        """
+        It has ended, and what it wrote was read.
+        """
+        if Life.OVER is self.life:
+            return
+        if self._child is not None:
+            self._stop = self._stop or self._child.ended_by_watchdog
+        usage = self._usage()
+        verdict = stopped(self._stop, self._fault) if self._stop is not None else \
+            ended(how.status, how.reason, oom=usage.oom_kills > self._oom_before)
+        self._finish(verdict, usage, how)
+
+    def lost(self, outcome: Outcome, why: str) -> None:
+        """
+        Its sandbox has gone.
+        """
+        if Life.OVER is self.life:
+            return
+        if self._stop is not None:
+            verdict = stopped(self._stop, self._fault)
+        elif Outcome.OUT_OF_MEMORY is outcome:
+            verdict = stopped(Stop.MEMORY)
+        else:
+            verdict = Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=JobError("SandboxOver", why, ""))
+        self._finish(verdict, Usage(), None)
+
+    def _finish(self, verdict: Verdict, usage: Usage, how: ProgramExit | None) -> None:
+        self._happen(Moment.ENDED)
+        for timer in (self._timer, self._meter):
+            if timer is not None:
+                timer.cancel()
+        out, err, arena = b"", b"", None
+        try:
+            if self._kept is not None:
+                out, err, arena = self._kept.take()
+        except OSError:
+            verdict = stopped(Stop.STORE)
+        limit = verdict.limit
+        if limit is None and Outcome.OUT_OF_MEMORY is verdict.outcome:
+            limit = Limit.MEMORY
+        result = Result(
+            stdout=out, stderr=err, exit_code=verdict.exit_code, outcome=verdict.outcome, limit=limit,
+            duration=self._reactor.now() - self.started, cpu_time=0.0 if how is None else how.cpu_time,
+            memory_peak=usage.memory_peak, denied={} if how is None else dict(how.denied),
+            truncated=self._cut or (self._kept is not None and self._kept.truncated), degraded=self._degraded,
+            error=verdict.error)
+        self.report = Report(result=replace(result, stdout=b"", stderr=b""))
+        in_any_case(self._close_feed, self._tell, partial(self._hand, Report(result=result, arena=arena)))
+
+    def _hand(self, report: Report) -> None:
+        self._over(report)
+
+    def _close_feed(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
+
+    def drop(self) -> None:
+        """
+        Nobody asks for it any more.
+        """
+        self.chunks.drop()
+        if self._kept is not None:
+            self._kept.drop()
+
+

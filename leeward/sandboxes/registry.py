@@ -1,0 +1,194 @@
+"""
+Who has which sandbox, until when, and what became of those that are over.
+
+Runs in:   the daemon; pure: times are told, and randomness comes from a function that is given.
+Trust:     none in a client. An id finds a sandbox only together with the uid that opened it. A stranger's id, one that
+           never was and one that was forgotten give the same answer.
+
+The first characters of an id say which daemon made it, so a sandbox of a daemon that has gone is told from
+one that never was. The other 22 characters are 110 random bits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from leeward.errors import Busy, SandboxOver
+from leeward.sandboxes.states import LIMITS, SAID, Reason
+from leeward.wire.sandbox_fields import ID_ALPHABET, ID_LENGTH
+
+T = TypeVar("T")
+
+#: Characters of an id that name the daemon.
+_DAEMON = 4
+
+#: Sandboxes that are over and remembered, in all and of one user.
+ENDED, ENDED_OF_ONE = 1024, 128
+
+#: Sandboxes of one user at once, where no quota says otherwise.
+MOST_OF_ONE = 1024
+
+
+@dataclass(slots=True)
+class Ending:
+    """
+    What is remembered of a sandbox that is over.
+
+    Attributes:
+        when: seconds since the epoch.
+    """
+
+    user: int
+    reason: Reason
+    when: float
+    detail: str = ""
+
+    def error(self, name: str) -> SandboxOver:
+        detail = f" ({self.detail})" if self.detail else ""
+        return SandboxOver(f"sandbox {name} is over: {SAID[self.reason]}{detail}", str(self.reason), self.when,
+                           LIMITS.get(self.reason), may_have_run=False)
+
+
+@dataclass(slots=True)
+class RegistryEntry(Generic[T]):
+    """
+    A sandbox that lives.
+
+    Attributes:
+        idle: seconds without use after which it ends.
+        until: the end of its lifetime, as the reactor tells the time.
+        used: when it was last used.
+        calls: requests that wait for it: it is in use while there are any.
+    """
+
+    name: str
+    user: int
+    sandbox: T
+    idle: float
+    until: float
+    used: float
+    calls: int = 0
+
+    def due(self, now: float) -> Reason | None:
+        """
+        Why it has to end at *now*, if it has.
+        """
+        if now >= self.until:
+            return Reason.LIFETIME
+        return Reason.IDLE if not self.calls and now - self.used >= self.idle else None
+
+    def next_look(self) -> float:
+        """
+        When it may be due at the earliest.
+        """
+        return min(self.until, self.used + self.idle) if not self.calls else self.until
+
+
+class Registry(Generic[T]):
+    """
+    Args:
+        random: gives so many random bytes.
+    """
+
+    def __init__(self, random: Callable[[int], bytes] = os.urandom) -> None:
+        self._random = random
+        self._mine = self._letters(_DAEMON)
+        self._live: dict[str, RegistryEntry[T]] = {}
+        self._of: dict[int, int] = {}
+        self._ended: OrderedDict[str, Ending] = OrderedDict()
+        self._ended_of: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    @property
+    def ended(self) -> int:
+        """
+        How many that are over are remembered.
+        """
+        return len(self._ended)
+
+    def _letters(self, count: int) -> str:
+        # 32 divides 256, so each letter is as likely as any other.
+        return "".join(ID_ALPHABET[byte & 31] for byte in self._random(count))
+
+    def admit(self, user: int, most: int = 0) -> None:
+        """
+        May *user* have one more?
+
+        Args:
+            most: sandboxes that he may have, 0 for MOST_OF_ONE.
+
+        Raises:
+            Busy: he has as many as he may.
+        """
+        have, most = self._of.get(user, 0), most or MOST_OF_ONE
+        if have >= most:
+            raise Busy(f"user {user} has {have} sandboxes open already, all that he may have")
+
+    def add(self, user: int, sandbox: T, *, idle: float, lifetime: float, now: float) -> RegistryEntry[T]:
+        """
+        Give *sandbox* an id.
+        """
+        name = self._mine + self._letters(ID_LENGTH - _DAEMON)
+        entry = self._live[name] = RegistryEntry(name, user, sandbox, idle, now + lifetime, now)
+        self._of[user] = self._of.get(user, 0) + 1
+        return entry
+
+    def get(self, name: str, user: int) -> RegistryEntry[T]:
+        """
+        Raises:
+            SandboxOver: this user has no such sandbox.
+        """
+        entry = self._live.get(name)
+        if entry is not None and entry.user == user:
+            return entry
+        ending = self._ended.get(name)
+        if ending is not None and ending.user == user:
+            raise ending.error(name)
+        known = name.startswith(self._mine)
+        raise Ending(user, Reason.UNKNOWN if known else Reason.RESTART, 0.0).error(name)
+
+    def find(self, name: str) -> RegistryEntry[T] | None:
+        """
+        For the daemon itself, which ends them: whoever's it is.
+        """
+        return self._live.get(name)
+
+    def end(self, name: str, reason: Reason, when: float, detail: str = "") -> None:
+        """
+        It is over; why is remembered for a while.
+        """
+        entry = self._live.pop(name, None)
+        if entry is None:
+            return
+        user = entry.user
+        self._less(self._of, user)
+        self._ended[name] = Ending(user, reason, when, detail)
+        self._ended_of[user] = self._ended_of.get(user, 0) + 1
+        if self._ended_of[user] > ENDED_OF_ONE:  # the user's own oldest goes, and nobody else's
+            self._forget(next(each for each, ending in self._ended.items() if ending.user == user))
+        elif len(self._ended) > ENDED:
+            self._forget(next(iter(self._ended)))
+
+    def _forget(self, name: str) -> None:
+        self._less(self._ended_of, self._ended.pop(name).user)
+
+    @staticmethod
+    def _less(counts: dict[int, int], user: int) -> None:
+        counts[user] -= 1
+        if not counts[user]:
+            del counts[user]
+
+    def of(self, user: int) -> list[RegistryEntry[T]]:
+        """
+        The sandboxes of *user*, the oldest first.
+        """
+        return [entry for entry in self._live.values() if entry.user == user]
+
+    def all(self) -> list[RegistryEntry[T]]:
+        return list(self._live.values())

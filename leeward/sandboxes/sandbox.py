@@ -1,0 +1,364 @@
+"""
+One live sandbox: a runner once it has one, and the processes in it.
+
+Runs in:   the daemon, on the reactor's thread.
+
+Theory of operation. It is OPENING until a worker of the pool can be had, OPEN while its runner lives, and OVER from the
+moment that somebody ended it or the runner was lost: then every process of it is answered, and the seat in the pool
+given back. Processes have numbers that aren't used twice. Those that have ended are remembered, the newest
+of them, so that whoever started one can still ask for its last output and its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from leeward.errors import BadRequest, Bug, Busy, LeewardError, ProcessOver, Refused, SessionOver
+from leeward.isolation.cgroup.entry import Usage
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import Reactor
+from leeward.outcome import Outcome, Result
+from leeward.run.report import Report
+from leeward.run.states import after
+from leeward.sandboxes.complaint import complaint
+from leeward.sandboxes.files import LiveFiles
+from leeward.sandboxes.fresh import Fresh
+from leeward.sandboxes.kernel import LiveKernel, Request
+from leeward.sandboxes.place import PorterAsked, ProgramExit, SandboxPlace
+from leeward.sandboxes.program import LiveProgram, Order
+from leeward.sandboxes.states import SANDBOX, Event, Life, Reason, State
+from leeward.sandboxes.terms import AskedProgram, SandboxFacts, SandboxTerms
+from leeward.spec import stand_ins
+from leeward.spec.job import Job
+from leeward.spec.sandbox import View
+
+#: Where programs are, if the daemon's sandboxes have no PATH of their own.
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+#: Kernels at once, those without a process among them.
+MOST_KERNELS = 64
+
+#: Processes that have ended and are remembered.
+REMEMBERED = 64
+
+
+#: What a runner says that has ended by itself.
+_REASONS = {"it ran out of memory": Reason.MEMORY, "its first process has ended": Reason.EXITED}
+
+
+class LiveSandbox:
+    """
+    Args:
+        gone: called once when it is over by itself, with the reason and a detail.
+
+    Attributes:
+        opened: when, as the reactor tells the time.
+        files: file calls in it.
+        tell: is given the number of a process that has ended, 0 for an interpreter, its title and its result.
+    """
+
+    costs = "session"
+
+    def __init__(self, reactor: Reactor, facts: SandboxFacts, terms: SandboxTerms,
+                 gone: Callable[[Reason, str], None]) -> None:
+        self._reactor, self.facts, self._terms = reactor, facts, terms
+        self._gone: Callable[[Reason, str], None] | None = gone
+        self.state = State.OPENING
+        self.opened = reactor.now()
+        self._place: SandboxPlace | None = None
+        self._programs: dict[int, LiveProgram] = {}
+        self._last = self._last_kernel = 0
+        self._kernels: dict[int, LiveKernel] = {}
+        self._fresh: set[Fresh] = set()
+        self._used = Usage()
+        self._held = False
+        self.tell: Callable[[int, str, Result], None] = _untold
+        self.files = LiveFiles(reactor, lambda *how: self._here().calls(*how))
+
+    def _happen(self, event: Event) -> None:
+        self.state = after("sandbox", SANDBOX, self.state, event)
+
+    def begin(self, place: SandboxPlace) -> None:
+        """
+        It has a runner.
+        """
+        self._place = place
+        self._happen(Event.OPENED)
+
+    @property
+    def view(self) -> View:
+        """
+        What it shows.
+        """
+        return self._terms.view
+
+    # --- processes ----------------------------------------------------------------
+
+    def start(self, asked: AskedProgram, over: Callable[[Report], None]) -> LiveProgram:
+        """
+        Start a program; *over* is called once with its report, and not from inside this call.
+
+        Raises:
+            BadRequest: execve(2) can't be given that.
+            Busy: as many processes run as may.
+            Refused: it can't be started.
+        """
+        place = self._here()
+        self._check_room()
+        number = self._last + 1
+        order = Order(asked.argv, asked.title, asked.cwd, asked.limits.time if asked.timed else None,
+                      asked.limits.output if asked.bounded else None, asked.kept, asked.size is not None,
+                      asked.cpu_time, self.facts.limits.cpu / 100)
+        program = LiveProgram(self._reactor, number, order, self.usage, partial(self._over, number, over),
+                          self._terms.degraded)
+        own = dict(self._terms.environment)
+        if asked.clean:
+            own = {"PATH": f"{stand_ins.FOLDER}:{own.get('PATH', _PATH)}"}
+        env = {**own, **self.facts.env, **asked.env}
+        try:
+            child = self._terms.launch.start(
+                place, asked, {name.encode(): value.encode() for name, value in env.items()},
+                on_output=program.output, on_exit=partial(self._exited, program))
+        except (BadRequest, Refused):
+            program.drop()
+            raise
+        except LeewardError as error:
+            program.drop()
+            raise Busy(f"the process can't be started: {error}") from error
+        self._last = number
+        self._programs[number] = program
+        program.begin(child)
+        feed = program.feed
+        if asked.stdin and feed is not None:
+            feed.write(asked.stdin, _nobody, end=not asked.open)
+        return program
+
+    def _exited(self, program: LiveProgram, how: ProgramExit) -> None:
+        if how.refused:
+            program.complain(complaint(program.argv[0], program.folder, how))
+        program.exited(how)
+
+    def _over(self, number: int, over: Callable[[Report], None], report: Report) -> None:
+        ended = [each for each, program in self._programs.items() if program.life is Life.OVER]
+        for each in ended[:-REMEMBERED]:
+            self._programs.pop(each).drop()
+        title = self._programs[number].title if number in self._programs else ""
+        in_any_case(partial(over, report), partial(self._tell, number, title, report))
+
+    def _tell(self, number: int, title: str, report: Report) -> None:
+        if report.result is not None and State.OPEN is self.state:
+            self.tell(number, title, report.result)
+
+    def _told(self, done: Callable[[Report], None]) -> Callable[[Report], None]:
+        """
+        Who takes the report of an interpreter, which is told afterwards.
+        """
+        return lambda report: in_any_case(partial(done, report), partial(self._tell, 0, "", report))
+
+    # --- Python -------------------------------------------------------------------
+
+    def _here(self) -> SandboxPlace:
+        if self._place is None:
+            raise Bug(f"a process was asked of a sandbox that is {self.state.value}")
+        if self._held:
+            raise Busy("an overlay of the sandbox is being changed")
+        return self._place
+
+    def _check_room(self) -> None:
+        """
+        Raises:
+            Busy: as many processes run as may.
+        """
+        running = self.running
+        if running >= self.facts.limits.processes:
+            raise Busy(f"{running} processes run in the sandbox, as many as its limit on processes allows")
+
+    def execute(self, job: Job, done: Callable[[Report], None]) -> Fresh:
+        """
+        Run *job* in a fresh interpreter; *done* is called once.
+
+        Raises:
+            Busy: as many processes run as may, or it can't be started.
+        """
+        self._check_room()
+        fresh = Fresh(self._told(done), self._fresh)
+        try:
+            fresh.process = self._here().execute(self._with_env(job), fresh.answer)
+        except LeewardError as error:
+            self._fresh.discard(fresh)
+            raise Busy(f"the interpreter can't be started: {error}") from error
+        return fresh
+
+    def _with_env(self, job: Job) -> Job:
+        return replace(job, env={**self.facts.env, **job.env}) if self.facts.env else job
+
+    def run_in(self, number: int, job: Job, done: Callable[[Report], None]) -> Request:
+        """
+        Run *job* in a kernel.
+
+        Raises:
+            SessionOver, Busy: as `Kernel.run`; SessionOver also where there is none.
+        """
+        return self.kernel(number).run(self._with_env(job), self._told(done))
+
+    def open_kernel(self) -> int:
+        """
+        The number of a new kernel.
+
+        Raises:
+            Busy: as many processes run as may, or it can't be started.
+        """
+        self._check_room()
+        if len(self._kernels) >= MOST_KERNELS:
+            raise Busy(f"the sandbox has {len(self._kernels)} kernels, all that it may have: close one")
+        try:
+            kernel = LiveKernel(lambda *how: self._here().kernel(self.facts.limits, *how))
+        except LeewardError as error:
+            raise Busy(f"the kernel can't be started: {error}") from error
+        self._last_kernel += 1
+        self._kernels[self._last_kernel] = kernel
+        return self._last_kernel
+
+    def kernel(self, number: int) -> LiveKernel:
+        """
+        Raises:
+            SessionOver: there is none.
+        """
+        kernel = self._kernels.get(number)
+        if kernel is None:
+            raise SessionOver(f"the sandbox has no kernel {number}: it never had, or it was closed")
+        return kernel
+
+    def close_kernel(self, number: int) -> None:
+        """
+        Raises:
+            SessionOver: there is none.
+        """
+        self.kernel(number).close()
+        del self._kernels[number]
+
+    def program(self, number: int) -> LiveProgram:
+        """
+        Raises:
+            ProcessOver: there is none.
+        """
+        program = self._programs.get(number)
+        if program is None:
+            raise ProcessOver(f"the sandbox has no process {number}: it never had, or it ended a while ago")
+        return program
+
+    @property
+    def running(self) -> int:
+        """
+        How many processes that clients started haven't ended.
+        """
+        return len(self._fresh) + sum(kernel.lives for kernel in self._kernels.values()) + sum(
+            program.life is not Life.OVER for program in self._programs.values())
+
+    @property
+    def terminals(self) -> int:
+        """
+        On how many terminals there may be a process still.
+        """
+        return 0 if self._place is None else sum(child.terminal for child in self._place.processes.values())
+
+    @property
+    def programs(self) -> list[LiveProgram]:
+        """
+        The oldest first.
+        """
+        return list(self._programs.values())
+
+    def carry(self, order: Mapping[str, Any], fds: Sequence[int],
+              answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None], seconds: float) -> PorterAsked:
+        """
+        Have a porter do *order*; see run/live.py.
+
+        Raises:
+            LeewardError: it can't be started.
+        """
+        if self._place is None:
+            raise LeewardError("the sandbox is over")
+        return self._place.carry(order, fds, answered, seconds)
+
+    # --- nothing in it, for a while -----------------------------------------------
+
+    @property
+    def present(self) -> int:
+        """
+        How many processes are in it beside its first, whoever started them.
+        """
+        return 0 if self._place is None else len(self._place.processes)
+
+    def hold(self) -> None:
+        """
+        Start nothing until `release`, and end what is there still: what commands left in the background, and what the
+        sandbox started itself.
+
+        Raises:
+            Busy: it is held already, or does file calls.
+        """
+        if self._held or self.files.calls:
+            raise Busy("file calls are done in the sandbox" if self.files.calls else
+                       "an overlay of the sandbox is being changed")
+        self._held = True
+        in_any_case(self.files.rest, *(process.kill for process in
+                                       ([] if self._place is None else list(self._place.processes.values()))))
+
+    def release(self) -> None:
+        self._held = False
+
+    def usage(self) -> Usage:
+        """
+        Of the whole sandbox, up to its end.
+        """
+        if self._place is not None and State.OPEN is self.state:
+            self._used = self._place.usage()
+        return self._used
+
+    # --- its end --------------------------------------------------------------------
+
+    def lost(self, why: str) -> None:
+        """
+        Its runner has ended by itself.
+        """
+        if State.OVER is self.state:
+            return
+        self._place = None
+        gone, self._gone = self._gone, None
+        reason = _REASONS.get(why, Reason.LOST)
+        # First whoever remembers why: the processes' clients are told that.
+        in_any_case(*([partial(gone, reason, why)] if gone is not None else []), partial(self.end, reason, why))
+
+    def end(self, reason: Reason, detail: str = "") -> None:
+        """
+        It is over. Its processes are answered; its runner is the caller's to end.
+        """
+        if State.OVER is self.state:
+            return
+        self.usage()
+        self._happen(Event.ENDED)
+        self._gone = None
+        outcome = Outcome.OUT_OF_MEMORY if Reason.MEMORY is reason else Outcome.INTERNAL
+        why = f"its sandbox is over: {reason}{f' ({detail})' if detail else ''}"
+        in_any_case(*(partial(program.lost, outcome, why) for program in self._programs.values()),
+                    *(program.drop for program in self._programs.values()), self._programs.clear,
+                    *(kernel.close for kernel in self._kernels.values()), self._kernels.clear,
+                    *(partial(fresh.lost, why) for fresh in list(self._fresh)), self.files.close)
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*. What state it is in isn't known any more.
+        """
+        self.lost(f"a bug of the daemon's: {error}")
+
+
+def _untold(_number: int, _title: str, _result: Result) -> None:
+    return
+
+
+def _nobody(_count: int) -> None:
+    return

@@ -1,0 +1,107 @@
+"""
+What a live sandbox is told: of its daemon, of its client, and of a program that it has to start.
+
+Runs in:   the daemon; pure but for `Launch.start`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from leeward.sandboxes.place import ProgramExit, SandboxPlace
+from leeward.spec.limits import Limits
+from leeward.spec.pool_key import PLAIN, PoolKey
+from leeward.spec.sandbox import SandboxSpec, Scratch, View
+
+
+@dataclass(frozen=True, slots=True)
+class AskedProgram:
+    """
+    A program to start.
+
+    Attributes:
+        argv: with the program first.
+        limits: for its time and its output.
+        timed, bounded: it has a time limit, and an output limit.
+        stdin: what it can read.
+        open: clients write more of that.
+        size: rows and columns of the terminal that it is on, if it is on one.
+        cpu_time: processor seconds that it and all that descends from it may use; None for no bound.
+        clean: it has PATH alone of the environment that all processes have.
+    """
+
+    argv: tuple[str, ...]
+    title: str
+    cwd: str
+    env: Mapping[str, str]
+    limits: Limits
+    timed: bool
+    bounded: bool
+    kept: bool
+    stdin: bytes
+    open: bool = False
+    size: tuple[int, int] | None = None
+    cpu_time: float | None = None
+    clean: bool = False
+
+
+class Launch:
+    """
+    Starts programs by the runner's own interface.
+    """
+
+    def start(self, place: SandboxPlace, asked: AskedProgram, env: Mapping[bytes, bytes], *,
+              on_output: Callable[[int, bytes], None], on_exit: Callable[[ProgramExit], None]) -> Any:
+        """
+        The process, which is on its way.
+
+        Raises:
+            BadRequest: execve(2) can't be given that.
+            LeewardError: it can't be started now.
+        """
+        from leeward.run.launch import Command, Stdio
+
+        command = Command(tuple(word.encode() for word in asked.argv), env, asked.cwd.encode(), size=asked.size)
+        piped = asked.open or bool(asked.stdin)
+        return place.start(command, stdin=Stdio.PIPE if piped else Stdio.NULL, on_output=on_output, on_exit=on_exit)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxTerms:
+    """
+    What is the same for all sandboxes of a daemon.
+
+    Attributes:
+        launch: starts programs.
+        environment: of every process, before what clients add.
+        python: the interpreter inside.
+        degraded: as in results.
+        view: what each of them shows.
+    """
+
+    launch: Launch
+    environment: tuple[tuple[str, str], ...] = ()
+    python: str = "/usr/bin/python3"
+    degraded: tuple[str, ...] = ()
+    view: View = field(default_factory=lambda: View((), (), (), Scratch(("/workspace", "/tmp", "/dev/shm"))))
+
+
+def terms_of(spec: SandboxSpec, degraded: tuple[str, ...]) -> SandboxTerms:
+    """
+    The terms of a daemon whose sandboxes are made by *spec*.
+    """
+    return SandboxTerms(Launch(), spec.environment, spec.executable, degraded, spec.view)
+
+
+@dataclass(slots=True)
+class SandboxFacts:
+    """
+    What a client said at the opening, and may ask for.
+    """
+
+    limits: Limits
+    env: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    key: PoolKey = PLAIN

@@ -1,0 +1,330 @@
+"""
+Policies of egress: what a sandbox may reach, as data.
+
+Runs in:   anywhere; pure. `egress.policy` decides by it.
+Trust:     a table of the configuration is the operator's, a map may be any client's: both become a Policy, or
+           PolicyError with the place, the reason and what to write instead.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from leeward.spec.egress_rules import METHODS, SCHEMES, EgressRule, Network, PolicyError, parse_rule
+from leeward.spec.sizes import parse_size
+
+__all__ = ["EgressLimits", "Policy", "PolicyError", "EgressRule", "Secret", "NETWORK", "narrow", "parse_policy",
+           "parse_rule", "policy_map", "ports_of"]
+
+#: Of one policy: rules in each list, further ranges, ports, secrets and their hosts, at most.
+MAX_RULES, MAX_RANGES, MAX_PORTS, MAX_SECRETS, MAX_HOSTS = 1000, 256, 64, 64, 64
+
+#: How many policies may narrow each other.
+MAX_DEPTH = 4
+
+#: Characters of a policy's name at most, less one.
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class EgressLimits:
+    """
+    The limits of one sandbox's egress.
+
+    Attributes:
+        connections: at once.
+        per_minute: connections or requests begun in a minute.
+        request: bytes that one request may carry.
+        response: bytes that one response may carry.
+        redirects: that `fetch` follows.
+        connect: seconds for a connection to be made.
+        total: seconds for one request of `fetch`.
+    """
+
+    connections: int = 50
+    per_minute: int = 500
+    request: int = 10 << 20
+    response: int = 50 << 20
+    redirects: int = 10
+    connect: float = 10.0
+    total: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """
+    A secret that a policy puts into requests: its name and its hosts, never its value.
+
+    Attributes:
+        name: of the variable that jobs see.
+        hosts: names, "*.NAME" for the sub-domains of one.
+        source: "env:NAME", "file:PATH" or "command:..."; "" in what a client sends, who can't say where from.
+    """
+
+    name: str
+    hosts: tuple[str, ...]
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """
+    What a sandbox may reach. One with nothing but a name allows nothing.
+
+    Attributes:
+        name: the operator's name for it, or "".
+        allow: what may be reached.
+        deny: what may not, whatever `allow` says.
+        ask: what a person decides, of what `deny` and `allow` say nothing about.
+        ports: of rules in `allow` and `ask` that give none.
+        addresses: ranges that are refused by themselves, such as private ones, and that an allowed name may lead to.
+        methods: of requests that are seen; () is any. Where a policy names methods, what isn't seen is refused.
+        schemes: () is any; else "http", "https" or both, and nothing else passes.
+        limits: of one sandbox.
+        secrets: that requests get.
+        within: another policy that has to allow a request as well; `narrow` makes such a policy.
+    """
+
+    name: str = ""
+    allow: tuple[EgressRule, ...] = ()
+    deny: tuple[EgressRule, ...] = ()
+    ask: tuple[EgressRule, ...] = ()
+    ports: tuple[int, ...] = (80, 443)
+    addresses: tuple[Network, ...] = ()
+    methods: tuple[str, ...] = ()
+    schemes: tuple[str, ...] = ()
+    limits: EgressLimits = field(default_factory=EgressLimits)
+    secrets: tuple[Secret, ...] = ()
+    within: Policy | None = None
+
+
+#: What each limit may be, from and to.
+_LIMITS: dict[str, tuple[float, float]] = {
+    "connections": (1, 100_000), "per_minute": (1, 1_000_000), "request": (0, 1 << 40), "response": (0, 1 << 40),
+    "redirects": (0, 50), "connect": (0.001, 600.0), "total": (0.001, 86400.0),
+}
+
+#: The keys of a policy's table or map.
+KEYS = ("allow", "deny", "ask", "ports", "addresses", "methods", "schemes", "limits", "secrets", "within")
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
+
+
+def parse_policy(table: object, place: str = "", name: str = "", *, depth: int = 0) -> Policy:
+    """
+    A policy from a table of the configuration, or from a map as `policy_map` makes it.
+
+    Args:
+        table: the keys as in the configuration.
+        place: where it stands, for errors: "egress.build".
+        name: by which records call the policy.
+        depth: of policies that this one narrows.
+
+    Raises:
+        PolicyError: the key, what is wrong with it, and what to write.
+    """
+    if not isinstance(table, Mapping):
+        raise PolicyError(place, "a policy is a table")
+    if depth >= MAX_DEPTH:
+        raise PolicyError(place, f"more than {MAX_DEPTH} policies within each other")
+    if name and not _NAME.fullmatch(name):
+        raise PolicyError(place, f"{name!r:.80} is no name of a policy",
+                          'letters, digits, "_", "-" and ".", a letter first')
+    for key in table:
+        if key not in KEYS:
+            raise PolicyError(_at(place, str(key)[:60]), f"unknown; these are known: {', '.join(KEYS)}")
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        where = _at(place, key)
+        if key in ("allow", "deny", "ask"):
+            values[key] = _each(value, where, MAX_RULES, parse_rule)
+        elif key == "within":
+            values[key] = None if value is None else parse_policy(value, where, depth=depth + 1)
+        else:
+            values[key] = _PARSERS[key](value, where)
+    return Policy(name, **values)
+
+
+def policy_map(policy: Policy) -> dict[str, Any]:
+    """
+    *policy* as a map of texts and numbers, without its name: `parse_policy` makes an equal one of it.
+    """
+    return {
+        **{key: [rule.text for rule in getattr(policy, key)] for key in ("allow", "deny", "ask")},
+        "ports": list(policy.ports),
+        "addresses": [str(network) for network in policy.addresses],
+        "methods": list(policy.methods),
+        "schemes": list(policy.schemes),
+        "limits": {key: getattr(policy.limits, key) for key in _LIMITS},
+        "secrets": {each.name: {"hosts": list(each.hosts), **({"from": each.source} if each.source else {})}
+                    for each in policy.secrets},
+        **({} if policy.within is None else {"within": {**policy_map(policy.within)}}),
+    }
+
+
+def narrow(operator: Policy, client: Policy) -> Policy:
+    """
+    *client*'s policy as far as *operator*'s reaches: what it decides is the stricter of what both would; each limit is
+    the smaller; of the secrets it has those that both name, for hosts that both name.
+
+    Raises:
+        PolicyError: a secret that the operator's policy doesn't have, or for hosts that it doesn't name there, or too
+            many policies within each other.
+    """
+    own = {each.name: each for each in operator.secrets}
+    secrets = []
+    for each in client.secrets:
+        if each.name not in own:
+            raise PolicyError(f"secrets.{each.name}", "the operator's policy has no such secret")
+        beyond = [host for host in each.hosts if host not in own[each.name].hosts]
+        if beyond:
+            raise PolicyError(f"secrets.{each.name}.hosts", f"{beyond[0]!r:.80} is none of the operator's hosts of it",
+                              f"these are: {', '.join(own[each.name].hosts)}")
+        secrets.append(replace(own[each.name], hosts=each.hosts))
+    limits = EgressLimits(**{key: min(getattr(operator.limits, key), getattr(client.limits, key)) for key in _LIMITS})
+    policies, bottom = 1, client
+    while bottom.within is not None:
+        bottom, policies = bottom.within, policies + 1
+    above = operator
+    while above.within is not None:
+        above, policies = above.within, policies + 1
+    if policies >= MAX_DEPTH:
+        raise PolicyError("within", f"more than {MAX_DEPTH} policies within each other")
+    return replace(_onto(client, operator), name=client.name or operator.name, limits=limits, secrets=tuple(secrets))
+
+
+def _onto(policy: Policy, last: Policy) -> Policy:
+    return replace(policy, within=last if policy.within is None else _onto(policy.within, last))
+
+
+def ports_of(policy: Policy) -> tuple[int, ...]:
+    """
+    The ports to which a request could be allowed, in order; no other needs a listener.
+    """
+    ports = set()
+    for rule in (*policy.allow, *policy.ask):
+        ports |= {rule.port} if rule.port else {SCHEMES[rule.scheme]} if rule.scheme else set(policy.ports)
+    if policy.within is not None:
+        ports &= set(ports_of(policy.within))
+    return tuple(sorted(ports))
+
+
+def _at(place: str, key: str) -> str:
+    return f"{place}.{key}" if place else key
+
+
+def _each(value: object, place: str, most: int, parse: Callable[[Any, str], Any]) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise PolicyError(place, "must be an array")
+    if len(value) > most:
+        raise PolicyError(place, f"has {len(value)} entries, {most} are the most")
+    return tuple(dict.fromkeys(parse(each, f"{place}[{number}]") for number, each in enumerate(value)))
+
+
+def _port(value: object, place: str) -> int:
+    if type(value) is not int or not 1 <= value <= 65535:
+        raise PolicyError(place, f"a port is a number from 1 to 65535, not {value!r:.40}")
+    return value
+
+
+def _range(value: object, place: str) -> Network:
+    rule = parse_rule(value, place) if isinstance(value, str) else None
+    if rule is None or rule.network is None or rule.port or not rule.is_whole:
+        raise PolicyError(place, f"{value!r:.80} is no range of addresses", 'write "10.1.0.0/16" or one address')
+    return rule.network
+
+
+def _word(known: tuple[str, ...], what: str, upper: bool) -> Callable[[object, str], str]:
+    def parse(value: object, place: str) -> str:
+        word = value.upper() if upper and isinstance(value, str) else value
+        if not isinstance(word, str) or word not in known:
+            raise PolicyError(place, f"{value!r:.40} is no {what}", f"these are known: {', '.join(known)}")
+        return word
+    return parse
+
+
+def _limits(value: object, place: str) -> EgressLimits:
+    if not isinstance(value, Mapping):
+        raise PolicyError(place, "must be a table")
+    given: dict[str, Any] = {}
+    for key, each in value.items():
+        where = _at(place, str(key)[:60])
+        if key not in _LIMITS:
+            raise PolicyError(where, f"unknown; these are known: {', '.join(_LIMITS)}")
+        least, most = _LIMITS[key]
+        number = _number(key, each, where)
+        if not least <= number <= most:
+            raise PolicyError(where, f"must be from {least:g} to {most:g}, not {each!r:.40}")
+        given[key] = number
+    return EgressLimits(**given)
+
+
+def _number(key: str, value: object, place: str) -> float:
+    if key in ("connect", "total"):
+        found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+        if found:
+            return float(found[1]) * _UNITS[found[2]]
+        if type(value) not in (int, float) or not math.isfinite(value):  # type: ignore[arg-type]
+            raise PolicyError(place, f"{value!r:.40} is no time", 'write seconds, or "10s"')
+        return float(value)  # type: ignore[arg-type]
+    if key in ("request", "response") and isinstance(value, str):
+        try:
+            return parse_size(value)
+        except ValueError as error:
+            raise PolicyError(place, str(error)) from None
+    if type(value) is not int:
+        raise PolicyError(place, f"must be a whole number, not {value!r:.40}")
+    return value
+
+
+def _secrets(value: object, place: str) -> tuple[Secret, ...]:
+    if not isinstance(value, Mapping):
+        raise PolicyError(place, "must be a table")
+    if len(value) > MAX_SECRETS:
+        raise PolicyError(place, f"has {len(value)} entries, {MAX_SECRETS} are the most")
+    secrets = []
+    for name, about in value.items():
+        where = _at(place, str(name)[:60])
+        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+            raise PolicyError(where, "no name of a variable")
+        if not isinstance(about, Mapping) or not {"hosts"} <= set(about) <= {"hosts", "from"}:
+            raise PolicyError(where, "must be a table with `hosts`, and with `from` in the operator's")
+        hosts = _each(about["hosts"], _at(where, "hosts"), MAX_HOSTS, _secret_host)
+        if not hosts:
+            raise PolicyError(where, "a secret for no hosts", "name them in `hosts`")
+        source = about.get("from", "")
+        kind, colon, rest = source.partition(":") if isinstance(source, str) else ("", "", "")
+        if "from" in about and not (kind in ("env", "file", "command") and colon and 0 < len(rest) <= 4096):
+            raise PolicyError(_at(where, "from"), f"{source!r:.60} says not where the value is",
+                              'write "env:NAME", "file:PATH" or "command:..."')
+        secrets.append(Secret(name, hosts, source))
+    return tuple(secrets)
+
+
+def _secret_host(value: Any, place: str) -> str:
+    rule = parse_rule(value, place)
+    if rule.kind not in ("name", "below") or rule.port or not rule.is_whole:
+        raise PolicyError(place, f"{value!r:.80} is no name of a host", 'write "api.example.org" or "*.example.org"')
+    return rule.text
+
+
+_PARSERS: dict[str, Callable[[Any, str], Any]] = {
+    "ports": lambda value, place: tuple(sorted(_each(value, place, MAX_PORTS, _port))),
+    "addresses": lambda value, place: _each(value, place, MAX_RANGES, _range),
+    "methods": lambda value, place: tuple(sorted(_each(value, place, len(METHODS), _word(METHODS, "method", True)))),
+    "schemes": lambda value, place: tuple(sorted(_each(value, place, len(SCHEMES), _word(tuple(SCHEMES), "scheme",
+                                                                                          False)))),
+    "limits": _limits,
+    "secrets": _secrets,
+}
+
+#: `allow_network=true`, `--network`: all public names and addresses.
+NETWORK = Policy("network", allow=(parse_rule("*"),))
+
+assert list(_LIMITS) == [each.name for each in fields(EgressLimits)]

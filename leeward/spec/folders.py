@@ -1,0 +1,117 @@
+"""
+Folders of the host in a live sandbox, as data: what is asked for, and which places are never given or taken.
+
+Runs in:   anywhere; pure.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Sequence
+
+from leeward.dataclass import dataclass
+from leeward.errors import BadRequest
+from leeward.spec.sandbox import View
+
+#: Of one sandbox, at most.
+MOST = 16
+#: Characters of a path, at most: PATH_MAX of the kernel, with its NUL.
+_LONGEST = 4095
+
+#: CLOCK_REALTIME_COARSE, by which file systems tell the time; the time module doesn't have its name.
+FILE_CLOCK = 5
+
+#: Places of the host that no sandbox is shown, nor anything in them; and file systems that are none of a disk's.
+NEVER = ("/proc", "/sys", "/dev")
+KERNELS = frozenset({"proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "bpf", "tracefs", "debugfs",
+                     "securityfs", "configfs", "pstore", "efivarfs", "binfmt_misc", "fusectl", "mqueue", "nsfs",
+                     "selinuxfs", "hugetlbfs", "rpc_pipefs", "autofs"})
+
+#: Where a sandbox keeps what is its own, whatever its view says.
+_OWN = ("/proc", "/sys", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/boot")
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """
+    One that a client asks for.
+
+    Attributes:
+        path: on the host, as the client's descriptor has it.
+        target: where the sandbox sees it.
+        writable: what the sandbox writes there is the host's at once.
+        overlay: what it writes there stays in the sandbox.
+        file: it is a file.
+    """
+
+    path: str
+    target: str
+    writable: bool = False
+    overlay: bool = False
+    file: bool = False
+
+
+def within(path: str, folder: str) -> bool:
+    """
+    Is *path* *folder*, or in it?
+    """
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def check(folders: Sequence[Folder]) -> None:
+    """
+    What can be said without a look at the host or at a view.
+
+    Raises:
+        BadRequest: too many, a path that is none, targets that overlap or are reserved.
+    """
+    if len(folders) > MOST:
+        raise BadRequest(f"{len(folders)} mounts; a sandbox may have {MOST}")
+    for folder in folders:
+        for what, path in (("source", folder.path), ("target", folder.target)):
+            if not path.startswith("/") or len(path) > _LONGEST or "\0" in path:
+                raise BadRequest(f"mount {folder.target!r:.80}: its {what} {path!r:.80} is no absolute path")
+            if path != posixpath.normpath(path) or path.startswith("//"):
+                raise BadRequest(f"mount {folder.target!r:.80}: its {what} {path!r:.80} has '.', '..' or '//' in it")
+        if folder.file and (folder.writable or folder.overlay):
+            raise BadRequest(f"mount {folder.target!r:.80}: a single file can be mounted to be read alone")
+        if folder.writable and folder.overlay:
+            raise BadRequest(f"mount {folder.target!r:.80}: it is writable, or an overlay, not both")
+        if any(within(folder.target, own) for own in _OWN) or folder.target in ("/", "/tmp", "/dev/shm"):
+            raise BadRequest(f"mount {folder.target!r:.80}: that place is the sandbox's own")
+        if not shown(folder.path):
+            raise BadRequest(f"mount {folder.target!r:.80}: no sandbox is shown {folder.path!r:.80} of the host")
+    for number, folder in enumerate(folders):
+        for other in folders[number + 1:]:
+            if within(folder.target, other.target) or within(other.target, folder.target):
+                raise BadRequest(f"mounts {folder.target!r:.80} and {other.target!r:.80} overlap")
+
+
+def fits(folders: Iterable[Folder], view: View) -> None:
+    """
+    Raises:
+        BadRequest: a target is, holds, or lies in what *view* shows.
+    """
+    own = [*(bind.target for bind in view.binds), *(text.target for text in view.texts),
+           *(link.target for link in view.links)]
+    for folder in folders:
+        for target in own:
+            if within(folder.target, target) or within(target, folder.target):
+                raise BadRequest(f"mount {folder.target!r:.80}: the sandbox's own {target!r:.80} is there")
+        for target in view.scratch.targets[1:]:
+            if within(target, folder.target):
+                raise BadRequest(f"mount {folder.target!r:.80}: the sandbox's own {target!r:.80} is there")
+
+
+def shown(path: str) -> bool:
+    """
+    May *path* of the host be shown to any sandbox?
+    """
+    return "/" != path and not any(within(path, never) for never in NEVER)
+
+
+def is_deep(folder: Folder, scratch: Sequence[str]) -> bool:
+    """
+    Does its target need a place in the sandbox's root, outside of the writable folders?
+    """
+    return not any(within(folder.target, target) for target in scratch)

@@ -1,0 +1,51 @@
+"""
+Libraries that start threads when they are imported, and how they are kept from it.
+
+Runs in:   anywhere; pure.
+
+A zygote has one thread, since a clone would lack the others and wait for them. So a library gets the variables that
+make it start none, which jobs have as well: a pool of threads in every job is more than the processor that it has. A
+thread that no variable prevents, and that only waits for work until the first call needs it, is ended after the import
+(crossing/threads.py).
+"""
+
+from __future__ import annotations
+
+from leeward.dataclass import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """
+    Attributes:
+        name: whose threads they are.
+        variables: make it start none when it is imported.
+        idle: names, as the kernel has them (15 bytes at most), of threads that wait for work, hold nothing and may end.
+        why: what the threads are, and what is lost without them.
+    """
+
+    name: str
+    variables: tuple[tuple[str, str], ...] = ()
+    idle: tuple[str, ...] = ()
+    why: str = ""
+
+
+LIBRARIES = (
+    Library("OpenMP", (("OMP_NUM_THREADS", "1"),),
+            why="scikit-learn, scipy and torch compute with it: a thread for each processor"),
+    Library("OpenBLAS", (("OPENBLAS_NUM_THREADS", "1"),),
+            why="numpy's and scipy's: a thread for each processor, from the import on"),
+    Library("MKL", (("MKL_NUM_THREADS", "1"),), why="the same of numpy from other builders"),
+    Library("numexpr", (("NUMEXPR_NUM_THREADS", "1"),), why="a thread for each processor, from the import on"),
+    Library("pyarrow", (("JE_ARROW_MALLOC_CONF", "background_thread:false"),),
+            why="its allocator gives memory back in a thread, jemalloc_bg_thd; without it, when memory is freed"),
+    Library("polars", (("_RJEM_MALLOC_CONF", "background_thread:false"),), idle=("polars-ooc-clea",),
+            why="its allocator as pyarrow's. The other thread deletes files of tables too large for memory; without it "
+                "they stay in the job's /tmp until the job ends"),
+)
+
+#: For the environment of zygotes and jobs.
+VARIABLES = tuple(variable for library in LIBRARIES for variable in library.variables)
+
+#: Threads that a zygote ends.
+IDLE = tuple(name for library in LIBRARIES for name in library.idle)

@@ -1,0 +1,123 @@
+"""
+Files that describe a machine as large as a job's limits, where programs look for the machine's size.
+
+Runs in:   the daemon; pure.
+Why:       a program that reads the host's processors and memory starts a thread for each of the host's processors, and
+           sizes its heap and caches by the host's memory. lxcfs makes such files for containers.
+Source:    proc_meminfo(5), proc_cpuinfo(5), proc_stat(5); Documentation/admin-guide/cgroup-v2.rst, cputopology.rst
+
+The files are written when a worker is made, with the daemon's limits. Those of SIZED are written again for a job
+whose request has others, and after it.
+"""
+
+from __future__ import annotations
+
+from leeward.dataclass import dataclass
+from leeward.spec.limits import KIB, Limits
+from leeward.spec.sandbox import Text
+
+#: Files of the kernel's own /proc that jobs see. ps, top, uptime and psutil subtract a process's start from it, and a
+#: file written once would be behind. Its first number is CLOCK_BOOTTIME, which every program may read anyway.
+LIVE = ("uptime",)
+
+#: The files that say what a request may ask for. Their contents by limits: `sizes`.
+SIZED = ("/proc/meminfo", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max")
+
+#: Bytes of /proc/cpuinfo at most: it is part of the workers' plan, a message of 192 KiB.
+_MOST_CPUINFO = 48 * KIB
+
+#: Lines of /proc/cpuinfo that are long, and the same for each processor; only the first processor keeps them.
+_LONG = ("flags", "vmx flags", "bugs", "Features")
+
+#: Lines of /proc/stat that sum over the host's processors: zeros, since what the host does is not shown.
+_IDLE = " 0" * 10
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """
+    What is known of the host.
+
+    Attributes:
+        processors: that the daemon may use.
+        cpuinfo: the content of /proc/cpuinfo.
+        booted: seconds since the epoch, as in the line `btime` of /proc/stat.
+    """
+
+    processors: int = 1
+    cpuinfo: str = ""
+    booted: int = 0
+
+
+def processors(machine: Machine, limits: Limits, *, pinned: bool) -> int:
+    """
+    How many processors a job is told of: those that its limit is worth, and no more than there are.
+
+    Args:
+        pinned: each worker has one processor, whatever the limit.
+    """
+    return 1 if pinned else max(1, min(machine.processors, -(-limits.cpu // 100)))
+
+
+def proc(machine: Machine, limits: Limits, count: int) -> tuple[Text, ...]:
+    """
+    /proc/meminfo, /proc/cpuinfo and /proc/stat of a machine with *count* processors and the limits' memory.
+    """
+    return (Text("/proc/meminfo", _meminfo(limits)),
+            Text("/proc/cpuinfo", _cpuinfo(machine.cpuinfo, count)),
+            Text("/proc/stat", _stat(machine.booted, count)))
+
+
+def sys(limits: Limits, count: int) -> tuple[Text, ...]:
+    """
+    The numbers of processors, and the limits as a cgroup of version 2 shows them.
+    """
+    online = f"0-{count - 1}\n" if count > 1 else "0\n"
+    period = 100_000  # microseconds, the kernel's default
+    group = {"cgroup.controllers": "cpu memory pids\n", "cpu.max": f"{limits.cpu * period // 100} {period}\n",
+             "memory.max": _max(limits.memory), "memory.swap.max": "0\n", "pids.max": _max(limits.processes)}
+    return (*(Text(f"/sys/devices/system/cpu/{name}", online.encode()) for name in ("online", "possible", "present")),
+            *(Text(f"/sys/fs/cgroup/{name}", value.encode()) for name, value in group.items()))
+
+
+def sizes(limits: Limits) -> tuple[bytes, ...]:
+    """
+    The contents of the files of SIZED, in that order.
+    """
+    return _meminfo(limits), _max(limits.memory).encode(), _max(limits.processes).encode()
+
+
+def _max(value: int) -> str:
+    return f"{value}\n"
+
+
+def _meminfo(limits: Limits) -> bytes:
+    total = limits.memory // KIB
+    rows = {"MemTotal": total, "MemFree": total, "MemAvailable": total, "Buffers": 0, "Cached": 0, "SwapCached": 0,
+            "Active": 0, "Inactive": 0, "SwapTotal": 0, "SwapFree": 0, "Dirty": 0, "Writeback": 0, "AnonPages": 0,
+            "Mapped": 0, "Shmem": 0, "Slab": 0, "SReclaimable": 0, "SUnreclaim": 0, "CommitLimit": total,
+            "Committed_AS": 0}
+    return "".join(f"{name + ':':<15} {value:>8} kB\n" for name, value in rows.items()).encode()
+
+
+def _cpuinfo(text: str, count: int) -> bytes:
+    """
+    The first *count* processors of the host, cut at the last one that fits.
+    """
+    made: list[str] = []
+    size = 0
+    for number, block in enumerate(text.strip().split("\n\n")[:count]):
+        lines = [line for line in block.split("\n") if not number or line.split("\t", 1)[0].split(":")[0] not in _LONG]
+        part = "\n".join(lines) + "\n\n"
+        size += len(part)
+        if size > _MOST_CPUINFO:
+            break
+        made.append(part)
+    return "".join(made).encode()
+
+
+def _stat(booted: int, count: int) -> bytes:
+    rows = [f"cpu {_IDLE}", *(f"cpu{number}{_IDLE}" for number in range(count)),
+            "intr 0", "ctxt 0", f"btime {booted}", "processes 0", "procs_running 1", "procs_blocked 0",
+            f"softirq{_IDLE} 0"]
+    return "".join(f"{row}\n" for row in rows).encode()

@@ -1,0 +1,54 @@
+"""
+Which pool serves a request: what the request says of the kind of process that it needs.
+
+Runs in:   anywhere; pure.
+
+A daemon has a pool of workers for each key that is asked for. What a key means is decided in one place,
+`daemon/plans.py`: it makes the settings of a pool from the configuration and a key. So a new kind of pool is a field
+here, the wire's fields that fill it in, and what that function makes of it.
+"""
+
+from __future__ import annotations
+
+from leeward.dataclass import dataclass
+
+#: The profile of a request that names none.
+DEFAULT_PROFILE = "python"
+
+
+#: Characters of a name, at most.
+MOST_NAME = 64
+
+
+def is_name(text: str) -> bool:
+    """
+    Can a profile, an environment or a policy have this name?
+    """
+    return (0 < len(text) <= MOST_NAME and text.isascii() and text[0].isalpha()
+            and all(char.isalnum() or char in "._-" for char in text))
+
+
+@dataclass(frozen=True, slots=True)
+class PoolKey:
+    """
+    Attributes:
+        profile: what the sandbox shows and permits.
+        environment: the interpreter and its packages; "" is the daemon's own, `python_env`.
+        egress: the policy of what it reaches; "" is nothing.
+    """
+
+    profile: str = DEFAULT_PROFILE
+    environment: str = ""
+    egress: str = ""
+
+    @property
+    def name(self) -> str:
+        """
+        For people.
+        """
+        parts = (self.profile, self.environment, self.egress and f"egress {self.egress}")
+        return ", ".join(part for part in parts if part)
+
+
+#: Of the pool that every daemon has.
+PLAIN = PoolKey()

@@ -1,0 +1,46 @@
+"""
+A profile as data: what kind of sandbox it is, and how one of the operator's differs from one of ours.
+
+Runs in:   the daemon and the CLI; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from leeward.dataclass import dataclass, field, replace
+from leeward.spec.sandbox import Bind, SandboxSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """
+    Attributes:
+        base: the profile of ours that it is made of; "" for one of ours.
+        about: for people, one sentence.
+        show: files and folders of the host that it shows beside those of its base, read-only, at the same paths.
+        variables: environment variables beside those of its base.
+        limits: those that differ from the daemon's.
+        loopback, terminal: as the configuration's keys of these names; None is as there.
+        min: workers that stand while it is in use.
+        max: workers at most.
+    """
+
+    base: str = ""
+    about: str = ""
+    show: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    loopback: bool | None = None
+    terminal: bool | None = None
+    min: int = 1
+    max: int = 4
+
+
+def extended(spec: SandboxSpec, name: str, binds: Iterable[Bind], variables: Mapping[str, str]) -> SandboxSpec:
+    """
+    *spec* as the profile *name*, which shows and sets more.
+    """
+    return replace(spec, profile=name, view=replace(spec.view, binds=(*spec.view.binds, *binds)),
+                   environment=tuple({**dict(spec.environment), **variables}.items()))

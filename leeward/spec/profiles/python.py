@@ -1,0 +1,209 @@
+"""
+The profile `python`: Python code and the host's programs, private files, no network.
+
+Runs in:   the daemon; pure.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+
+from leeward.dataclass import dataclass
+from leeward.spec import libraries, stand_ins
+from leeward.spec import machine as made
+from leeward.spec.limits import Limits
+from leeward.spec.machine import Machine
+from leeward.spec.profiles.profile import Profile
+from leeward.spec.sandbox import Bind, SandboxSpec, Scratch, Symlink, Text, View
+
+PROFILE = Profile(about="Python code and programs below /usr; /workspace and /tmp of its own, no network.")
+
+#: Modules that the zygote imports beforehand; each costs 1 to 3 ms when a job imports it itself.
+WARM = ("json", "re", "collections", "dataclasses", "typing", "functools", "itertools", "contextlib", "math", "random",
+        "datetime", "string", "io", "pathlib", "tempfile", "subprocess", "threading", "traceback", "linecache",
+        "runpy", "glob", "hashlib", "base64", "csv", "textwrap", "copy", "decimal")
+
+_USER = "sandbox"
+_NOLOGIN = "/usr/sbin/nologin"
+
+#: Pseudo-terminals of a job at once. The kernel's bound, 4096 less 1024 in reserve, is for all of the host.
+_TERMINALS = 16
+
+#: `ls /`, find, a shell's completion, os.walk and agents that look around. Landlock can't tell a folder from those
+#: below it, so which names there are is the mounts' alone to decide; what files hold stays Landlock's as well.
+_LISTED = ("/",)
+
+#: Where `python` and `python3` are the interpreter that jobs have, if no environment has them.
+_PYTHON_BIN = "/opt/leeward/bin"
+
+_NO_RESOLVER = "# This sandbox has no network, and no name server.\n"
+
+#: getprotobyname(3). Debian's own file comes with a package that small installations lack.
+_PROTOCOLS = (("ip", 0), ("icmp", 1), ("tcp", 6), ("udp", 17), ("ipv6", 41), ("ipv6-icmp", 58))
+
+
+@dataclass(frozen=True, slots=True)
+class HostPython:
+    """
+    The interpreter that jobs get.
+
+    Attributes:
+        executable: the program that the zygote runs, and `sys.executable` of a job.
+        version: major and minor.
+        prefix: `sys.base_prefix`, the folder with the standard library.
+        env: a virtual environment whose packages jobs can import, or "".
+        shown: further folders that the interpreter needs, e.g. targets of links.
+    """
+
+    executable: str
+    version: tuple[int, int]
+    prefix: str
+    env: str = ""
+    shown: tuple[str, ...] = ()
+
+
+def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, uid: int = 1000,
+           localtime: str = "", preload: tuple[str, ...] = (), memory_counted: bool = True,
+           landlocked: bool = True, warm: bool = True, machine: Machine | None = None, pinned: bool = False,
+           configured: tuple[str, ...] = (), term: str = "", loopback: bool = False,
+           terminal: bool = False, node: str = "", egress: tuple[int, ...] = (),
+           resolver: str = _NO_RESOLVER) -> SandboxSpec:
+    """
+    The profile for Python code: /usr read-only, private /workspace and /tmp, no network.
+
+    Args:
+        host: the interpreter.
+        root_links: which of /bin, /sbin, /lib, /lib64 are links on this host, and their targets;
+            the others are bind-mounted if they exist.
+        limits: of a job that sets none.
+        uid: user and group id inside.
+        localtime: the target of /etc/localtime, below /usr.
+        preload: modules that the zygote imports, beside WARM.
+        memory_counted: a cgroup counts all memory. If not, jobs can't write to /dev/zero: a shared mapping of it
+            is memory that no process's resident set shows once it is unmapped.
+        landlocked: Landlock holds. Without it the only way to refuse that mapping is to leave out the device.
+        warm: import WARM in the zygote.
+        machine: the host, of which jobs see as much as their limits are worth.
+        pinned: each worker has one processor.
+        configured: folders below /etc that programs below /usr have links into, such as Java's.
+        term: the value of TERM, or "".
+        loopback: jobs may use TCP and UDP among themselves.
+        terminal: jobs may make pseudo-terminals.
+        node: the program that `node` is, if it isn't that of the host's /usr.
+        egress: ports of TCP on which a broker takes their connections.
+        resolver: what /etc/resolv.conf says.
+    """
+    machine = machine or Machine()
+    count = made.processors(machine, limits, pinned=pinned)
+    below_usr = [folder for folder in (host.prefix, host.env, *host.shown) if folder and not _within(folder, "/usr")]
+    path = "/usr/local/bin:/usr/bin:/bin"
+    return SandboxSpec(
+        profile="python",
+        view=View(
+            (*_binds(below_usr, root_links, memory_counted=memory_counted, landlocked=landlocked),
+             *(Bind(folder, folder, optional=True) for folder in configured),
+             *(Bind(folder, folder) for folder in _folder_of(node, ("/usr", *below_usr))),
+             *((Bind("/dev/tty", "/dev/tty", device=True),) if terminal else ())),
+            (*_texts(uid, resolver), *stand_ins.TEXTS, *made.sys(limits, count)),
+            (*_links(below_usr, root_links, localtime), *_pythons(host),
+             *((Symlink(f"{_PYTHON_BIN}/node", node),) if node else ()),
+             *((Symlink("/dev/ptmx", "pts/ptmx"),) if terminal else ())),
+            Scratch(("/workspace", "/tmp", "/dev/shm")),
+            made.proc(machine, limits, count), made.LIVE, _LISTED, _TERMINALS if terminal else 0),
+        executable=host.executable,
+        preload=tuple(dict.fromkeys((*(WARM if warm else ()), *preload))),
+        limits=limits,
+        uid=uid,
+        environment=(
+            ("PATH", ":".join((*((f"{host.env}/bin",) if host.env else ()),
+                               *((_PYTHON_BIN,) if node or not host.env else ()), path))),
+            ("HOME", "/workspace"), ("TMPDIR", "/tmp"), ("LANG", "C.UTF-8"), ("USER", _USER), ("LOGNAME", _USER),
+            ("PYTHONDONTWRITEBYTECODE", "1"), ("MPLCONFIGDIR", "/tmp"),
+            *((("TERM", term),) if term else ()),
+            ("GOMAXPROCS", str(count)),  # Go asks sched_getaffinity(2), which tells the host's
+            *libraries.VARIABLES,
+        ),
+        loopback=loopback,
+        egress=egress,
+    )
+
+
+def _binds(below_usr: list[str], root_links: Mapping[str, str], *, memory_counted: bool,
+           landlocked: bool) -> tuple[Bind, ...]:
+    roots = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+    return (
+        Bind("/usr", "/usr"),
+        *(Bind(root, root, optional=True) for root in roots if root not in root_links),
+        *(Bind(folder, folder) for folder in _outermost(below_usr)),
+        Bind("/etc/alternatives", "/etc/alternatives", optional=True),  # /usr/bin/awk and others are links into it
+        Bind("/etc/ld.so.cache", "/etc/ld.so.cache", optional=True, file=True),
+        Bind("/etc/ssl/certs", "/etc/ssl/certs", optional=True),        # the roots of trust, no private key
+        Bind("/etc/ssl/openssl.cnf", "/etc/ssl/openssl.cnf", optional=True, file=True),
+        Bind("/etc/pki/tls/certs", "/etc/pki/tls/certs", optional=True),
+        Bind("/etc/fonts", "/etc/fonts", optional=True),
+        Bind("/etc/services", "/etc/services", optional=True, file=True),      # socket.getservbyname
+        Bind("/etc/mime.types", "/etc/mime.types", optional=True, file=True),  # mimetypes
+        *(Bind(f"/dev/{name}", f"/dev/{name}", device=True) for name in ("null", "full", "random", "urandom")),
+        *((Bind("/dev/zero", "/dev/zero", device=True, written=memory_counted),)
+          if memory_counted or landlocked else ()),
+    )
+
+
+def _texts(uid: int, resolver: str) -> tuple[Text, ...]:
+    return (
+        Text("/etc/passwd", f"root:x:0:0:root:/nonexistent:{_NOLOGIN}\n"
+                            f"{_USER}:x:{uid}:{uid}:{_USER}:/workspace:/bin/sh\n"
+                            f"nobody:x:65534:65534:nobody:/nonexistent:{_NOLOGIN}\n".encode()),
+        Text("/etc/group", f"root:x:0:\n{_USER}:x:{uid}:\nnogroup:x:65534:\n".encode()),
+        Text("/etc/hosts", b"127.0.0.1 localhost leeward\n::1 localhost\n"),
+        Text("/etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n"),
+        Text("/etc/hostname", b"leeward\n"),
+        Text("/etc/resolv.conf", resolver.encode()),
+        Text("/etc/protocols", "".join(f"{name}\t{number}\t{name.upper()}\n"
+                                       for name, number in _PROTOCOLS).encode()),
+        Text("/etc/shells", b"/bin/sh\n/bin/bash\n"),
+    )
+
+
+def _links(below_usr: list[str], root_links: Mapping[str, str], localtime: str) -> tuple[Symlink, ...]:
+    return (
+        *(Symlink(root, to) for root, to in root_links.items()),
+        Symlink("/dev/fd", "/proc/self/fd"),
+        Symlink("/dev/stdin", "/proc/self/fd/0"),
+        Symlink("/dev/stdout", "/proc/self/fd/1"),
+        Symlink("/dev/stderr", "/proc/self/fd/2"),
+        Symlink("/etc/mtab", "/proc/self/mounts"),
+        Symlink("/etc/os-release", "/usr/lib/os-release"),
+        *(() if any(_within(folder, f"/home/{_USER}") for folder in below_usr) else
+          (Symlink(f"/home/{_USER}", "/workspace"),)),
+        *(() if any(_within(folder, "/var/tmp") for folder in below_usr) else (Symlink("/var/tmp", "/tmp"),)),
+        *((Symlink("/etc/localtime", localtime),) if localtime else ()),
+    )
+
+
+def _pythons(host: HostPython) -> tuple[Symlink, ...]:
+    """
+    So that a shell's `python3` is the interpreter of `execute`, and not another one that the host has in /usr/bin.
+    """
+    names = () if host.env else ("python", "python3")
+    return tuple(Symlink(f"{_PYTHON_BIN}/{name}", host.executable) for name in names)
+
+
+def _folder_of(node: str, shown: Sequence[str]) -> tuple[str, ...]:
+    """
+    The folder of *node*, if nothing of *shown* has it.
+    """
+    return (posixpath.dirname(node),) if node and not any(_within(node, folder) for folder in shown) else ()
+
+
+def _within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _outermost(folders: list[str]) -> list[str]:
+    """
+    *folders* without those that are inside another one.
+    """
+    unique = list(dict.fromkeys(folders))
+    return [folder for folder in unique if not any(other != folder and _within(folder, other) for other in unique)]

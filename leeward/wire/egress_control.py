@@ -1,0 +1,192 @@
+"""
+Messages between the daemon and the egress broker.
+
+Runs in:   both. One message is one SOCK_SEQPACKET datagram, as of `wire.control`: a tag and a record in MessagePack.
+           Descriptors travel beside a message.
+Trust:     the broker trusts the daemon. The daemon doesn't trust the broker, which reads what jobs and servers send:
+           what it says is checked field by field and bounded, and is only ever shown.
+
+    daemon -> broker   Begin, once, and first
+    daemon -> broker   Stand    [listeners, in the order of isolation.egress.steps]
+    daemon -> broker   Leased | Over | Gone
+    broker -> daemon   Decided
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgpack
+
+from leeward.dataclass import dataclass, names
+from leeward.errors import PeerError
+
+#: Bytes of a message, at most, and of each text in a record.
+MAX_MESSAGE, MAX_TEXT = 192 << 10, 512
+
+#: Descriptors beside one message, and items of a list, at most.
+MAX_FDS, _MAX_LIST = 24, 64
+
+#: Ports of every sandbox with egress: name servers, and a proxy for programs that want one.
+DNS, PROXY = 53, 3128
+
+#: What became of a try. "closed" follows "allowed", with the bytes.
+VERDICTS = ("allowed", "denied", "failed", "closed")
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """
+    What the broker becomes before it hears of anything else.
+
+    Attributes:
+        ids: its uid and gid; [] where it keeps the daemon's.
+        filter: of its system calls, 8 bytes an instruction.
+        landlock: as `isolation.landlock.reader_rights` has it; [] where there is none.
+        readable: files and folders of the host that it may read: those of the resolver, and of the interpreter.
+    """
+
+    ids: list[int]
+    filter: bytes
+    landlock: list[int]
+    readable: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """
+    A sandbox's listeners.
+
+    Attributes:
+        place: the daemon's number for them, which it never uses again.
+        ports: of TCP, those of each family's listeners; one for DNS over UDP comes before them.
+        families: 1 for IPv4 alone, 2 with IPv6.
+    """
+
+    place: int
+    ports: list[int]
+    families: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """
+    From now on what comes to the listeners is of this lease, and under this policy.
+
+    Attributes:
+        lease: never used again.
+        key: by which its names get their addresses; the same one gives the same ones.
+        policy: as `spec.egress.parse_policy` reads it.
+    """
+
+    place: int
+    lease: int
+    key: bytes
+    policy: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """
+    The lease of this place is over: nothing of it may be left.
+    """
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """
+    So are the listeners.
+    """
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """
+    A row of the record.
+
+    Attributes:
+        time: seconds since 1970.
+        lease: whose try.
+        number: of the try, so that its rows can be told to belong together; from 1 for each lease.
+        name: that was asked for, or "".
+        address: that was asked for or dialled, or "".
+        port: 0 for a name that was asked for.
+        verdict: one of VERDICTS.
+        rule: the policy's rule that decided, or "".
+        reason: for people; "" where the verdict says it all.
+        sent, received: bytes of the sandbox's and for it.
+    """
+
+    time: float
+    lease: int
+    number: int
+    name: str
+    address: str
+    port: int
+    verdict: str
+    rule: str = ""
+    reason: str = ""
+    sent: int = 0
+    received: int = 0
+
+
+Message = Begin | Stand | Leased | Over | Gone | Decided
+
+_KINDS: tuple[type, ...] = (Begin, Stand, Leased, Over, Gone, Decided)
+_TAGS = {kind: tag for tag, kind in enumerate(_KINDS)}
+_HINTS: dict[str, type] = {"int": int, "float": float, "str": str, "bytes": bytes, "list[int]": list, "list[str]": list,
+                           "dict[str, object]": dict}
+
+
+def encode(message: Message) -> bytes:
+    """
+    *message* as one datagram.
+    """
+    kind = type(message)
+    packed = msgpack.packb([_TAGS[kind], *(getattr(message, name) for name in names(kind))])
+    assert isinstance(packed, bytes)
+    return packed
+
+
+def decode(data: bytes) -> Message:
+    """
+    The message in one datagram.
+
+    Raises:
+        PeerError: the datagram isn't one.
+    """
+    try:
+        if len(data) > MAX_MESSAGE:
+            raise ValueError(f"{len(data)} bytes")
+        tag, *fields = msgpack.unpackb(data, raw=False)
+        if type(tag) is not int or not 0 <= tag < len(_KINDS):
+            raise ValueError(f"kind {tag!r:.20}")
+        kind = _KINDS[tag]
+        hints = [kind.__annotations__[name] for name in names(kind)]
+        message: Message = kind(*[_checked(hint, value) for hint, value in zip(hints, fields, strict=True)])
+        if isinstance(message, Decided) and message.verdict not in VERDICTS:
+            raise ValueError(f"verdict {message.verdict!r:.20}")
+    except (ValueError, TypeError, LookupError, msgpack.UnpackException, RecursionError) as error:
+        raise PeerError(f"not a message of the broker's: {error}") from error
+    return message
+
+
+def _checked(hint: str, value: object) -> object:
+    kind = _HINTS[hint]
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.80} is no {hint}")
+    if isinstance(value, str) and (len(value) > MAX_TEXT or not value.isprintable()):
+        raise ValueError("a text that is too long, or not printable")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number without end")
+    if isinstance(value, int) and not 0 <= value < 1 << 63:
+        raise ValueError("a number out of range")
+    if isinstance(value, list):
+        item = str if "list[str]" == hint else int
+        if len(value) > _MAX_LIST or any(type(each) is not item for each in value):
+            raise TypeError(f"no {hint} of at most {_MAX_LIST}")
+    return value

@@ -1,0 +1,284 @@
+"""
+The fields of requests: a check for each, and the bounds that it applies.
+
+Runs in:   the daemon, and `leeward run`; pure.
+Trust:     none. A value is any that MessagePack can hold. A check returns it with the type that the daemon uses, or
+           raises BadRequest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from keyword import iskeyword
+from typing import Any
+
+from leeward.errors import BadRequest
+from leeward.spec.functions import MAX_WAIT_S, WAIT_S
+from leeward.spec.pool_key import MOST_NAME, is_name
+from leeward.wire.functions import MAX_BODY, MAX_CALLS, MAX_NAMES
+from leeward.wire.functions import MAX_NAME as MAX_FUNCTION_NAME
+from leeward.wire.job import is_plain_name
+from leeward.wire.patterns import MOST_ALTERNATIVES, alternatives, below_workspace
+
+#: The largest id of a request. Clients choose ids from 1 on; 0 stands for the whole connection in the daemon's answers.
+MAX_ID = 2**53 - 1
+
+#: Bytes of source text. CPython takes minutes and gigabytes to compile more.
+MAX_CODE = 16 << 20
+
+#: Bytes of standard input, and bytes of all input files together. The frame bounds their sum.
+MAX_STDIN = MAX_FILES = 64 << 20
+
+#: Input files in one request.
+MAX_FILE_COUNT = 1024
+
+#: Of arguments, and of environment variables: their number, and the characters of all together.
+MAX_STRINGS, MAX_STRING_TOTAL = 1024, 1 << 20
+
+#: Patterns of files to bring back, at most, and characters of one.
+MAX_PATTERNS, MAX_PATTERN = 64, 1100
+
+#: Characters of a name that tracebacks show, or of a module's name, at most.
+MAX_NAME = 255
+
+#: Characters of the label by which a client knows a job, at most.
+MAX_LABEL = 64
+
+#: Bytes of a memory file in one answer to `kept_read`, at most.
+MAX_PIECE = 1 << 20
+
+#: The most seconds without a job that a session may ask for. The daemon's own bound is lower.
+MAX_IDLE = 86400.0
+
+
+def is_id(value: object) -> bool:
+    return type(value) is int and 0 < value <= MAX_ID
+
+
+def code(value: object) -> bytes:
+    # Text or bytes: bytes may declare their encoding in a comment, as a file may (PEP 263).
+    return binary(value.encode() if isinstance(value, str) else value, "code", MAX_CODE)
+
+
+def module(value: object) -> str:
+    name = text(value, "module", MAX_NAME)
+    if not name.isprintable() or "/" in name or not all(name.split(".")):
+        raise BadRequest(f"module {name!r:.80} is no module's name")
+    return name
+
+
+def name(value: object) -> str:
+    name = text(value, "name", MAX_NAME)
+    if not name or not name.isprintable():
+        raise BadRequest(f"name {name!r:.80} can't be shown in a traceback")
+    return name
+
+
+def label(value: object) -> str:
+    label = text(value, "label", MAX_LABEL)
+    # It goes into logs: nothing that a reader of them could take for something else.
+    if not label.isascii() or not all(char.isalnum() or char in "._:/@-" for char in label):
+        raise BadRequest(f"label {label!r:.80} may hold letters, digits and ._:/@- alone")
+    return label
+
+
+def named(what: str) -> Callable[[object], str]:
+    """
+    The check of the name of an environment or a profile.
+    """
+    def check(value: object) -> str:
+        name = text(value, what, MOST_NAME)
+        if not is_name(name):
+            raise BadRequest(f"{what} {name!r:.80} is no name: it has letters, digits and ._- alone, a letter first")
+        return name
+    return check
+
+
+def args(value: object) -> tuple[str, ...]:
+    args = [text(item, "an argument") for item in entries(value, list, "args", MAX_STRINGS)]
+    total(args, "args")
+    return tuple(args)
+
+
+def env(value: object) -> dict[str, str]:
+    env: dict[str, str] = entries(value, dict, "env", MAX_STRINGS)
+    for key, item in env.items():
+        if not text(key, "a variable's name") or "=" in key:
+            raise BadRequest(f"env: {key!r:.80} can't be a variable's name")
+        text(item, f"env {key!r:.80}")
+    total([*env, *env.values()], "env")
+    return env
+
+
+def files(value: object) -> dict[str, bytes]:
+    given: dict[str, bytes] = entries(value, dict, "files", MAX_FILE_COUNT)
+    files = {below_workspace(name): content for name, content in given.items()}
+    if len(files) < len(given):
+        raise BadRequest("files: two names are those of the same file")
+    total = 0
+    for name, content in files.items():
+        if not is_plain_name(name):
+            raise BadRequest(f"files: {name!r:.80} is no plain path below /workspace{_why_not(name)}")
+        total += len(binary(content, f"file {name!r:.80}", MAX_FILES))
+    if total > MAX_FILES:
+        raise BadRequest(f"files have {total} bytes together; at most {MAX_FILES} are taken")
+    for name in files:
+        parent = name
+        while "/" in parent:
+            parent = parent.rpartition("/")[0]
+            if parent in files:
+                raise BadRequest(f"files: {parent!r:.80} is a file, and a folder of {name!r:.80}")
+    return files
+
+
+def collect(value: object) -> tuple[str, ...]:
+    patterns: list[str] = []
+    left = MOST_ALTERNATIVES
+    for given in entries(value, list, "collect", MAX_PATTERNS):
+        pattern = below_workspace(text(given, "a pattern of collect", MAX_PATTERN))
+        try:
+            parts = alternatives(pattern, left)
+        except ValueError:
+            raise BadRequest(f"collect: the braces of its patterns stand for more than {MOST_ALTERNATIVES}") from None
+        left -= len(parts) if len(parts) > 1 else 0
+        for part in parts:
+            if part != "." and not is_plain_name(part.removesuffix("/")):
+                raise BadRequest(f"collect: {given!r:.80} is no pattern of plain paths below /workspace"
+                                 f"{_why_not(part)}")
+        patterns.append(pattern)
+    return tuple(patterns)
+
+
+def stdin(value: object) -> bytes:
+    return binary(value, "stdin", MAX_STDIN)
+
+
+def limits(value: object) -> dict[str, Any]:
+    limits: dict[str, Any] = entries(value, dict, "limits", 16)
+    return limits  # spec.limits checks names and values, against the daemon's ceilings
+
+
+def session(value: object) -> int:
+    if not is_id(value):
+        raise BadRequest("session must be the number of a session")
+    assert isinstance(value, int)
+    return value
+
+
+def idle(value: object) -> float:
+    if type(value) not in (int, float) or not 0 < value <= MAX_IDLE:  # type: ignore[operator]  # NaN compares false
+        raise BadRequest(f"idle must be seconds above 0, at most {MAX_IDLE:.0f}, not {value!r:.40}")
+    return float(value)  # type: ignore[arg-type]  # a number, by the line above
+
+
+def form(value: object) -> str:
+    if value != "json":
+        raise BadRequest(f"form must be json, or left out, not {value!r:.40}")
+    return "json"
+
+
+def target(value: object) -> int:
+    if not is_id(value):
+        raise BadRequest("target must be the id of a request")
+    assert isinstance(value, int)
+    return value
+
+
+def functions(value: object) -> dict[str, Any]:
+    asked: dict[str, Any] = entries(value, dict, "functions", 3)
+    for key in asked:
+        if key not in ("names", "wait", "stop_clock"):
+            raise BadRequest(f"functions has no field {key!r:.40}; it has names, wait and stop_clock")
+    names = [function_name(item) for item in entries(asked.get("names"), list, "the functions' names", MAX_NAMES)]
+    if not names or len(set(names)) < len(names):
+        raise BadRequest("functions needs names, each of them once")
+    wait, stop = asked.get("wait", WAIT_S), asked.get("stop_clock", False)
+    if type(wait) not in (int, float) or not 0 < wait <= MAX_WAIT_S:  # NaN compares false
+        raise BadRequest(f"a call's wait must be seconds above 0, at most {MAX_WAIT_S:.0f}, not {wait!r:.40}")
+    if not isinstance(stop, bool):
+        raise BadRequest(f"stop_clock must be true or false, not {stop!r:.40}")
+    return {"names": tuple(names), "wait": float(wait), "stop_clock": stop}
+
+
+def function_name(value: object) -> str:
+    name = text(value, "a function's name", MAX_FUNCTION_NAME)
+    if not name.isidentifier() or iskeyword(name) or name.startswith("__"):
+        raise BadRequest(f"{name!r:.80} can't be a function's name")
+    return name
+
+
+def call(value: object) -> int:
+    if type(value) is not int or not 0 < value <= MAX_CALLS:
+        raise BadRequest(f"call must be the number of a call, not {value!r:.40}")
+    return value
+
+
+def outcome(value: object) -> str:
+    if value not in ("returned", "raised", "broken"):
+        raise BadRequest(f"outcome must be returned, raised or broken, not {value!r:.40}")
+    assert isinstance(value, str)
+    return value
+
+
+def answer(value: object) -> bytes:
+    return binary(value, "an answer", MAX_BODY)
+
+
+def count(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_ID:
+        raise BadRequest(f"slot, length, arena and offset must be whole numbers, not {value!r:.40}")
+    return value
+
+
+def piece(value: object) -> int:
+    if type(value) is not int or not 1 <= value <= MAX_PIECE:
+        raise BadRequest(f"size must be a number from 1 to {MAX_PIECE}, not {value!r:.40}")
+    return value
+
+
+def flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise BadRequest(f"now must be true or false, not {value!r:.40}")
+    return value
+
+
+def _why_not(name: object) -> str:
+    if not isinstance(name, str):
+        return ""
+    if name.startswith("/"):
+        return ": it begins with / and not with /workspace/"
+    if ".." in name.split("/"):
+        return ": it has .. in it"
+    return ""
+
+
+def text(value: object, what: str, limit: int = MAX_STRING_TOTAL) -> str:
+    if not isinstance(value, str):
+        raise BadRequest(f"{what} must be text, not {type(value).__name__}")
+    if "\0" in value:
+        raise BadRequest(f"{what} has a NUL in it")
+    if len(value) > limit:
+        raise BadRequest(f"{what} has {len(value)} characters; at most {limit} are taken")
+    return value
+
+
+def binary(value: object, what: str, limit: int) -> bytes:
+    if not isinstance(value, bytes):
+        raise BadRequest(f"{what} must be binary, not {type(value).__name__}")
+    if len(value) > limit:
+        raise BadRequest(f"{what} has {len(value)} bytes; at most {limit} are taken")
+    return value
+
+
+def entries(value: object, kind: type, what: str, limit: int) -> Any:
+    if not isinstance(value, kind):
+        raise BadRequest(f"{what} must be {'a map' if kind is dict else 'an array'}, not {type(value).__name__}")
+    if len(value) > limit:  # type: ignore[arg-type]  # a dict or a list, by the check above
+        raise BadRequest(f"{what} has {len(value)} entries; at most {limit} are taken")  # type: ignore[arg-type]
+    return value
+
+
+def total(strings: list[str], what: str, most: int = MAX_STRING_TOTAL) -> None:
+    total = sum(map(len, strings))
+    if total > most:
+        raise BadRequest(f"{what} has {total} characters together; at most {most} are taken")

@@ -1,0 +1,223 @@
+"""
+Calls of a client's functions by a job: the frames on a runner's pipes, and the values in them.
+
+Runs in:   the daemon, `inside`, and the clients. Pure.
+Trust:     none in a call: its bytes are the job's. The daemon reads a call's head and carries its body unread; the
+           client decodes that with `unpack`, which gives a value or PeerError. The answer to a call is the client's,
+           and nobody but the job depends on it.
+
+A call goes up the reply pipe, before the reply: 4 bytes of length, the byte CALL, which no reply starts with, the
+call's number, the function's place among those that the job was given, and its arguments. Numbers start at 1 with each
+job and have no gap. The answer goes down the job pipe in pieces of PIECE bytes at most, each a frame: the byte ANSWER,
+the number, what follows (`MORE`, `RAISED`), and a part of the body. The kernel takes a piece whole or not at all, so no
+frame is ever cut, whenever a job ends.
+
+Values are those of JSON, and bytes, as MessagePack.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+import msgpack
+
+from leeward.errors import PeerError
+
+#: The first byte of a call, and of a piece of an answer. Neither a map nor a job's frame starts with it.
+CALL = ANSWER = 3
+
+#: Bytes of a call's arguments, or of an answer, at most.
+MAX_BODY = 512 << 10
+#: Calls of one job that wait at once, and in all.
+MAX_OPEN, MAX_CALLS = 16, 10_000
+#: Functions that a job may be given, and characters of a name.
+MAX_NAMES, MAX_NAME = 64, 64
+#: Values in one body, and how deep they are nested.
+MAX_VALUES, MAX_DEPTH = 100_000, 32
+#: Characters of an exception's type and text.
+MAX_TYPE, MAX_TEXT = 200, 8 << 10
+#: Bytes that the kernel writes to a pipe in one piece; PIPE_BUF, pipe(7).
+PIECE = 4096
+
+MORE, RAISED = 1, 2
+
+_LENGTH = struct.Struct(">I")
+_HEAD = struct.Struct(">BIB")
+_ROOM = PIECE - _LENGTH.size - _HEAD.size
+#: Of a frame, at most.
+MAX_CALL = _HEAD.size + MAX_BODY
+
+#: The first byte of a value: arrays and maps of a length in itself, and those whose length follows.
+_ARRAYS, _MAPS = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD}), frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
+
+
+class FunctionCall(NamedTuple):
+    number: int
+    place: int
+    body: bytes
+
+
+class AnswerPiece(NamedTuple):
+    number: int
+    flags: int
+    body: bytes
+
+
+def call_frame(number: int, place: int, body: bytes) -> bytes:
+    """
+    The frame of a call.
+    """
+    return _LENGTH.pack(_HEAD.size + len(body)) + _HEAD.pack(CALL, number, place) + body
+
+
+def is_call(body: bytes) -> bool:
+    """
+    Is this frame's content a call, and no reply?
+    """
+    return body[:1] == b"\3"
+
+
+def read_call(body: bytes) -> FunctionCall:
+    """
+    The call in a frame's content, whose bytes are hostile.
+
+    Raises:
+        PeerError: it is none.
+    """
+    if not _HEAD.size <= len(body) <= MAX_CALL or CALL != body[0]:
+        raise PeerError(f"{len(body)} bytes that are no call of a function")
+    _, number, place = _HEAD.unpack_from(body)
+    return FunctionCall(number, place, body[_HEAD.size:])
+
+
+def answer_frames(number: int, raised: bool, body: bytes) -> list[bytes]:
+    """
+    The answer to a call, in pieces.
+    """
+    frames = []
+    for at in range(0, max(1, len(body)), _ROOM):
+        part = body[at:at + _ROOM]
+        flags = (RAISED if raised else 0) | (MORE if at + _ROOM < len(body) else 0)
+        frames.append(_LENGTH.pack(_HEAD.size + len(part)) + _HEAD.pack(ANSWER, number, flags) + part)
+    return frames
+
+
+def read_piece(body: bytes) -> AnswerPiece:
+    """
+    A piece of an answer, of a frame that starts with ANSWER.
+    """
+    _, number, flags = _HEAD.unpack_from(body)
+    return AnswerPiece(number, flags, body[_HEAD.size:])
+
+
+# --- values ---------------------------------------------------------------------
+
+def pack(value: object) -> bytes:
+    """
+    *value* as bytes.
+
+    Raises:
+        TypeError: it isn't made of JSON's values and bytes.
+        ValueError: it is too large, or nested too deep.
+    """
+    try:
+        data = msgpack.packb(value, use_bin_type=True)
+    except (TypeError, OverflowError, UnicodeError) as error:
+        raise TypeError(f"only None, bool, int of 64 bits, float, str, bytes, list and dict can be sent: {error}"
+                        ) from None
+    assert isinstance(data, bytes)
+    if len(data) > MAX_BODY:
+        raise ValueError(f"{len(data)} bytes are too many to send; at most {MAX_BODY} are taken")
+    try:
+        unpack(data)
+    except PeerError as error:  # keys that aren't text, say
+        raise TypeError(f"this can't be sent: {error}") from None
+    return data
+
+
+def unpack(data: bytes) -> Any:
+    """
+    The value in *data*, whose bytes are hostile.
+
+    Raises:
+        PeerError: there is none, or it is too large. No bytes cause any other exception.
+    """
+    if len(data) > MAX_BODY:
+        raise PeerError(f"a value of {len(data)} bytes")
+    decoder = msgpack.Unpacker(None, raw=False, max_buffer_size=max(1, len(data)), max_array_len=0, max_map_len=0,
+                               max_ext_len=0, ext_hook=_no_extension)
+    decoder.feed(data)
+    try:
+        value = _Values(decoder, data).next(0)
+        if decoder.tell() != len(data):
+            raise PeerError("bytes are left over behind a value")
+        return value
+    except PeerError:
+        raise
+    except Exception as wrong:  # any error means that the bytes are wrong
+        raise PeerError(f"a value: {type(wrong).__name__}") from wrong
+
+
+def _no_extension(code: int, data: bytes) -> object:
+    raise PeerError(f"an extension of MessagePack: {code}")
+
+
+class _Values:
+    """
+    Values one by one: a byte may claim to be an array of four billion, and thousands of them nested ones.
+    """
+
+    __slots__ = ("_data", "_decoder", "_left")
+
+    def __init__(self, decoder: Any, data: bytes) -> None:
+        self._decoder, self._data, self._left = decoder, data, MAX_VALUES
+
+    def next(self, depth: int) -> Any:
+        self._left -= 1
+        if self._left < 0 or depth > MAX_DEPTH:
+            raise PeerError(f"more than {MAX_VALUES} values, or nested more than {MAX_DEPTH} deep")
+        first = self._data[self._decoder.tell()]
+        if first in _ARRAYS:
+            return [self.next(depth + 1) for _ in range(self._decoder.read_array_header())]
+        if first in _MAPS:
+            return {self._key(): self.next(depth + 1) for _ in range(self._decoder.read_map_header())}
+        return self._decoder.unpack()
+
+    def _key(self) -> str:
+        key = self.next(MAX_DEPTH)
+        if not isinstance(key, str):
+            raise PeerError(f"a key that is {type(key).__name__}, not text")
+        return key
+
+
+def pack_arguments(args: tuple[object, ...], named: dict[str, object]) -> bytes:
+    """
+    The body of a call. Raises as `pack`.
+    """
+    return pack([list(args), named])
+
+
+def unpack_arguments(body: bytes) -> tuple[list[Any], dict[str, Any]]:
+    """
+    The arguments in the body of a call, whose bytes are hostile.
+
+    Raises:
+        PeerError: there are none.
+    """
+    value = unpack(body)
+    if not isinstance(value, list) or 2 != len(value):
+        raise PeerError("a call without arguments")
+    args, named = value
+    if not isinstance(args, list) or not isinstance(named, dict):
+        raise PeerError("a call whose arguments are no list and map")
+    return args, named
+
+
+def pack_error(kind: str, text: str) -> bytes:
+    """
+    The body of an answer that is an exception: its type's name, and its text.
+    """
+    data = msgpack.packb([kind[:MAX_TYPE], text[:MAX_TEXT]], use_bin_type=True, unicode_errors="replace")
+    assert isinstance(data, bytes)
+    return data

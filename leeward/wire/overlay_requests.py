@@ -1,0 +1,91 @@
+"""
+Requests about the overlays of a live sandbox.
+
+Runs in:   anywhere; pure.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from leeward.dataclass import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class OverlayDiff:
+    """
+    Ask what *sandbox* has changed in its overlay at *target*.
+    """
+
+    op: ClassVar[str] = "overlay_diff"
+
+    id: int
+    sandbox: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class OverlayRead:
+    """
+    Read a piece of a changed file in the overlay at *target*.
+
+    Attributes:
+        path: relative to *target*.
+        offset: in bytes.
+    """
+
+    op: ClassVar[str] = "overlay_read"
+
+    id: int
+    sandbox: str
+    target: str
+    path: bytes
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OverlayCheckpoint:
+    """
+    Keep what *sandbox* has changed in its overlay at *target*, as *name*; "" is a number.
+    """
+
+    op: ClassVar[str] = "overlay_checkpoint"
+
+    id: int
+    sandbox: str
+    target: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OverlayRestore:
+    """
+    Make the overlay at *target* what it was at the checkpoint *name*.
+    """
+
+    op: ClassVar[str] = "overlay_restore"
+
+    id: int
+    sandbox: str
+    target: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class OverlayDiscard:
+    """
+    Undo what *sandbox* has changed in its overlay at *target*.
+
+    Attributes:
+        paths: relative to *target*, each with all in it; without any of them everything goes.
+    """
+
+    op: ClassVar[str] = "overlay_discard"
+
+    id: int
+    sandbox: str
+    target: str
+    paths: tuple[bytes, ...] = ()
+
+
+OverlayRequest = OverlayDiff | OverlayRead | OverlayCheckpoint | OverlayRestore | OverlayDiscard

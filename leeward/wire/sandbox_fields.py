@@ -1,0 +1,206 @@
+"""
+The fields of requests about live sandboxes: a check for each, and the bounds that it applies.
+
+Runs in:   the daemon; pure.
+Trust:     none, as in `fields`. A path is text for a process inside the sandbox: the daemon opens none of them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+from leeward.errors import BadRequest
+from leeward.spec.folders import MOST as MOST_FOLDERS
+from leeward.spec.folders import Folder
+from leeward.wire.fields import MAX_ID, MAX_IDLE, MAX_NAME, binary, entries, text, total
+
+#: Characters of a sandbox's id, and the alphabet: 5 bits each.
+ID_LENGTH = 26
+ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+
+#: Characters of a path, at most: PATH_MAX of the kernel, with its NUL.
+MAX_PATH = 4095
+
+#: Metadata of a sandbox: entries, and characters of all together, at most.
+MAX_METADATA, MAX_METADATA_TOTAL = 64, 1 << 14
+
+#: Arguments of a program, at most, and characters of one: the kernel takes 128 KiB (MAX_ARG_STRLEN).
+MAX_ARGV, MAX_ARGUMENT, MAX_ARGV_TOTAL = 1024, (128 << 10) - 1, 2 << 20
+
+#: Bytes of one write to a process.
+MAX_WRITE = 1 << 20
+
+#: Seconds that one request may wait for output or an end.
+MAX_WAIT = 3600.0
+
+#: Rows, and columns, of a terminal: struct winsize has 16 bits for each.
+MAX_SIDE = (1 << 16) - 1
+
+#: Characters of a checkpoint's name; paths of one request to discard, and bytes of all together.
+MAX_CHECKPOINT = 64
+MAX_DISCARDED, MAX_DISCARDED_TOTAL = 1024, 48 << 10
+
+#: Fields of a mount.
+_OF_MOUNT = {"path": str, "target": str, "writable": bool, "overlay": bool, "file": bool}
+
+#: The most seconds that a sandbox may ask to live.
+MAX_LIFETIME = 7 * 86400.0
+
+
+def sandbox(value: object) -> str:
+    if not isinstance(value, str) or len(value) != ID_LENGTH or value.strip(ID_ALPHABET):
+        raise BadRequest(f"sandbox must be an id of {ID_LENGTH} characters, not {value!r:.40}")
+    return value
+
+
+def metadata(value: object) -> dict[str, str]:
+    data: dict[str, str] = entries(value, dict, "metadata", MAX_METADATA)
+    for key, item in data.items():
+        text(key, "a key of metadata", MAX_NAME)
+        text(item, f"metadata {key!r:.80}", MAX_METADATA_TOTAL)
+    if sum(map(len, [*data, *data.values()])) > MAX_METADATA_TOTAL:
+        raise BadRequest(f"metadata has more than {MAX_METADATA_TOTAL} characters together")
+    return data
+
+
+def mounts(value: object) -> tuple[Folder, ...]:
+    """
+    Types alone; what they may be is `spec.folders.check`'s.
+    """
+    found = []
+    for row in entries(value, list, "mounts", MOST_FOLDERS):
+        fields: dict[str, object] = entries(row, dict, "a mount", len(_OF_MOUNT))
+        for name, item in fields.items():
+            kind = _OF_MOUNT.get(name)
+            if kind is None:
+                raise BadRequest(f"a mount has no field {name!r:.40}")
+            if type(item) is not kind:
+                raise BadRequest(f"{name} of a mount must be {'text' if kind is str else 'true or false'}")
+        if not fields.keys() >= {"path", "target"}:
+            raise BadRequest("a mount needs a path and a target")
+        found.append(Folder(**fields))  # type: ignore[arg-type]  # of these types, by the lines above
+    return tuple(found)
+
+
+def argv(value: object) -> tuple[str, ...]:
+    words = [text(item, "an argument", MAX_ARGUMENT) for item in entries(value, list, "argv", MAX_ARGV)]
+    if not words or not words[0]:
+        raise BadRequest("argv must begin with a program")
+    total(words, "argv", MAX_ARGV_TOTAL)
+    return tuple(words)
+
+
+def shell(value: object) -> str:
+    return text(value, "shell", MAX_ARGUMENT)
+
+
+def path(value: object) -> str:
+    found = text(value, "a path", MAX_PATH)
+    if not found:
+        raise BadRequest("a path must not be empty")
+    return found
+
+
+def path_in_overlay(value: object) -> bytes:
+    """
+    A path in an overlay, as the wire has it: bytes, relative, without `.`, `..` and empty names.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    if not isinstance(value, bytes) or not 0 < len(value) <= 4095 or b"\0" in value \
+            or any(part in (b"", b".", b"..") for part in value.split(b"/")):
+        raise BadRequest("path must be a relative path, as binary, without empty names, '.' and '..'")
+    return value
+
+
+def paths_in_overlay(value: object) -> tuple[bytes, ...]:
+    paths = tuple(path_in_overlay(item) for item in entries(value, list, "paths", MAX_DISCARDED))
+    if sum(map(len, paths)) > MAX_DISCARDED_TOTAL:
+        raise BadRequest(f"paths have more than {MAX_DISCARDED_TOTAL} bytes together")
+    return paths
+
+
+def checkpoint(value: object) -> str:
+    """
+    A name of a checkpoint.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    name = text(value, "a checkpoint's name", MAX_CHECKPOINT)
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name):
+        raise BadRequest(f"a checkpoint's name must be letters, digits, '_', '-' and '.', not {name!r:.80}")
+    return name
+
+
+def whole(what: str, most: int = MAX_ID) -> Callable[[object], int]:
+    """
+    A check of a number from 0 on.
+    """
+    def check(value: object) -> int:
+        if type(value) is not int or not 0 <= value <= most:
+            raise BadRequest(f"{what} must be a whole number from 0 to {most}, not {value!r:.40}")
+        return value
+    return check
+
+
+def flag(what: str) -> Callable[[object], bool]:
+    def check(value: object) -> bool:
+        if not isinstance(value, bool):
+            raise BadRequest(f"{what} must be true or false, not {value!r:.40}")
+        return value
+    return check
+
+
+def _seconds(value: object, what: str, most: float, least: float = 0.0) -> float:
+    if type(value) not in (int, float) or not least <= value <= most or not math.isfinite(value):  # type: ignore[operator,arg-type]  # NaN compares false
+        raise BadRequest(f"{what} must be seconds, at most {most:.0f}, not {value!r:.40}")
+    return float(value)  # type: ignore[arg-type]  # a number, by the line above
+
+
+def wait(value: object) -> float:
+    return _seconds(value, "wait", MAX_WAIT)
+
+
+def cpu_time(value: object) -> float:
+    return _seconds(value, "cpu_time", MAX_WAIT, 0.001)
+
+
+def idle(value: object) -> float:
+    return _seconds(value, "idle", MAX_IDLE, 0.001)
+
+
+def lifetime(value: object) -> float:
+    return _seconds(value, "lifetime", MAX_LIFETIME, 0.001)
+
+
+def data(value: object) -> bytes:
+    return binary(value, "data", MAX_WRITE)
+
+
+def side(what: str) -> Callable[[object], int]:
+    """
+    A check of a terminal's rows, or columns.
+    """
+    def check(value: object) -> int:
+        if type(value) is not int or not 1 <= value <= MAX_SIDE:
+            raise BadRequest(f"{what} must be a whole number from 1 to {MAX_SIDE}, not {value!r:.40}")
+        return value
+    return check
+
+
+def terminal(value: object) -> tuple[int, int]:
+    sides = entries(value, list, "terminal", 2)
+    if len(sides) != 2:
+        raise BadRequest(f"terminal must be its rows and columns, not {value!r:.40}")
+    return side("rows")(sides[0]), side("columns")(sides[1])
+
+
+def signal(value: object) -> int:
+    # 64 is SIGRTMAX; 0 only asks whether the process is there, which process_list tells.
+    if type(value) is not int or not 1 <= value <= 64:
+        raise BadRequest(f"signal must be a number from 1 to 64, not {value!r:.40}")
+    return value

@@ -1,0 +1,110 @@
+"""
+Decodes what a daemon answers about live sandboxes, for clients.
+
+Runs in:   the clients; pure.
+Trust:     none, as in `replies`: the names and the output of processes are theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from leeward.errors import PeerError, SandboxOver
+from leeward.wire.replies import LIMITS, MAX_SECONDS, Reply
+from leeward.wire.sandbox_fields import ID_ALPHABET, ID_LENGTH
+
+#: Chunks of one answer, and rows of a list, at most: more than a frame may have.
+_MOST = 4096
+_MAX = 2**63 - 1
+
+
+def over(message: str, error: Mapping[str, Any]) -> SandboxOver:
+    """
+    The exception for a refusal `sandbox_over`. What it says beside its message is left out where it is wrong.
+    """
+    reason, when, limit = error.get("reason"), error.get("when"), error.get("limit")
+    return SandboxOver(
+        message, reason if isinstance(reason, str) else "unknown",
+        float(when) if isinstance(when, (int, float)) and 0 <= when < MAX_SECONDS else 0.0,
+        limit if isinstance(limit, str) and limit in LIMITS else None,
+        may_have_run=error.get("begun") is not False)
+
+
+def answer(reply: Reply) -> dict[str, Any]:
+    """
+    Raises:
+        PeerError: it is a refusal.
+    """
+    if reply.ok is None:
+        raise PeerError("a refusal holds no answer")
+    return reply.ok
+
+
+def sandbox_id(reply: Reply) -> str:
+    """
+    Raises:
+        PeerError: the answer has none.
+    """
+    value = answer(reply).get("sandbox")
+    if not isinstance(value, str) or len(value) != ID_LENGTH or value.strip(ID_ALPHABET):
+        raise PeerError("an opened sandbox has no id")
+    return value
+
+
+def whole(reply: Reply, name: str, least: int = 0) -> int:
+    """
+    The number *name* of an answer.
+
+    Raises:
+        PeerError: there is none.
+    """
+    value = answer(reply).get(name)
+    if type(value) is not int or not least <= value <= _MAX:
+        raise PeerError(f"an answer's {name} is no number from {least} on")
+    return value
+
+
+def flag(reply: Reply, name: str) -> bool:
+    value = answer(reply).get(name)
+    if type(value) is not bool:
+        raise PeerError(f"an answer's {name} is neither true nor false")
+    return value
+
+
+def chunks(reply: Reply) -> tuple[list[tuple[int, int, float, bytes]], bool]:
+    """
+    The chunks of an answer to `process_read`, as number, stream, time and bytes; and whether no more come.
+
+    Raises:
+        PeerError: it is something else, or the numbers don't ascend.
+    """
+    found: list[tuple[int, int, float, bytes]] = []
+    rows = answer(reply).get("chunks")
+    if type(rows) is not list or len(rows) > _MOST:
+        raise PeerError("an answer's chunks are no array")
+    last = 0
+    for row in rows:
+        if type(row) is not list or len(row) != 4:
+            raise PeerError("a chunk has other than four parts")
+        number, stream, when, data = row
+        if type(number) is not int or not last < number <= _MAX or stream not in (1, 2) or type(stream) is not int:
+            raise PeerError("a chunk's number or stream is out of range")
+        if type(when) is not float or not 0 <= when < MAX_SECONDS or type(data) is not bytes:
+            raise PeerError("a chunk's time or bytes are wrong")
+        last = number
+        found.append((number, stream, when, data))
+    return found, flag(reply, "over")
+
+
+def rows(reply: Reply, name: str) -> list[dict[str, Any]]:
+    """
+    The maps of a list.
+
+    Raises:
+        PeerError: it is something else.
+    """
+    value = answer(reply).get(name)
+    if type(value) is not list or len(value) > _MOST or not all(type(row) is dict for row in value):
+        raise PeerError(f"an answer's {name} is no array of maps")
+    return value

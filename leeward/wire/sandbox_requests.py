@@ -1,0 +1,405 @@
+"""
+What a client asks of live sandboxes: every operation of docs/wire.md that names one.
+
+Runs in:   the daemon; pure. `requests` knows these by FIELDS, and parses and encodes them.
+Trust:     a request is hostile; see `requests`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from leeward.dataclass import dataclass, field
+from leeward.spec.folders import Folder
+from leeward.spec.pool_key import DEFAULT_PROFILE
+from leeward.wire import fields
+from leeward.wire import sandbox_fields as ours
+from leeward.wire.overlay_requests import (
+    OverlayCheckpoint,
+    OverlayDiff,
+    OverlayDiscard,
+    OverlayRead,
+    OverlayRequest,
+    OverlayRestore,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxOpen:
+    """
+    Open a sandbox that stays until it is killed, idle for too long, or at the end of its lifetime.
+
+    Attributes:
+        profile: what it sees, and may do.
+        environment, egress: as for `execute`.
+        limits: memory and processes of the whole sandbox; time and output of each call that asks for none.
+        idle: seconds without a request or a running call after which it ends, 0 for the daemon's choice.
+        lifetime: seconds after which it ends in any case, 0 for the daemon's choice.
+        env: environment variables of every process in it.
+        mounts: folders of the host that it shows, each a map of `spec.folders.Folder`'s fields.
+        dock: where the descriptors of these are: the number of a `sandbox_dock`.
+    """
+
+    op: ClassVar[str] = "sandbox_open"
+
+    id: int
+    profile: str = DEFAULT_PROFILE
+    environment: str = ""
+    egress: str = ""
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    idle: float = 0.0
+    lifetime: float = 0.0
+    env: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Folder, ...] = ()
+    dock: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxDock:
+    """
+    Ask for a socket on which to leave descriptors for the next `sandbox_open`.
+    """
+
+    op: ClassVar[str] = "sandbox_dock"
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxList:
+    """
+    Ask for all sandboxes of this user.
+    """
+
+    op: ClassVar[str] = "sandbox_list"
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxInfo:
+    op: ClassVar[str] = "sandbox_info"
+
+    id: int
+    sandbox: str
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxExtend:
+    """
+    Change when *sandbox* ends. *idle* as at its opening; *lifetime* counts from now. 0 leaves it as it is.
+    """
+
+    op: ClassVar[str] = "sandbox_extend"
+
+    id: int
+    sandbox: str
+    idle: float = 0.0
+    lifetime: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxKill:
+    op: ClassVar[str] = "sandbox_kill"
+
+    id: int
+    sandbox: str
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxExecute:
+    """
+    Run Python code in *sandbox*, and answer as `execute` does; the other fields as there.
+
+    Attributes:
+        kernel: one that keeps its state, of `kernel_open`; 0 for a fresh interpreter.
+    """
+
+    op: ClassVar[str] = "sandbox_execute"
+
+    id: int
+    sandbox: str
+    kernel: int = 0
+    code: bytes = b""
+    name: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    stdin: bytes = b""
+    collect: tuple[str, ...] = ()
+    display: bool = False
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    functions: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOpen:
+    """
+    Start a Python in *sandbox* that keeps its state between requests.
+    """
+
+    op: ClassVar[str] = "kernel_open"
+
+    id: int
+    sandbox: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInterrupt:
+    """
+    Raise KeyboardInterrupt in what a kernel runs.
+    """
+
+    op: ClassVar[str] = "kernel_interrupt"
+
+    id: int
+    sandbox: str
+    kernel: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReset:
+    """
+    Give a kernel a new process, without the state of the old one.
+    """
+
+    op: ClassVar[str] = "kernel_reset"
+
+    id: int
+    sandbox: str
+    kernel: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelClose:
+    op: ClassVar[str] = "kernel_close"
+
+    id: int
+    sandbox: str
+    kernel: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRun:
+    """
+    Run a program to its end, and answer as `execute` does.
+
+    Attributes:
+        argv: the program and its arguments; or
+        shell: a line for /bin/sh.
+        cwd: the folder to start in, "" for /workspace.
+        title: what lists show it as.
+        cpu_time: processor seconds of it and all that descends from it, after which they are killed; 0 for no bound.
+        clean: its environment is PATH, and what the sandbox and this request say.
+    """
+
+    op: ClassVar[str] = "process_run"
+
+    id: int
+    sandbox: str
+    argv: tuple[str, ...] = ()
+    shell: str = ""
+    cwd: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    stdin: bytes = b""
+    title: str = ""
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    cpu_time: float = 0.0
+    clean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStart:
+    """
+    Start a program that is read from and written to while it runs; the fields as for `process_run`.
+
+    Attributes:
+        stdin: what it can read first.
+        open: its stdin stays open for `process_write`.
+        bounded: it has the sandbox's limits on time and output where it asks for none, as with `process_run`.
+        terminal: rows and columns of a terminal that it is on; its stdin is open, and stdout its one stream.
+    """
+
+    op: ClassVar[str] = "process_start"
+
+    id: int
+    sandbox: str
+    argv: tuple[str, ...] = ()
+    shell: str = ""
+    cwd: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    stdin: bytes = b""
+    open: bool = False
+    bounded: bool = False
+    terminal: tuple[int, int] | None = None
+    title: str = ""
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    cpu_time: float = 0.0
+    clean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessList:
+    op: ClassVar[str] = "process_list"
+
+    id: int
+    sandbox: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRead:
+    """
+    Take chunks of a process's output.
+
+    Attributes:
+        after: the number of the last chunk that the client has; those up to it are forgotten.
+        wait: seconds to wait for one.
+    """
+
+    op: ClassVar[str] = "process_read"
+
+    id: int
+    sandbox: str
+    process: int
+    after: int = 0
+    wait: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessWrite:
+    """
+    Write *data* to a process's stdin, and then close that if *end*.
+    """
+
+    op: ClassVar[str] = "process_write"
+
+    id: int
+    sandbox: str
+    process: int
+    data: bytes = b""
+    end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessResize:
+    """
+    Give the terminal of a process another size.
+    """
+
+    op: ClassVar[str] = "process_resize"
+
+    id: int
+    sandbox: str
+    process: int
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSignal:
+    op: ClassVar[str] = "process_signal"
+
+    id: int
+    sandbox: str
+    process: int
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessKill:
+    """
+    End a process and all that descends from it.
+    """
+
+    op: ClassVar[str] = "process_kill"
+
+    id: int
+    sandbox: str
+    process: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessWait:
+    """
+    Answer when a process has ended, or after *wait* seconds.
+    """
+
+    op: ClassVar[str] = "process_wait"
+
+    id: int
+    sandbox: str
+    process: int
+    wait: float = 0.0
+
+
+SandboxRequest = (SandboxOpen | SandboxDock | SandboxList | SandboxInfo | SandboxExtend | SandboxKill | SandboxExecute
+                  | KernelOpen | KernelInterrupt | KernelReset | KernelClose | ProcessRun | ProcessStart | ProcessList
+                  | ProcessRead | ProcessWrite | ProcessResize | ProcessSignal | ProcessKill | ProcessWait
+                  | OverlayRequest)
+
+Checks = dict[str, Callable[[object], object]]
+
+_HERE: Checks = {"sandbox": ours.sandbox}
+_ONE: Checks = {"sandbox": ours.sandbox, "process": ours.whole("process")}
+_KERNEL: Checks = {"sandbox": ours.sandbox, "kernel": ours.whole("kernel")}
+_PROGRAM: Checks = {"sandbox": ours.sandbox, "argv": ours.argv, "shell": ours.shell, "cwd": ours.path,
+                    "env": fields.env, "stdin": fields.stdin, "title": fields.name, "limits": fields.limits,
+                    "cpu_time": ours.cpu_time, "clean": ours.flag("clean")}
+
+#: As in `requests`.
+FIELDS: dict[str, tuple[type[SandboxRequest], Checks]] = {
+    "sandbox_open": (SandboxOpen, {
+        "profile": fields.named("profile"), "environment": fields.named("environment"),
+        "egress": fields.named("egress"), "limits": fields.limits, "idle": ours.idle, "lifetime": ours.lifetime,
+        "env": fields.env, "metadata": ours.metadata, "mounts": ours.mounts, "dock": ours.whole("dock"),
+    }),
+    "sandbox_dock": (SandboxDock, {}),
+    "sandbox_list": (SandboxList, {}),
+    "sandbox_info": (SandboxInfo, _HERE),
+    "sandbox_extend": (SandboxExtend, {**_HERE, "idle": ours.idle, "lifetime": ours.lifetime}),
+    "sandbox_kill": (SandboxKill, _HERE),
+    "sandbox_execute": (SandboxExecute, {
+        **_HERE, "kernel": ours.whole("kernel"), "code": fields.code, "name": fields.name, "args": fields.args,
+        "env": fields.env, "files": fields.files, "stdin": fields.stdin, "collect": fields.collect,
+        "display": ours.flag("display"), "limits": fields.limits, "functions": fields.functions,
+    }),
+    "kernel_open": (KernelOpen, _HERE),
+    "kernel_interrupt": (KernelInterrupt, _KERNEL),
+    "kernel_reset": (KernelReset, _KERNEL),
+    "kernel_close": (KernelClose, _KERNEL),
+    "process_run": (ProcessRun, _PROGRAM),
+    "process_start": (ProcessStart, {**_PROGRAM, "open": ours.flag("open"), "bounded": ours.flag("bounded"),
+                                     "terminal": ours.terminal}),
+    "process_list": (ProcessList, _HERE),
+    "process_read": (ProcessRead, {**_ONE, "after": ours.whole("after"), "wait": ours.wait}),
+    "process_write": (ProcessWrite, {**_ONE, "data": ours.data, "end": ours.flag("end")}),
+    "process_resize": (ProcessResize, {**_ONE, "rows": ours.side("rows"), "columns": ours.side("columns")}),
+    "process_signal": (ProcessSignal, {**_ONE, "signal": ours.signal}),
+    "process_kill": (ProcessKill, _ONE),
+    "process_wait": (ProcessWait, {**_ONE, "wait": ours.wait}),
+    "overlay_diff": (OverlayDiff, {**_HERE, "target": ours.path}),
+    "overlay_read": (OverlayRead, {**_HERE, "target": ours.path, "path": ours.path_in_overlay,
+                                   "offset": ours.whole("offset")}),
+    "overlay_checkpoint": (OverlayCheckpoint, {**_HERE, "target": ours.path, "name": ours.checkpoint}),
+    "overlay_restore": (OverlayRestore, {**_HERE, "target": ours.path, "name": ours.checkpoint}),
+    "overlay_discard": (OverlayDiscard, {**_HERE, "target": ours.path, "paths": ours.paths_in_overlay}),
+}
+
+#: Fields that an operation must have.
+NEEDED: dict[str, tuple[str, ...]] = {
+    **{op: tuple(name for name in ("sandbox", "process", "kernel") if name in checks)
+       for op, (_, checks) in FIELDS.items()},
+    "sandbox_execute": ("sandbox", "code"),
+    "process_signal": ("sandbox", "process", "signal"),
+    "process_resize": ("sandbox", "process", "rows", "columns"),
+    "overlay_diff": ("sandbox", "target"),
+    "overlay_read": ("sandbox", "target", "path"),
+    "overlay_checkpoint": ("sandbox", "target"),
+    "overlay_restore": ("sandbox", "target", "name"),
+    "overlay_discard": ("sandbox", "target"),
+}
+
+#: Operations that take one of `argv` and `shell`.
+PROGRAMS = frozenset({"process_run", "process_start"})

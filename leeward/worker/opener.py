@@ -1,0 +1,197 @@
+"""
+The opener, seen from the daemon: started when it is first needed, asked, and started again when it has died.
+
+Runs in:   the daemon.
+Owns:      the process, its channel, and one socket for each order that has no answer yet.
+
+An order is answered once: by the child that has it, or by LATE_S.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgpack
+
+from leeward.errors import BadRequest, Busy, LeewardError
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import READ, Reactor, Timer
+from leeward.run.verdict import bug
+from leeward.spec.folders import MOST
+from leeward.worker.hatch import import_path
+
+#: Seconds for an answer; the child's own deadline, and what a start takes on a busy machine.
+LATE_S = 10.0
+#: Orders on their way at once, of everybody; each is a process.
+MOST_ORDERS = 32
+
+_SOURCE = "import sys\nsys.path[:0] = {path!r}\nfrom leeward.crossing import opener\nopener.main({control})\n"
+_ROOM = 1 << 16
+
+#: Called with trees, which are its own then, and device and inode of each; or why there are none.
+Opened = Callable[[list[int] | LeewardError, list[tuple[int, int]]], None]
+
+
+class Opener:
+    """
+    Args:
+        own: files and folders of the daemon's own, which no sandbox is given.
+    """
+
+    def __init__(self, reactor: Reactor, own: Callable[[], Sequence[str]]) -> None:
+        self._reactor, self._own = reactor, own
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._orders: set[OpenerOrder] = set()
+
+    def open(self, dock: int, folders: Sequence[Mapping[str, Any]], opened: Opened) -> OpenerOrder:
+        """
+        Have *folders* cloned, whose descriptors a client has put on the other end of the socket *dock*.
+
+        Args:
+            dock: stays the caller's, who may close it now.
+            folders: the fields of `spec.folders.Folder`.
+
+        Raises:
+            Busy: it can't be asked now.
+        """
+        return self._ask({"order": "open", "folders": list(folders), "own": list(self._own())}, [dock], opened)
+
+    def map(self, trees: Sequence[int], user: tuple[int, int], host: tuple[int, int],
+            mapped: Opened) -> OpenerOrder:
+        """
+        Show the files of *user*, uid and gid, in *trees* as those of *host*.
+
+        Raises:
+            Busy: it can't be asked now.
+        """
+        return self._ask({"order": "map", "ids": [*user, *host]}, trees, mapped)
+
+    def _ask(self, order: Mapping[str, Any], fds: Sequence[int], told: Opened) -> OpenerOrder:
+        if len(self._orders) >= MOST_ORDERS:
+            raise Busy(f"{MOST_ORDERS} sandboxes are having folders opened already")
+        try:
+            here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise Busy(f"a folder can't be opened now: {error.strerror}") from None
+        with there:
+            try:
+                self._send(msgpack.packb(order), [there.fileno(), *fds])
+            except OSError as error:
+                here.close()
+                raise Busy(f"a folder can't be opened now: {error.strerror}") from None
+        made = OpenerOrder(self._reactor, here, told, self._orders)
+        self._orders.add(made)
+        return made
+
+    def _send(self, data: bytes, fds: Sequence[int]) -> None:
+        try:
+            socket.send_fds(self._there(), [data], fds)
+        except (BrokenPipeError, ConnectionResetError):  # it has died: once more, with another one
+            self._end()
+            socket.send_fds(self._there(), [data], fds)
+
+    def _there(self) -> socket.socket:
+        if self._channel is None:
+            here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with there:
+                source = _SOURCE.format(path=list(import_path()), control=there.fileno())
+                try:
+                    self._process = subprocess.Popen(
+                        [sys.executable, "-I", "-S", "-c", source], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                        cwd="/", env={}, pass_fds=[there.fileno()], start_new_session=True)
+                except BaseException:
+                    here.close()
+                    raise
+            here.setblocking(False)
+            self._channel = here
+        return self._channel
+
+    def _end(self) -> None:
+        channel, self._channel = self._channel, None
+        process, self._process = self._process, None
+        if channel is not None:
+            channel.close()
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def close(self) -> None:
+        """
+        The daemon ends.
+        """
+        in_any_case(*(order.cancel for order in list(self._orders)), self._end)
+
+
+class OpenerOrder:
+    """
+    One order, as a ticket.
+    """
+
+    costs = "connection"
+
+    def __init__(self, reactor: Reactor, here: socket.socket, told: Opened, among: set[OpenerOrder]) -> None:
+        self._reactor, self._socket, self._among = reactor, here, among
+        self._told: Opened | None = told
+        here.setblocking(False)
+        self._timer: Timer | None = reactor.after(LATE_S, self._late)
+        reactor.watch(here.fileno(), READ, self._answered)
+
+    def _answered(self, _events: int) -> None:
+        try:
+            data, fds, flags, _ = socket.recv_fds(self._socket, _ROOM, MOST, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, fds, flags = b"", [], 0
+        if not data or flags & socket.MSG_CTRUNC:
+            for fd in fds:
+                os.close(fd)
+            self._tell(Busy("a folder can't be opened: its file system doesn't answer, or no descriptor is left"))
+            return
+        answer = msgpack.unpackb(data)
+        if "error" in answer:
+            kind: type[LeewardError] = BadRequest if answer["asked"] else LeewardError
+            self._tell(kind(answer["error"]))
+        else:
+            self._tell(fds, [(device, inode) for device, inode in answer.get("found", ())])
+
+    def _late(self) -> None:
+        self._timer = None
+        self._tell(Busy(f"a folder can't be opened: its file system didn't answer within {LATE_S:.0f} s"))
+
+    def _tell(self, what: list[int] | LeewardError, found: list[tuple[int, int]] | None = None) -> None:
+        told, self._told = self._told, None
+        self._release()
+        if told is not None:
+            told(what, found or [])
+        elif isinstance(what, list):
+            for fd in what:
+                os.close(fd)
+
+    def cancel(self) -> None:
+        """
+        Nobody waits for it any more.
+        """
+        self._told = None
+        self._release()
+
+    def _release(self) -> None:
+        self._among.discard(self)
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        if self._socket.fileno() >= 0:
+            in_any_case(partial(self._reactor.forget, self._socket.fileno()), self._socket.close)
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has raised *error*.
+        """
+        self._tell(LeewardError(bug(error)))

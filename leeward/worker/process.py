@@ -1,0 +1,126 @@
+"""
+The process of a zygote: a program that is started backstage, and what its parent does with it.
+
+Runs in:   the daemon.
+Owns:      the ends of its streams, and its pidfd until it is reaped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import IO, Protocol
+
+from leeward._native import start
+from leeward._native.steps import Call, Cell, Gives, Step
+from leeward.isolation import backstage, descriptors
+from leeward.spec.sandbox import Bind, View
+from leeward.worker.idmaps import write_maps
+
+
+class ZygoteProcess(Protocol):
+    """
+    What is asked of a zygote's process; subprocess.Popen has it, too.
+
+    Attributes:
+        stdout: what it says, on stderr as well; None once nobody listens.
+    """
+
+    @property
+    def pid(self) -> int: ...
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+    def poll(self) -> int | None: ...
+    def wait(self) -> int: ...
+    def kill(self) -> None: ...
+
+
+class BackstageProcess:
+    """
+    Args:
+        argv: what it runs.
+        environment: all of its variables.
+        control: a descriptor that it gets, as number CONTROL.
+        view: of the jobs.
+        modules: what it needs beside that.
+
+    Attributes:
+        returncode: as subprocess has it: the exit status, a signal's number negative, None while it runs.
+
+    Raises:
+        KernelRefusal: a step failed.
+        Unsupported: the host lacks what *view* binds.
+        OSError: no descriptors, or no such program.
+    """
+
+    #: Its number of *control*; 0 to 2 are pipes.
+    CONTROL = 3
+
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], control: int, view: View,
+                 modules: Sequence[Bind]) -> None:
+        self.returncode: int | None = None
+        self.stdin: IO[bytes] | None = None
+        self.stdout: IO[bytes] | None = None
+        made = backstage.here()
+
+        def steps(ends: Sequence[Cell]) -> list[Step]:
+            # A session of its own: a Ctrl-C at the daemon's terminal is the daemon's to decide on.
+            return [Step(Call.SETSID, (), (), gives=Gives.SOMETHING),
+                    *descriptors.steps((ends[0], ends[1], ends[1], ends[2], ends[3]), self.CONTROL + 1),
+                    *backstage.steps(made, view, modules),
+                    start.execve_step(argv[0], argv, environment)]
+
+        def map_ids(pid: int) -> None:
+            if made.uid_map:
+                write_maps(pid, made.uid_map, made.gid_map, setgroups=made.setgroups)
+
+        # Pipes, all three: sys.stdin, stdout and stderr of every job are made here, at the start
+        # of the interpreter, and one made on /dev/null would take a job's pipes for seekable.
+        ends: list[int] = []
+        try:
+            ends += os.pipe2(os.O_CLOEXEC)
+            ends += os.pipe2(os.O_CLOEXEC)
+            self.pid, self._pidfd = start.start(steps, (ends[0], ends[3], control), made.namespaces, begin=map_ids)
+            self.stdin, ends[1] = os.fdopen(ends[1], "wb"), -1
+            self.stdout, ends[2] = os.fdopen(ends[2], "rb"), -1
+        finally:
+            for end in ends:
+                if end >= 0:
+                    os.close(end)
+
+    def poll(self) -> int | None:
+        """
+        How it ended; None while it runs.
+        """
+        return self._reap(os.WNOHANG)
+
+    def wait(self) -> int:
+        """
+        How it ended; waits until it has.
+        """
+        status = self._reap(0)
+        assert status is not None
+        return status
+
+    def kill(self) -> None:
+        """
+        SIGKILL. Nothing happens to one that was reaped: its number may be another's.
+        """
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def _reap(self, options: int) -> int | None:
+        if self.returncode is not None:
+            return self.returncode
+        try:
+            pid, status = os.waitpid(self.pid, options)
+        except ChildProcessError:  # somebody else has reaped it; how it ended is lost
+            pid, status = self.pid, 0
+        if pid:
+            self.returncode = os.waitstatus_to_exitcode(status)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        return self.returncode

@@ -1,0 +1,142 @@
+"""
+How a worker goes: its keeper, its runners, and then its groups.
+
+Runs in:   the daemon.
+
+Theory of operation. The keeper is killed and its channel closed; its runners die with it, which is seen by their
+inits' pidfds, for the keeper can't tell any more. The worker is gone when no process and no group is left. Each step
+may be taken again, and all are, as long as something is left: after a callback of ours has failed, half of them may
+have been taken.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+from leeward.isolation.cgroup.entry import WorkerGroup
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import READ, Reactor, Timer
+from leeward.run.births import stop_listening
+from leeward.run.runner import Runner
+from leeward.worker.keeper import Keeper
+from leeward.worker.orphans import reap, reap_inits
+from leeward.worker.removal import REMOVE_S, Removal
+from leeward.worker.states import WorkerState
+from leeward.worker.stumbles import AGAIN_MOST_S
+
+#: After a callback of ours has failed in a worker that retires, its steps are taken again.
+_MEND_S = 0.5
+
+#: After a keeper's death its inits have this long to die of it before they are looked for.
+_ORPHANS_S = 0.1
+
+
+class Leaver(Protocol):
+    """
+    The worker that goes.
+    """
+
+    group: WorkerGroup
+    keeper: Keeper
+    state: WorkerState
+    runners: dict[int, Runner]
+
+    def withdraw(self) -> None: ...
+    def keeper_ended(self) -> None: ...
+    def retire(self, reason: str) -> None: ...
+    def runner_ended(self, number: int, status: int | None, reason: str) -> None: ...
+    def gone(self) -> None: ...
+    def group_stays(self, message: str) -> None: ...
+    def broken(self, error: Exception) -> None: ...
+
+
+class Retirement:
+    """
+    Attributes:
+        removal: of the groups of runners; it has work before the worker retires, too.
+    """
+
+    costs = "worker"
+
+    def __init__(self, reactor: Reactor, worker: Leaver) -> None:
+        self._reactor, self._worker = reactor, worker
+        self.removal = Removal(reactor, self.check, worker.group_stays, worker.broken)
+        self._reason = ""
+        self._mending: Timer | None = None
+
+    def start(self, reason: str) -> None:
+        """
+        Take every step, the worker being in its last state but one; a job that runs ends with *reason*.
+        """
+        self._reason = reason
+        self._go()
+
+    def _go(self) -> None:
+        """
+        Take every step that is left.
+        """
+        worker = self._worker
+        in_any_case(worker.withdraw, worker.keeper.close, worker.keeper.kill,
+                    *(partial(self._let_go, runner) for runner in list(worker.runners.values())),
+                    partial(self._reactor.soon, self.check))
+
+    def _let_go(self, runner: Runner) -> None:
+        stop_listening(self._reactor, runner)
+        if runner.pidfd >= 0:
+            # The keeper can't tell any more: its init's end is seen by the pidfd.
+            runner.kill()
+            self._reactor.forget(runner.pidfd)
+            self._reactor.watch(runner.pidfd, READ, partial(self._on_orphan_end, runner))
+        else:
+            # Never heard of: it reads end of file on its pipes, or dies with the keeper.
+            self._worker.runner_ended(runner.number, None, self._reason)
+
+    def _on_orphan_end(self, runner: Runner, _events: int) -> None:
+        self._reactor.forget(runner.pidfd)
+        reap(runner.pidfd)
+        self._worker.runner_ended(runner.number, None, self._reason)
+
+    def on_keeper_end(self, _events: int) -> None:
+        """
+        The keeper has ended, whether the worker retires or not.
+        """
+        in_any_case(self._worker.keeper.collect, self._worker.keeper_ended,
+                    partial(self._reactor.after, _ORPHANS_S, self._reap_inits),
+                    partial(self._worker.retire, "its keeper is gone"), self.check)
+
+    def _reap_inits(self) -> None:
+        # While there are runners: a frozen process beside their first dies later, and its init waits for its end.
+        if not reap_inits() or self._worker.runners:
+            self._reactor.after(AGAIN_MOST_S, self._reap_inits)
+
+    def check(self) -> None:
+        """
+        Is anything left? If nothing is, the worker is gone.
+        """
+        worker = self._worker
+        if worker.state is WorkerState.RETIRING and worker.keeper.gone and not worker.runners and not self.removal:
+            if not self.removal.removed(worker.group):
+                self._reactor.after(REMOVE_S, self.check)
+                return
+            worker.gone()
+
+    # --- when a callback has failed -------------------------------------------
+
+    def mend(self) -> None:
+        """
+        A callback of ours has failed while the worker retires: take the steps again, a little later.
+        """
+        if self._mending is None:
+            self._mending = self._reactor.after(_MEND_S, self._again)
+
+    def _again(self) -> None:
+        self._mending = None
+        if self._worker.state is WorkerState.RETIRING:
+            in_any_case(self.removal.again, self._go)
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: the worker hears of it.
+        """
+        self._worker.broken(error)

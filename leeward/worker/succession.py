@@ -1,0 +1,221 @@
+"""
+A new zygote in place of the old one, now and then: when, and how it takes over.
+
+Runs in:   the daemon.
+
+All keepers and jobs of one zygote are clones of it, and share its address layout and hash seed: what one job learns of
+them holds for the next. So after a number of jobs, or some time, another zygote is started beside it. It warms up while
+the old one serves, takes over when it is ready and the old one owes no keeper, and the old one is let go. Keepers and
+what they run live on without it; the pool renews them as they fall idle (pool/relief.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from leeward.dataclass import dataclass
+from leeward.errors import Bug, LeewardError
+from leeward.isolation.plan import WorkerPlan, ZygotePlan
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import Reactor, Timer
+from leeward.wire import control
+from leeward.worker.hatch import Hatched
+from leeward.worker.zygote import Zygote
+
+#: After a successor that couldn't be started, or ended before it was ready; doubled each time up to the second figure.
+_AGAIN_S, _AGAIN_MOST_S = 1.0, 300.0
+
+
+class SuccessionLog(Protocol):
+    def debug(self, event: str, /, **fields: object) -> object: ...
+    def warning(self, event: str, /, **fields: object) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """
+    For how long a zygote serves.
+
+    Attributes:
+        jobs: 0 is without end.
+        seconds: after which the next job, or one that it had already, ends its term; 0 is without end.
+    """
+
+    jobs: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ZygoteDuties:
+    """
+    What whoever has the zygotes does with a new one.
+
+    Attributes:
+        owes: does the zygote that serves owe somebody a keeper?
+        crown: takes the new one over; returns the old one, or None if there was none.
+        made, failed, said, gone: of the new one's messages, as Zygote has them.
+    """
+
+    owes: Callable[[], bool]
+    crown: Callable[[Zygote], Zygote | None]
+    made: Callable[[control.Made, int], None]
+    failed: Callable[[control.Failed], None]
+    said: Callable[[str], None]
+    gone: Callable[[], None]
+
+
+class Succession:
+    """
+    Args:
+        patience: seconds that a new zygote has until it is ready.
+    """
+
+    costs = "zygote"
+
+    def __init__(self, reactor: Reactor, term: Term, plans: tuple[ZygotePlan, WorkerPlan], duties: ZygoteDuties,
+                 log: SuccessionLog, patience: float) -> None:
+        self._reactor, self._term, self._plans, self._duties, self._log = reactor, term, plans, duties, log
+        self._patience = patience
+        self._jobs = 0
+        self._late = False
+        self._clock: Timer | None = None
+        self._heir: Zygote | None = None
+        self._ready = self._closed = False
+        self._due: Timer | None = None
+        self._failures = 0
+        self._again: Timer | None = None
+        self._leaving: set[Zygote] = set()
+
+    @property
+    def on_its_way(self) -> bool:
+        """
+        Is there a new zygote that isn't ready yet, or can't take over yet?
+        """
+        return self._heir is not None
+
+    def begin(self) -> None:
+        """
+        A zygote serves from now on, and its term begins.
+        """
+        self._jobs, self._late = 0, False
+        if self._clock is not None:
+            self._clock.cancel()
+        self._clock = self._reactor.after(self._term.seconds, self._time_is_up) if self._term.seconds else None
+
+    def job_ended(self) -> None:
+        self._jobs += 1
+        if self._late or self._jobs == self._term.jobs:
+            self._late = False
+            self._reactor.soon(self.start)
+
+    def _time_is_up(self) -> None:
+        if self._jobs:
+            self.start()
+        else:
+            self._late = True  # nobody has seen this layout: it is as good as a new one until somebody has
+
+    # --- the new one ------------------------------------------------------------
+
+    def start(self) -> None:
+        """
+        Start a new zygote, if none is on its way.
+        """
+        if self._heir is not None or self._again is not None or self._closed:
+            return
+        try:
+            hatched = Hatched(self._plans[0])
+        except (LeewardError, OSError) as error:  # no descriptors left, say
+            self._fail(str(error))
+            return
+        duties = self._duties
+        self._heir = Zygote(self._reactor, hatched, ready=self._on_ready, made=duties.made, failed=self._on_failed,
+                            said=duties.said, gone=self._on_gone)
+        self._due = self._reactor.after(self._patience, self._on_silence)
+        try:
+            self._heir.give(self._plans[1])
+        except OSError:
+            return  # the end of its channel tells
+        self._log.debug("zygote starts, to take over", pid=self._heir.pid, jobs=self._jobs)
+
+    def _on_ready(self) -> None:
+        self._ready = True
+        self.go_on()
+
+    def go_on(self) -> None:
+        """
+        Let it take over, if it is ready and nobody waits for a keeper of the old one.
+        """
+        heir = self._heir
+        if heir is None or not self._ready or self._duties.owes():
+            return
+        self._forget_heir()
+        self._failures = 0
+        heir.take_office(failed=self._duties.failed, gone=self._duties.gone)
+        old = self._duties.crown(heir)
+        self.begin()
+        if old is not None:
+            self._leaving.add(old)
+            old.leave(self._patience, partial(self._leaving.discard, old))
+
+    def _forget_heir(self) -> None:
+        self._heir, self._ready = None, False
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def _on_failed(self, message: control.Failed) -> None:
+        self._log.warning("zygote failed", layer=message.layer, error=message.message)
+        if self._heir is not None:
+            self._heir.process.kill()  # the end of its channel brings the rest
+
+    def _on_silence(self) -> None:
+        self._due = None
+        if self._heir is not None and not self._ready:
+            self._log.warning("zygote doesn't answer", pid=self._heir.pid, seconds=self._patience)
+            self._heir.process.kill()
+
+    def _on_gone(self) -> None:
+        heir = self._heir
+        if heir is None:
+            raise Bug("a zygote has gone that was nobody's heir")
+        self._forget_heir()
+        heir.process.wait()
+        self._fail("it ended before it took over")
+
+    def _fail(self, why: str) -> None:
+        if self._closed:
+            return
+        seconds = min(_AGAIN_MOST_S, _AGAIN_S * 2.0 ** min(self._failures, 10))
+        self._failures += 1
+        self._log.warning("no new zygote: the old one goes on", error=why, again_after=seconds)
+        self._again = self._reactor.after(seconds, self._try_again)
+
+    def _try_again(self) -> None:
+        self._again = None
+        self.start()
+
+    # --- the end ------------------------------------------------------------------
+
+    def broken(self, _error: Exception) -> None:
+        """
+        For the barrier: a callback of ours has failed. The new one, if there is one, isn't to be trusted.
+        """
+        heir = self._heir
+        if heir is not None:
+            self._forget_heir()
+            in_any_case(heir.end, partial(self._fail, "a callback failed"))
+
+    def close(self) -> None:
+        """
+        End what was started here and isn't anybody else's.
+        """
+        self._closed = True
+        heir, leaving = self._heir, list(self._leaving)
+        self._forget_heir()
+        self._leaving.clear()
+        for timer in (self._clock, self._again):
+            if timer is not None:
+                timer.cancel()
+        in_any_case(*([heir.end] if heir is not None else []), *(zygote.end for zygote in leaving))

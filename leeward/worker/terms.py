@@ -1,0 +1,88 @@
+"""
+The terms that all workers of a pool share.
+
+Runs in:   the daemon, and `leeward run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from leeward.dataclass import dataclass, field
+from leeward.run.runner import Denials
+from leeward.spec.limits import Limits
+from leeward.worker.patience import Patience
+
+
+class WaysOut(Protocol):
+    """
+    The broker of a pool with egress. No call waits for it.
+
+    A worker's listeners have one lease at a time, by the number of its runner: what connects without one waits in the
+    kernel's queue, and with the end of a lease everything of it is forgotten.
+    """
+
+    @property
+    def listeners(self) -> int:
+        """
+        How many each keeper has.
+        """
+
+    def stand(self, worker: object, listeners: Sequence[int]) -> None:
+        """
+        A keeper has these listeners, which stay open until `gone`.
+        """
+
+    def lease(self, worker: object, runner: int) -> None:
+        """
+        From now on what comes to them is of the one to whom *runner* is given.
+        """
+
+    def over(self, worker: object) -> None:
+        """
+        No process of that runner is left.
+        """
+
+    def gone(self, worker: object) -> None:
+        """
+        Nor is the keeper.
+        """
+
+
+class NoWaysOut:
+    """
+    Of a pool without egress.
+    """
+
+    listeners = 0
+
+    def stand(self, worker: object, listeners: Sequence[int]) -> None: ...
+    def lease(self, worker: object, runner: int) -> None: ...
+    def over(self, worker: object) -> None: ...
+    def gone(self, worker: object) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """
+    What all workers of a pool have in common.
+
+    Attributes:
+        uid: of jobs, in their user namespace.
+        recycle_after: jobs after which a worker is made anew.
+        denials: the supervisor.
+        session_grace: seconds that a job of a session has after its time limit.
+        ways_out: the broker, where there is egress.
+    """
+
+    limits: Limits
+    uid: int
+    spares: int
+    recycle_after: int
+    degraded: tuple[str, ...]
+    patience: Patience
+    denials: Denials
+    results: str = "auto"
+    session_grace: float = 0.0
+    ways_out: WaysOut = field(default_factory=NoWaysOut)

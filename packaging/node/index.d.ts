@@ -1,0 +1,404 @@
+/// <reference types="node" />
+
+/** Text, as UTF-8, or bytes. */
+export type Data = string | NodeJS.ArrayBufferView | ArrayBuffer;
+/** A path in a sandbox: text, as UTF-8, or the bytes of a name that isn't. */
+export type PathLike = string | NodeJS.ArrayBufferView;
+/** What can be written: all at once, or in pieces, such as a Readable. */
+export type Content = Data | Iterable<Data> | AsyncIterable<Data>;
+/** Bytes, or text such as "512M" or "1.5GiB". */
+export type Size = number | string;
+
+export type Outcome = 'finished' | 'raised' | 'signalled' | 'timed_out' | 'out_of_memory' | 'output_limit' | 'internal';
+export type Limit = 'memory' | 'processes' | 'files' | 'output' | 'time' | 'cpu';
+
+/** How a job ended, and what it wrote: all of it untrusted. */
+export class Result {
+  private constructor();
+  readonly stdout: Buffer;
+  readonly stderr: Buffer;
+  readonly stdoutText: string;
+  readonly stderrText: string;
+  /** It ended by itself, with status 0. */
+  readonly ok: boolean;
+  readonly exitCode: number;
+  readonly outcome: Outcome;
+  readonly limit: Limit | null;
+  /** Seconds. */
+  readonly duration: number;
+  readonly cpuTime: number;
+  /** Bytes. */
+  readonly memoryPeak: number;
+  readonly denied: Readonly<Record<string, number | bigint>>;
+  readonly truncated: boolean;
+  readonly degraded: readonly string[];
+  readonly error: { readonly type: string; readonly message: string; readonly traceback: string } | null;
+  readonly files: Readonly<Record<string, Buffer>>;
+  readonly leftOut: readonly { readonly name: string; readonly reason: string }[];
+  /** What the job showed: for each thing a map from MIME type to text or bytes. HTML and SVG can hold scripts. */
+  readonly results: readonly Readonly<Record<string, string | Buffer>>[];
+  readonly value: string | null;
+  readonly label: string;
+  readonly job: number;
+}
+
+export interface CallOptions {
+  /** Seconds for the call as a whole. */
+  deadline?: number;
+  /** Takes the request back, and ends its job. */
+  signal?: AbortSignal;
+  /** The job may run twice: the call is repeated also when the connection was lost with the answer. */
+  idempotent?: boolean;
+}
+
+export interface CodeOptions {
+  args?: Iterable<string>;
+  env?: Record<string, string> | Map<string, string>;
+  /** Files to write to /workspace before, by relative name. */
+  files?: Record<string, Data> | Map<string, Data>;
+  /** Names, folders and patterns of files below /workspace to return in `Result.files`. */
+  collect?: Iterable<string>;
+  /** Return what the code shows, and the value of its last expression. */
+  display?: boolean;
+  /** Seconds. */
+  timeout?: number;
+  /** Bytes of stdout and stderr together. */
+  output?: Size;
+  /** The file name that tracebacks show. */
+  name?: string;
+  label?: string;
+}
+
+export interface ExecuteOptions extends CodeOptions, CallOptions {
+  /** A module to run in place of code. */
+  module?: string;
+  stdin?: Data;
+  memory?: Size;
+  processes?: number;
+  /** The interpreter and its packages, by the name that the daemon's configuration has. */
+  environment?: string;
+  /** What it may reach: a policy of the daemon's configuration. */
+  egress?: string;
+}
+
+export interface ClientOptions {
+  /** The daemon's socket; else LEEWARD_SOCKET, else the default. */
+  socket?: string;
+  /** Send requests again where nothing of the job has run. */
+  retry?: boolean;
+  /** Also after the daemon was busy. */
+  retryBusy?: boolean;
+}
+
+/** Jobs of the daemon, each in a process of its own. */
+export class Client {
+  constructor(options?: ClientOptions);
+  execute(code: Data | undefined, options?: ExecuteOptions): Promise<Result>;
+  ping(options?: CallOptions): Promise<{ version: string; wire: number; caps?: Record<string, number> }>;
+  status(options?: CallOptions): Promise<Record<string, any>>;
+  close(): void;
+}
+
+/** A folder of the host, or a single file to read, that a sandbox shows. */
+export interface Mount {
+  source: string;
+  /** Where the sandbox has it; an absolute path. */
+  target: string;
+  writable?: boolean;
+  /** The sandbox may write there, and the host's folder stays as it is. */
+  overlay?: boolean;
+}
+
+export interface SandboxOptions {
+  socket?: string;
+  /** The `leeward` command, for mounts and `diff`: a path, or a program and its arguments; else LEEWARD_COMMAND, else PATH. */
+  command?: string | string[];
+  profile?: string;
+  /** The interpreter and its packages, by the name that the daemon's configuration has. */
+  environment?: string;
+  /** What it may reach: a policy of the daemon's configuration. */
+  egress?: string;
+  env?: Record<string, string> | Map<string, string>;
+  memory?: Size;
+  processes?: number;
+  /** Seconds of each `run` and `shell` that sets none. */
+  timeout?: number;
+  output?: Size;
+  /** Seconds without a call after which the daemon ends it. */
+  idle?: number;
+  lifetime?: number;
+  metadata?: Record<string, string> | Map<string, string>;
+  mounts?: Iterable<Mount>;
+  /** The folder of the host that is its /workspace. */
+  workdir?: string;
+  /** The workdir stays as it is, and `diff` says what would have changed. */
+  overlay?: boolean;
+}
+
+export interface ProgramOptions {
+  /** The folder to start in; /workspace by default. */
+  cwd?: string;
+  env?: Record<string, string> | Map<string, string>;
+  stdin?: Data | null;
+  /** Seconds. */
+  timeout?: number;
+  output?: Size;
+  /** What `processes` shows. */
+  title?: string;
+  /** Processor seconds of it and all that descends from it. */
+  cpuTime?: number;
+  /** Its environment is PATH, and what was given. */
+  clean?: boolean;
+}
+
+export interface OutputCallbacks {
+  /** Called with each piece as it comes; the next one waits for what it returns. */
+  onStdout?: (data: Buffer) => unknown;
+  onStderr?: (data: Buffer) => unknown;
+}
+
+export interface RunOptions extends ProgramOptions, OutputCallbacks {
+  signal?: AbortSignal;
+}
+
+export interface ProcessRow {
+  process: number;
+  pid: number;
+  title: string;
+  argv: string[];
+  age: number;
+  over: boolean;
+  exit_code: number | null;
+}
+
+/** What a sandbox has changed in its copy of a folder. */
+export interface FolderChange {
+  path: string;
+  kind: 'created' | 'modified' | 'deleted' | 'mode';
+  type: string;
+  mode: number;
+  size: number;
+  [more: string]: unknown;
+}
+
+/** A sandbox that stays: files, processes and their output, until it is closed. */
+export class Sandbox {
+  constructor(options?: SandboxOptions);
+  static attach(id: string, options?: { socket?: string; command?: string | string[] }): Promise<Sandbox>;
+  static list(options?: { socket?: string }): Promise<Record<string, any>[]>;
+  readonly files: Files;
+  /** 26 characters; the first use opens the sandbox. */
+  id(): Promise<string>;
+  run(argv: string[], options?: RunOptions): Promise<Result>;
+  shell(line: string, options?: RunOptions): Promise<Result>;
+  /** `stdin: null` leaves it open for `Process.write`. */
+  start(what: string[] | string, options?: ProgramOptions): Promise<Process>;
+  terminal(what?: string[] | string, options?: { rows?: number; columns?: number; cwd?: string; env?: Record<string, string>; timeout?: number; title?: string }): Promise<Process>;
+  processes(): Promise<ProcessRow[]>;
+  process(number: number): Promise<Process>;
+  execute(code: Data, options?: CodeOptions & { stdin?: Data; signal?: AbortSignal }): Promise<Result>;
+  kernel(): Promise<Kernel>;
+  diff(options?: { target?: string }): Promise<FolderChange[]>;
+  info(): Promise<Record<string, any>>;
+  extend(options?: { idle?: number; lifetime?: number }): Promise<Record<string, any>>;
+  kill(): Promise<void>;
+  close(): Promise<void>;
+  detach(): Promise<string>;
+}
+
+/** A piece of a process's output. */
+export interface Chunk {
+  /** From 1 on. */
+  number: number;
+  stream: 'stdout' | 'stderr';
+  /** Seconds of the host's CLOCK_MONOTONIC. */
+  time: number;
+  data: Buffer;
+}
+
+/** A process of a sandbox. While nobody reads its output it can write some 128 KiB, and then waits. */
+export class Process implements AsyncIterable<Chunk> {
+  private constructor();
+  readonly number: number;
+  pid(): Promise<number>;
+  read(options?: { timeout?: number }): Promise<Chunk[]>;
+  [Symbol.asyncIterator](): AsyncGenerator<Chunk, void, undefined>;
+  write(data: Data): Promise<number>;
+  closeStdin(): Promise<void>;
+  signal(signal?: NodeJS.Signals | number): Promise<boolean>;
+  resize(rows: number, columns: number): Promise<boolean>;
+  kill(): Promise<void>;
+  wait(): Promise<Result>;
+  wait(options: { timeout?: number }): Promise<Result | null>;
+  result(options?: OutputCallbacks): Promise<Result>;
+}
+
+/** A Python in a sandbox that keeps its state. */
+export class Kernel {
+  private constructor();
+  readonly number: number;
+  execute(code: Data, options?: CodeOptions & { signal?: AbortSignal }): Promise<Result>;
+  interrupt(): Promise<boolean>;
+  reset(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** What is by one name in a sandbox. */
+export class FileInfo {
+  private constructor();
+  readonly name: string;
+  readonly nameBytes: Buffer;
+  readonly kind: 'file' | 'folder' | 'link' | 'other';
+  readonly mode: number;
+  readonly size: number;
+  readonly mtimeNs: bigint;
+  readonly mtime: Date;
+  readonly target: string;
+  isFile(): boolean;
+  isFolder(): boolean;
+}
+
+export interface ReadOptions {
+  offset?: number;
+  size?: number;
+  /** The first and the last line, from 1 on. */
+  lines?: [number, number];
+  /** Bytes; more than that is EFBIG. */
+  limit?: number;
+}
+
+export class Files {
+  private constructor();
+  read(path: PathLike, options: ReadOptions & { encoding: BufferEncoding }): Promise<string>;
+  read(path: PathLike, options?: ReadOptions): Promise<Buffer>;
+  stream(path: PathLike, options?: ReadOptions): AsyncGenerator<Buffer, void, undefined>;
+  write(path: PathLike, data: Content, options?: { mode?: number; exclusive?: boolean }): Promise<number>;
+  append(path: PathLike, data: Content): Promise<number>;
+  edit(path: PathLike, before: Data, after: Data): Promise<void>;
+  list(path?: PathLike): Promise<FileInfo[]>;
+  stat(path: PathLike, options?: { follow?: boolean }): Promise<FileInfo>;
+  exists(path: PathLike): Promise<boolean>;
+  mkdir(path: PathLike, options?: { parents?: boolean; existOk?: boolean }): Promise<void>;
+  move(path: PathLike, to: PathLike): Promise<void>;
+  copy(path: PathLike, to: PathLike, options?: { timeout?: number }): Promise<void>;
+  remove(path: PathLike, options?: { recursive?: boolean; missingOk?: boolean; timeout?: number }): Promise<void>;
+  glob(pattern: PathLike, options?: { path?: PathLike; limit?: number; timeout?: number }): Promise<string[] & { more: boolean }>;
+  grep(pattern: Data, options?: { path?: PathLike; include?: string; literal?: boolean; ignoreCase?: boolean; limit?: number; timeout?: number }): Promise<{ path: string; line: number; text: string }[] & { more: boolean }>;
+}
+
+export interface WorkdirOptions {
+  workDir: string;
+  mounts?: Iterable<Mount>;
+  /** The environment of commands, beside PATH. They have no other. */
+  env?: Record<string, string> | Map<string, string>;
+  /** Of each command; 30,000 by default. */
+  timeoutMs?: number;
+  /** Processor seconds of each command, with all that it starts. */
+  cpu?: number;
+  /** Of all that runs at the same time; 512 MiB by default. */
+  memoryLimit?: Size;
+  /** Sandboxes have no network yet: anything but null throws NetworkingDisabled. */
+  fetchPolicy?: null;
+  /** The folder stays as it is; commands work on a copy, and `diff` says what they have changed. */
+  overlay?: boolean;
+  socket?: string;
+  command?: string | string[];
+}
+
+export interface WorkdirRunOptions extends OutputCallbacks {
+  signal?: AbortSignal;
+}
+
+/** A folder of the host with tools that work in it, and reach nothing else. */
+export class WorkdirSandbox {
+  constructor(options: WorkdirOptions);
+  static availableTools(options?: { socket?: string }): Promise<string[]>;
+  exec(command: string, args?: Iterable<string>, options?: WorkdirRunOptions): Promise<Result>;
+  execJs(code: string, options?: WorkdirRunOptions): Promise<Result>;
+  readFile(path: string): Promise<Buffer>;
+  readFile(path: string, encoding: BufferEncoding): Promise<string>;
+  writeFile(path: string, data: Content): Promise<void>;
+  listDir(path?: string): Promise<{ name: string; isDir: boolean; isFile: boolean; size: number }[]>;
+  diff(): Promise<FolderChange[]>;
+  fetch(url: string): Promise<never>;
+  availableTools(): Promise<string[]>;
+  destroy(): Promise<void>;
+}
+
+export default WorkdirSandbox;
+
+export class LeewardError extends Error {}
+export class PeerError extends LeewardError {}
+/** The base class of what a call of the daemon throws. */
+export class DaemonError extends LeewardError {
+  /** Whether the job, or a part of it, may have run. False is certain. */
+  mayHaveRun: boolean;
+}
+export class DaemonAway extends DaemonError {}
+export class NoAnswer extends DaemonError {}
+export class BadReply extends DaemonError {}
+export class Refused extends DaemonError {
+  kind: string;
+  /** Seconds after which the same request may be taken. */
+  retryAfter: number | null;
+}
+export class Busy extends Refused {}
+export class QueueTimeout extends Refused {}
+export class ShuttingDown extends Refused {}
+export class VersionMismatch extends Refused {}
+export class RequestRejected extends Refused {}
+export class Cancelled extends Refused {}
+export class SessionOver extends Refused {}
+export class ProcessOver extends Refused {}
+/** The interpreter, profile or policy that was asked for can't be had on this host. */
+export class PoolFailed extends Refused {}
+export class Forbidden extends Refused {}
+export class SandboxOver extends Refused {
+  reason: string;
+  /** Seconds since the epoch; 0 where that isn't known. */
+  when: number;
+  limit: string | null;
+}
+export class EditError extends LeewardError {
+  path: string;
+  found: number;
+}
+/** A file call in a sandbox failed; `code` is as Node has it, such as ENOENT. */
+export class OSError extends LeewardError {
+  errno: number;
+  code: string;
+  path: string;
+}
+export class FileNotFoundError extends OSError {}
+export class FileExistsError extends OSError {}
+export class NotADirectoryError extends OSError {}
+export class IsADirectoryError extends OSError {}
+export class PermissionError extends OSError {}
+export class TimeoutError extends OSError {}
+export class BrokenPipeError extends OSError {
+  taken: number;
+}
+
+/** What the calls of a WorkdirSandbox throw; `kind` is the same word in all languages. */
+export class WorkdirError extends LeewardError {
+  kind: 'other' | 'runtime' | 'io' | 'path_traversal' | 'command_not_found' | 'timeout' | 'destroyed' | 'toolbox_not_available' | 'networking_disabled' | 'fetch';
+}
+export class WorkdirRuntimeError extends WorkdirError {}
+export class WorkdirIoError extends WorkdirError {
+  code: string;
+  path: string;
+}
+export class PathTraversal extends WorkdirError {
+  path: string;
+}
+export class CommandNotFound extends WorkdirError {
+  command: string;
+}
+export class Timeout extends WorkdirError {
+  limit: Limit;
+  result: Result;
+}
+export class Destroyed extends WorkdirError {}
+export class ToolboxNotAvailable extends WorkdirError {}
+export class NetworkingDisabled extends WorkdirError {}
+export class FetchError extends WorkdirError {}

@@ -1,0 +1,126 @@
+'use strict';
+/*
+ * Folders of the host. The daemon takes them as descriptors, which Node can't send. So this program opens them, with its
+ * own rights, and hands them to a child: `leeward sandbox new --json`, which sends them and opens the sandbox. The child
+ * gets its options on standard input, since other users can read its arguments, and ends when the sandbox is open. The
+ * sandbox is the user's, so it is named here by its id from then on.
+ */
+
+const fs = require('node:fs');
+const path = require('node:path');
+const { spawn } = require('node:child_process');
+const errors = require('./errors.js');
+
+/** Bytes that the child may write. */
+const MOST_SAID = 64 << 20;
+/** Seconds that opening a sandbox may take: it waits for a free worker, and perhaps for a daemon that it starts. */
+const OPEN_MS = 150000;
+const DIFF_MS = 90000;
+const O_PATH = 0o10000000;
+
+/** The program: `named`, else LEEWARD_COMMAND, else `leeward` in PATH. Several words are a program and its arguments. */
+function commandOf(named) {
+  if (Array.isArray(named)) return named.map(String);
+  return [String(named || process.env.LEEWARD_COMMAND || 'leeward')];
+}
+
+/** Run `leeward ...`; resolves to its exit status and output. Ends the child where it takes too long. */
+function run(command, args, { input = '', descriptors = [], milliseconds }) {
+  return new Promise((resolve, reject) => {
+    const [program, ...first] = command;
+    const child = spawn(program, [...first, ...args], { stdio: ['pipe', 'pipe', 'pipe', ...descriptors] });
+    const said = { stdout: [], stderr: [] };
+    let size = 0;
+    const timer = setTimeout(() => child.kill('SIGKILL'), milliseconds);
+    for (const name of ['stdout', 'stderr']) {
+      child[name].on('data', (data) => {
+        size += data.length;
+        if (size > MOST_SAID) child.kill('SIGKILL'); else said[name].push(data);
+      });
+    }
+    child.stdin.on('error', () => {}); // it has ended, and says why
+    child.once('error', (error) => {
+      clearTimeout(timer);
+      const why = error.code === 'ENOENT' ? 'it is missing: name it by the option `command` or by LEEWARD_COMMAND' : error.message;
+      reject(new errors.LeewardError(`the command ${JSON.stringify(program)} can't be run: ${why}`));
+    });
+    child.once('close', (status, signal) => {
+      clearTimeout(timer);
+      resolve({ status, signal, stdout: Buffer.concat(said.stdout), stderr: Buffer.concat(said.stderr).toString('utf8').trim() });
+    });
+    child.stdin.end(input);
+  });
+}
+
+/** The error that `leeward ... --json` has told, by its name in Python. */
+function toldError(told) {
+  const kind = errors[told.type];
+  const message = String(told.message);
+  let error;
+  if (kind && kind.prototype instanceof errors.Refused) error = new kind(message, told);
+  else if (kind && kind.prototype instanceof errors.DaemonError) error = new kind(message);
+  else return new errors.LeewardError(`${told.type}: ${message}`);
+  error.mayHaveRun = told.may_have_run === true;
+  return error;
+}
+
+/** Folders and files of the host, opened; each is `{fd, target, writable, overlay}`. */
+function openAll(mounts) {
+  const found = [];
+  try {
+    for (const { source, target, writable = false, overlay = false } of mounts) {
+      let fd;
+      try {
+        fd = fs.openSync(source, O_PATH);
+      } catch (error) {
+        throw new errors.RequestRejected(`mount ${JSON.stringify(String(source))}: ${error.code || error.message}`);
+      }
+      found.push({ fd, target, writable: Boolean(writable), overlay: Boolean(overlay) });
+    }
+    return found;
+  } catch (error) {
+    for (const { fd } of found) fs.closeSync(fd);
+    throw error;
+  }
+}
+
+/**
+ * Open a sandbox with folders of the host; resolves to its id.
+ *
+ * `fields` are options of Python's `Sandbox`, by its names.
+ */
+async function openSandbox({ command, socket, fields, mounts }) {
+  const folders = openAll(mounts);
+  try {
+    const input = JSON.stringify({
+      ...fields,
+      // The child has them as descriptors from 3 on.
+      mounts: folders.map(({ target, writable, overlay }, at) => ({ source: `/proc/self/fd/${3 + at}`, target, writable, overlay })),
+    });
+    const args = ['sandbox', 'new', '--json', ...(socket ? ['--socket', path.resolve(String(socket))] : [])];
+    const done = await run(commandOf(command), args, { input, descriptors: folders.map(({ fd }) => fd), milliseconds: OPEN_MS });
+    let told;
+    try {
+      told = JSON.parse(done.stdout.toString('utf8'));
+    } catch {
+      told = null;
+    }
+    if (told && told.error) throw toldError(told.error);
+    if (done.status !== 0 || !told || typeof told.sandbox !== 'string' || !/^[a-z2-7]{26}$/.test(told.sandbox)) {
+      throw new errors.LeewardError(`no sandbox could be opened: ${done.stderr || done.signal || `status ${done.status}`}`);
+    }
+    return told.sandbox;
+  } finally {
+    for (const { fd } of folders) fs.closeSync(fd);
+  }
+}
+
+/** What a sandbox has changed in its copy of a folder, sorted by path, by `leeward diff --json`. */
+async function diff({ command, socket, id, target }) {
+  const args = ['diff', '--json', ...(socket ? ['--socket', path.resolve(String(socket))] : []), ...(target ? ['--target', target] : []), id];
+  const done = await run(commandOf(command), args, { milliseconds: DIFF_MS });
+  if (done.status !== 0) throw new errors.LeewardError(`the changes can't be told: ${done.stderr || done.signal}`);
+  return done.stdout.toString('utf8').split('\n').filter(Boolean).map((line) => JSON.parse(line));
+}
+
+module.exports = { openSandbox, diff };

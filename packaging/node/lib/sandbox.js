@@ -1,0 +1,217 @@
+'use strict';
+
+const { Calls } = require('./calls.js');
+const { BadReply, DaemonError, RequestRejected, SandboxOver } = require('./errors.js');
+const { Files } = require('./files.js');
+const host = require('./host.js');
+const { resultOf } = require('./results.js');
+const { Process, Kernel, whole, rows, CLOSE_S } = require('./process.js');
+const { known, limits, pairs, size, executeFields, programFields, LIMITING, TURN, PROGRAM } = require('./fields.js');
+
+const ID = /^[a-z2-7]{26}$/;
+const WORKDIR = '/workspace';
+const TERM = 'xterm-256color';
+const OPTIONS = ['socket', 'command', 'profile', 'environment', 'egress', 'env', 'idle', 'lifetime', 'metadata', 'mounts', 'workdir', 'overlay', ...LIMITING];
+
+/**
+ * A sandbox that stays: files, processes and their output, until it is closed. The first call opens it; without `close` it
+ * stays until it was idle for too long, and any program of the same user can attach to it.
+ */
+class Sandbox {
+  constructor(options = {}) {
+    known('Sandbox', options, OPTIONS);
+    const { socket, command, workdir, overlay = false, mounts = [] } = options;
+    if (overlay && workdir === undefined) throw new RequestRejected('overlay needs a workdir; a mount has an overlay of its own');
+    const all = [...mounts];
+    for (const mount of all) {
+      known('a mount', mount, ['source', 'target', 'writable', 'overlay']);
+      if (typeof mount.source !== 'string' || typeof mount.target !== 'string') throw new RequestRejected('a mount has a source and a target, both text');
+    }
+    if (workdir !== undefined) all.unshift({ source: String(workdir), target: WORKDIR, writable: !overlay, overlay });
+    hidden(this, {
+      calls: new Calls({ socket }), host: { command, socket }, options, mounts: all, opened: null, closed: false, files: new Files(this),
+    });
+  }
+
+  /** The sandbox with this id; SandboxOver where this user has none. */
+  static async attach(id, { socket, command } = {}) {
+    if (!ID.test(id)) throw new RequestRejected(`${JSON.stringify(String(id).slice(0, 80))} is no sandbox's id`);
+    const box = new Sandbox({ socket, command });
+    box.opened = Promise.resolve(id);
+    try {
+      await box.info();
+    } catch (error) {
+      box.calls.close();
+      throw error;
+    }
+    return box;
+  }
+
+  /** What `info` says of each sandbox of this user, the oldest first. */
+  static async list({ socket } = {}) {
+    const calls = new Calls({ socket });
+    try {
+      return rows(await calls.call('sandbox_list', {}), 'sandboxes');
+    } finally {
+      calls.close();
+    }
+  }
+
+  /** 26 characters; the first use opens the sandbox. */
+  id() {
+    if (!this.opened) {
+      if (this.closed) return Promise.reject(new SandboxOver('the sandbox was closed before it was used', { reason: 'killed' }));
+      const opened = this.open();
+      this.opened = opened;
+      opened.catch(() => { if (this.opened === opened) this.opened = null; }); // the next call tries again
+    }
+    return this.opened;
+  }
+
+  async open() {
+    const { env, metadata, profile, environment, egress, idle, lifetime, memory, processes, timeout, output } = this.options;
+    const kind = { profile, environment, egress };
+    const common = { env: env && pairs(env, 'env'), metadata: metadata && pairs(metadata, 'metadata'), ...kind, idle, lifetime };
+    if (this.mounts.length) {
+      const fields = { ...common, memory: size(memory, 'memory'), output: size(output, 'output'), processes, timeout };
+      return host.openSandbox({ ...this.host, fields, mounts: this.mounts });
+    }
+    const ok = await this.calls.call('sandbox_open', { ...common, ...limits(this.options) });
+    if (typeof ok.sandbox !== 'string' || !ID.test(ok.sandbox)) throw new BadReply('an opened sandbox has no id');
+    return ok.sandbox;
+  }
+
+  /** One request about this sandbox. */
+  async ask(op, fields = {}, options = {}) {
+    return this.calls.call(op, { sandbox: await this.id(), ...fields }, options);
+  }
+
+  // --- programs ---------------------------------------------------------------------
+
+  /** Run a program to its end: `run(['ls', '-l'])`. With `onStdout` or `onStderr` output is told as it comes, too. */
+  async run(argv, options = {}) {
+    if (!Array.isArray(argv)) throw new RequestRejected('run takes a program and its arguments, [program, ...]; shell takes a line');
+    return this.runs(argv, options);
+  }
+
+  /** Run a line by /bin/sh. */
+  async shell(line, options = {}) {
+    if (typeof line !== 'string') throw new RequestRejected('shell takes one line, as text');
+    return this.runs(line, options);
+  }
+
+  async runs(what, options) {
+    const { onStdout, onStderr, signal, ...job } = options;
+    known('run', job, PROGRAM);
+    const fields = programFields(what, job);
+    if (!onStdout && !onStderr) return this.ask('process_run', fields, { signal, read: resultOf });
+    const process = await this.begin({ ...fields, bounded: true });
+    const stop = () => { process.kill().catch(() => {}); };
+    if (signal) signal.addEventListener('abort', stop, { once: true });
+    try {
+      if (signal && signal.aborted) stop();
+      return await process.result({ onStdout, onStderr });
+    } catch (error) {
+      await process.kill().catch(() => {}); // the error that comes is the one that counts
+      throw error;
+    } finally {
+      if (signal) signal.removeEventListener('abort', stop);
+    }
+  }
+
+  /** Start a program, an array or one line for the shell, and come back at once. `stdin: null` leaves it open for `write`. */
+  async start(what, options = {}) {
+    known('start', options, PROGRAM);
+    const fields = programFields(what, options);
+    return this.begin(options.stdin === null ? { ...fields, open: true } : fields);
+  }
+
+  /** Start a program on a terminal. */
+  async terminal(what = ['sh'], options = {}) {
+    const { rows: high = 24, columns = 80, ...more } = known('terminal', options, ['rows', 'columns', 'cwd', 'env', 'timeout', 'title']);
+    const env = { TERM, ...(more.env && pairs(more.env, 'env')) };
+    return this.begin({ ...programFields(what, { ...more, env }), terminal: [high, columns] });
+  }
+
+  async begin(fields) {
+    return new Process(this, whole(await this.ask('process_start', fields), 'process', 1));
+  }
+
+  /** What clients have started: rows with `process`, `pid`, `title`, `argv`, `age`, `over`, `exit_code`. */
+  async processes() {
+    return rows(await this.ask('process_list'), 'processes');
+  }
+
+  /** The process with this number. */
+  async process(number) {
+    const process = new Process(this, number);
+    await process.row();
+    return process;
+  }
+
+  // --- Python -----------------------------------------------------------------------
+
+  /** Run Python code in a fresh interpreter with the sandbox's files. */
+  async execute(code, options = {}) {
+    const { signal, ...job } = options;
+    known('execute', job, [...TURN, 'stdin']);
+    return this.ask('sandbox_execute', executeFields(code, job), { signal, read: resultOf });
+  }
+
+  /** Start a Python that keeps its state. */
+  async kernel() {
+    return new Kernel(this, whole(await this.ask('kernel_open'), 'kernel', 1));
+  }
+
+  // --- the sandbox ------------------------------------------------------------------
+
+  /** What the sandbox has changed in its copy of a folder (`overlay`): rows with `path` and `kind`, sorted. */
+  async diff({ target } = {}) {
+    return host.diff({ ...this.host, id: await this.id(), target });
+  }
+
+  /** What it is and has, as docs/wire.md says of sandbox_info. */
+  async info() {
+    return this.ask('sandbox_info');
+  }
+
+  /** Change when the daemon ends it: seconds. */
+  async extend(options = {}) {
+    const { idle, lifetime } = known('extend', options, ['idle', 'lifetime']);
+    return this.ask('sandbox_extend', { idle, lifetime });
+  }
+
+  /** End it with everything in it. */
+  async kill() {
+    await this.ask('sandbox_kill');
+  }
+
+  /** `kill`, if it was ever used and isn't over yet, and close the connections. */
+  async close() {
+    this.closed = true;
+    try {
+      if (this.opened) await this.calls.call('sandbox_kill', { sandbox: await this.opened }, { deadline: CLOSE_S });
+    } catch (error) {
+      if (!(error instanceof DaemonError)) throw error; // it is over, or will be when it was idle for long enough
+    } finally {
+      this.calls.close();
+    }
+  }
+
+  /** Close the connections and leave the sandbox as it is; resolves to its id. */
+  async detach() {
+    const id = await this.id();
+    this.calls.close();
+    return id;
+  }
+}
+
+if (Symbol.asyncDispose) Sandbox.prototype[Symbol.asyncDispose] = Sandbox.prototype.close;
+
+function hidden(object, fields) {
+  for (const [name, value] of Object.entries(fields)) {
+    Object.defineProperty(object, name, { value, writable: true, enumerable: name === 'files' });
+  }
+}
+
+module.exports = { Sandbox, hidden };

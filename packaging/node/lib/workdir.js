@@ -1,0 +1,265 @@
+'use strict';
+/*
+ * A folder with tools: commands, JavaScript and files, by one object. It is a live sandbox whose /workspace is the folder;
+ * the first call opens it. Files are read and written by a process inside, under the sandbox's locks: whatever links a
+ * command puts in the way, nothing of the host is reached but the folder.
+ */
+
+const fs = require('node:fs');
+const path = require('node:path');
+const {
+  CommandNotFound, DaemonError, Destroyed, FetchError, LeewardError, NetworkingDisabled, OSError, PathTraversal, SandboxOver, Timeout,
+  ToolboxNotAvailable, WorkdirError, WorkdirIoError, WorkdirRuntimeError,
+} = require('./errors.js');
+const { Sandbox, hidden } = require('./sandbox.js');
+const { Result } = require('./results.js');
+const { known, pairs, size, texts } = require('./fields.js');
+const TOOLS = require('./tools.js');
+
+const OPTIONS = ['workDir', 'mounts', 'env', 'timeoutMs', 'cpu', 'memoryLimit', 'fetchPolicy', 'overlay', 'socket', 'command'];
+const DEFAULT_MS = 30000;
+const DEFAULT_MEMORY = '512M';
+/** Links that lead to links, as Linux counts them. */
+const MOST_LINKS = 40;
+/** Prints those of its arguments that are programs in PATH, a line each. */
+const LOOK = 'IFS=:; for tool; do for folder in $PATH; do [ -x "$folder/$tool" ] && echo "$tool" && break; done; done; :';
+/** Without arguments and without a terminal Node reads a program from stdin, which is empty here. */
+const USAGE = "echo 'usage: node [options] [-e CODE | -p CODE | FILE] [arguments]' >&2; exit 2";
+/** What V8 writes before it aborts because its heap is full, and the status of that. */
+const HEAP_FULL = 'JavaScript heap out of memory';
+const ABORTED = 134;
+const OUT_OF_MEMORY = 137;
+/** For `node --require`, in every sandbox: `fetch` says that there is no network. leeward/spec/stand_ins.py has it. */
+const NO_FETCH = '/opt/leeward/stand-ins/fetch.cjs';
+
+class WorkdirSandbox {
+  constructor(options = {}) {
+    known('WorkdirSandbox', options, OPTIONS);
+    const { workDir, mounts = [], env = {}, timeoutMs = DEFAULT_MS, cpu, memoryLimit = DEFAULT_MEMORY, fetchPolicy, overlay = false, socket, command } = options;
+    if (fetchPolicy !== undefined && fetchPolicy !== null) throw new NetworkingDisabled();
+    if (typeof workDir !== 'string') throw new WorkdirIoError('EINVAL', 'workDir is no path', String(workDir));
+    const folder = path.resolve(workDir);
+    there(folder, true);
+    for (const mount of mounts) if (typeof mount.source === 'string') there(mount.source, false);
+    const memory = size(memoryLimit, 'memoryLimit');
+    const make = () => new Sandbox({ socket, command, workdir: folder, mounts: [...mounts], overlay, memory });
+    hidden(this, { make, box: make(), env: pairs(env, 'env'), seconds: timeoutMs / 1000, cpu, heap: heapOf(memory), overlay, folder, tools: null, over: false });
+  }
+
+  // --- commands ---------------------------------------------------------------------
+
+  /** Run a tool to its end, in a fresh process, without a shell and with empty standard input. */
+  async exec(command, args = [], options = {}) {
+    this.check();
+    const words = texts(args, 'args');
+    if (!TOOLS.includes(command)) throw new CommandNotFound(command);
+    if (command === 'curl') throw new NetworkingDisabled();
+    return command === 'node' ? this.node(words, options) : this.run([command, ...words], options);
+  }
+
+  /** Run JavaScript as `node -e` does. */
+  async execJs(code, options = {}) {
+    this.check();
+    try {
+      return await this.node(['-e', code], options);
+    } catch (error) {
+      if (error instanceof CommandNotFound) throw new ToolboxNotAvailable("the host has no Node: install Debian's nodejs");
+      throw error;
+    }
+  }
+
+  async node(words, options) {
+    if (!words.length) return this.run(['sh', '-c', USAGE], options);
+    const got = await this.run(['node', `--max-old-space-size=${this.heap}`, '--require', NO_FETCH, ...words], options);
+    if (got.exitCode === ABORTED && got.stderr.includes(HEAP_FULL)) {
+      return new Result({ ...got, outcome: 'out_of_memory', exitCode: OUT_OF_MEMORY, limit: 'memory' });
+    }
+    return got;
+  }
+
+  async run(argv, options) {
+    known('exec', options, ['onStdout', 'onStderr', 'signal']);
+    const got = await this.guarded(() => this.box.run(argv, { ...options, env: this.env, timeout: this.seconds, cpuTime: this.cpu, clean: true }));
+    if (got.outcome === 'timed_out') throw new Timeout(got);
+    if (got.exitCode === 127 && !(await this.availableTools()).includes(argv[0])) throw new CommandNotFound(argv[0]);
+    if (got.outcome === 'internal') throw new WorkdirRuntimeError(`the command was lost: ${got.error ? got.error.message : 'no reason is known'}`);
+    return got;
+  }
+
+  /** The commands that `exec` takes and this host has. */
+  async availableTools() {
+    this.check();
+    if (!this.tools) this.tools = await this.guarded(() => look(this.box));
+    return [...this.tools];
+  }
+
+  /** The same without a folder. */
+  static async availableTools({ socket } = {}) {
+    const box = new Sandbox({ socket });
+    try {
+      return await look(box);
+    } finally {
+      await box.close();
+    }
+  }
+
+  /** Sandboxes have no network: FetchError for what is no URL of http or https, else NetworkingDisabled. */
+  async fetch(url) {
+    this.check();
+    let found;
+    try {
+      found = new URL(url);
+    } catch {
+      found = { protocol: '' };
+    }
+    if (!['http:', 'https:'].includes(found.protocol)) {
+      throw new FetchError(`${JSON.stringify(String(url)).slice(0, 200)} can't be fetched: it is no URL of http or https`);
+    }
+    throw new NetworkingDisabled();
+  }
+
+  // --- files ------------------------------------------------------------------------
+
+  /** What is in a file: a Buffer, or text with an encoding. */
+  async readFile(file, encoding = undefined) {
+    return this.inside(file, (name) => this.box.files.read(name, { encoding }));
+  }
+
+  /** Put `data` in the place of what the file has; folders that lead there are made. */
+  async writeFile(file, data) {
+    await this.inside(file, (name) => this.box.files.write(name, data));
+  }
+
+  /** What a folder has, sorted by name: `{name, isDir, isFile, size}`. A link is neither a folder nor a file. */
+  async listDir(folder = '.') {
+    const found = await this.inside(folder, (name) => this.box.files.list(name));
+    return found.map((info) => ({ name: info.name, isDir: info.isFolder(), isFile: info.isFile(), size: info.isFile() ? info.size : 0 }));
+  }
+
+  /** What commands have changed in their copy of the folder (`overlay`): rows with `path` and `kind`, sorted. */
+  async diff() {
+    this.check();
+    if (!this.overlay) throw new WorkdirRuntimeError('there is no copy of the folder to compare: `overlay` makes one');
+    return this.guarded(() => this.box.diff());
+  }
+
+  async inside(file, call) {
+    this.check();
+    const name = plain(file);
+    try {
+      return await this.guarded(async () => call(await this.resolve(name)));
+    } catch (error) {
+      if (error instanceof OSError) throw new WorkdirIoError(error.code, error.message, name);
+      throw error;
+    }
+  }
+
+  /**
+   * `name` without links. A link that leads out would lead to the sandbox's own files, and never to the host's: this is to
+   * tell such a path, and not what holds it.
+   */
+  async resolve(name) {
+    let ahead = name.split('/');
+    let there = [];
+    for (let links = 0; ahead.length;) {
+      const [next, ...rest] = ahead;
+      let info = null;
+      if (next === '..') {
+        if (!there.length) throw new PathTraversal(name);
+        there = there.slice(0, -1);
+        ahead = rest;
+        continue;
+      }
+      if (next !== '.' && next !== '') {
+        try {
+          info = await this.box.files.stat([...there, next].join('/'), { follow: false });
+        } catch (error) {
+          if (error.code !== 'ENOENT') throw error;
+          return plain([...there, ...ahead].join('/'), name); // the call says so, or makes it
+        }
+        if (info.kind !== 'link') there = [...there, next];
+      }
+      ahead = rest;
+      if (info && info.kind === 'link') {
+        if (++links > MOST_LINKS) throw new WorkdirIoError('ELOOP', 'too many links', name);
+        if (info.target.startsWith('/')) throw new PathTraversal(name);
+        ahead = [...info.target.split('/'), ...rest];
+      }
+    }
+    return there.join('/') || '.';
+  }
+
+  // --- its end ----------------------------------------------------------------------
+
+  /** End all that runs in it. The folder and its files stay. Harmless twice. */
+  async destroy() {
+    if (this.over) return;
+    this.over = true;
+    await this.box.close();
+  }
+
+  check() {
+    if (this.over) throw new Destroyed('the sandbox was destroyed');
+  }
+
+  /**
+   * What `call` gives, which uses our sandbox. Where that had ended the next call gets another one, and this call too if
+   * nothing of it was done: the folder has all that counts. A copy of the folder is lost with its sandbox.
+   */
+  async guarded(call) {
+    const { box } = this;
+    try {
+      try {
+        return await call();
+      } catch (error) {
+        if (!(error instanceof SandboxOver) || this.over) throw error;
+        if (this.overlay) throw new Destroyed(`the sandbox has ended, and its copy with it: ${error.reason}`, { cause: error });
+        if (this.box === box) {
+          this.box = this.make();
+          await box.close();
+        }
+        if (error.mayHaveRun) throw error;
+        return await call();
+      }
+    } catch (error) {
+      if (!(error instanceof LeewardError) || error instanceof WorkdirError || error instanceof OSError) throw error;
+      if (error instanceof DaemonError) this.check();
+      throw new WorkdirRuntimeError(error.message, { cause: error });
+    }
+  }
+}
+
+if (Symbol.asyncDispose) WorkdirSandbox.prototype[Symbol.asyncDispose] = WorkdirSandbox.prototype.destroy;
+
+/** MiB of V8's heap in a sandbox with so many bytes: V8 is to give up before the kernel has no page left. */
+function heapOf(memory) {
+  const total = Math.floor(memory / 2 ** 20);
+  return Math.max(16, total - 64 - Math.floor(total / 8));
+}
+
+async function look(box) {
+  const got = await box.run(['sh', '-c', LOOK, 'sh', ...TOOLS], { clean: true });
+  if (!got.ok) throw new WorkdirRuntimeError(`the tools can't be looked for: ${got.stderrText}`);
+  const found = new Set(got.stdoutText.split('\n'));
+  return TOOLS.filter((tool) => found.has(tool));
+}
+
+function there(name, folder) {
+  let about;
+  try {
+    about = fs.statSync(name);
+  } catch (error) {
+    throw new WorkdirIoError(error.code, error.message, name);
+  }
+  if (folder && !about.isDirectory()) throw new WorkdirIoError('ENOTDIR', 'it is no folder', name);
+}
+
+/** A path without `.`, `..` and empty names; PathTraversal where it leads out. */
+function plain(file, asked = file) {
+  if (typeof file !== 'string' || file === '' || file.includes('\0')) throw new WorkdirIoError('EINVAL', 'it is no path', String(asked));
+  const found = path.posix.normalize(file);
+  if (found.startsWith('/') || found === '..' || found.startsWith('../')) throw new PathTraversal(asked);
+  return found;
+}
+
+module.exports = { WorkdirSandbox };

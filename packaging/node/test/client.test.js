@@ -1,0 +1,101 @@
+'use strict';
+/* Jobs over a live daemon. */
+
+const test = require('node:test');
+const assert = require('node:assert/strict');
+const { spawnSync } = require('node:child_process');
+const path = require('node:path');
+const leeward = require('../index.js');
+const { socket, thrown } = require('./support.js');
+
+const client = new leeward.Client({ socket });
+test.after(() => client.close());
+
+test('code, and what came of it', async () => {
+  const got = await client.execute('import sys; print(6 * 7); print("no", file=sys.stderr); sys.exit(3)');
+  assert.deepEqual([got.stdoutText, got.stderrText, got.exitCode, got.outcome, got.limit, got.ok], ['42\n', 'no\n', 3, 'finished', null, false]);
+  assert.ok(got.duration > 0 && got.memoryPeak >= 0 && Object.isFrozen(got));
+});
+
+test('every option', async () => {
+  const got = await client.execute('import os, sys; print(sys.argv[1:], os.environ["A"], sys.stdin.read(), open("in/f").read()); open("out", "w").write("made"); open("other", "w"); 1 + 1', {
+    args: ['x', 'é'], env: { A: '1' }, stdin: 'typed', files: { 'in/f': 'given' }, collect: ['out', 'none-*'], display: true, timeout: 20, memory: '128M', processes: 8, output: 4096,
+    name: 'named.py', label: 'a-label',
+  });
+  assert.equal(got.stdoutText, "['x', 'é'] 1 typed given\n");
+  assert.deepEqual(Object.keys(got.files), ['out']);
+  assert.equal(got.files.out.toString(), 'made');
+  assert.deepEqual(got.leftOut, [{ name: 'none-*', reason: 'no_match' }]);
+  assert.deepEqual([got.value, got.results[0]['text/plain'], got.label, got.job > 0], ['2', '2', 'a-label', true]);
+  assert.match((await client.execute('1/0', { name: 'named.py' })).error.traceback, /named\.py/);
+});
+
+test('a module', async () => {
+  assert.match((await client.execute(undefined, { module: 'this' })).stdoutText, /Zen of Python/);
+});
+
+test('limits', async () => {
+  const [slow, hungry, loud] = await Promise.all([
+    client.execute('while True: pass', { timeout: 0.2 }), client.execute('x = bytearray(300 << 20)', { memory: '64M' }), client.execute('while True: print("x" * 1000)', { output: 10000 }),
+  ]);
+  assert.deepEqual([slow.outcome, slow.limit, slow.exitCode], ['timed_out', 'time', 124]);
+  assert.ok(hungry.outcome === 'out_of_memory' || hungry.error.type === 'MemoryError', hungry.outcome);
+  assert.deepEqual([loud.outcome, loud.truncated], ['output_limit', true]);
+});
+
+test('output and files that are too large for a reply', async () => {
+  const got = await client.execute('import sys; sys.stdout.write("o" * 3_000_001); sys.stderr.write("e" * 70_000); [open(f"f{n}", "wb").write(bytes([n]) * 700_000) for n in range(5)]', { collect: ['f*'], output: '16M' });
+  assert.ok(got.ok, got.stderrText.slice(0, 300));
+  assert.ok(got.stdout.equals(Buffer.alloc(3000001, 'o')) && got.stderr.equals(Buffer.alloc(70000, 'e')));
+  assert.deepEqual(Object.entries(got.files).map(([name, data]) => [name, data.equals(Buffer.alloc(700000, Number(name[1])))]), [0, 1, 2, 3, 4].map((n) => [`f${n}`, true]));
+});
+
+test('what was read is let go of: more large results than may wait', async () => {
+  for (let round = 0; round < 5; round++) {
+    const all = await Promise.all(Array.from({ length: 32 }, (_, n) => client.execute(`print("${n % 10}" * 100_000)`)));
+    assert.ok(all.every((got, n) => got.stdout.length === 100001 && got.stdout[0] === 48 + (n % 10)));
+  }
+});
+
+test('much to send', async () => {
+  const got = await client.execute('import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())', { stdin: Buffer.alloc(20 << 20, 'x') });
+  assert.equal(got.stdoutText.trim(), require('node:crypto').createHash('sha256').update(Buffer.alloc(20 << 20, 'x')).digest('hex'));
+});
+
+test('what a job is asked to be is checked by the daemon', async () => {
+  const error = await thrown(client.execute('1', { memory: '900G' }));
+  assert.deepEqual([error.name, error.kind, error.mayHaveRun], ['RequestRejected', 'bad_request', false]);
+});
+
+test('a signal ends the job, and the daemon has its worker back', async () => {
+  const control = new AbortController();
+  const running = thrown(client.execute('import time; time.sleep(100)', { signal: control.signal, timeout: 60 }));
+  setTimeout(() => control.abort(), 100);
+  assert.equal((await running).name, 'Cancelled');
+  assert.equal((await client.execute('print(1)')).stdoutText, '1\n');
+});
+
+test('ping and status', async () => {
+  const [pong, status] = await Promise.all([client.ping(), client.status()]);
+  assert.equal(pong.wire, 1);
+  assert.ok(status.workers.total >= 1 && status.jobs.done > 0);
+});
+
+test('a program ends when nothing is asked any more, without close', () => {
+  const code = `const { Client } = require(${JSON.stringify(path.join(__dirname, '..'))}); new Client({ socket: ${JSON.stringify(socket)} }).execute('print(5)').then((got) => process.stdout.write(got.stdout));`;
+  const done = spawnSync(process.execPath, ['-e', code], { timeout: 30000 });
+  assert.deepEqual([done.status, done.stdout.toString(), done.stderr.toString()], [0, '5\n', '']);
+});
+
+test('as an ES module', () => {
+  const code = `import Sandbox, { Client, Busy, WorkdirSandbox } from ${JSON.stringify(path.join(__dirname, '../index.mjs'))}; console.log(Sandbox === WorkdirSandbox, typeof Client, new Busy('x').kind)`;
+  const done = spawnSync(process.execPath, ['--input-type=module', '-e', code], { timeout: 30000 });
+  assert.deepEqual([done.status, done.stdout.toString()], [0, 'true function busy\n']);
+});
+
+test('both entries have the same names', async () => {
+  const { default: _, ...names } = leeward;
+  const { default: Default, ...others } = await import('../index.mjs');
+  assert.deepEqual(Object.keys(others).sort(), Object.keys(names).sort());
+  assert.equal(Default, leeward.WorkdirSandbox);
+});

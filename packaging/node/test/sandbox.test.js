@@ -1,0 +1,246 @@
+'use strict';
+/* Live sandboxes over a live daemon. */
+
+const test = require('node:test');
+const assert = require('node:assert/strict');
+const { Readable } = require('node:stream');
+const { Sandbox } = require('../index.js');
+const { socket, thrown } = require('./support.js');
+
+/** A sandbox that goes with the test. */
+function open(t, options = {}) {
+  const box = new Sandbox({ socket, ...options });
+  t.after(() => box.close());
+  return box;
+}
+
+test('files stay and programs see them', async (t) => {
+  const box = open(t, { env: { A: '1' }, metadata: { run: '7' }, timeout: 30 });
+  assert.equal((await box.shell('mkdir -p a/b && echo kept > a/b/c; echo $A')).stdoutText, '1\n');
+  assert.equal((await box.run(['cat', 'b/c'], { cwd: '/workspace/a' })).stdoutText, 'kept\n');
+  assert.equal((await box.run(['cat'], { stdin: 'typed' })).stdoutText, 'typed');
+  const missing = await box.run(['no-such-program']);
+  assert.deepEqual([missing.exitCode, missing.stderrText], [127, 'sh: no-such-program: not found\n']);
+  const slow = await box.run(['sh', '-c', 'echo before; sleep 100'], { timeout: 0.3 });
+  assert.deepEqual([slow.outcome, slow.stdoutText], ['timed_out', 'before\n']);
+  assert.equal((await box.execute('print(open("a/b/c").read())')).stdoutText, 'kept\n\n');
+});
+
+test('attach, list, info, extend and the end', async (t) => {
+  const box = open(t, { metadata: { of: 'attach' } });
+  const id = await box.id();
+  await box.shell('echo 1 > f');
+  const other = await Sandbox.attach(id, { socket });
+  assert.equal((await other.shell('cat f')).stdoutText, '1\n');
+  assert.ok((await Sandbox.list({ socket })).some((row) => row.sandbox === id && row.metadata.of === 'attach'));
+  assert.equal((await other.extend({ idle: 100 })).idle, 100);
+  assert.equal((await box.info()).sandbox, id);
+  await other.kill();
+  const over = await thrown(box.shell('true'));
+  assert.deepEqual([over.name, over.reason, over.when > 1.7e9], ['SandboxOver', 'killed', true]);
+  assert.equal((await thrown(Sandbox.attach('a'.repeat(26), { socket }))).name, 'SandboxOver');
+  assert.equal((await thrown(Sandbox.attach('../x', { socket }))).name, 'RequestRejected');
+  await box.close();
+  await box.close();
+});
+
+test('detach leaves it, close before use opens nothing', async (t) => {
+  const box = new Sandbox({ socket });
+  const id = await box.detach();
+  const again = await Sandbox.attach(id, { socket });
+  t.after(() => again.close());
+  assert.ok((await again.run(['true'])).ok);
+  const never = new Sandbox({ socket });
+  await never.close();
+  assert.equal((await thrown(never.run(['true']))).name, 'SandboxOver');
+});
+
+test('many first calls at once open one sandbox', async (t) => {
+  const box = open(t);
+  const ids = await Promise.all([box.id(), box.id(), box.info().then((row) => row.sandbox), box.run(['true']).then(() => box.id())]);
+  assert.equal(new Set(ids).size, 1);
+});
+
+test('output as it comes', async (t) => {
+  const box = open(t);
+  const pieces = [];
+  const got = await box.shell('echo one; echo two >&2; echo three', { onStdout: (data) => { pieces.push(['out', data.toString()]); }, onStderr: (data) => { pieces.push(['err', data.toString()]); } });
+  assert.deepEqual([got.stdoutText, got.stderrText, got.exitCode], ['one\nthree\n', 'two\n', 0]);
+  assert.equal(pieces.filter(([name]) => name === 'out').map(([, text]) => text).join(''), 'one\nthree\n');
+  const error = await thrown(box.shell('while :; do echo x; done', { onStdout: () => { throw new Error('mine'); } }));
+  assert.equal(error.message, 'mine');
+  for (const row of await box.processes()) assert.equal((await (await box.process(row.process)).wait({ timeout: 20 })) !== null, true);
+});
+
+test('a process: write, read and its end', async (t) => {
+  const box = open(t);
+  const cat = await box.start(['cat'], { stdin: null });
+  assert.ok(await cat.pid() > 1);
+  assert.equal(await cat.write('one\n'), 4);
+  const [first] = await cat.read({ timeout: 20 });
+  assert.deepEqual([first.number, first.stream, first.data.toString()], [1, 'stdout', 'one\n']);
+  assert.deepEqual(await cat.read({ timeout: 0 }), []);
+  await cat.closeStdin();
+  assert.deepEqual([await cat.read(), (await cat.wait()).exitCode], [[], 0]);
+});
+
+test('a slow reader slows the process alone, and loses nothing', async (t) => {
+  const box = open(t);
+  const loud = await box.start(['sh', '-c', 'seq 200000; echo end >&2']);
+  const kept = { stdout: [], stderr: [] };
+  for await (const chunk of loud) {
+    kept[chunk.stream].push(chunk.data);
+    if (kept.stdout.length === 1) assert.ok((await box.run(['true'])).ok); // others go on meanwhile
+  }
+  const lines = Buffer.concat(kept.stdout).toString().trimEnd().split('\n');
+  assert.deepEqual([lines.length, lines[0], lines[199999]], [200000, '1', '200000']);
+  assert.equal(Buffer.concat(kept.stderr).toString(), 'end\n');
+  assert.equal((await loud.wait()).exitCode, 0);
+});
+
+test('standard input in pieces, and its end', async (t) => {
+  const box = open(t);
+  const count = await box.start(['wc', '-c'], { stdin: null });
+  assert.equal(await count.write(Buffer.alloc((2 << 20) + 5)), (2 << 20) + 5);
+  await count.closeStdin();
+  assert.equal((await count.result()).stdoutText.trim(), String((2 << 20) + 5));
+  const short = await box.start('exec 0<&-; sleep 100', { stdin: null });
+  await short.pid();
+  const gone = await thrown((async () => { for (;;) await short.write(Buffer.alloc(1 << 20)); })());
+  assert.deepEqual([gone.name, gone.code], ['BrokenPipeError', 'EPIPE']);
+});
+
+test('signals, kill and wait', async (t) => {
+  const box = open(t);
+  const one = await box.start('trap "echo caught; exit 5" TERM; echo ready; while :; do sleep 0.05; done');
+  await one.read();
+  assert.equal(await one.wait({ timeout: 0 }), null);
+  assert.equal(await one.signal('SIGTERM'), true);
+  assert.equal((await one.result()).exitCode, 5);
+  assert.equal(await one.signal(15), false);
+  const two = await box.start(['sleep', '100'], { title: 'long' });
+  assert.ok((await box.processes()).some((row) => row.title === 'long' && !row.over));
+  await two.kill();
+  assert.deepEqual([(await two.wait()).outcome, (await two.wait()).exitCode], ['signalled', 137]);
+  assert.equal((await thrown(box.process(4000))).name, 'ProcessOver');
+});
+
+test('a terminal', async (t) => {
+  const box = open(t);
+  const terminal = await box.terminal(['sh'], { rows: 30, columns: 100 });
+  const until = async (text) => { let seen = ''; while (!seen.includes(text)) for (const chunk of await terminal.read({ timeout: 20 })) seen += chunk.data; return seen; };
+  await terminal.write('stty size; tty; echo $TERM\n');
+  assert.match(await until('xterm-256color'), /30 100/);
+  assert.equal(await terminal.resize(40, 120), true);
+  await terminal.write('stty size\n');
+  await until('40 120');
+  await terminal.write('exit 7\n');
+  assert.equal((await terminal.result()).exitCode, 7);
+});
+
+test('a kernel keeps its state and shows what it has', async (t) => {
+  const box = open(t);
+  const kernel = await box.kernel();
+  assert.equal((await kernel.execute('x = 41')).value, null);
+  const got = await kernel.execute('print("p"); x + 1');
+  assert.deepEqual([got.value, got.stdoutText, got.results[0]['text/plain']], ['42', 'p\n', '42']);
+  const order = await Promise.all([1, 2, 3].map((n) => kernel.execute(`x += ${n}; x`)));
+  assert.deepEqual(order.map((one) => one.value), ['42', '44', '47']);
+  const looping = kernel.execute('print("go", flush=True)\nwhile True: pass');
+  while (!(await kernel.interrupt()));
+  assert.equal((await looping).error.type, 'KeyboardInterrupt');
+  await kernel.reset();
+  assert.equal((await kernel.execute('x')).error.type, 'NameError');
+  await kernel.close();
+});
+
+test('files: what is written is there', async (t) => {
+  const { files } = open(t);
+  assert.equal(await files.write('a/b.bin', Buffer.from([0, 255, 10])), 3);
+  assert.deepEqual(await files.read('a/b.bin'), Buffer.from([0, 255, 10]));
+  assert.equal(await files.append('a/b.bin', 'é'), 5);
+  await files.write('text', 'one\ntwo\nthree\n', { mode: 0o640 });
+  assert.equal(await files.read('text', { lines: [2, 3], encoding: 'utf8' }), 'two\nthree\n');
+  assert.equal(await files.read('text', { offset: 4, size: 3, encoding: 'utf8' }), 'two');
+  assert.equal(await files.read('text', { size: 0, encoding: 'utf8' }), '');
+  const info = await files.stat('text');
+  assert.deepEqual([info.name, info.kind, info.mode, info.size, info.isFile(), typeof info.mtimeNs], ['text', 'file', 0o640, 14, true, 'bigint']);
+  assert.ok(Math.abs(info.mtime - Date.now()) < 3600e3);
+  await files.edit('text', 'two', 'zwei');
+  assert.equal(await files.read('text', { encoding: 'utf8' }), 'one\nzwei\nthree\n');
+  const edit = await thrown(files.edit('text', 'e', 'x'));
+  assert.deepEqual([edit.name, edit.found], ['EditError', 4]);
+});
+
+test('files: large ones in pieces, from streams and to them', async (t) => {
+  const { files } = open(t);
+  const parts = Array.from({ length: 40 }, (_, n) => Buffer.alloc(100000, n));
+  assert.equal(await files.write('large', Readable.from(parts)), 4000000);
+  const hash = require('node:crypto').createHash('sha256');
+  let most = 0;
+  for await (const piece of files.stream('large')) { hash.update(piece); most = Math.max(most, piece.length); }
+  assert.equal(hash.digest('hex'), require('node:crypto').createHash('sha256').update(Buffer.concat(parts)).digest('hex'));
+  assert.ok(most <= 1 << 20);
+  for await (const piece of files.stream('large')) { assert.ok(piece.length); break; } // what is left is given up
+  assert.equal((await thrown(files.read('large', { limit: 1000 }))).code, 'EFBIG');
+  const failing = (async function* failing() { yield Buffer.alloc(2 << 20); throw new Error('mine'); })();
+  assert.equal((await thrown(files.write('large', failing))).message, 'mine');
+  assert.equal((await files.stat('large')).size, 4000000); // as it was
+});
+
+test('files: names', async (t) => {
+  const box = open(t);
+  const { files } = box;
+  await files.mkdir('d/e');
+  await files.write('d/one.txt', 'needle\nhay\n');
+  await files.write('d/two.md', 'a needle\n');
+  assert.deepEqual((await files.list('d')).map((info) => [info.name, info.kind]), [['e', 'folder'], ['one.txt', 'file'], ['two.md', 'file']]);
+  const found = await files.glob('d/*.txt');
+  assert.deepEqual([[...found], found.more], [['d/one.txt'], false]);
+  const lines = await files.grep('^needle', { path: 'd', include: '*.txt' });
+  assert.deepEqual([...lines], [{ path: 'd/one.txt', line: 1, text: 'needle' }]);
+  await files.copy('d', 'f');
+  await files.move('f/one.txt', 'g/moved');
+  await files.remove('d', { recursive: true });
+  assert.deepEqual([await files.exists('d'), await files.exists('g/moved'), await files.exists('f/two.md')], [false, true, true]);
+  await files.remove('d', { missingOk: true });
+  await box.run(['python3', '-c', "open(b'odd-\\xff\\n', 'w').write('x')"]);
+  const odd = (await files.list()).find((info) => info.name.startsWith('odd-'));
+  assert.equal((await files.read(odd.nameBytes)).toString(), 'x');
+});
+
+test('files: many pages of a folder', async (t) => {
+  const box = open(t, { memory: '256M' });
+  await box.run(['python3', '-c', "import os; os.mkdir('m'); [open(f'm/{n:05}', 'w').close() for n in range(9001)]"]);
+  const rows = await box.files.list('m');
+  assert.deepEqual([rows.length, rows[0].name, rows[9000].name], [9001, '00000', '09000']);
+});
+
+test('files: errors by name and code', async (t) => {
+  const { files } = open(t);
+  await files.mkdir('d');
+  await files.write('f', '');
+  const cases = [
+    [() => files.read('none'), 'FileNotFoundError', 'ENOENT'], [() => files.read('d'), 'IsADirectoryError', 'EISDIR'],
+    [() => files.list('f'), 'NotADirectoryError', 'ENOTDIR'], [() => files.mkdir('d'), 'FileExistsError', 'EEXIST'],
+    [() => files.write('f', '', { exclusive: true }), 'FileExistsError', 'EEXIST'], [() => files.remove('none'), 'FileNotFoundError', 'ENOENT'],
+    [() => files.read('/dev/null'), 'OSError', 'EINVAL'], [() => files.read(''), 'RequestRejected', undefined],
+    [() => files.read('a\0b'), 'RequestRejected', undefined], [() => files.grep('('), 'RequestRejected', undefined],
+  ];
+  for (const [call, name, code] of cases) {
+    const error = await thrown(call());
+    assert.deepEqual([error.name, error.code], [name, code], error.message);
+  }
+});
+
+test('options that there are not are refused', async (t) => {
+  const box = open(t);
+  assert.throws(() => new Sandbox({ socket, timeOut: 3 }), { name: 'RequestRejected' });
+  const calls = [
+    () => box.run(['true'], { tmeout: 1 }), () => box.run('true'), () => box.shell(['true']), () => box.start(['true'], { tty: true }),
+    () => box.execute('1', { module: 'x' }), () => box.files.read('f', { line: 1 }),
+  ];
+  for (const call of calls) {
+    assert.equal((await thrown(call())).name, 'RequestRejected');
+  }
+});

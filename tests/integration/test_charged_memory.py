@@ -1,0 +1,199 @@
+"""
+Shared mappings without a file, and memory files, where no cgroup counts memory: granted, and charged to the job.
+
+What a job gains by hiding such memory is tested in tests/escapes/test_memory.py, with each driver.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit.box import Box
+from kit.live import Live, opened
+from kit.live_daemon import LiveDaemon
+from leeward.outcome import Outcome
+from leeward.spec.limits import MIB, Limits
+
+pytestmark = pytest.mark.needs("user-namespaces")
+
+#: What programs do with both: a counter that processes share, a file that is mapped, grows, and is passed on.
+USES = """
+import mmap, os, socket
+shared = mmap.mmap(-1, 1 << 20)
+if 0 == os.fork():
+    shared[:5] = b"child"
+    os._exit(0)
+os.wait()
+print(shared[:5])
+fd = os.memfd_create("mine")
+os.ftruncate(fd, 8192)
+os.pwrite(fd, b"file", 4096)
+ours, theirs = socket.socketpair()
+socket.send_fds(ours, [b"x"], [fd])
+_, (same,), _, _ = socket.recv_fds(theirs, 1, 1)
+print(mmap.mmap(same, 8192)[4096:4100], os.fstat(fd).st_nlink, os.get_inheritable(fd))
+"""
+USED = "b'child'\nb'file' 0 False\n"
+
+#: What each of these calls says.
+TRIED = """
+import errno, mmap, os
+def tried(call):
+    try:
+        call()
+        return "done"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+"""
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    """
+    Without controllers, whoever runs this.
+    """
+    with Box(cgroup="none") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    """
+    With what this user has: controllers for root, none for most others.
+    """
+    with LiveDaemon(tmp_path_factory.mktemp("charged"), "--pool-size=2") as made:
+        yield made
+
+
+def test_by_a_client_and_by_the_command_line(daemon: LiveDaemon) -> None:
+    with daemon.client() as client, client.session() as session:
+        assert USED == client.execute(USES).stdout_text
+        assert [USED, USED] == [session.execute(USES).stdout_text for _ in range(2)]
+    done = daemon.run("exec", USES)
+
+    assert (USED.encode(), b"", 0) == (done.stdout, done.stderr, done.returncode)
+
+
+def test_by_a_program_in_a_live_sandbox(daemon: LiveDaemon) -> None:
+    with leeward.Sandbox(socket=daemon.socket) as sandbox:
+        assert USED == sandbox.execute(USES).stdout_text
+        with sandbox.kernel() as kernel:
+            assert [USED, USED] == [kernel.execute(USES).stdout_text for _ in range(2)]
+
+
+def test_without_controllers(box: Box) -> None:
+    """
+    Nothing is denied, and a mapping counts with its length though it was never touched.
+    """
+    got = box.run(USES)
+    large = box.run("import mmap; kept = mmap.mmap(-1, 100 << 20)")
+
+    assert (USED, {}) == (got.stdout_text, got.denied), got.stderr_text
+    assert 100 * MIB < large.memory_peak < 130 * MIB
+
+
+def test_what_is_beyond_the_limit_is_refused_by_its_length(box: Box) -> None:
+    """
+    ENOMEM, for one mapping and for their sum; also what has been unmapped counts. The next job has all of it.
+    """
+    for _ in range(2):
+        got = box.run(TRIED + """
+print(tried(lambda: mmap.mmap(-1, 65 << 20)), tried(lambda: mmap.mmap(-1, 1 << 62)))
+print(*(tried(lambda: mmap.mmap(-1, 10 << 20).close()) for _ in range(8)))
+""", limits={"memory": 64 * MIB, "time": 5})
+
+        first, second = got.stdout_text.splitlines() if Outcome.FINISHED is got.outcome else ("", "")
+        assert "ENOMEM ENOMEM" == first or Outcome.OUT_OF_MEMORY is got.outcome
+        assert second in ("", "done done done done done done ENOMEM ENOMEM")
+        assert {} == got.denied
+
+
+def test_a_session_is_charged_until_it_ends_or_is_reset(daemon: LiveDaemon) -> None:
+    """
+    A process of its own lives on from job to job, and with it what it may have mapped.
+    """
+    code = TRIED + "print(tried(lambda: mmap.mmap(-1, 100 << 20).close()))"
+    with daemon.client() as client:
+        is_counted = "none" != client.status()["layers"]["cgroup"]["driver"]
+        with client.session() as session:
+            said = [session.execute(code).stdout_text.strip() for _ in range(4)]
+            session.reset()
+            again = session.execute(code).stdout_text
+
+    assert ["done"] * 4 == said if is_counted else ["done", "done"] == said[:2] and "done" != said[3]
+    assert "done\n" == again
+
+
+@pytest.mark.parametrize(("code", "says"), [
+    ("os.memfd_create('x', os.MFD_ALLOW_SEALING)", "EACCES"),
+    ("os.memfd_create('x', os.MFD_CLOEXEC | 0x4000)", "EACCES"),
+    ("os.memfd_create('x', os.MFD_HUGETLB)", "ENOMEM"),
+    ("mmap.mmap(-1, 4096, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | 0x40000)", "ENOMEM"),
+    ("mmap.mmap(-1, 4096, flags=3 | mmap.MAP_ANONYMOUS)", "EACCES"),
+    ("[os.memfd_create('x') for _ in range(2000)]", "EMFILE"),
+    ("os.write(os.memfd_create('x'), bytes(65 << 20)) == 65 << 20 or os.write(99, b'')", "EBADF"),
+    ("os.link('/proc/self/fd/%d' % os.memfd_create('x'), '/workspace/x', follow_symlinks=True)", "EXDEV"),
+])
+def test_what_else_is_asked_for_is_refused(box: Box, code: str, says: str) -> None:
+    """
+    A memory file has no seals, which would be another kernel file; its size is that of the job's files at most.
+    """
+    assert f"{says}\n" == box.run(f"{TRIED}\nprint(tried(lambda: {code}))").stdout_text
+
+
+def test_a_memory_file_has_the_seals_of_one_that_takes_none(box: Box) -> None:
+    """
+    As the kernel's own without MFD_ALLOW_SEALING.
+    """
+    fd = os.memfd_create("x")
+    own = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    os.close(fd)
+
+    got = box.run("import fcntl, os; fd = os.memfd_create('x'); print(fcntl.fcntl(fd, fcntl.F_GET_SEALS))")
+
+    assert f"{own & ~0x20}\n" == got.stdout_text
+
+
+@pytest.fixture
+def live(box: Box) -> Iterator[Live]:
+    with opened(box, Limits(memory=200 * MIB)) as made:
+        yield made
+
+
+def test_processes_of_a_live_sandbox_share_one_limit(live: Live) -> None:
+    """
+    What one of them was granted, another can't have; what an ended one had, the next one can.
+    """
+    said = TRIED + "import sys\nprint(tried(lambda: mmap.mmap(-1, 120 << 20)), flush=True)\n"
+    python = os.path.realpath(live.python("import sys; print(sys.executable)").out.strip())
+
+    first = live.start(python, "-c", said + "import signal; signal.pause()")
+    first.says("done")
+    assert "ENOMEM\n" == live.python(said).out
+
+    first.process.kill()
+    first.end()
+    assert "done\n" == live.python(said).out
+
+
+def test_the_daemon_has_no_descriptor_more(box: Box) -> None:
+    """
+    Of a memory file the job has the only one.
+    """
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    box.run("1")
+    box.settle()
+    before = descriptors()
+    for _ in range(5):
+        box.run("import os; kept = [os.memfd_create('x') for _ in range(50)]")
+    box.settle()
+
+    assert before == descriptors()

@@ -1,0 +1,38 @@
+"""
+No bytes do harm: a million inputs for each decoder that is Python. tests/fuzz says what must hold of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FUZZ = Path(__file__).resolve().parents[1] / "fuzz"
+
+#: Of each; some 80 us of processor time for one input to all of them.
+RUNS = 10_000_000 if os.environ.get("LEEWARD_LONG") else 1_000_000
+TARGETS = {"request", "stream", "job reply", "control", "conversation", "http", "sandbox answers", "calls"}
+
+#: What the broker of egress decodes, whose inputs cost more: a short form; `tests/fuzz --egress 1000000` feeds more.
+EGRESS_RUNS = 10_000_000 if os.environ.get("LEEWARD_LONG") else 20_000
+EGRESS = {"client hello", "request heads", "queries", "policies"}
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("side", "runs", "targets"), [("--python", RUNS, TARGETS), ("--egress", EGRESS_RUNS, EGRESS)],
+                         ids=["python", "egress"])
+def test_every_decoder_gives_a_value_or_its_error(side: str, runs: int, targets: set[str]) -> None:
+    """
+    What is found is printed with its seed.
+    """
+    done = subprocess.run([sys.executable, FUZZ, side, str(runs)], capture_output=True, text=True, check=False)
+
+    assert 0 == done.returncode, done.stdout[-8000:] + done.stderr[-4000:]
+    fed = re.findall(r"^Fed (\d+) to ([a-z ]+): (\d+) taken", done.stderr, re.MULTILINE)
+    assert dict.fromkeys(targets, runs) == {name: int(count) for count, name, _ in fed}
+    assert all(int(taken) > runs // 200 for _, _, taken in fed), done.stderr  # control: some of them are no nonsense

@@ -1,0 +1,297 @@
+"""
+Folders of the host in live sandboxes, and copies of them: with the real mounts, over both transports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit import reactors
+from kit.live_daemon import LiveDaemon, descendants, held
+from kit.waiting import poll_until
+
+
+@pytest.fixture(scope="module", params=[reactors.REFERENCE, *reactors.WAYS])
+def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4", *reactors.OPTIONS[request.param]) as made:
+        yield made
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "file").write_text("old\n")
+    (folder / "sub/one").write_text("1\n")
+    return folder
+
+
+def test_a_folder_is_the_sandboxs_workspace(daemon: LiveDaemon, project: Path) -> None:
+    """
+    For programs, fresh interpreters and kernels; what they make belongs to the client.
+    """
+    with leeward.Sandbox(socket=daemon.socket, workdir=project) as box:
+        assert b"/workspace\nold\n" == box.shell("pwd; cat file").stdout
+        assert b"old\n" == box.execute("print(open('file').read(), end='')").stdout
+        with box.kernel() as kernel:
+            kernel.execute("open('made', 'w').write('by a kernel')")
+        assert 0 == box.shell("mkdir -p a/b && mv file a/b/moved && chmod 640 a/b/moved").exit_code
+        assert b"1000 1000 1000\n" == box.shell("echo $(stat -c %u file sub/one a/b/moved made 2>/dev/null)").stdout
+    assert "by a kernel" == (project / "made").read_text()
+    about = (project / "a/b/moved").stat()
+    assert (os.geteuid(), 0o640) == (about.st_uid, about.st_mode & 0o777)
+
+
+def test_mounts_anywhere_in_the_view(daemon: LiveDaemon, project: Path) -> None:
+    """
+    Below the writable folders, in the root and deep in it, a single file; all else is where it was.
+    """
+    mounts = [leeward.Mount(project, "/data"), leeward.Mount(project / "sub", "/srv/a/b", writable=True),
+              leeward.Mount(project / "file", "/opt/one"), leeward.Mount(project, "/tmp/deep/er"),
+              leeward.Mount(project, "/home/me/x")]
+    with leeward.Sandbox(socket=daemon.socket) as plain, leeward.Sandbox(socket=daemon.socket, mounts=mounts) as box:
+        assert b"old\nold\nold\nold\n1\n" == box.shell("cat /data/file /opt/one /tmp/deep/er/file /home/me/x/file"
+                                                     " /srv/a/b/one").stdout
+        assert 0 == box.shell("echo 2 >/srv/a/b/two; echo x >/workspace/y; echo x >/tmp/z; : >/dev/null").exit_code
+        assert 0 != box.shell("echo x >/opt/one").exit_code
+        names = set(plain.shell("ls -A /").stdout_text.split())
+        assert names | {"data", "srv", "opt"} == set(box.shell("ls -A /").stdout_text.split())
+        look = ("cat /etc/hostname /proc/meminfo; ls /dev /etc /usr/bin | md5sum; readlink /bin /home/sandbox;"
+                " cat /.sealed")
+        assert plain.shell(look).stdout == box.shell(look).stdout
+        assert 0 == box.execute("import json, ssl, sqlite3; open('/tmp/x', 'w')").exit_code
+    assert "2\n" == (project / "sub/two").read_text()
+    daemon.idle()
+    with leeward.Sandbox(socket=daemon.socket) as plain:
+        assert names == set(plain.shell("ls -A /").stdout_text.split())  # nothing of it is left for the next
+
+
+def test_an_overlay_shows_what_would_change(daemon: LiveDaemon, project: Path) -> None:
+    """
+    And puts it onto the host when it is told to, all or a part.
+    """
+    with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
+        assert [] == box.diff()
+        box.shell("echo more >>file; mkdir -p new/er; echo n >new/er/f; rm -r sub; chmod 755 file; mkdir sub;"
+                  " echo 2 >sub/two")
+        rows = [(change.kind, change.type, change.path) for change in box.diff()]
+        assert [("modified", "file", "file"), ("created", "folder", "new"), ("created", "folder", "new/er"),
+                ("created", "file", "new/er/f"), ("deleted", "file", "sub/one"), ("created", "file", "sub/two")] == rows
+        assert "old\n" == (project / "file").read_text()
+        assert {"new", "new/er", "new/er/f"} == {change.path for change in box.apply(["new/er/f"])}
+        assert ["file", "new", "sub"] == sorted(os.listdir(project))
+        box.apply()
+        assert [] == box.diff()
+        assert ("old\nmore\n", 0o755) == ((project / "file").read_text(), (project / "file").stat().st_mode & 0o777)
+        assert ["two"] == os.listdir(project / "sub")
+        box.shell("echo again >>file")
+        box.apply()  # what this program has applied itself is no change of the host's
+        assert "old\nmore\nagain\n" == (project / "file").read_text()
+        with pytest.raises(leeward.RequestRejected, match="has not changed"):
+            box.apply(["sub"])
+
+
+def test_types_change_places(daemon: LiveDaemon, project: Path) -> None:
+    """
+    A file becomes a folder, a folder a file, a link either.
+    """
+    (project / "link").symlink_to("file")
+    with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
+        box.shell("rm file link; mkdir file; echo in >file/in; rm -r sub; echo flat >sub; echo real >link")
+        box.apply()
+        assert [] == box.diff()
+    assert ("in\n", "flat\n", "real\n") == tuple((project / name).read_text() for name in ("file/in", "sub", "link"))
+    assert not (project / "link").is_symlink()
+
+
+def test_large_files_are_told_by_size_and_time(daemon: LiveDaemon, project: Path) -> None:
+    """
+    And applied whole.
+    """
+    with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True, memory="256M") as box:
+        box.shell("head -c 55000000 /dev/urandom >large; sha256sum large >sum")
+        [large] = [change for change in box.diff() if "large" == change.path]
+        assert (True, None, 55_000_000) == (large.large, large.sha256, large.size)
+        box.apply()
+    said = subprocess.run(["sha256sum", "-c", "sum"], cwd=project, capture_output=True, check=False)
+    assert 0 == said.returncode, said
+
+
+def test_several_overlays_and_a_plain_folder(daemon: LiveDaemon, project: Path, tmp_path: Path) -> None:
+    """
+    Each has its own changes; a folder that is written at once has none to show.
+    """
+    (tmp_path / "other").mkdir()
+    mounts = [leeward.Mount(tmp_path / "other", "/other", overlay=True)]
+    with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True, mounts=mounts) as box:
+        box.shell("echo a >a; echo b >/other/b")
+        with pytest.raises(leeward.RequestRejected, match="which target"):
+            box.diff()
+        assert ["a"] == [change.path for change in box.diff("/workspace")]
+        assert ["b"] == [change.path for change in box.apply(target="/other")]
+    assert ["b"] == os.listdir(tmp_path / "other")
+    with leeward.Sandbox(socket=daemon.socket, workdir=project) as box, \
+            pytest.raises(leeward.RequestRejected, match="overlay=True"):
+        box.diff()
+
+
+def test_with_await_and_from_another_program(daemon: LiveDaemon, project: Path) -> None:
+    """
+    An asyncio client; `leeward diff` and `leeward apply` by the sandbox's id.
+    """
+    async def use() -> str:
+        box = leeward.AsyncSandbox(socket=daemon.socket, workdir=project, overlay=True)
+        await box.shell("echo async >a; echo b >b")
+        assert ["a", "b"] == [change.path for change in await box.diff()]
+        assert ["a"] == [change.path for change in await box.apply(["a"])]
+        return await box.detach()
+
+    name = asyncio.run(use())
+    assert b"A b\n" == daemon.run("diff", name).stdout
+    [row] = [json.loads(line) for line in daemon.run("diff", "--json", name).stdout.splitlines()]
+    assert ("b", "created", 2) == (row["path"], row["kind"], row["size"])
+    (project / "b").write_text("somebody else's")
+    refused = daemon.run("apply", name)
+    assert 1 == refused.returncode
+    assert b"exists on the host" in refused.stderr or b"was changed" in refused.stderr
+    (project / "b").unlink()
+    assert (0, b"A b\n") == ((done := daemon.run("apply", name)).returncode, done.stdout)
+    daemon.run("sandbox", "kill", name)
+    with pytest.raises(leeward.SandboxOver):
+        leeward.Sandbox.attach(name, socket=daemon.socket)
+
+
+def test_refused_before_anything_is_made(daemon: LiveDaemon, project: Path) -> None:
+    """
+    With what is wrong, by the client or the daemon; and a sandbox that is refused leaves nothing.
+    """
+    for mounts, why in (([leeward.Mount(project / "none", "/data")], "no such file"),
+                        ([leeward.Mount("/dev/null", "/data")], "neither a folder"),
+                        ([leeward.Mount(project, "data")], "no absolute path"),
+                        ([leeward.Mount(project, "/usr/x")], "sandbox's own"),
+                        ([leeward.Mount("/proc", "/data")], "no sandbox is shown"),
+                        ([leeward.Mount(project / "file", "/data", writable=True)], "to be read alone"),
+                        ([leeward.Mount(project, "/data", writable=True, overlay=True)], "not both"),
+                        ([leeward.Mount(project, "/a"), leeward.Mount(project, "/a/b")], "overlap")):
+        with leeward.Sandbox(socket=daemon.socket, mounts=mounts) as box, \
+                pytest.raises(leeward.RequestRejected, match=why):
+            box.run(["true"])
+    with pytest.raises(leeward.RequestRejected, match="needs a workdir"):
+        leeward.Sandbox(socket=daemon.socket, overlay=True)
+    assert [] == leeward.Sandbox.list(socket=daemon.socket)
+
+
+def test_nothing_is_left(daemon: LiveDaemon, project: Path) -> None:
+    """
+    No descriptor, process or mount, after sandboxes of each kind, openings that were refused, and clients that went in
+    the middle.
+    """
+    def once() -> None:
+        with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True,
+                             mounts=[leeward.Mount(project, "/data")]) as box:
+            box.shell("echo x >x")
+            assert 1 == len(box.diff())
+        with leeward.Sandbox(socket=daemon.socket, mounts=[leeward.Mount("/sys", "/data")]) as box, \
+                pytest.raises(leeward.RequestRejected):
+            box.run(["true"])
+
+        async def gone() -> None:
+            box = leeward.AsyncSandbox(socket=daemon.socket, workdir=project)
+            task = asyncio.ensure_future(box.run(["true"]))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await box._client.close()
+        asyncio.run(gone())
+
+    for _ in range(4):
+        once()
+    daemon.idle()
+    before = held(daemon.process.pid), len(descendants(daemon.process.pid))
+    for _ in range(10):
+        once()
+    daemon.idle()
+    poll_until(lambda: before >= (held(daemon.process.pid), len(descendants(daemon.process.pid))),
+               f"{before} descriptors and processes of the daemon, as before")
+    with open("/proc/self/mountinfo") as rows:
+        assert str(project) not in rows.read()
+
+
+def opener_of(daemon: LiveDaemon) -> int:
+    """
+    The one that is the daemon's own child; the others are its children.
+    """
+    found = []
+    for pid in descendants(daemon.process.pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a child of it that has done its order
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            if parent == daemon.process.pid and b"import opener" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    [opener] = found
+    return opener
+
+
+def test_an_opener_that_dies_is_replaced(daemon: LiveDaemon, project: Path) -> None:
+    """
+    By the next one who needs it.
+    """
+    with leeward.Sandbox(socket=daemon.socket, workdir=project) as box:
+        assert 0 == box.run(["true"]).exit_code
+    os.kill(opener_of(daemon), signal.SIGKILL)
+    with leeward.Sandbox(socket=daemon.socket, workdir=project) as box:
+        assert b"old\n" == box.run(["cat", "file"]).stdout
+
+
+def test_an_opener_that_hangs_keeps_nobody_else(daemon: LiveDaemon, project: Path) -> None:
+    """
+    As one would whose client's file system doesn't answer: other sandboxes and jobs go on, and so does this one then.
+    """
+    said: list[bytes] = []
+
+    def use() -> None:
+        with leeward.Sandbox(socket=daemon.socket, workdir=project) as box:
+            said.append(box.run(["cat", "file"]).stdout)
+
+    use()
+    opener = opener_of(daemon)
+    os.kill(opener, signal.SIGSTOP)
+    try:
+        thread = threading.Thread(target=use)
+        thread.start()
+        with leeward.Sandbox(socket=daemon.socket) as box, daemon.client() as client:
+            for _ in range(20):
+                assert b"1\n" == box.run(["echo", "1"]).stdout == client.execute("print(1)").stdout
+        assert 1 == len(said)
+    finally:
+        os.kill(opener, signal.SIGCONT)
+    thread.join()
+    assert [b"old\n"] * 2 == said
+
+
+def test_many_open_folders_at_once(daemon: LiveDaemon, project: Path) -> None:
+    """
+    From as many threads as there is room for.
+    """
+    said: list[bytes] = []
+
+    def use() -> None:
+        with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
+            said.append(box.run(["cat", "file"]).stdout)
+
+    threads = [threading.Thread(target=use) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [b"old\n"] * 6 == said

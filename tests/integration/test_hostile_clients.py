@@ -1,0 +1,194 @@
+"""
+What a client does to the daemon beside its requests: descriptors that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit import features, reactors
+from kit.live_daemon import PATIENCE, LiveDaemon, held
+from kit.stalling import standing_still
+from leeward.daemon.serving.listener import Inherited, refuse_descriptors
+
+
+def passes(sock: socket.socket) -> int:
+    """
+    Send a descriptor over *sock* with a byte; 0, or the errno.
+    """
+    rights = array.array("i", [sock.fileno()])
+    try:
+        sock.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    except OSError as error:
+        return error.errno or -1
+    return 0
+
+
+@pytest.mark.needs("kernel>=6.16")
+@pytest.mark.parametrize("way", reactors.WAYS)
+def test_a_client_cannot_pass_descriptors(tmp_path: Path, way: str) -> None:
+    plain = socket.socket(socket.AF_UNIX)
+    plain.bind(str(tmp_path / "plain"))
+    plain.listen()
+    with plain, socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / "plain"))
+        assert 0 == passes(client)  # control: the kernel lets anybody do it, unless the listener says no
+
+    with LiveDaemon(tmp_path, *reactors.OPTIONS[way]) as daemon, daemon.client() as client:
+        for _ in range(2):
+            with socket.socket(socket.AF_UNIX) as hostile:
+                hostile.connect(str(daemon.socket))
+                assert errno.EPERM == passes(hostile)
+        assert b"on\n" == client.execute("print('on')").stdout
+
+
+@pytest.mark.needs("kernel>=6.16")
+def test_nor_on_a_listener_of_the_service_manager(tmp_path: Path) -> None:
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(str(tmp_path / "kept"))
+    made.listen()
+    listener = Inherited(made)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / "kept"))
+        assert errno.EPERM == passes(client)
+    listener.close()
+
+
+def test_a_kernel_that_cannot_is_told() -> None:
+    with socket.socket(socket.AF_INET) as sock:
+        assert not refuse_descriptors(sock)  # no Unix socket: refused as on a kernel before 6.16
+
+
+# --- where the kernel lets everybody pass descriptors --------------------------
+
+#: Seconds for which a close of the descriptor lasts.
+LINGER_S = 3 * features.SLOWER
+
+
+@contextlib.contextmanager
+def lingering() -> Iterator[socket.socket]:
+    """
+    A TCP socket whose last close waits for LINGER_S: its peer doesn't read what it has sent. The test has no descriptor
+    of it any more after `hand_over`.
+    """
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        mine = socket.socket()
+        mine.connect(listener.getsockname())
+        peer, _ = listener.accept()
+        with peer:
+            mine.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    mine.send(bytes(1 << 16))
+            mine.setblocking(True)
+            mine.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, int(LINGER_S)))
+            yield mine
+
+
+def hand_over(daemon: LiveDaemon, mine: socket.socket, data: bytes, flags: int = 0) -> socket.socket:
+    """
+    Pass the last descriptor of *mine* to the daemon, with *data*.
+    """
+    hostile = socket.socket(socket.AF_UNIX)
+    hostile.connect(str(daemon.socket))
+    rights = array.array("i", [mine.fileno()])
+    hostile.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], flags)
+    mine.close()
+    return hostile
+
+
+def slowest(daemon: LiveDaemon, seconds: float) -> float:
+    """
+    The longest time that one of the jobs took that ran for so many *seconds*.
+    """
+    most, until = 0.0, time.monotonic() + seconds
+    with daemon.client() as client:
+        while time.monotonic() < until:
+            start = time.monotonic()
+            assert b"on\n" == client.execute("print('on')").stdout
+            most = max(most, time.monotonic() - start)
+    return most
+
+
+def test_control_a_descriptor_that_is_closed_in_the_loops_thread_holds_it_up(tmp_path: Path) -> None:
+    with standing_still(tmp_path, "--io=socket", rights=True, guarded=False) as daemon, lingering() as mine, \
+            hand_over(daemon, mine, b"\0"):
+        assert slowest(daemon, LINGER_S / 2) > LINGER_S / 3
+
+
+@pytest.mark.parametrize("way", [reactors.REFERENCE, *reactors.WAYS])
+@pytest.mark.parametrize("data", [b"\0", b"x" * 4096], ids=["begun", "no-frame"])
+def test_a_descriptor_that_takes_long_to_close_holds_nobody_up(tmp_path: Path, way: str, data: bytes) -> None:
+    """
+    Its connection is ended; nobody else notices, and nothing of it is left.
+    """
+    with standing_still(tmp_path, *reactors.OPTIONS[way], rights=True) as daemon:
+        daemon.idle()
+        before = held(daemon.process.pid)
+        with lingering() as mine, hand_over(daemon, mine, data) as hostile:
+            assert slowest(daemon, LINGER_S / 2) < LINGER_S / 4
+            hostile.settimeout(PATIENCE)
+            with contextlib.suppress(ConnectionResetError):  # what it has sent was never read
+                assert b"" == hostile.recv(1)
+        until = time.monotonic() + PATIENCE
+        while held(daemon.process.pid) > before and time.monotonic() < until:
+            daemon.idle()
+        assert held(daemon.process.pid) <= before
+
+
+def test_nor_one_that_is_never_received(tmp_path: Path) -> None:
+    """
+    The client goes at once, or is told that there is no place: its socket is closed with all that is in it.
+    """
+    config = tmp_path / "config.toml"
+    config.write_text("max_connections = 2\n")
+    config.chmod(0o600)
+    with standing_still(tmp_path, f"--config={config}", rights=True) as daemon, contextlib.ExitStack() as kept:
+        for _ in range(4):
+            mine = kept.enter_context(lingering())
+            hand_over(daemon, mine, b"\0").close()
+            mine = kept.enter_context(lingering())
+            kept.enter_context(hand_over(daemon, mine, b"\0"))
+        until = time.monotonic() + LINGER_S / 2
+        while time.monotonic() < until:
+            start = time.monotonic()
+            with contextlib.suppress(leeward.Busy, leeward.NoAnswer), daemon.client() as client:
+                client.ping()
+            assert time.monotonic() - start < LINGER_S / 4
+
+
+def test_nor_one_beside_an_urgent_byte(tmp_path: Path) -> None:
+    with standing_still(tmp_path, rights=True) as daemon, lingering() as mine:
+        try:
+            hostile = hand_over(daemon, mine, b"u", socket.MSG_OOB)
+        except OSError:
+            pytest.skip("this kernel has no urgent bytes on Unix sockets")
+        with hostile:
+            hostile.send(b"\0")
+            assert slowest(daemon, LINGER_S / 2) < LINGER_S / 4
+
+
+@pytest.mark.parametrize("way", [reactors.REFERENCE, *reactors.WAYS])
+def test_who_passes_none_is_served_as_ever(tmp_path: Path, way: str) -> None:
+    """
+    By a connection that is looked at before it is received from.
+    """
+    with standing_still(tmp_path, *reactors.OPTIONS[way], rights=True) as daemon, daemon.client() as client:
+        for size in (1, 1 << 10, 1 << 17, 1 << 21):
+            result = client.execute("import sys; print(len(sys.stdin.read()))", stdin=b"x" * size)
+            assert b"%d\n" % size == result.stdout
+        with client.session() as session:
+            assert [b"1\n"] * 3 == [session.execute("print(1)").stdout for _ in range(3)]

@@ -1,0 +1,148 @@
+"""
+Interpreters in a live sandbox: a fresh one for a job, with the sandbox's files, and one with state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kit.box import Box
+from kit.live import Live, opened
+from leeward.outcome import Outcome, Result
+from leeward.run.lease import Lease
+from leeward.run.report import Report
+from leeward.spec.job import Job
+from leeward.spec.limits import Limits
+
+pytestmark = pytest.mark.needs("user-namespaces")
+
+
+@pytest.fixture(scope="module", params=[
+    pytest.param("v2", marks=pytest.mark.needs("cgroup-v2-controllers")),
+    pytest.param("v1", marks=pytest.mark.needs("cgroup-v1-controllers", "root")),
+    pytest.param("none"),
+])
+def live(request: pytest.FixtureRequest) -> Iterator[Live]:
+    with Box(cgroup=request.param) as box, opened(box) as made:
+        yield made
+
+
+def execute(live: Live, code: str, **limits: Any) -> Result:
+    reports: list[Report] = []
+    live.runner.execute(Job(code=code.encode(), limits=Limits(**limits)), reports.append)
+    live.until(lambda: bool(reports))
+    live.until(lambda: not live.runner.processes)
+    report, = reports
+    assert report.result is not None, report.refusal
+    return report.result
+
+
+def test_a_job_has_the_sandboxs_files_and_a_process_of_its_own(live: Live) -> None:
+    live.shell("echo data >f")
+
+    got = execute(live, "import os, threading; open('g', 'w').write('by a job'); print(open('f').read().strip(),"
+                        " os.getcwd(), os.getpid() > 2, os.getpid() == threading.main_thread().native_id)")
+
+    assert (Outcome.FINISHED, "data /workspace True True\n") == (got.outcome, got.stdout_text), got.stderr_text
+    assert "by a job" == live.shell("cat g").out
+
+
+@pytest.mark.parametrize(("code", "outcome", "exit_code"), [
+    ("1 / 0", Outcome.RAISED, 1), ("raise SystemExit(3)", Outcome.FINISHED, 3),
+    ("import os; os._exit(7)", Outcome.FINISHED, 7), ("import os; os.kill(os.getpid(), 9)", Outcome.SIGNALLED, 137),
+])
+def test_its_end_is_told_as_a_jobs(live: Live, code: str, outcome: Outcome, exit_code: int) -> None:
+    got = execute(live, code)
+
+    assert (outcome, exit_code) == (got.outcome, got.exit_code)
+
+
+def test_its_time_is_limited_and_its_children_go_with_it(live: Live) -> None:
+    got = execute(live, "import subprocess\nsubprocess.Popen(['sleep', '1234'])\nwhile True: pass", time=0.3)
+
+    assert Outcome.TIMED_OUT is got.outcome
+    assert got.cpu_time > 0.05
+    assert "0\n" == live.shell("cat /proc/[0-9]*/comm | grep -c '^sleep'").out
+
+
+def test_what_it_is_refused_is_its_own(live: Live) -> None:
+    refused = execute(live, "import ctypes; ctypes.CDLL(None).unshare(0x10000000)")
+
+    assert {"unshare": 1} == refused.denied
+    assert {} == execute(live, "pass").denied
+
+
+def test_two_draw_different_numbers(live: Live) -> None:
+    code = "import random, ssl; print(random.random(), ssl.RAND_bytes(8).hex())"
+
+    assert not set(execute(live, code).stdout_text.split()) & set(execute(live, code).stdout_text.split())
+
+
+def test_a_kernel_keeps_its_state_beside_others(live: Live) -> None:
+    leases: list[Lease] = []
+    lost: list[str] = []
+    for _ in range(2):
+        live.runner.kernel(Limits(), leases.append, lost.append)
+    live.until(lambda: 2 == len(leases) or bool(lost))
+
+    assert "1\n" == turn(live, leases[0], "x = 1; print(x)").stdout_text
+    assert "2\n" == turn(live, leases[1], "x = 2; print(x)").stdout_text
+    assert "2\n" == turn(live, leases[0], "x += 1; print(x)").stdout_text
+    live.shell("kill -9 -1")
+    assert "3\n" == turn(live, leases[1], "print(x + 1)").stdout_text
+    leases[0].end("done with it")
+    live.until(lambda: bool(lost))
+    assert ["done with it"] == lost
+    turn(live, leases[1], "import os; os._exit(1)")
+    live.until(lambda: 2 == len(lost) and not live.runner.processes)
+    assert 0 == live.run("true").code
+
+
+class Asked:
+    """
+    A job of a kernel, and its report.
+    """
+
+    client = None
+
+    def __init__(self, code: str) -> None:
+        self.job = Job(code=code.encode(), limits=Limits())
+        self.report: Report | None = None
+
+    def finished(self, report: Report) -> None:
+        self.report = report
+
+    def lost(self) -> None:
+        raise AssertionError
+
+
+def turn(live: Live, lease: Lease, code: str) -> Result:
+    asked = Asked(code)
+    lease.run(asked)
+    live.until(lambda: asked.report is not None)
+    assert asked.report is not None
+    assert asked.report.result is not None
+    return asked.report.result
+
+
+def test_all_of_them_end_with_the_sandbox(live: Live) -> None:
+    """
+    A job that runs is answered, and a kernel is lost.
+    """
+    with Box(cgroup=live.box.engine.driver.name if live.box.engine.driver.name != "v2" else None) as box:
+        reports: list[Report] = []
+        leases: list[Lease] = []
+        lost: list[str] = []
+        with opened(box) as other:
+            other.runner.kernel(Limits(), leases.append, lost.append)
+            other.runner.execute(Job(code=b"print(1); import time; time.sleep(1000)", limits=Limits()), reports.append)
+            other.until(lambda: bool(leases))
+            other.runner.end("the end")
+            other.until(lambda: bool(other.lost))
+        report, = reports
+        assert report.result is not None
+        assert report.result.outcome in (Outcome.INTERNAL, Outcome.SIGNALLED)
+        assert 1 == len(lost)

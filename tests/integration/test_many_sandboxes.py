@@ -1,0 +1,78 @@
+"""
+`bench/sandboxes.py` in its short form: many live sandboxes at once and in turn, each of which answers, and none of
+which leaves anything. And that it finds what is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import leeward
+from bench import sandboxes
+from kit.live_daemon import LiveDaemon
+
+LONG = bool(os.environ.get("LEEWARD_LONG"))
+
+
+def test_many_at_once_and_in_turn_leave_nothing() -> None:
+    """
+    And each takes less than 5 MiB.
+    """
+    count, turns = (170, 10_000) if LONG else (16, 60)
+    ended = subprocess.run([sys.executable, "-P", str(Path(sandboxes.__file__)), "--count", str(count), "--turns",
+                            str(turns), "--json"], capture_output=True, text=True, timeout=3600 if LONG else 240,
+                           check=False)
+    assert (0, "") == (ended.returncode, ended.stderr), ended.stdout
+    found = json.loads(ended.stdout)
+    assert (count, turns) == (found["at once"]["count"], found["in turn"]["turns"])
+    assert (found["at once"]["MiB"] - found["at once"]["MiB before"]) / count < 5
+
+
+def test_a_wrong_answer_and_what_is_left_are_found(monkeypatch: pytest.MonkeyPatch,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    A sandbox that isn't ended is, and one that gives another answer.
+    """
+    ask, said = sandboxes.Line.ask, []
+
+    def forgetful(line: sandboxes.Line, op: str, **fields: object) -> dict[str, object]:
+        said.append(op)
+        if "sandbox_kill" == op and 7 == said.count(op):
+            return {}
+        return ask(line, op, **fields)
+
+    monkeypatch.setattr(sandboxes.Line, "ask", forgetful)
+    monkeypatch.setattr(sandboxes, "REST_S", 2.0)
+    monkeypatch.setattr(sandboxes.Line, "answers", lambda _line, _box, number: 3 != number)
+    monkeypatch.setattr(sys, "argv", ["sandboxes.py", "--count", "0", "--turns", "10"])
+    assert 1 == sandboxes.main()
+    wrong = json.loads(capsys.readouterr().out)["wrong"]
+    assert "turn 3 gave another answer" in wrong
+    assert [one for one in wrong if "processes after 10 turns" in one]
+
+
+def test_a_sandbox_that_stays_has_its_worker_alone(tmp_path: Path) -> None:
+    """
+    The other runners of its worker go, whose memory nobody needs; they are there again when it is over.
+    """
+    with LiveDaemon(tmp_path, "--pool-size", "2") as daemon:
+        def stocked(status: dict[str, Any], count: int) -> bool:
+            return [count, count, 0] == [status[f"runners_{what}"] for what in ("armed", "kept", "arming")]
+
+        daemon.until(lambda status: stocked(status, 4))
+        with leeward.Sandbox(socket=daemon.socket) as box:
+            assert b"1\n" == box.run(["echo", "1"]).stdout
+            daemon.until(lambda status: stocked(status, 2))
+            assert b"2\n" == box.run(["echo", "2"]).stdout
+            assert 6 == box.execute("import os; os._exit(6)").exit_code
+        daemon.until(lambda status: stocked(status, 4))
+        for _ in range(4):
+            with leeward.Sandbox(socket=daemon.socket) as box:
+                assert b"3\n" == box.run(["echo", "3"]).stdout

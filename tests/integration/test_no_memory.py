@@ -1,0 +1,87 @@
+"""
+The kernel has no memory for a call of the daemon's: strace refuses every so many calls of one kind with ENOMEM.
+
+Left out are close(2), since strace refuses by not calling, and no kernel keeps a descriptor whose close fails; and
+read(2), which takes no memory for a pipe: the fast path, which has read stdout, couldn't give the job back any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit import faults
+from kit.live_daemon import PATIENCE, LiveDaemon, held
+
+JOBS = 12
+KINDS = ("ioctl", "ftruncate", "fcntl", "memfd_create", "pipe2", "recvmsg", "sendmsg", "write", "pread64",
+         "pwrite64", "splice", "epoll_ctl", "pidfd_send_signal", "mkdir", "openat", "io_uring_enter")
+#: One call in so many is refused, if it isn't one in thirteen.
+EVERY = {"openat": 43}
+#: Kinds that so few jobs may not need so often.
+RARE = ("openat", "mkdir", "io_uring_enter", "epoll_ctl", "pipe2")
+
+pytestmark = pytest.mark.needs("root", "strace")
+
+
+@contextlib.contextmanager
+def refusing(pid: int, kind: str, told: Path) -> Iterator[None]:
+    """
+    A call of *kind* by a thread of process *pid* fails now and then. To arm a runner takes some ten calls of openat(2):
+    were one of so many refused, it could be each time the same one, and none would be armed.
+    """
+    which = f"inject={kind}:error=ENOMEM:when=3+{EVERY.get(kind, 13)}"
+    with subprocess.Popen(["strace", "-f", "-e", f"trace={kind}", "-e", which, "-o", str(told),
+                           "-p", str(pid)], stderr=subprocess.PIPE) as strace:
+        assert strace.stderr is not None
+        try:
+            assert b"attached" in strace.stderr.readline()
+            yield
+        finally:
+            strace.terminate()
+            strace.communicate(timeout=PATIENCE)
+
+
+def answer(socket: Path, number: int) -> str:
+    """
+    How job *number* ended. Every fourth one writes much, and every third one brings a file and takes it back.
+    """
+    size = 200_000 if number % 4 == 0 else 5
+    files = {"a": b"1"} if number % 3 == 0 else {}
+    try:
+        with leeward.Client(str(socket)) as client:
+            result = client.execute(f"print('x' * {size})", files=files, collect=list(files), timeout=5.0)
+    except leeward.DaemonAway:
+        return "away"  # its connection was refused, or is gone
+    if result.outcome is leeward.Outcome.FINISHED:
+        assert (b"x" * size + b"\n", files) == (result.stdout, result.files), number
+    return result.outcome.value
+
+
+def test_a_call_without_memory_costs_a_job_at_most(tmp_path: Path) -> None:
+    """
+    Whatever is refused, each job is answered; and what a worker left half made doesn't keep it from being replaced.
+    """
+    config = tmp_path / "config.toml"
+    config.write_text("pool_size = 2\nrecycle_after = 10\n")
+    config.chmod(0o600)
+    with LiveDaemon(tmp_path, "--config", str(config)) as daemon:
+        daemon.idle()
+        before = held(daemon.process.pid)
+        for kind in KINDS:
+            told = tmp_path / kind
+            with refusing(daemon.process.pid, kind, told):
+                ends = [answer(daemon.socket, number) for number in range(JOBS)]
+            assert {"finished", "internal", "away"} >= set(ends), kind
+            assert kind in RARE or "INJECTED" in told.read_text()  # control
+            assert ["finished"] * JOBS == [answer(daemon.socket, number) for number in range(JOBS)], kind
+            daemon.idle()
+        daemon.log[:] = [row for row in daemon.log if faults.EVENT != row.get("event")]
+
+        assert daemon.process.poll() is None
+        assert held(daemon.process.pid) <= before + 8

@@ -1,0 +1,123 @@
+"""
+Profiles that the operator has made of leeward's own: what they show and permit, and what `leeward profiles` says.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit import packages
+from kit.live_daemon import LiveDaemon
+from leeward.errors import PoolFailed, RequestRejected
+
+MIB = 1 << 20
+
+CONFIG = """\
+pool_size = 1
+[ceilings]
+time = 100
+[profiles.build]
+show = ["{tools}", "{tools}/../single/file"]
+variables = {{ COLOUR = "red", PATH = "/usr/bin" }}
+loopback = true
+terminal = true
+limits = {{ memory = "400M", processes = 7, time = 90 }}
+[profiles.plain]
+[profiles.lost]
+show = ["/opt/nothing-is-here"]
+"""
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Path]:
+    """
+    Things of the host to show. Not below /tmp, which a sandbox has for itself.
+    """
+    with tempfile.TemporaryDirectory(prefix="leeward-profiles-", dir=packages.outside_tmp()) as folder:
+        Path(folder).chmod(0o755)
+        for name in ("tools/deep/file", "single/file", "single/other"):
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{name}\n")
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def config(host: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("configuration") / "c.toml"
+    path.write_text(CONFIG.format(tools=host / "tools").replace("/tools/../", "/"))
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture(scope="module")
+def daemon(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--config", str(config)) as daemon:
+        yield daemon
+
+
+@pytest.mark.smoke
+def test_it_shows_what_it_says(daemon: LiveDaemon, host: Path) -> None:
+    """
+    A folder and a file, to be read alone; a plain sandbox shows neither, nor does a profile what is beside them.
+    """
+    look = f"cat {host}/tools/deep/file {host}/single/file; touch {host}/tools/new {host}/single/file; ls {host}/single"
+    with leeward.Sandbox(socket=daemon.socket, profile="build") as box:
+        seen = box.shell(look)
+        assert "tools/deep/file\nsingle/file\nfile\n" == seen.stdout_text
+        assert 2 == seen.stderr_text.count("cannot touch")
+        assert "build" == box.info()["profile"]
+    for profile in ("python", "plain"):
+        with leeward.Sandbox(socket=daemon.socket, profile=profile) as box:
+            assert "" == box.shell(look).stdout_text
+    assert not (host / "tools/new").exists()
+
+
+def test_it_has_its_variables_limits_and_network(daemon: LiveDaemon) -> None:
+    """
+    The others are as the daemon has them; a request may ask for more, up to the ceilings.
+    """
+    ask = "import os, socket; print(os.environ['COLOUR'], os.environ['PATH'], os.environ['HOME']); socket.socket()"
+    with leeward.Sandbox(socket=daemon.socket, profile="build") as box:
+        result = box.execute(ask + "; os.openpty()")
+        assert "red /usr/bin /workspace\n" == result.stdout_text
+        assert result.ok
+        assert 400 * MIB == box.info()["memory_limit"]
+    with leeward.Sandbox(socket=daemon.socket, profile="build", memory="500M", timeout=99) as box:
+        assert 500 * MIB == box.info()["memory_limit"]
+    with leeward.Sandbox(socket=daemon.socket, profile="build", timeout=101) as box, \
+            pytest.raises(RequestRejected, match="above this daemon's ceiling"):
+        box.run(["true"])
+    with leeward.Sandbox(socket=daemon.socket, profile="plain") as box:
+        assert "PermissionError" in box.execute("import socket; socket.socket()").stderr_text
+
+
+def test_one_that_can_not_be_had(daemon: LiveDaemon) -> None:
+    with leeward.Sandbox(socket=daemon.socket, profile="lost") as box, \
+            pytest.raises(PoolFailed, match="'/opt/nothing-is-here' is to be shown, and is no file or folder here"):
+        box.run(["true"])
+    with leeward.Sandbox(socket=daemon.socket, profile="shop") as box, \
+            pytest.raises(RequestRejected, match="this daemon has: python, build, plain, lost"):
+        box.run(["true"])
+
+
+def test_the_command_shows_them(daemon: LiveDaemon, config: Path, host: Path) -> None:
+    """
+    All of them, and one field by field.
+    """
+    listed = daemon.run("profiles", "--config", str(config))
+    assert ["python", "build", "plain", "lost"] == [line.split()[0] for line in listed.stdout.decode().splitlines()]
+    one = json.loads(daemon.run("profiles", "build", "--json", "--config", str(config)).stdout)
+    assert {str(host / "tools"), str(host / "single/file"), "/usr"} <= set(one["shows"])
+    assert "memory=419430400" in one["limits"]
+    assert "COLOUR=red" in one["variables"]
+    assert ("python", "127.0.0.1 and ::1, of its own", 16) == (one["base"], one["network"], one["terminals"])
+    assert b"network    none" in daemon.run("profiles", "python").stdout
+    wrong = daemon.run("profiles", "shop")
+    assert (1, True) == (wrong.returncode, b"'shop' is unknown" in wrong.stderr)

@@ -1,0 +1,60 @@
+"""
+Every example of docs/sandboxes.md and docs/workdir.md works as it stands, and prints what the page says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kit.features import ROOT
+from kit.live_daemon import LiveDaemon, environment
+from leeward.sandboxes.states import Reason
+
+PAGE = (ROOT / "docs/sandboxes.md").read_text()
+PAGES = PAGE + (ROOT / "docs/workdir.md").read_text()
+EXAMPLES = re.findall(r"```(python|sh)\n(.*?)```\n\n```text\n(.*?)```", PAGES, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("daemon")) as made:
+        yield made
+
+
+def test_every_block_of_code_is_an_example() -> None:
+    """
+    None is left out of the test below.
+    """
+    assert len(EXAMPLES) == len(re.findall(r"```(?:python|sh)\n", PAGES))
+    assert len(EXAMPLES) >= 6
+
+
+@pytest.mark.parametrize(("language", "code", "printed"), EXAMPLES)
+def test_it_prints_what_the_page_says(daemon: LiveDaemon, tmp_path: Path, language: str, code: str,
+                                      printed: str) -> None:
+    """
+    In a program of its own.
+    """
+    argv = [sys.executable, "-c", code] if "python" == language else ["sh", "-e", "-c", code]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(argv, env=environment(daemon.socket, PATH=path), capture_output=True, text=True, timeout=60,
+                          check=False, stdin=subprocess.DEVNULL, cwd=tmp_path)
+
+    assert (0, printed) == (done.returncode, done.stdout), done.stderr
+    daemon.idle()
+
+
+def test_every_reason_is_told() -> None:
+    """
+    In the table.
+    """
+    rows = re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)
+
+    assert set(Reason) == {Reason(name) for row in rows for name in re.findall(r"`(\w+)`", row)}

@@ -1,0 +1,77 @@
+"""
+The documentation as a site: mkdocs builds it without a warning, and each link leads somewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit.features import ROOT
+
+pytestmark = pytest.mark.needs("mkdocs")
+
+
+def build(source: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    """
+    What `./dev docs` runs, into the folder *site*.
+    """
+    return subprocess.run(
+        [ROOT / ".venv-docs/bin/python", "-m", "mkdocs", "build", "--strict", "--site-dir", site], cwd=source,
+        text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, check=False, timeout=100)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    got = build(ROOT, folder)
+    assert 0 == got.returncode, got.stderr
+    return folder
+
+
+def test_the_reference_has_every_public_name(site):
+    page = (site / "reference/python.html").read_text()
+
+    named = set(re.findall(r'id="leeward\.(?:\w+\.)*(\w+)"', page))
+
+    assert set(leeward.__all__) <= named
+    assert {"execute", "session", "interrupt", "stdout_text"} <= named
+
+
+def test_the_site_fetches_nothing_from_elsewhere(site):
+    fetched = (r'<(?:script|img|iframe)[^>]*\bsrc="(https?:|//)'
+               r'|<link[^>]*rel="(?:stylesheet|preconnect)"[^>]*href="(https?:|//)')
+
+    assert [] == [page.name for page in site.rglob("*.html") if re.search(fetched, page.read_text())]
+
+
+def test_a_page_that_is_broken_stops_the_build(tmp_path):
+    """
+    A link to a page, a heading or a name that isn't there; a page that the navigation lacks. In one build: each takes
+    seconds.
+    """
+    broken = {
+        ("wire.md", "[a page](nowhere.md)"): "nowhere.md",
+        ("kernel.md", "[a place](wire.md#nowhere)"): "#nowhere",
+        ("reference/python.md", "[a name][leeward.Nowhere]"): "leeward.Nowhere",
+        ("unlisted.md", "In no list of pages."): "unlisted.md",
+    }
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "docs", source / "docs")
+    shutil.copytree(ROOT / "leeward", source / "leeward", ignore=shutil.ignore_patterns("*.so", "sdk", "__pycache__"))
+    shutil.copy(ROOT / "mkdocs.yml", source)
+    for page, text in broken:
+        with open(source / "docs" / page, "a") as file:
+            file.write(f"\n{text}\n")
+
+    got = build(source, tmp_path / "site")
+
+    assert 0 != got.returncode
+    for complaint in broken.values():
+        assert complaint in got.stderr

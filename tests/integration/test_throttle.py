@@ -1,0 +1,177 @@
+"""
+Clients that ask for more than the daemon has room for, and get all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import leeward
+from kit.live_daemon import PATIENCE, LiveDaemon
+from leeward.client.aio_connection import AsyncConnection
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    folder = tmp_path_factory.mktemp("throttle")
+    config = folder / "c.toml"
+    config.write_text("connection_requests = 40\nconnection_sessions = 1\nqueue_size = 8\nmax_sessions = 2\n")
+    config.chmod(0o600)
+    with LiveDaemon(folder, "--pool-size", "3", "--config", str(config)) as daemon:
+        yield daemon
+
+
+@pytest.mark.smoke
+def test_a_thousand_at_once_give_a_thousand_results(daemon: LiveDaemon) -> None:
+    """
+    Over one connection, each its own.
+    """
+    async def main() -> list[str]:
+        async with leeward.AsyncClient(str(daemon.socket)) as client:
+            results = await asyncio.gather(*(client.execute(f"print({number})") for number in range(1000)))
+            return [result.text for result in results]
+
+    assert [f"{number}\n" for number in range(1000)] == asyncio.run(main())
+
+
+def test_without_the_retry_many_are_refused(daemon: LiveDaemon) -> None:
+    """
+    The control: the daemon hasn't room for them. But none is refused for what the client knows by itself.
+    """
+    async def main() -> list[object]:
+        async with leeward.AsyncClient(str(daemon.socket), retry_busy=False) as client:
+            return await asyncio.gather(*(client.execute("import time; time.sleep(0.05)") for _ in range(100)),
+                                        return_exceptions=True)
+
+    answers = asyncio.run(main())
+
+    refused = [str(answer) for answer in answers if isinstance(answer, leeward.Busy)]
+    assert len(refused) > 10
+    assert not [text for text in refused if "of this connection" in text]
+    assert {leeward.Busy, leeward.Result} >= {type(answer) for answer in answers}
+
+
+def test_the_daemon_tells_its_bounds(daemon: LiveDaemon) -> None:
+    """
+    By ping, when more calls wait than every daemon takes.
+    """
+    async def main() -> tuple[int, int]:
+        async with leeward.AsyncClient(str(daemon.socket)) as client:
+            await client.execute("1")
+            connection = client._places[asyncio.get_running_loop()].connection
+            assert isinstance(connection, AsyncConnection)
+            before = connection.gate._most
+            await asyncio.gather(*(client.execute("1") for _ in range(30)))
+            return before, connection.gate._most
+
+    assert (12, 36) == asyncio.run(main())
+
+
+def test_more_than_a_connection_may_have_is_busy_on_the_wire(daemon: LiveDaemon) -> None:
+    """
+    The control of the above: the daemon holds its bound against whoever doesn't ask.
+    """
+    async def main() -> list[object]:
+        async with leeward.AsyncClient(str(daemon.socket), retry_busy=False) as client:
+            await client.execute("1")
+            connection = client._places[asyncio.get_running_loop()].connection
+            assert isinstance(connection, AsyncConnection)
+            connection.gate.learn(1000, 3)  # not so
+            return await asyncio.gather(*(client.execute("import time; time.sleep(0.2)") for _ in range(60)),
+                                        return_exceptions=True)
+
+    assert [True] == list({isinstance(answer, (leeward.Busy, leeward.Result)) for answer in asyncio.run(main())})
+
+
+def test_a_blocking_client_waits_for_room(daemon: LiveDaemon) -> None:
+    """
+    Forty threads with a client each, where eleven jobs have room.
+    """
+    texts: list[str] = []
+
+    def one(number: int) -> None:
+        with daemon.client() as client:
+            texts.append(client.execute(f"import time; time.sleep(0.05); print({number})").text)
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(6 * PATIENCE)
+
+    assert sorted(f"{number}\n" for number in range(40)) == sorted(texts)
+
+
+def test_a_session_waits_for_another_to_end(daemon: LiveDaemon) -> None:
+    """
+    The connection may have one.
+    """
+    async def main() -> tuple[bytes, type]:
+        async with leeward.AsyncClient(str(daemon.socket)) as client:
+            async with client.session() as session:
+                with pytest.raises(leeward.Busy, match="of this connection"):
+                    async with client.session(deadline=0.2):
+                        pass
+                second = asyncio.create_task(_second(client))
+                await session.execute("1")
+            return await second, type(session)
+
+    async def _second(client: leeward.AsyncClient) -> bytes:
+        async with client.session() as session:
+            return (await session.execute("print(2)")).stdout
+
+    assert (b"2\n", leeward.AsyncSession) == asyncio.run(main())
+
+
+def test_the_jobs_of_a_session_take_turns(daemon: LiveDaemon) -> None:
+    """
+    In the order of the calls; one whose deadline has passed before its turn never runs.
+    """
+    async def main() -> tuple[list[str], str]:
+        async with leeward.AsyncClient(str(daemon.socket)) as client, client.session() as session:
+            await session.execute("seen = []")
+            calls = [session.execute(f"import time; seen.append({number}); time.sleep(0.01)") for number in range(50)]
+            results = await asyncio.gather(*calls)
+            long = asyncio.create_task(session.execute("time.sleep(0.5)"))
+            await asyncio.sleep(0)
+            with pytest.raises(leeward.NoAnswer) as late:
+                await session.execute("seen.append('late')", deadline=0.05)
+            assert not late.value.may_have_run
+            await long
+            return [result.outcome for result in results], (await session.execute("print(seen)")).text
+
+    outcomes, seen = asyncio.run(main())
+
+    assert ["finished"] * 50 == outcomes
+    assert f"{list(range(50))}\n" == seen
+
+
+def test_a_client_works_in_one_event_loop_after_the_other(daemon: LiveDaemon) -> None:
+    """
+    And in two at once, each in a thread of its own.
+    """
+    client = leeward.AsyncClient(str(daemon.socket))
+
+    async def some(count: int) -> list[str]:
+        return [result.text for result in await asyncio.gather(*(client.execute("print(1)") for _ in range(count)))]
+
+    assert ["1\n"] * 20 == asyncio.run(some(20))
+    assert ["1\n"] * 20 == asyncio.run(some(20))
+    found: list[list[str]] = []
+    threads = [threading.Thread(target=lambda: found.append(asyncio.run(some(20)))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(6 * PATIENCE)
+    assert [["1\n"] * 20] * 2 == found
+
+    async def end() -> int:
+        await client.close()
+        return len(client._places)
+
+    assert 1 == asyncio.run(end())  # those of closed loops are gone
+    assert 1 >= len(client._places)

@@ -1,0 +1,266 @@
+"""
+Limits while the event loop stands still: the watchdog's thread holds them.
+
+The daemon is a test build whose loop blocks in a client's ping (kit/stalling.py). A control runs each without the
+thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit import features, reactors
+from kit.live_daemon import LiveDaemon
+from kit.reactors import OPTIONS
+from kit.stalling import standing_still
+from leeward.pool.watchdog import Watchdog
+
+#: Seconds that the loop stands still, and that a job may run.
+STALL_S, LIMIT_S = 4.0 * features.SLOWER, 0.5 * features.SLOWER
+
+#: Says ten times in 0.1 s that it runs.
+TICKING = "import time\nwhile True:\n    print(time.monotonic(), flush=True)\n    time.sleep(0.01)\n"
+
+#: Takes 100 MB in half a second, and says how far it has come.
+GROWING = ("import time\nkept = []\nfor megabytes in range(300):\n    kept.append(bytearray(b'x') * (1 << 20))\n"
+           "    print(megabytes, flush=True)\n    time.sleep(0.005)\n")
+
+
+@contextlib.contextmanager
+def stalled(daemon: LiveDaemon) -> Iterator[None]:
+    """
+    The loop stands still a moment after this has begun, until it ends.
+    """
+    def ping() -> None:
+        time.sleep(0.15 * features.SLOWER)  # the job has begun, and the loop waits for it
+        with daemon.client() as client:
+            client.ping(timeout=60)
+
+    thread = threading.Thread(target=ping)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def lifetime(result: leeward.Result) -> float:
+    told = result.stdout_text.split()
+    return float(told[-1]) - float(told[0])
+
+
+@pytest.mark.parametrize("watchdog", [True, False], ids=["held", "control"])
+@pytest.mark.parametrize("way", [reactors.REFERENCE, *reactors.WAYS])
+def test_a_time_limit(tmp_path: Path, way: str, watchdog: bool) -> None:
+    with standing_still(tmp_path, *OPTIONS[way], seconds=STALL_S, watchdog=watchdog) as daemon, \
+            daemon.client() as client, stalled(daemon):
+        result = client.execute(TICKING, timeout=LIMIT_S)
+
+        assert leeward.Outcome.TIMED_OUT is result.outcome
+        if watchdog:
+            assert lifetime(result) < LIMIT_S + 1.0 * features.SLOWER
+            daemon.logged(lambda rows: [(1, True)] == [
+                (row["timed_out"], "stalling.py" in row["where"][-1]) for row in rows
+                if "the event loop stood still" == row["event"]])
+        else:
+            assert lifetime(result) > STALL_S / 2
+
+
+@pytest.mark.parametrize("watchdog", [True, False], ids=["held", "control"])
+def test_a_memory_limit_without_controllers(tmp_path: Path, watchdog: bool) -> None:
+    with standing_still(tmp_path, "--pool-size", "1", seconds=STALL_S, watchdog=watchdog, cgroup="none") as daemon, \
+            daemon.client() as client, stalled(daemon):
+        result = client.execute("import time; time.sleep(0.4)\n" + GROWING, memory=64 << 20, timeout=30)
+
+        assert leeward.Outcome.OUT_OF_MEMORY is result.outcome
+        reached = int(result.stdout_text.split()[-1])
+        if watchdog:
+            assert reached < 120
+        else:
+            assert reached > 200
+
+
+def test_a_session(tmp_path: Path) -> None:
+    """
+    Nobody interrupts its job, which then has the time that it would have had to see to that.
+    """
+    with standing_still(tmp_path, seconds=2 * STALL_S) as daemon, daemon.client() as client:
+        with client.session() as session, stalled(daemon):
+            result = session.execute(TICKING, timeout=LIMIT_S)
+
+            assert leeward.Outcome.TIMED_OUT is result.outcome
+            assert lifetime(result) < STALL_S
+            with pytest.raises(leeward.SessionOver, match="time limit"):
+                session.execute("1")
+        assert b"1\n" == client.execute("print(1)").stdout
+
+
+@pytest.mark.parametrize("cgroup", [pytest.param({}, id="groups"), pytest.param({"cgroup": "none"}, id="none")])
+def test_a_process_of_a_live_sandbox(tmp_path: Path, cgroup: dict[str, str]) -> None:
+    """
+    With what descends from it. The sandbox lives on.
+    """
+    with standing_still(tmp_path, seconds=STALL_S, **cgroup) as daemon, \
+            leeward.Sandbox(socket=daemon.socket) as sandbox:
+        with stalled(daemon):
+            result = sandbox.run(["sh", "-c", "(while :; do date +%s.%N; sleep 0.05; done) & wait"], timeout=LIMIT_S)
+
+            assert leeward.Outcome.TIMED_OUT is result.outcome
+            assert lifetime(result) < STALL_S / 2
+        assert b"on\n" == sandbox.run(["echo", "on"]).stdout
+
+
+def test_code_in_a_live_sandbox(tmp_path: Path) -> None:
+    with standing_still(tmp_path, seconds=STALL_S) as daemon, \
+            leeward.Sandbox(socket=daemon.socket) as sandbox:
+        with stalled(daemon):
+            result = sandbox.execute(TICKING, timeout=LIMIT_S)
+
+            assert leeward.Outcome.TIMED_OUT is result.outcome
+            assert lifetime(result) < STALL_S / 2
+        assert b"on\n" == sandbox.run(["echo", "on"]).stdout
+
+
+def test_a_reply_that_was_complete_counts(tmp_path: Path) -> None:
+    """
+    The job was over in time, and the loop hears of it late.
+    """
+    with standing_still(tmp_path, seconds=STALL_S) as daemon, daemon.client() as client, stalled(daemon):
+        result = client.execute("import time; time.sleep(0.3); print(1)", timeout=2 * LIMIT_S)
+
+        assert (leeward.Outcome.FINISHED, b"1\n") == (result.outcome, result.stdout)
+
+
+class Owner:
+    """
+    Whoever has a pidfd, and closes it as `Runner.dispose` does.
+    """
+
+    def __init__(self, pidfd: int) -> None:
+        self.pidfd = pidfd
+
+    def dispose(self) -> None:
+        pidfd, self.pidfd = self.pidfd, -1
+        os.close(pidfd)
+
+
+def sleeper() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "60"])
+
+
+def watchdog() -> Watchdog:
+    made = Watchdog(reactors.reactor(reactors.REFERENCE), list, time=1.0, told=print)
+    made._null = os.open("/dev/null", os.O_RDONLY)
+    made._slot = os.dup(made._null)
+    return made
+
+
+def test_a_descriptor_that_passes_on_between_two_steps_is_not_signalled() -> None:
+    """
+    The owner closes its pidfd, and its number is a stranger's, after the watchdog has read the number and before
+    it makes the duplicate: the worst moment.
+    """
+    thread, mine, stranger = watchdog(), sleeper(), sleeper()
+    owner = Owner(os.pidfd_open(mine.pid))
+    number = owner.pidfd
+    passed = []
+
+    def owned() -> int:
+        if passed:
+            return owner.pidfd
+        owner.dispose()
+        passed.append(os.pidfd_open(stranger.pid))
+        return number
+
+    try:
+        with thread._borrowed(owned) as fd:
+            assert passed == [number]  # the kernel gives the lowest free number
+            assert -1 == fd
+            with open(f"/proc/self/fdinfo/{thread._slot}") as info:  # control: without the second look it was this
+                assert f"Pid:\t{stranger.pid}\n" in info.read()
+        with thread._borrowed(lambda: number) as fd:
+            signal.pidfd_send_signal(fd, signal.SIGKILL)  # control: it can
+        assert -signal.SIGKILL == stranger.wait()
+    finally:
+        for process in (mine, stranger):
+            process.kill()
+            process.wait()
+        thread.stop()
+        os.close(number)
+
+
+def test_strangers_live_whatever_the_order(tmp_path: Path) -> None:
+    """
+    One thread closes pidfds and is given their numbers for strangers', another borrows and signals all the time.
+    """
+    thread, stranger = watchdog(), sleeper()
+    over, owners = threading.Event(), [Owner(-1)]
+    signalled = 0
+
+    def churn() -> None:
+        while not over.is_set():
+            mine = sleeper()
+            owners[0] = owner = Owner(os.pidfd_open(mine.pid))
+            number = owner.pidfd
+            over.wait(0.002)  # the other thread meets some in time
+            owner.dispose()
+            other = os.pidfd_open(stranger.pid)
+            assert other == number
+            os.close(other)
+            mine.kill()
+            mine.wait()
+
+    churning = threading.Thread(target=churn)
+    churning.start()
+    until = time.monotonic() + 2.0
+    try:
+        while time.monotonic() < until:
+            owner = owners[0]
+            with thread._borrowed(lambda: owner.pidfd) as fd:  # noqa: B023  # called in this turn
+                if fd >= 0:
+                    with contextlib.suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(fd, signal.SIGKILL)
+                        signalled += 1
+    finally:
+        over.set()
+        churning.join()
+        alive = stranger.poll() is None
+        stranger.kill()
+        stranger.wait()
+        thread.stop()
+    assert alive
+    assert signalled  # control: some were met in time
+
+
+def test_the_service_manager_hears_of_an_idle_loop_and_not_of_one_that_stands_still(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(0.5)
+
+        def hears(seconds: float) -> int:
+            until, count = time.monotonic() + seconds, 0
+            while time.monotonic() < until:
+                with contextlib.suppress(TimeoutError):
+                    count += b"WATCHDOG=1" in manager.recv(4096)
+            return count
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+            patch.setenv("WATCHDOG_USEC", "500000")
+            with standing_still(tmp_path, seconds=STALL_S) as daemon:
+                assert hears(2.0) >= 3  # idle
+                with stalled(daemon):
+                    hears(1.0)  # while it is less late than the period
+                    assert 0 == hears(STALL_S / 2)
+                assert hears(2.0) >= 3

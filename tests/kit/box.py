@@ -1,0 +1,288 @@
+"""
+A sandbox for tests: an engine in this process, with all locks or with some.
+
+    with Box() as box:                       # all locks, as the product has them
+        got = box.run("print(1)")
+    with Box(locks={"landlock"}) as box:     # that one alone (and what can't be left out)
+        ...
+    with Box(lacks={"sealing"}) as box:      # all locks of the job, and the daemon without one of its own
+        ...
+    with Box(lacks={"limits"}) as box:       # all locks, and no limit on memory, tasks and processors
+        ...
+
+`run_outside` runs the same code in a plain interpreter: most attacks' control. Every run is noted in `RUNS`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from unittest import mock
+
+from kit import features, loosened
+from kit.drivers import UnlimitedDriver
+from kit.locks import LOCKS
+from leeward.isolation.cgroup.entry import Driver
+from leeward.isolation.plan import ZygotePlan
+from leeward.loop.reactor import Reactor
+from leeward.outcome import Result
+from leeward.pool import begin, engine
+from leeward.pool.begin import Settings
+from leeward.pool.branch import Branch
+from leeward.pool.engine import Engine
+from leeward.pool.workforce import Workforce
+from leeward.run.report import Report
+from leeward.run.states import RunnerState
+from leeward.spec.job import Job
+from leeward.spec.limits import Limits
+from leeward.worker import hatch
+from leeward.worker.patience import Patience
+from leeward.worker.process import ZygoteProcess
+from leeward.worker.worker import Worker
+
+TESTS = Path(__file__).resolve().parents[1]
+
+#: What the operator of this machine has to allow to be missing: nothing where it can be had.
+MISSING = () if features.is_met("landlock") else ("landlock",)
+
+#: What a test waits for at most; nothing here depends on time.
+PATIENCE_S = 60.0 * features.SLOWER
+
+
+def patience() -> Patience:
+    """
+    The product's with its own processes, on this machine.
+    """
+    usual = Patience()
+    return Patience(*(each * features.SLOWER for each in (usual.start, usual.zygote, usual.keeper)))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """
+    Where something ran.
+
+    Attributes:
+        locks: the job's, of `locks.LOCKS`; None for all.
+        lacks: what the daemon went without, of `locks.DAEMONS`.
+        outside: in no sandbox at all.
+    """
+
+    locks: frozenset[str] | None = None
+    lacks: frozenset[str] = frozenset()
+    outside: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """
+        In the product as it is?
+        """
+        return not self.outside and self.locks is None and not self.lacks
+
+
+#: What ran since somebody cleared it. A test's marks are compared with it: lock_policy.py.
+RUNS: list[Run] = []
+
+#: Every sandbox that is up, in the order in which they were started.
+_UP: list[Box] = []
+
+#: What ran in each control since somebody cleared it.
+CONTROLS: list[tuple[Run, ...]] = []
+
+
+@contextmanager
+def control() -> Iterator[None]:
+    """
+    In this block an attack succeeds, where what should hold it is off; so it is one. Assert that inside.
+
+        with control():
+            assert text in without(attack)
+
+    A test that never comes to the end of such a block has no control.
+    """
+    before = len(RUNS)
+    yield
+    CONTROLS.append(tuple(RUNS[before:]))
+
+
+class Journal:
+    """
+    A log that keeps what it is told.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, dict[str, object]]] = []
+
+    def info(self, event: str, /, **fields: object) -> None:
+        self.rows.append((event, fields))
+
+    debug = warning = info
+
+    def of(self, event: str) -> list[dict[str, object]]:
+        """
+        The fields of every row with this *event*.
+        """
+        return [fields for name, fields in self.rows if name == event]
+
+
+class _Overlooking(Branch):
+    """
+    Whose jobs are in the host's network namespace: the host's sockets are none of theirs.
+    """
+
+    def make_worker(self, slot: int, workforce: Workforce) -> Worker:
+        worker = super().make_worker(slot, workforce)
+        worker.keeper.sockets = lambda: 0  # type: ignore[method-assign]  # of this worker alone
+        return worker
+
+
+class Box:
+    """
+    An engine with one worker (or *pool_size*), driven from the test's own thread.
+
+    Args:
+        locks: names from `locks.LOCKS` to keep; None for the product as it is.
+        lacks: names from `locks.DAEMONS` to go without.
+        driver: the cgroup driver, where it isn't to be chosen: tests/kit/drivers.py.
+        reactor: the reference, unless another is given.
+        settings: of the engine, e.g. pool_size, recycle_after, cgroup, python_env.
+    """
+
+    def __init__(self, locks: Iterable[str] | None = None, lacks: Iterable[str] = (), *,
+                 driver: Driver | None = None, reactor: Reactor | None = None, **settings: Any) -> None:
+        self.log = Journal()
+        self.reactor = reactor or Reactor()
+        settings = {"pool_size": 1, "allow_degraded": MISSING, "patience": patience(), **settings}
+        self.engine = Engine(self.reactor, Settings(**settings), self.log)
+        self.made_of = Run(None if locks is None else frozenset(locks), frozenset(lacks))
+        self._driver = UnlimitedDriver() if "limits" in self.made_of.lacks else driver
+
+    def __enter__(self) -> Box:
+        locks = self.made_of.locks
+        with ExitStack() as stack:
+            if locks is not None or "backstage" in self.made_of.lacks:
+                entry = (
+                    f"sys.path.append({str(TESTS)!r})\n"
+                    "from kit import halfway\n"
+                    "sys.path.pop()\n"
+                    f"halfway.strip({None if locks is None else sorted(locks)!r})\n"
+                    "halfway.give_up_rights()\n"
+                ) + hatch.ENTRY
+                stack.enter_context(mock.patch.object(hatch, "ENTRY", entry))
+                stack.enter_context(mock.patch.object(hatch, "begin", _careless(LOCKS if locks is None else locks)))
+                if locks is not None and "namespaces" not in locks:
+                    stack.enter_context(mock.patch.object(engine, "Branch", _Overlooking))
+            if self._driver is not None:
+                stack.enter_context(mock.patch.object(begin, "choose", return_value=self._driver))
+            self.engine.start()
+        _UP.append(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        _UP.remove(self)
+        # A keeper that is killed reaps nobody, and without a pid namespace nobody else ends what a job left.
+        until = time.monotonic() + PATIENCE_S / 10
+        while time.monotonic() < until and any(
+                runner.state is RunnerState.ENDING for worker in self.engine.pool.workers
+                for runner in worker.runners.values()):
+            self.reactor.turn(0.1)
+        self.engine.close()
+        self.reactor.close()
+
+    def report(self, code: str | bytes | None, *, limits: dict[str, Any] | None = None, **fields: Any) -> Report:
+        """
+        Run one job to its end.
+        """
+        source = textwrap.dedent(code).encode() if isinstance(code, str) else code
+        job = Job(code=source, limits=Limits(**{"time": Limits().time * features.SLOWER, **(limits or {})}), **fields)
+        reports: list[Report] = []
+        RUNS.append(self.made_of)
+        with loosened.without(self.made_of.lacks):
+            self.engine.pool.submit(job, reports.append, PATIENCE_S)
+            # To its end, which the daemon brings about after the answer: nobody else turns this reactor.
+            self.reactor.run(lambda: bool(reports) and not any(
+                worker._leasing.running is not None and worker._leasing.running.state is RunnerState.RUNNING
+                for worker in self.engine.pool.workers if not worker.busy))
+        return reports[0]
+
+    def settle(self) -> None:
+        """
+        Wait until no process of a job is left, and every runner that is armed in advance is there; of a worker that
+        is just being replaced as well.
+        """
+        def settled() -> bool:
+            workers = self.engine.pool.workers
+            return bool(workers) and all(
+                worker.free and not (worker.arming or worker._arming.wanted()) and len(worker.runners) == worker.armed
+                for worker in workers)
+
+        self.reactor.run(settled)
+
+    def run(self, code: str | bytes | None, **fields: Any) -> Result:
+        """
+        Run one job; its result, with a large output read back from the arena.
+        """
+        report = self.report(code, **fields)
+        assert report.result is not None, report.refusal
+        if report.arena is not None:
+            from dataclasses import replace
+            from os import pread
+
+            arena = report.arena
+            parts: dict[str, Any] = {name: pread(arena.fd, region[1], region[0])
+                                     for name, region in (("stdout", arena.stdout), ("stderr", arena.stderr)) if region}
+            arena.close()
+            return replace(report.result, **parts)
+        return report.result
+
+
+def settle_all() -> None:
+    """
+    `settle` every sandbox that is up: one that an earlier test has left in the middle of arming a runner would have a
+    process more a moment later, whoever counts.
+    """
+    for box in _UP:
+        box.settle()
+
+
+def _careless(locks: frozenset[str]) -> Callable[[ZygotePlan, int], tuple[ZygoteProcess, int]]:
+    """
+    In place of `hatch.begin`: a zygote that isn't backstage, since keepers without a lock are to find the host's files
+    and network; and, by *locks*, one that is passed what the daemon has.
+    """
+    def start(plan: ZygotePlan, control_fd: int) -> tuple[ZygoteProcess, int]:
+        env = dict(plan.environment)
+        if "environment" not in locks:
+            # But for what puts a sanitizer into this process, which is not the zygote's: test_sanitizers.py.
+            env = {name: value for name, value in os.environ.items()
+                   if name not in ("LD_PRELOAD", "PYTHONPATH") and not name.endswith("SAN_OPTIONS")} | env
+        close = "descriptors" in locks
+        if not close:
+            os.set_inheritable(control_fd, True)
+        argv = [plan.executable, *(["-S"] if plan.bare else []), "-c", hatch._BOOTSTRAP]
+        return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/",
+                                env=env, pass_fds=[control_fd] if close else [], close_fds=close,
+                                start_new_session=True), control_fd
+
+    return start
+
+
+def run_outside(code: str, **options: Any) -> str:
+    """
+    stdout and stderr of the same code in a plain interpreter, outside any sandbox.
+    """
+    RUNS.append(Run(outside=True))
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True,
+                          errors="replace", timeout=PATIENCE_S, stdin=subprocess.DEVNULL, **options)
+    said: str = done.stdout + done.stderr
+    return said

@@ -1,0 +1,139 @@
+"""
+Cgroup drivers of the tests: one that limits nothing, the control of every test of a limit; and another's.
+
+Runs in:   the tests. The product has no such drivers, and no way to choose one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from leeward.isolation.cgroup.entry import Driver, Entry, Sockets, Usage, WorkerGroup, no_sockets
+from leeward.spec.limits import Limits
+
+
+class UnlimitedLeaf:
+    """
+    A job that nothing holds but its time. It ends as any other: with its init.
+    """
+
+    tick_interval = 1.0
+    needs_ticks = False
+    entry = Entry()
+
+    def leaves(self) -> None:
+        return
+
+    def armed(self) -> None:
+        return
+
+    def apply(self, limits: Limits) -> None:
+        return
+
+    def rlimits(self) -> Mapping[int, int]:
+        return {}
+
+    def cpu(self) -> int | None:
+        return None
+
+    def usage(self) -> Usage:
+        return Usage()
+
+    def cpu_time(self) -> float:
+        return 0.0
+
+    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets, charged: int = 0) -> None:
+        return
+
+    def ended(self, spent: float) -> None:
+        return
+
+    def share(self) -> None:
+        return
+
+    def nest(self, name: str) -> None:
+        return
+
+    def joined(self, pid: int) -> None:
+        return
+
+    def parted(self, pid: int, spent: float) -> None:
+        return
+
+    def kill(self) -> None:
+        return
+
+    def is_there(self) -> bool:
+        return True
+
+    def remove(self) -> bool:
+        return True
+
+
+class UnlimitedWorker:
+    """
+    A worker in no group.
+    """
+
+    keeper = Entry()
+
+    def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> UnlimitedLeaf:
+        return UnlimitedLeaf()
+
+    def remove(self) -> bool:
+        return True
+
+
+class UnlimitedDriver:
+    """
+    As on a host where everything is counted, and nothing bounded.
+    """
+
+    name = "unlimited"
+    degraded = False
+    memory_counted = True
+    affinity_fixed = False
+    passed_over: tuple[tuple[str, str], ...] = ()
+    worker_descriptors = leaf_descriptors = kept_leaves = 0
+
+    @property
+    def detail(self) -> Mapping[str, str]:
+        return {}
+
+    def worker(self, slot: int, owner_uid: int, limits: Limits) -> UnlimitedWorker:
+        return UnlimitedWorker()
+
+    def limit_leaves(self, most: int) -> None:
+        return
+
+    def sweep(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        return
+
+
+class BorrowedDriver:
+    """
+    That of another engine in this process: on version 2 a process can have one only.
+    """
+
+    _borrowers = itertools.count(1)
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._slots = 1000 * next(self._borrowers)  # its workers' groups stand beside the owner's
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    def worker(self, slot: int, owner_uid: int, limits: Limits) -> WorkerGroup:
+        return self._driver.worker(self._slots + slot, owner_uid, limits)
+
+    def sweep(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        return

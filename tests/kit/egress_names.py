@@ -1,0 +1,36 @@
+"""
+The names of the tests' own resolver, in the broker's process: no name of a test leads anywhere but to this host.
+
+Put in place of the product's by `kit.egress.ENTRY`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from ipaddress import ip_address
+
+from leeward.spec.hosts import Address
+
+HERE = "127.0.0.1"
+
+#: What names of example.org lead to, if not HERE; each question gets the next answer.
+ANSWERS = {
+    "private.example.org": [["10.1.2.3"]],
+    "metadata.example.org": [["169.254.169.254", "fd00:ec2::254"]],
+    "mixed.example.org": [["10.1.2.3", HERE]],
+    "rebinds.example.org": [[HERE], ["127.0.0.2"]],
+}
+
+_asked = {name: itertools.cycle(answers) for name, answers in ANSWERS.items()}
+
+
+async def lookup(name: str) -> list[Address]:
+    """
+    The addresses of *name*.
+    """
+    if name == "slow.example.org":
+        await asyncio.sleep(3600)
+    if not name.endswith(".example.org") or name == "missing.example.org":
+        raise OSError(-2, "no such name")
+    return [ip_address(text) for text in (next(_asked[name]) if name in _asked else [HERE])]

@@ -1,0 +1,164 @@
+"""
+Daemons for tests of clients: our server with a pool that a test answers for, and rogues.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from leeward.daemon.config import Config
+from leeward.daemon.serving.listener import Listener
+from leeward.daemon.serving.peers import ServedUsers
+from leeward.daemon.serving.server import Server
+from leeward.errors import Busy, Refused
+from leeward.loop.fast_path import ReplyAddress
+from leeward.loop.reactor import READ, Reactor
+from leeward.loop.stream import JobStart
+from leeward.outcome import Outcome, Result
+from leeward.pool.seats import Seat
+from leeward.pool.sessions import PoolSession
+from leeward.run.report import Report
+from leeward.spec.job import Job
+from leeward.spec.limits import Limits
+
+#: Seconds after which a test that waits for another thread has failed.
+PATIENCE = 10.0
+
+
+def finished(stdout: bytes = b"", **fields: Any) -> Report:
+    return Report(result=Result(stdout, b"", 0, Outcome.FINISHED, **fields))
+
+
+def echo(job: Job) -> Report | None:
+    """
+    What was asked, as the output.
+    """
+    return finished(job.code or b"")
+
+
+class HeldTicket:
+    def __init__(self, daemon: FakeDaemon, job: Job) -> None:
+        self.daemon, self.job = daemon, job
+
+    def cancel(self) -> None:
+        self.daemon.cancelled.put(self.job)
+
+    def interrupt(self) -> bool:
+        self.daemon.interrupted.put(self.job)
+        return True
+
+    def kill(self) -> bool:
+        return False  # it waits for a worker yet
+
+
+class FakeDaemon:
+    """
+    The real server on a real socket, in a thread; *answer* stands for the pool.
+
+    Args:
+        answer: the report of a job; None leaves it running until it is cancelled.
+    """
+
+    def __init__(self, path: Path, answer: Callable[[Job], Report | None] = echo, **config: Any) -> None:
+        self.path = str(path)
+        self.answer = answer
+        self.jobs: queue.Queue[Job] = queue.Queue()
+        self.cancelled: queue.Queue[Job] = queue.Queue()
+        self.interrupted: queue.Queue[Job] = queue.Queue()
+        self._config = Config(**config)
+        self._thread = threading.Thread(target=self._serve)
+        self._listening = threading.Event()
+
+    def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float, user: int,
+               client: ReplyAddress | None = None) -> HeldTicket:
+        self.jobs.put(job)
+        report = self.answer(job)
+        if report is not None:
+            done(report)
+        return HeldTicket(self, job)
+
+    most_sessions = 0
+    crowded = False
+
+    def refusal(self, user: int, connection: int, now: float) -> Busy | None:
+        return None
+
+    def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
+                     user: int) -> PoolSession:
+        raise Busy("there are no sessions here")
+
+    def open_seat(self, limits: Limits, user: int, opened: Callable[[Any], None], lost: Callable[[str], None],
+                  drained: Callable[[], None], seconds: float) -> Seat:
+        raise Busy("there are no sandboxes here")
+
+    def job_started(self, job: Job, done: Callable[[Report], None], user: int, start: JobStart) -> HeldTicket:
+        raise AssertionError("there is no fast path here")
+
+    def _serve(self) -> None:
+        reactor = Reactor()
+        listener = Listener(self.path, own_folder=False)
+        server = Server(reactor, self, self._config, status=lambda: {"workers": {"total": 4}, "uptime": 1.5},
+                        shut_down=lambda now: reactor.stop(), users=ServedUsers(os.geteuid()))
+        server.listen(listener.socket)
+        reactor.watch(self._end_read.fileno(), READ, lambda _: reactor.stop())
+        self._listening.set()
+        reactor.run()
+        server.close()
+        listener.close()
+        reactor.close()
+
+    def __enter__(self) -> FakeDaemon:
+        self._end_read, self._end_write = socket.socketpair()
+        self._thread.start()
+        assert self._listening.wait(PATIENCE)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self._end_write.close()
+        self._thread.join(PATIENCE)
+        self._end_read.close()
+
+
+class Rogue:
+    """
+    Takes one connection after the other and does to each what *script* does.
+    """
+
+    def __init__(self, path: Path, script: Callable[[socket.socket], None]) -> None:
+        self.path = str(path)
+        self._script = script
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.path)
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._serve)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            with sock:
+                sock.settimeout(PATIENCE)
+                try:
+                    self._script(sock)
+                except OSError:
+                    pass  # the client has hung up on it
+
+    def __enter__(self) -> Rogue:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(PATIENCE)

@@ -1,0 +1,237 @@
+"""
+What jobs do to have more memory than their limit: catalogue cases 53, 54 and 66.
+
+Runs in:   the tests' process; pure data. tests/escapes/test_memory.py runs each in a sandbox, and without a driver.
+"""
+
+from __future__ import annotations
+
+from leeward.spec.limits import MIB
+
+#: Before an attack, which ends by a value or an error; that is what it says.
+AROUND = """
+import ctypes, errno, fcntl, mmap, os, select, signal, socket
+MIB = 1 << 20
+libc = ctypes.CDLL(None, use_errno=True)
+def touch(where):
+    for at in range(0, len(where), 4096):
+        where[at] = 1
+def checked(got):
+    if got in (-1, None, 2**64 - 1):
+        raise OSError(ctypes.get_errno(), "")
+    return got
+def spread(job, processes):
+    "Run job in so many children, which go on holding what it took; the sum of what they return."
+    read, write = os.pipe()
+    for _ in range(processes):
+        if 0 == os.fork():
+            os.write(write, job().to_bytes(8, "big"))
+            signal.pause()
+    os.close(write)  # a child that fails ends, and counts as nothing
+    return sum(int.from_bytes(os.read(read, 8), "big") for _ in range(processes))
+def attack():
+{}
+try:
+    said = attack() or "done"
+    select.select((), (), (), 0.05)  # a few looks of a watch
+except MemoryError:
+    said = "MemoryError"
+except OSError as error:
+    said = errno.errorcode[error.errno]
+os.write(1, str(said).encode())
+os._exit(0)
+"""
+
+#: Case 53: what a job touches.
+TOUCH = {
+    "touches 600 MiB of one bytearray": "touch(bytearray(600 * MIB))",
+    "maps 600 MiB with MAP_POPULATE":
+        "mmap.mmap(-1, 600 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)",
+    "makes 600,000 objects of 1,000 bytes": "[bytes(1000) for _ in range(600_000)]",
+    "touches 600 mappings of 1 MiB": """
+kept = []
+for _ in range(600):
+    kept.append(mmap.mmap(-1, MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    touch(kept[-1])
+""",
+    "touches 60 MiB in each of ten processes": """
+def job():
+    kept.append(b"x" * 60 * MIB)
+    return 0
+kept = []
+spread(job, 10)
+""",
+}
+
+#: Case 54: what no resident set shows, or not that of a process which still lives; and the limit that it has.
+HIDDEN: dict[str, tuple[str, int]] = {
+    "fills shared memory without a name": ("touch(mmap.mmap(-1, 300 * MIB))", 256 * MIB),
+    "fills shared memory without a name in a child that ends": ("""
+kept = mmap.mmap(-1, 40 * MIB)
+if 0 == os.fork():
+    touch(kept)
+    os._exit(0)
+os.wait()
+more = b"x" * 40 * MIB
+return f"{kept[0] * len(more) // MIB} MiB more"
+""", 64 * MIB),
+    "drops shared memory without a name from its table of pages": ("""
+kept = mmap.mmap(-1, 40 * MIB)
+touch(kept)
+kept.madvise(mmap.MADV_DONTNEED)
+more = b"x" * 40 * MIB
+return f"{kept[0] * len(more) // MIB} MiB more"
+""", 64 * MIB),
+    "leaves one page mapped of each shared memory without a name": ("""
+libc.mmap.restype = ctypes.c_void_p
+libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+for _ in range(10):
+    start = checked(libc.mmap(None, ctypes.c_size_t(10 * MIB), 3, 0x21, -1, ctypes.c_long(0)))
+    ctypes.memset(start, 1, 10 * MIB)
+    checked(libc.munmap(start + 4096, 10 * MIB - 4096))
+""", 64 * MIB),
+    "maps shared memory without a name in each of ten processes": ("""
+def job():
+    kept.append(mmap.mmap(-1, 20 * MIB))
+    touch(kept[-1])
+    kept[-1].madvise(mmap.MADV_DONTNEED)
+    return 20 * MIB
+kept = []
+return f"{spread(job, 10) // MIB} MiB"
+""", 64 * MIB),
+    "maps shared memory without a name in many threads at once": ("""
+import threading
+def fill():
+    for _ in range(10):
+        kept = mmap.mmap(-1, MIB)
+        touch(kept)
+        kept.madvise(mmap.MADV_DONTNEED)
+        filled.append(kept)
+filled = []
+threads = [threading.Thread(target=fill) for _ in range(16)]
+[each.start() for each in threads]
+[each.join() for each in threads]
+return f"{len(filled)} MiB"
+""", 48 * MIB),
+    "fills a memfd": ("""
+fd = os.memfd_create("full")
+for _ in range(60):
+    os.write(fd, b"x" * MIB)
+""", 48 * MIB),
+    "fills a memfd that is only on its way from socket to socket": ("""
+ours, theirs = socket.socketpair()
+fd = os.memfd_create("full")
+for _ in range(40):
+    os.write(fd, b"x" * MIB)
+socket.send_fds(ours, [b"x"], [fd])
+os.close(fd)
+more = b"x" * 40 * MIB
+_, (fd,), _, _ = socket.recv_fds(theirs, 1, 1)
+return f"{os.fstat(fd).st_size // MIB} MiB and {len(more) // MIB}"
+""", 64 * MIB),
+    "fills memfds that are mapped and have no descriptor": ("""
+kept = []
+for _ in range(6):
+    fd = os.memfd_create("full")
+    os.truncate(fd, 10 * MIB)
+    kept.append(mmap.mmap(fd, 10 * MIB))
+    os.close(fd)
+    touch(kept[-1])
+    kept[-1].madvise(mmap.MADV_DONTNEED)
+""", 48 * MIB),
+    "fills a shared mapping of /dev/zero": ("touch(mmap.mmap(os.open('/dev/zero', os.O_RDWR), 300 * MIB))", 256 * MIB),
+    "fills a System V segment": ("""
+libc.shmat.restype = ctypes.c_void_p
+segment = checked(libc.shmget(0, ctypes.c_size_t(300 * MIB), 0o1600))
+ctypes.memset(checked(libc.shmat(segment, None, 0)), 1, 300 * MIB)
+""", 256 * MIB),
+    "fills a file in /dev/shm": ("""
+fd = os.open("/dev/shm/full", os.O_CREAT | os.O_WRONLY)
+for _ in range(60):
+    os.write(fd, b"x" * MIB)
+""", 48 * MIB),
+    "fills a deleted file that is open": ("""
+fd = os.open("/tmp/full", os.O_CREAT | os.O_WRONLY)
+os.unlink("/tmp/full")
+for _ in range(60):
+    os.write(fd, b"x" * MIB)
+""", 48 * MIB),
+    "fills a thousand pipes": ("""
+def job():
+    size = 0
+    for _ in range(120):
+        kept.append(os.pipe())
+        os.set_blocking(kept[-1][1], False)
+        try:
+            while True:
+                size += os.write(kept[-1][1], b"x" * 4096)
+        except BlockingIOError:
+            pass
+    return size
+kept = []
+# What one user's pipes may hold before new ones hold a page or two: fs.pipe-user-pages-soft, 64 MiB.
+return f"{-(-spread(job, 8) // (64 * MIB)) * 64} MiB beyond its limit"
+""", 48 * MIB),
+    "fills socket buffers": ("""
+def job():
+    for _ in range(110):
+        pair = socket.socketpair()
+        kept.append(pair)
+        for end in pair:
+            end.setblocking(False)
+            try:
+                while True:
+                    end.send(b"x" * 65536)
+            except BlockingIOError:
+                pass
+    return 0
+kept = []
+spread(job, 8)
+""", 64 * MIB),
+    "makes page tables for memory that it only reads": ("""
+libc.mmap.restype = ctypes.c_void_p
+size, MAP_NORESERVE, MADV_NOHUGEPAGE = 64 << 30, 0x4000, 15
+start = checked(libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ,
+                          mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE, -1, ctypes.c_long(0)))
+libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), MADV_NOHUGEPAGE)
+for at in range(0, size, 2 * MIB):
+    ctypes.c_ubyte.from_address(start + at).value
+""", 32 * MIB),
+}
+
+#: Case 66: what the kernel keeps for a job beside its memory.
+KERNEL: dict[str, tuple[str, int]] = {
+    "registers 90,000 epoll watches": ("""
+def job():
+    kept.append(([select.epoll() for _ in range(122)], [os.eventfd(0) for _ in range(123)]))
+    for epoll in kept[0][0]:
+        for event in kept[0][1]:
+            epoll.register(event)
+    return 122 * 123
+kept = []
+return f"{spread(job, 6) * 200 // MIB} MiB beyond its limit"  # 200 bytes each: an epitem and an eppoll_entry
+""", 20 * MIB),
+}
+
+#: Where the driver alone can't show that it holds one: the lock that it needs, and why.
+BESIDE: dict[str, tuple[tuple[str, ...], str]] = {
+    "fills a System V segment":
+        (("seccomp",), "where nothing counts such memory, it is the filter that refuses it"),
+    **dict.fromkeys((name for name in HIDDEN if "without a name" in name or "memfd" in name),
+                    (("seccomp", "mounts"), "where nothing counts it, the supervisor charges it or gives a file")),
+    "fills a shared mapping of /dev/zero":
+        (("landlock",), "where nothing counts such memory, it is a rule that refuses the device"),
+    **dict.fromkeys(("fills a file in /dev/shm", "fills a deleted file that is open"),
+                    (("mounts",), "the file has to be on the job's own disk and not on the host's")),
+    "fills socket buffers": (("namespaces",), "a watch counts the sockets of the job's own network namespace"),
+}
+
+#: What those say that succeed in more than one step.
+BEYOND = {
+    "fills a thousand pipes": "64 MiB beyond its limit",
+    "fills shared memory without a name in a child that ends": "40 MiB more",
+    "drops shared memory without a name from its table of pages": "40 MiB more",
+    "maps shared memory without a name in each of ten processes": "200 MiB",
+    "maps shared memory without a name in many threads at once": "160 MiB",
+    "fills a memfd that is only on its way from socket to socket": "40 MiB and 40",
+}

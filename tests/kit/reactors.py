@@ -1,0 +1,32 @@
+"""
+The reactors that the daemon may have: the reference, and the shim's two ways to the kernel.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from leeward.loop.native import NativeReactor
+from leeward.loop.reactor import Reactor
+
+REFERENCE, EPOLL, URING = "reference", "epoll", "uring"
+
+#: The shim's two ways.
+WAYS = (EPOLL, pytest.param(URING, marks=pytest.mark.needs("uring-transport")))
+#: All of them, for pytest.mark.parametrize and fixtures' params.
+ALL = (REFERENCE, *WAYS)
+
+
+def reactor(name: str) -> Reactor:
+    """
+    One of them, by its name.
+    """
+    return Reactor() if REFERENCE == name else native(name)
+
+
+def native(name: str) -> NativeReactor:
+    return NativeReactor({EPOLL: "socket", URING: "uring"}[name])
+
+
+#: What makes `leeward daemon run` take each of them.
+OPTIONS = {REFERENCE: ("--io=socket", "--no-fast-path"), EPOLL: ("--io=socket",), URING: ("--io=uring",)}

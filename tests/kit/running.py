@@ -1,0 +1,87 @@
+"""
+A job that is under way, and what the host's /proc says of its processes.
+
+Runs in:   the tests.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kit.box import PATIENCE_S, Box
+from leeward.run.execution import Execution
+from leeward.run.report import Report
+from leeward.run.runner import job_of
+from leeward.spec.job import Job
+from leeward.spec.limits import Limits
+
+#: Waits in a call that the host's /proc can see it wait in, until it is cancelled.
+_WAITS = b"import os, signal\nos.write(1, b'here')\nwhile True: signal.pause()\n"
+
+
+@dataclass(frozen=True)
+class Running:
+    """
+    The host's pids of everything around one job.
+    """
+
+    zygote: int
+    keeper: int
+    init: int
+    job: int
+
+
+@contextmanager
+def running(box: Box, code: bytes = _WAITS, limits: Limits | None = None) -> Iterator[Running]:
+    """
+    A job that runs for as long as the block does. Its code writes something once it is there, and waits.
+    """
+    reports: list[Report] = []
+    before = [worker for worker in box.engine.pool.workers if worker.busy]
+    ticket = box.engine.pool.submit(Job(code=code, limits=limits or Limits()), reports.append, PATIENCE_S)
+    box.reactor.run(lambda: any(worker.busy and worker not in before for worker in box.engine.pool.workers))
+    worker = next(worker for worker in box.engine.pool.workers if worker.busy and worker not in before)
+    execution = worker._leasing.execution
+    assert isinstance(execution, Execution)
+    box.reactor.run(lambda: bool(execution._output.out.head) or bool(reports))
+    runner, zygote = worker._leasing.running, box.engine.zygotes.current
+    assert not reports
+    assert runner is not None
+    assert zygote is not None
+    yield Running(zygote.pid, worker.pid, runner.pid, job_of(runner.pid))
+    ticket.cancel()
+    box.reactor.run(lambda: worker._leasing.running is not runner)
+
+
+def status(pid: int | str) -> dict[str, str]:
+    """
+    /proc/<pid>/status, by field.
+    """
+    rows = (line.partition(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return {name: value.strip() for name, _, value in rows}
+
+
+def spaces(pid: int | str) -> dict[str, str]:
+    """
+    Its namespaces, by name.
+    """
+    folder = Path(f"/proc/{pid}/ns")
+    return {name: os.readlink(folder / name) for name in ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")}
+
+
+def named(comm: str) -> list[int]:
+    """
+    The processes of the host with this name.
+    """
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if comm == (folder / "comm").read_text().rstrip("\n"):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found

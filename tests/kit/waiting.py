@@ -1,0 +1,59 @@
+"""
+Waiting for what another process does, where no descriptor of ours tells of it.
+
+Runs in:   the tests. The end of a process, an answer and a line of a daemon's log have events of their own:
+           live_daemon.py. A file that is written has one here; for the rest there is one place that looks again and
+           again, and who goes there says why.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kit import features
+
+#: As live_daemon.PATIENCE.
+PATIENCE_S = 30.0 * features.SLOWER
+
+#: Between two looks at what nothing tells of: short beside what is waited for, and leaves the processor to who does it.
+PAUSE_S = 0.002
+
+#: <sys/inotify.h>
+IN_MODIFY, IN_CREATE, IN_MOVED_TO = 0x2, 0x100, 0x80
+
+
+def poll_until(condition: Callable[[], object], why: str, seconds: float = PATIENCE_S) -> None:
+    """
+    Look until *condition* holds.
+
+    Args:
+        why: what it is that nothing tells of; the failure's message has it.
+    """
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up, f"it never came, and nothing tells of it: {why}"
+        time.sleep(PAUSE_S)
+
+
+def until_written(folder: Path, condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:
+    """
+    Wait until *condition*, which is about files in *folder*, holds: looks when one of them is made or written.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = libc.inotify_init1(os.O_CLOEXEC)
+    assert fd >= 0, os.strerror(ctypes.get_errno())
+    try:
+        watch = libc.inotify_add_watch(fd, os.fsencode(folder), IN_MODIFY | IN_CREATE | IN_MOVED_TO)
+        assert watch >= 0, os.strerror(ctypes.get_errno())
+        give_up = time.monotonic() + seconds
+        while not condition():
+            left = max(0.0, give_up - time.monotonic())
+            assert select.select([fd], [], [], left)[0], f"it never came into {folder}"
+            os.read(fd, 1 << 16)
+    finally:
+        os.close(fd)

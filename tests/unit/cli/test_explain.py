@@ -1,0 +1,46 @@
+"""
+What `leeward explain` says of a name in a result's `denied`.
+"""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from leeward.errors import BadRequest
+from leeward.isolation.seccomp.syscalls import NUMBERS
+from leeward_cli.explain import explain
+from leeward_cli.full import cli
+
+
+@pytest.mark.parametrize(("name", "says"), [
+    ("network", "`loopback = true`"),
+    ("socket", "where the operator has set `loopback = true`"),
+    ("ptrace", "ptrace: refused with EACCES, and counted in `denied`, in any case\n"),
+    ("ioctl", "where the operator has set `terminal = true`"),
+    ("memfd_create", "the supervisor grants and charges it"),
+    ("sendfile", "EINVAL"),
+])
+def test_it_says_what_is_refused_and_what_would_allow_it(name: str, says: str) -> None:
+    text = explain(name)
+
+    assert text.startswith(f"{name}: ")
+    assert says in text
+
+
+@pytest.mark.parametrize("name", sorted(set().union(*NUMBERS.values())))
+def test_every_call_has_a_reason(name: str) -> None:
+    assert explain(name).count("\n") >= 3
+
+
+def test_an_unknown_name_is_told_with_the_nearest() -> None:
+    with pytest.raises(BadRequest, match="there is no system call 'sokcet'; did you mean 'socket'"):
+        explain("sokcet")
+
+
+def test_the_command_takes_some_names() -> None:
+    said = CliRunner().invoke(cli, ["explain", "network", "ptrace"])
+
+    assert 0 == said.exit_code
+    assert said.output.startswith("network: ")
+    assert "\nptrace: " in said.output

@@ -1,0 +1,43 @@
+"""
+What each Ctrl-C does to a job that is waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from leeward_cli.interrupts import CtrlC
+
+
+def test_one_that_comes_while_the_one_before_is_served_is_served_behind_it() -> None:
+    """
+    A request that is half written can't have another one in it.
+    """
+    told: list[str] = []
+
+    def job(how: str) -> bool:
+        if "interrupt" == how:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert [] == told  # the handler has come back here, and asked for nothing
+        told.append(how)
+        return True
+
+    with CtrlC(job) as interrupts:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupts.killed
+
+    assert ["interrupt", "kill"] == told
+
+
+def test_the_third_one_and_one_without_a_job_are_what_ctrl_c_always_was() -> None:
+    with CtrlC(lambda _: True):
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with CtrlC(lambda _: False), pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)

@@ -1,0 +1,78 @@
+"""
+`leeward sandbox new --json` as a whole process, against a server whose sandboxes run ordinary programs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import leeward
+from kit.sandbox_stand import Stand
+from leeward_cli.opening import MOST
+from unit.cli.test_sandboxes import run
+
+
+@pytest.fixture(scope="module")
+def stand() -> Iterator[Stand]:
+    with Stand() as made:
+        yield made
+
+
+def asked(stand: Stand, options: object) -> tuple[int, Any]:
+    """
+    Exit status, and what is told.
+    """
+    text = options if isinstance(options, bytes) else json.dumps(options).encode()
+    status, out, err = run(stand, "sandbox", "new", "--json", text=text)
+    assert b"" == err
+    return status, json.loads(out)
+
+
+def test_a_sandbox_by_its_options(stand: Stand) -> None:
+    """
+    Those of Python's Sandbox; it is left open.
+    """
+    status, told = asked(stand, {"metadata": {"run": "7"}, "memory": "64M", "env": {"A": "b"}, "idle": 50,
+                                 "mounts": []})
+    with leeward.Sandbox.attach(told["sandbox"], socket=stand.socket) as box:
+        assert (0, {"run": "7"}, 50.0) == (status, box.info()["metadata"], box.info()["idle"])
+        assert b"b\n" == box.shell("echo $A").stdout
+
+
+@pytest.mark.parametrize("options", [
+    b"", b"nonsense", b"\xff", b"[]", b"[" * 100_000, {"no_such_option": 1}, {"socket": "x"}, {"memory": "much"},
+    {"mounts": 1}, {"mounts": [1]}, {"mounts": [{"source": "/"}]},
+    {"mounts": [{"source": "/", "target": "/x", "mode": 1}]},
+    {"mounts": [{"source": "/no/such", "target": "/x"}]}, {"overlay": True}, b" " * (MOST + 1)],
+    ids=lambda options: repr(options)[:40])
+def test_options_that_make_no_sense(stand: Stand, options: object) -> None:
+    """
+    One error, by its name, and status 1.
+    """
+    status, told = asked(stand, options)
+
+    assert (1, "RequestRejected", False) == (status, told["error"]["type"], told["error"]["may_have_run"])
+
+
+def test_a_daemon_that_is_away(stand: Stand, tmp_path: Path) -> None:
+    """
+    The error's name is that of the exception.
+    """
+    status, out, _ = run(stand, "sandbox", "new", "--json", "--socket", str(tmp_path / "none"), text=b"{}")
+
+    assert (1, "DaemonAway") == (status, json.loads(out)["error"]["type"])
+
+
+def test_options_come_one_way(stand: Stand) -> None:
+    """
+    An option on the command line beside it is a mistake, told before anything is read.
+    """
+    status, out, err = run(stand, "sandbox", "new", "--json", "--memory", "64M")
+
+    assert (2, b"") == (status, out)
+    assert b"standard input" in err

@@ -1,0 +1,169 @@
+"""
+One option, one meaning: the tables of the command line, the configuration, the clients and the C library agree.
+
+The C command's own table is in tests/unit/client/test_c_command.py.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from kit.c_client import CLIENT
+from leeward import AsyncClient, AsyncSession, Client, Session
+from leeward.client import options
+from leeward.daemon.config import Config
+from leeward.daemon.config_egress import EGRESS
+from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, PROFILES, RENAMED, TABLES, USERS
+from leeward.spec.limits import ADJUSTABLE
+from leeward.wire.requests import Execute, SessionOpen
+from leeward_cli.daemon import OPTIONS as DAEMON
+from leeward_cli.full import cli
+from leeward_cli.options import JOB, OPTIONS, Option
+
+#: Options of `daemon run` that aren't keys of the configuration, with the reason.
+NO_KEYS = {"config_file": "names a file of keys"}
+
+#: What a client calls a limit, where that isn't the limit's name.
+LIMITS = {"timeout": "time"}
+
+#: Options of `exec` that aren't options of a client, with the reason.
+COMMANDS_OWN = {"--file": "is read into the code", "--put": "is read into files", "--into": "where files go",
+                "--json": "how the result is shown",
+                "--raw": "how the result is shown", "--socket": "of the connection"}
+
+#: Fields of leeward_options that a client has in another place, or that say how long another field is.
+C_OWN = {"size": "the struct's version", "deadline": "`retry` and deadline of the call", "idempotent": "of the call",
+         "no_retry": "of the call", "no_retry_busy": "of the call", "spare": "for later versions"}
+C_NAMES = {"arguments": "args", "environment": "env", "stdin_data": "stdin"}
+#: What Python's clients alone can ask for.
+PYTHONS_OWN = {**dict.fromkeys(("functions", "call_timeout", "stop_clock"), "libleeward serves no calls"),
+               "egress": "a policy of the operator's, for Python's clients and `leeward exec` by them",
+               "environment": "in leeward_options `environment` is what Python calls env"}
+
+
+def daemons_own() -> list[Any]:
+    return [pytest.param(option, id=option.name) for option in DAEMON if option.parameter not in NO_KEYS]
+
+
+@pytest.mark.parametrize("option", daemons_own())
+def test_an_option_of_the_daemon_is_a_key(option: Option) -> None:
+    """
+    With the same values: a flag where the key is one, a number where it is one, and the same choices.
+    """
+    key = KEYS[option.parameter]
+    if bool is option.kind:
+        assert key.check(True) is True
+    elif int is option.kind:
+        assert 7 == key.check(7)
+        with pytest.raises(ValueError, match="whole"):
+            key.check("7")
+    elif isinstance(option.kind, tuple):
+        for word in option.kind:
+            assert key.check([word] if option.many else word)
+        listed = [word for word in re.findall(r"\w+", key.comment) if word in option.kind]
+        assert set(listed) == set(option.kind)
+        with pytest.raises(ValueError, match=option.kind[0]):
+            key.check(["nothing"] if option.many else "nothing")
+
+
+@pytest.mark.parametrize("option", daemons_own())
+def test_its_help_gives_the_default(option: Option) -> None:
+    """
+    Where the help gives one.
+    """
+    default = getattr(Config(), option.parameter)
+    given = re.search(r"\[default: (.+)\]", option.help)
+    if given is not None:
+        assert given[1] == (("off", "on")[default] if isinstance(default, bool) else str(default))
+    else:
+        assert default in ("", (), False)
+
+
+def test_each_key_has_one_place_in_the_configuration() -> None:
+    """
+    The dataclass with the defaults and the table with the checks have the same names, and no former name is in use.
+    """
+    named = [each.name for each in fields(Config)]  # type: ignore[arg-type]  # see dataclass.py
+    assert [*KEYS, *TABLES, USERS, ENVIRONMENTS, PROFILES, EGRESS] == named
+    assert not set(RENAMED) & set(KEYS)
+    assert set(RENAMED.values()) <= set(KEYS)
+
+
+@pytest.mark.parametrize("word", [f"--{no}{old}" for old in RENAMED for no in ("", "no-")])
+@pytest.mark.parametrize("command", ["run", "start"])
+def test_a_former_name_is_refused_with_the_new_one(command: str, word: str) -> None:
+    done = CliRunner().invoke(cli, ["daemon", command, word])
+
+    assert 2 == done.exit_code
+    assert f"{word} is called {word.replace('express', 'fast-path')} now" in done.output
+
+
+def keywords(function: Any) -> set[str]:
+    return {name for name, each in inspect.signature(function).parameters.items() if each.KEYWORD_ONLY == each.kind}
+
+
+def test_the_clients_options_are_the_requests_fields() -> None:
+    """
+    The fields of an execute request, with its limits by name. What is told of functions is in the one field of theirs.
+    """
+    request = {each.name for each in fields(Execute)}  # type: ignore[arg-type]  # see dataclass.py
+    asked = {LIMITS.get(name, name) for name in options.Options.__annotations__}
+
+    assert {"call_timeout", "stop_clock"} <= asked
+    assert asked - {"call_timeout", "stop_clock"} == (request - {"id", "session", "code", "limits"}) | set(ADJUSTABLE)
+    assert keywords(options.execute_fields) == set(options.Options.__annotations__)
+
+
+def test_a_sessions_options_are_those_of_its_requests() -> None:
+    """
+    A session has the limits, and each of its jobs what is its own.
+    """
+    of_session = {each.name for each in fields(SessionOpen)}  # type: ignore[arg-type]  # see dataclass.py
+    asked = {LIMITS.get(name, name) for name in options.SessionOptions.__annotations__}
+
+    assert asked == (of_session - {"id", "limits"}) | set(ADJUSTABLE)
+    assert set(options.Limiting.__annotations__) < set(options.Options.__annotations__)
+    assert set(options.TurnOptions.__annotations__) < set(options.Options.__annotations__)
+
+
+@pytest.mark.parametrize("name", ["execute", "session"])
+def test_both_clients_have_the_same_options(name: str) -> None:
+    ours, asyncs = (inspect.signature(getattr(kind, name)) for kind in (Client, AsyncClient))
+
+    assert list(ours.parameters) == list(asyncs.parameters)
+
+
+def test_both_sessions_have_the_same_options() -> None:
+    ours, asyncs = (inspect.signature(kind.execute) for kind in (Session, AsyncSession))
+
+    assert list(ours.parameters) == list(asyncs.parameters)
+
+
+def test_exec_has_options_of_the_clients() -> None:
+    """
+    Under the same name, but for what is the command's own.
+    """
+    named = {"module" if "-m" == option.name else option.name[2:] for option in OPTIONS["exec"]
+             if option.name not in COMMANDS_OWN}
+
+    assert named <= set(options.Options.__annotations__)
+    assert {option.name for option in JOB} <= {option.name for option in OPTIONS["run"]}
+
+
+def test_the_c_library_has_the_clients_options() -> None:
+    """
+    Each field of leeward_options is an option of Python's clients, or the length of one.
+    """
+    text = (CLIENT / "leeward.h").read_text().partition("typedef struct leeward_options {\n")[2].partition("}")[0]
+    names = [match[1] for line in text.splitlines() if (match := re.match(r"\t[\w \*]*?\*?(\w+);", line))]
+    lengths = [name for name in names if name.endswith(("_count", "_length"))]
+    given = {C_NAMES.get(name, name) for name in names if name not in C_OWN and name not in lengths}
+
+    assert given == set(options.Options.__annotations__) - set(PYTHONS_OWN)
+    assert len(lengths) == 5

@@ -1,0 +1,96 @@
+"""
+Whether a client may start a daemon, and what it says when that fails. tests/integration/test_autostart.py starts some.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import leeward
+from leeward.client import autostart, link
+from leeward.errors import DaemonAway
+from leeward.spec.paths import OwnSocket
+
+
+@pytest.fixture(autouse=True)
+def _no_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("_SYSTEM_UNITS", "_USER_UNITS"):
+        monkeypatch.setattr(autostart, name, (str(tmp_path / "units"),))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("LEEWARD_AUTOSTART", raising=False)
+
+
+def test_only_on_the_own_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A path that somebody has named, even the same, starts nothing; nor does the variable's 0, or another's rights.
+    """
+    assert autostart.may_start(OwnSocket("/x"))
+    assert not autostart.may_start("/x")
+    monkeypatch.setenv("LEEWARD_AUTOSTART", "0")
+    assert not autostart.may_start(OwnSocket("/x"))
+    monkeypatch.setenv("LEEWARD_AUTOSTART", "1")
+    monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
+    assert not autostart.may_start(OwnSocket("/x"))
+
+
+def test_not_where_a_service_has_the_socket(tmp_path: Path) -> None:
+    """
+    One that is installed, whether or not it runs now.
+    """
+    (tmp_path / "units").mkdir()
+    (tmp_path / "units/leeward.socket").symlink_to("/nowhere")
+
+    assert not autostart.may_start(OwnSocket("/x"))
+
+
+@pytest.mark.parametrize("op", ["ping", "status", "shutdown"])
+def test_who_only_asks_starts_nothing(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    "Is a daemon there?" is answered by what there is.
+    """
+    monkeypatch.setattr(autostart, "start", lambda path: pytest.fail("started"))
+
+    assert not link.started(OwnSocket("/x"), op)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
+def test_a_folder_that_others_can_write(tmp_path: Path, mode: int) -> None:
+    """
+    There another could put a socket of his.
+    """
+    folder = tmp_path / "leeward"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(DaemonAway, match="must be yours, and writable by nobody else"):
+        autostart.start(OwnSocket(folder / "leeward.sock"))
+
+
+def test_a_folder_that_is_a_link(tmp_path: Path) -> None:
+    """
+    In /tmp whoever comes first has made it.
+    """
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "leeward").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DaemonAway, match="none could be started"):
+        autostart.start(OwnSocket(tmp_path / "leeward" / "leeward.sock"))
+
+
+def test_what_went_wrong_reaches_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    What `daemon start` wrote is in the error, and that nothing has run.
+    """
+    def failing(command: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.CompletedProcess(command, 1, b"", b"leeward: landlock: have none\nleeward: cause: a cure\n")
+
+    monkeypatch.setattr(subprocess, "run", failing)
+    client = leeward.Client()
+    client._link.path = OwnSocket(tmp_path / "leeward" / "leeward.sock")
+    with pytest.raises(DaemonAway, match="landlock: have none cause: a cure") as raised:
+        client.execute("1")
+
+    assert not raised.value.may_have_run

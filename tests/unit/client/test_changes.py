@@ -1,0 +1,183 @@
+"""
+What has changed in a copy of a folder, and how it comes onto the host: with rows as a sandbox could have made them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from leeward.client.applying import Applying, chosen, leads_out
+from leeward.client.changes import FolderChange, HostFolder, UpperRow, changes, entries
+from leeward.client.overlay import next_tick
+from leeward.errors import BadReply, RequestRejected, Stale
+from leeward.spec.folders import FILE_CLOCK
+
+
+def row(path: bytes, kind: str = "file", content: bytes = b"", *, mode: int = 0o644, link: bytes = b"",
+        hides: bool = False) -> UpperRow:
+    digest = hashlib.sha256(content).digest() if "file" == kind else None
+    return UpperRow(path, kind, mode, len(content), len(content), 0, digest, link, hides)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "host/sub").mkdir(parents=True)
+    (tmp_path / "host/file").write_text("old")
+    (tmp_path / "host/sub/in").write_text("in")
+    (tmp_path / "host/link").symlink_to("file")
+    for path in (tmp_path / "host").rglob("*"):
+        if not path.is_symlink() and path.is_file():
+            path.chmod(0o644)
+    return tmp_path / "host"
+
+
+@pytest.fixture
+def host(folder: Path) -> Iterator[HostFolder]:
+    import time
+
+    next_tick()
+    about = folder.stat()
+    made = HostFolder({"path": str(folder), "device": about.st_dev, "inode": about.st_ino,
+                       "since": time.clock_gettime_ns(FILE_CLOCK)})
+    yield made
+    made.close()
+
+
+def told(rows: list[UpperRow], host: HostFolder) -> list[tuple[str, str]]:
+    return [(change.kind, change.path) for change in changes(sorted(rows, key=lambda one: one.path), host)]
+
+
+def test_each_kind(host: HostFolder) -> None:
+    """
+    By what the host has there.
+    """
+    assert [] == told([row(b"file", content=b"old"), row(b"sub", "folder", mode=0o755), row(b"none", "gone"),
+                       row(b"link", "link", link=b"file")], host)
+    assert [("modified", "file")] == told([row(b"file", content=b"new")], host)
+    assert [("mode", "file")] == told([row(b"file", content=b"old", mode=0o755)], host)
+    assert [("created", "x"), ("created", "x/y")] == told([row(b"x", "folder"), row(b"x/y")], host)
+    assert [("deleted", "sub"), ("deleted", "sub/in")] == told([row(b"sub", "gone")], host)
+    assert [("modified", "link")] == told([row(b"link", "link", link=b"other")], host)
+    assert [("created", "sub/new"), ("deleted", "sub/in")] == sorted(
+        told([row(b"sub", "folder", mode=0o755, hides=True), row(b"sub/new")], host))
+    assert [("modified", "sub"), ("deleted", "sub/in")] == told([row(b"sub", content=b"flat")], host)
+    assert [("created", "fifo")] == told([row(b"fifo", "special")], host)
+
+
+def test_nothing_is_looked_for_outside(host: HostFolder, folder: Path) -> None:
+    """
+    A folder of the host that is a link counts as absent.
+    """
+    (folder / "away").symlink_to("/etc")
+    assert [("created", "away/passwd")] == told([row(b"away/passwd", content=b"x")], host)
+    with pytest.raises(Stale):
+        Applying(host, lambda _path, _fd: None, {}).apply(changes([row(b"away/passwd")], host))
+
+
+@pytest.mark.parametrize("bad", [b"\xc1", b"\x01", msgpack.packb([]), msgpack.packb({}), b"\x99",
+                                 *(msgpack.packb([path, "file", 0, 0, 0, 0, None, b"", False])
+                                   for path in (b"", b"/etc", b"a/../b", b"..", b"a//b", b"a\0", "text")),
+                                 msgpack.packb([b"a", "strange", 0, 0, 0, 0, None, b"", False]),
+                                 msgpack.packb([b"a", "file", "0", 0, 0, 0, None, b"", False]),
+                                 msgpack.packb([b"a", "file", 0, 0, 0, 0, b"short", b"", False])])
+def test_what_is_no_row_is_refused(bad: bytes) -> None:
+    with pytest.raises(BadReply):
+        entries(bad + msgpack.packb(None))
+
+
+def test_any_bytes_are_rows_or_refused() -> None:
+    """
+    Nothing else comes out, whatever goes in.
+    """
+    seeds = random.Random(42)
+    good = msgpack.packb([b"a/b", "file", 0o644, 1, 512, 7, bytes(32), b"", False])
+    assert [b"a/b"] == [one.path for one in entries(good + msgpack.packb(None))]
+    for cut in range(len(good)):
+        with pytest.raises(BadReply):
+            entries(good + good[:cut])
+    for _ in range(3000):
+        data = bytearray(good * seeds.randint(1, 3))
+        for _ in range(seeds.randint(1, 4)):
+            data[seeds.randrange(len(data))] = seeds.randrange(256)
+        try:
+            entries(bytes(data))
+        except BadReply:
+            pass
+
+
+def test_what_is_chosen() -> None:
+    """
+    What is named, what is below, and the folders that it needs.
+    """
+    all_of_them = [FolderChange(path, "created", kind) for path, kind in (
+        ("a", "folder"), ("a/b", "folder"), ("a/b/c", "file"), ("a/d", "file"), ("e", "file"))]
+    assert all_of_them == chosen(all_of_them, None)
+    assert ["a", "a/b", "a/b/c"] == [one.path for one in chosen(all_of_them, ["a/b/c"])]
+    assert ["a", "a/b", "a/b/c", "a/d"] == [one.path for one in chosen(all_of_them, ["a/"])]
+    with pytest.raises(RequestRejected, match="has not changed"):
+        chosen(all_of_them, ["e", "f"])
+
+
+@pytest.mark.parametrize(("path", "text", "out"), [
+    ("l", "file", False), ("a/l", "../file", False), ("a/l", "../../file", True), ("l", "..", True),
+    ("l", "/etc", True), ("l", "", True), ("a/b/l", "../../x/..", False), ("l", "a/../../x", True),
+])
+def test_links_that_lead_out(path: str, text: str, *, out: bool) -> None:
+    assert out == leads_out(FolderChange(path, "created", "link", link=text))
+
+
+def wrote(content: bytes) -> Callable[[bytes, int], None]:
+    def read(_path: bytes, fd: int) -> None:
+        os.write(fd, content)
+    return read
+
+
+def test_all_of_them_or_none(host: HostFolder, folder: Path) -> None:
+    """
+    One that is stale, or that nobody wants, keeps the others away.
+    """
+    for bad in (row(b"fifo", "special"), row(b"out", "link", link=b"/etc"),
+                UpperRow(b"holes", "file", 0o644, 1 << 40, 0, 0, None, b"", False)):
+        with pytest.raises(RequestRejected):
+            Applying(host, wrote(b"new"), {}).apply(changes([row(b"file", content=b"new"), bad], host))
+    (folder / "sub/in").write_text("by somebody")
+    with pytest.raises(Stale) as stale:
+        Applying(host, wrote(b"new"), {}).apply(changes([row(b"file", content=b"new"),
+                                                         row(b"sub/in", content=b"new")], host))
+    assert "sub/in" == stale.value.path
+    assert "old" == (folder / "file").read_text()
+
+
+def test_bits_and_content(host: HostFolder, folder: Path) -> None:
+    """
+    Set-id bits stay away; content that isn't what was shown is no change to apply; no file of ours is left.
+    """
+    found = changes([row(b"file", content=b"new", mode=0o6755)], host)
+    for content in (b"neW", b"new+", b""):
+        with pytest.raises(Stale, match="meanwhile"):
+            Applying(host, wrote(content), {}).apply(found)
+    done: dict[bytes, tuple[int, int]] = {}
+    Applying(host, wrote(b"new"), done).apply(found)
+    assert ("new", 0o755) == ((folder / "file").read_text(), stat.S_IMODE((folder / "file").stat().st_mode))
+    assert ["file", "link", "sub"] == sorted(os.listdir(folder))
+    Applying(host, wrote(b"newer"), done).apply(changes([row(b"file", content=b"newer")], host))
+    assert "newer" == (folder / "file").read_text()
+    with pytest.raises(Stale):
+        Applying(host, wrote(b"x"), {}).apply(changes([row(b"file", content=b"x")], host))
+
+
+def test_another_folder_is_stale(folder: Path) -> None:
+    about = folder.stat()
+    where = {"path": str(folder), "device": about.st_dev, "inode": about.st_ino + 1, "since": 0}
+    with pytest.raises(Stale, match="another folder"):
+        HostFolder(where)
+    with pytest.raises(Stale):
+        HostFolder({**where, "path": str(folder / "link")})

@@ -1,0 +1,63 @@
+"""
+What a blocking connection does about a signal's handler, without a daemon.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import msgpack
+import pytest
+
+from leeward.client.link import Link
+from leeward.wire.frames import HEADER
+
+
+def sent(peer: socket.socket) -> list[dict[str, Any]]:
+    """
+    The requests that *peer* has by now.
+    """
+    data, found = peer.recv(1 << 16), []
+    while data:
+        size = HEADER + int.from_bytes(data[:HEADER], "big")
+        found.append(msgpack.unpackb(data[HEADER:size]))
+        data = data[size:]
+    return found
+
+
+def test_a_handler_sends_nothing_while_another_request_gets_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Both would have the same one, and the second answer would be nobody's. What it asks for goes behind that request.
+    """
+    here, there = socket.socketpair()
+    link = Link("/nowhere")
+    link._socket, link._owner, link._awaited = here, os.getpid(), 1
+    request, told = link._conversation.request, []
+
+    def interrupted(op: str, fields: Mapping[str, Any]) -> tuple[int, bytes]:
+        if "ping" == op:
+            told.append(link.hurry("kill", wait=False))
+        return request(op, fields)
+
+    monkeypatch.setattr(link._conversation, "request", interrupted)
+    link._ask_for_life()
+    assert [True] == told
+    ping, cancel = sent(there)
+    assert ("ping", "cancel", 1, True) == (ping["op"], cancel["op"], cancel["target"], cancel["kill"])
+    assert ping["id"] != cancel["id"]
+
+    link.post("status", {})
+    assert ["status"] == [each["op"] for each in sent(there)]  # it was sent once
+    link.close()
+    there.close()
+
+
+def test_a_handler_has_nothing_to_hurry_while_no_job_is_waited_for() -> None:
+    link = Link("/nowhere")
+    link._halfway = True
+    assert not link.hurry("interrupt", wait=False)
+    link._halfway = False
+    assert not link.hurry("interrupt", wait=False)

@@ -1,0 +1,99 @@
+"""
+Paths of a work folder, and its files, without a daemon.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from leeward.client.workdir import heap_of
+from leeward.client.workdir_files import WorkdirFiles, inside
+
+
+@pytest.mark.parametrize(("path", "plain"), [
+    ("a", "a"), ("./a//b/", "a/b"), ("a/../b", "b"), (".", "."), ("a/..", "."), ("...", "..."), (Path("a/b"), "a/b"),
+    ("a/b/../../c", "c"), ("..a", "..a"),
+])
+def test_a_path_inside_is_made_plain(path: str | Path, plain: str) -> None:
+    """
+    Without looking at any file.
+    """
+    assert plain == inside(path)
+
+
+@pytest.mark.parametrize("path", ["..", "../a", "a/../..", "a/../../b", "/", "/a", "//a", "./..", "../", Path("/etc")])
+def test_a_path_that_leads_out_is_refused(path: str | Path) -> None:
+    """
+    With the path as it was given.
+    """
+    with pytest.raises(leeward.PathTraversal, match=r"^path traversal blocked: .* escapes sandbox root$") as caught:
+        inside(path)
+    assert str(path) == caught.value.path
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[WorkdirFiles]:
+    folder = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
+    yield WorkdirFiles(folder)
+    os.close(folder)
+
+
+def test_bounds_on_what_is_brought(files: WorkdirFiles, tmp_path: Path) -> None:
+    """
+    A file as large as the bound comes whole; one byte or name more is refused.
+    """
+    files.write("a", b"12345")
+    files.write("b", "")
+
+    assert b"12345" == files.read("a", limit=5)
+    assert ["a", "b"] == [entry.name for entry in files.list(".", limit=2)]
+    for call in (lambda: files.read("a", limit=4), lambda: files.list(".", limit=1)):
+        with pytest.raises(leeward.WorkdirIoError) as caught:
+            call()  # type: ignore[operator]
+        assert errno.EFBIG == caught.value.errno
+
+
+def test_what_is_written_takes_the_place_of_what_was_there(files: WorkdirFiles, tmp_path: Path) -> None:
+    """
+    Through a link that stays inside, too.
+    """
+    files.write("deep/er/file", b"x" * 3_000_000)
+    files.write("deep/er/file", b"short")
+    (tmp_path / "link").symlink_to("deep/er")
+
+    assert 3 == files.write("link/file", "new")
+    assert b"new" == (tmp_path / "deep/er/file").read_bytes() == files.read("link/file")
+    assert 3 == files.write("link/more/file", "new")
+
+
+def test_an_io_error_is_an_os_error(files: WorkdirFiles) -> None:
+    """
+    Of both families; its text is one line.
+    """
+    with pytest.raises(OSError, match=r"^none: no such file or directory$") as caught:
+        files.read("none")
+    assert isinstance(caught.value, leeward.WorkdirError)
+
+
+def test_each_kind_has_a_word_of_its_own() -> None:
+    """
+    The same in all languages.
+    """
+    kinds = {kind.kind: kind for kind in (leeward.WorkdirError, *leeward.WorkdirError.__subclasses__())}
+
+    assert {"other", "runtime", "io", "path_traversal", "command_not_found", "timeout", "destroyed",
+            "toolbox_not_available", "networking_disabled", "fetch"} == set(kinds)
+
+
+@pytest.mark.parametrize(("memory", "heap"), [(512, 384), (256, 160), (192, 104), (64, 16), (16, 16), (4096, 3520)])
+def test_the_heap_leaves_room_for_node_itself(memory: int, heap: int) -> None:
+    """
+    In MiB.
+    """
+    assert heap == heap_of(memory << 20)

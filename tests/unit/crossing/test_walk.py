@@ -1,0 +1,93 @@
+"""
+The walk of an upper folder: what is listed, and what is never opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from leeward.crossing import walk
+from leeward.errors import LeewardError
+
+
+def listed(folder: Path) -> dict[bytes, list[object]]:
+    upper, into = os.open(folder, os.O_PATH), os.memfd_create("rows")
+    try:
+        count = walk.rows(upper, into)
+        with os.fdopen(os.dup(into), "rb") as file:
+            file.seek(0)
+            *found, end = msgpack.Unpacker(file)
+        assert end is None
+    finally:
+        os.close(upper)
+        os.close(into)
+    assert count == len(found)
+    return {row[0]: row[1:] for row in found}
+
+
+def test_everything_is_listed_and_nothing_strange_is_opened(tmp_path: Path) -> None:
+    """
+    A FIFO that is opened would stop it; a link that is followed would lead out.
+    """
+    (tmp_path / "d/e").mkdir(parents=True)
+    (tmp_path / "d/e/f").write_bytes(b"content")
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(tmp_path / "sock"))
+    (tmp_path / "link").symlink_to("/etc")
+    (tmp_path / "circle").symlink_to("circle")
+    with open(tmp_path / "huge", "wb") as file:
+        file.truncate(1 << 40)
+    open(os.fsencode(tmp_path) + b"/bad\xff\n", "w").close()
+    rows = listed(tmp_path)
+
+    assert {b"d", b"d/e", b"d/e/f", b"fifo", b"sock", b"link", b"circle", b"huge", b"bad\xff\n"} == set(rows)
+    assert hashlib.sha256(b"content").digest() == rows[b"d/e/f"][5]
+    assert ["special", "special", "link"] == [rows[name][0] for name in (b"fifo", b"sock", b"link")]
+    assert b"/etc" == rows[b"link"][6]
+    assert [1 << 40, 0] == rows[b"huge"][2:4]
+    assert rows[b"huge"][5] is None
+
+
+def test_there_is_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        (tmp_path / str(number)).touch()
+    monkeypatch.setattr(walk, "MOST_ROWS", 5)
+    assert 5 == len(listed(tmp_path))
+    monkeypatch.setattr(walk, "MOST_ROWS", 4)
+    with pytest.raises(LeewardError, match="more has changed"):
+        listed(tmp_path)
+
+
+def test_pieces_of_regular_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Beneath the folder, by no link.
+    """
+    (tmp_path / "upper/d").mkdir(parents=True)
+    (tmp_path / "secret").write_bytes(b"secret")
+    (tmp_path / "upper/d/f").write_bytes(b"0123456789")
+    (tmp_path / "upper/out").symlink_to("../secret")
+    (tmp_path / "upper/up").symlink_to("..")
+    os.mkfifo(tmp_path / "upper/fifo")
+    upper = os.open(tmp_path / "upper", os.O_PATH)
+    monkeypatch.setattr(walk, "PIECE", 4)
+
+    def piece(path: bytes, offset: int) -> bytes:
+        into = os.memfd_create("piece")
+        try:
+            walk.piece(upper, path, offset, into)
+            return os.pread(into, 100, 0)
+        finally:
+            os.close(into)
+
+    assert [b"0123", b"4567", b"89", b""] == [piece(b"d/f", offset) for offset in (0, 4, 8, 12)]
+    for path in (b"out", b"up/secret", b"../secret", b"d/../../secret", b"fifo", b"d", b"none", b"/etc/passwd"):
+        with pytest.raises((OSError, LeewardError)):
+            piece(path, 0)
+    os.close(upper)

@@ -1,0 +1,208 @@
+"""
+Results that guests have: their memory counts until they let go of it, however they hold it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kit import reactors
+from leeward.daemon.config import Config
+from leeward.daemon.descriptors import Shares
+from leeward.daemon.serving import lent
+from leeward.daemon.serving.lent import LentFiles
+from leeward.daemon.serving.parcel import SEALS, seal
+from leeward.daemon.serving.peers import ServedUsers
+from leeward.daemon.serving.server import Server
+from leeward.outcome import Outcome, Result
+from leeward.run.report import Report
+from leeward.wire.frames import FrameReader, decode, encode
+
+GUEST = 4711
+SIZE = 1 << 20
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_each_way_to_hold_a_file_counts() -> None:
+    """
+    In a message that nobody has taken, by a descriptor, by a mapping, opened anew; and then no more.
+    """
+    before = descriptors()
+    files, arena = LentFiles(), seal([bytes(SIZE)])
+    assert files.lend(arena)
+    ours, theirs = socket.socketpair()
+
+    def held() -> int:
+        files.look()
+        return files.size
+
+    assert SIZE == held()
+    socket.send_fds(ours, [b"x"], [arena.fd])
+    arena.close()
+    assert SIZE == held()
+    (got,) = socket.recv_fds(theirs, 1, 1)[1]
+    ours.close()
+    theirs.close()
+    assert SIZE == held()
+    again = os.open(f"/proc/self/fd/{got}", os.O_RDONLY)
+    os.close(got)
+    assert SIZE == held()
+    mapped = mmap.mmap(again, SIZE, prot=mmap.PROT_READ)
+    os.close(again)
+    assert SIZE == held()
+    mapped.close()
+    assert (0, 0) == (held(), len(files))
+    assert before == descriptors()
+
+
+def test_what_is_lent_can_be_read_and_not_written() -> None:
+    files, arena = LentFiles(), seal([b"result"])
+    files.lend(arena)
+
+    assert b"result" == os.pread(arena.fd, 100, 0)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.write(arena.fd, b"x")
+    assert SEALS == SEALS & fcntl.fcntl(arena.fd, fcntl.F_GET_SEALS)
+    arena.close()
+    files.close()
+
+
+def test_without_descriptors_it_goes_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, arena = LentFiles(), seal([bytes(SIZE)])
+    opened: list[int] = []
+
+    def scarce(path: str, flags: int) -> int:
+        if opened:
+            raise OSError(24, "Too many open files")
+        opened.append(os.dup(arena.fd))
+        return opened[0]
+    before = descriptors()
+    monkeypatch.setattr(os, "open", scarce)
+
+    assert not files.lend(arena)
+    assert (0, 0, before) == (len(files), files.size, descriptors())
+    arena.close()
+
+
+class Jobs:
+    """
+    Each job is over at once, and has a large result.
+    """
+
+    crowded = False
+    most_sessions = 0
+
+    def submit(self, job: Any, done: Callable[[Report], None], *_: Any) -> None:
+        done(Report(result=Result(b"", b"", 0, Outcome.FINISHED), arena=seal([bytes(SIZE)])))
+
+
+class House:
+    """
+    A server, and a client of each user.
+    """
+
+    def __init__(self, reactor: str) -> None:
+        self.reactor = reactors.reactor(reactor)
+        jobs: Any = Jobs()
+        self.server = Server(self.reactor, jobs, Config(), status=dict, shut_down=lambda _: None,
+                             users=ServedUsers(os.geteuid()))
+        self.socks: list[socket.socket] = []
+        self.held: list[int] = []
+
+    def client(self, user: int) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        self.server.adopt(theirs, user)
+        self.socks.append(ours)
+        return ours
+
+    def run(self, sock: socket.socket) -> str:
+        """
+        A job, whose result is kept; what came of it.
+        """
+        sock.sendall(encode({"v": 1, "id": 1, "op": "execute", "code": b""}))
+        for _ in range(4):
+            self.reactor.turn(0.0)
+        data, fds, _, _ = socket.recv_fds(sock, 1 << 16, 4)
+        self.held += fds
+        (payload,) = FrameReader().feed(data)
+        return decode(payload).get("error", {"kind": "ok"})["kind"]  # type: ignore[no-any-return]
+
+    def let_go(self) -> None:
+        while self.held:
+            os.close(self.held.pop())
+
+    def close(self) -> None:
+        self.let_go()
+        self.server.close()
+        self.reactor.close()
+        for sock in self.socks:
+            sock.close()
+
+
+@pytest.fixture(params=reactors.ALL)
+def house(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    monkeypatch.setattr(lent, "MOST", 4 * SIZE)
+    monkeypatch.setattr(lent, "_LOOK_S", 0.0)
+    house = House(request.param)
+    yield house
+    house.close()
+
+
+def test_c198_a_guest_who_keeps_results_gets_no_more(house: House) -> None:
+    """
+    Another guest and the owner do; and he does when he has let go, or when what he sent for is his no longer.
+    """
+    guest, other, owner = house.client(GUEST), house.client(GUEST + 1), house.client(os.geteuid())
+    assert ["ok"] * 4 + ["busy"] * 2 == [house.run(guest) for _ in range(6)]
+    again = house.client(GUEST)
+    assert "busy" == house.run(again)
+    assert ["ok", "ok"] == [house.run(other), house.run(owner)]
+    for sock in (guest, again):
+        sock.close()
+    for _ in range(4):
+        house.reactor.turn(0.0)
+    assert "busy" == house.run(house.client(GUEST))  # to connect anew gives nothing back
+    house.let_go()
+
+    assert "ok" == house.run(house.client(GUEST))
+
+
+def test_the_owner_may_keep_what_he_wants(house: House) -> None:
+    """
+    Control.
+    """
+    owner = house.client(os.geteuid())
+
+    assert ["ok"] * 10 == [house.run(owner) for _ in range(10)]
+
+
+def test_memory_is_given_back_without_another_request(house: House) -> None:
+    guest = house.client(GUEST)
+    house.run(guest)
+    assert 1 == len(house.server._lent)
+    house.let_go()
+    house.server._look()
+
+    assert {} == house.server._lent
+
+
+def test_files_are_bounded_by_number_as_well(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lent, "EACH", 2)
+    guest = house.client(GUEST)
+
+    assert ["ok", "ok", "busy"] == [house.run(guest) for _ in range(3)]
+
+
+def test_where_descriptors_are_few_none_is_kept_for_it() -> None:
+    assert 0 == Shares(limit=1500, pool=300, connections=400).spare
+    assert 10 < Shares(limit=1 << 19, pool=300, connections=1024).spare

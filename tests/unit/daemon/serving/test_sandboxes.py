@@ -1,0 +1,416 @@
+"""
+Live sandboxes over connections: who may do what, and that each request is answered once, whatever ends first.
+
+The processes are ordinary ones of this host: tests/kit/sandbox_stand.py.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kit.sandbox_stand import ENVIRONMENT, HostPool
+from leeward.daemon.config import Config
+from leeward.daemon.serving import sandboxes
+from leeward.daemon.serving.peers import ServedUsers
+from leeward.daemon.serving.server import Server
+from leeward.isolation.cgroup.entry import Usage
+from leeward.loop.reactor import Reactor
+from leeward.pool.quotas import Quota, Quotas
+from leeward.sandboxes.program import MOST_WAITING
+from leeward.sandboxes.sandbox import REMEMBERED
+from leeward.sandboxes.terms import Launch, SandboxTerms
+from leeward.spec.limits import Limits
+from leeward.wire.frames import FrameReader, decode, encode
+
+
+class Table:
+    """
+    A server, and peers that speak frames, on one thread.
+    """
+
+    def __init__(self, **config: Any) -> None:
+        self.reactor = Reactor()
+        self.pool = HostPool(self.reactor)
+        self.server = Server(
+            self.reactor, self.pool, Config(**config), status=dict, shut_down=lambda now: None,  # type: ignore[arg-type]  # as far as sandboxes need a pool
+            terms=lambda: SandboxTerms(Launch(), ENVIRONMENT),
+            users=ServedUsers(1000, None, Quotas(Quota(), {2000: Quota(sandboxes=1)})))
+        self.peers: list[Peer] = []
+
+    def peer(self, user: int = 1000) -> Peer:
+        self.peers.append(Peer(self, user))
+        return self.peers[-1]
+
+    def until(self, condition: Callable[[], Any]) -> None:
+        give_up = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < give_up, "it never came"
+            self.reactor.turn(0.02)
+
+    @property
+    def empty(self) -> bool:
+        """
+        Is nothing left of any sandbox?
+        """
+        return not (len(self.server.desk) or self.pool.seats or self.pool.accounts or self.pool.waiting
+                    or any(runner.processes for runner in self.pool.runners))
+
+    def close(self) -> None:
+        self.server.close()
+        self.until(lambda: self.empty)
+        for peer in self.peers:
+            peer.close()
+        self.reactor.close()
+        assert not self.reactor.barrier.faults
+
+
+class Peer:
+    def __init__(self, table: Table, user: int) -> None:
+        self._table = table
+        self._sock, theirs = socket.socketpair()
+        self._sock.setblocking(False)
+        table.server.adopt(theirs, user)
+        self._reader = FrameReader()
+        self._last = 0
+        self.answers: dict[int, list[dict[str, Any]]] = {}
+
+    def send(self, op: str, **fields: Any) -> int:
+        self._last += 1
+        rest = memoryview(encode({"v": 1, "id": self._last, "op": op, **fields}))
+        while rest:
+            try:
+                rest = rest[self._sock.send(rest):]
+            except BlockingIOError:
+                self._table.reactor.turn(0.02)
+        return self._last
+
+    def has(self, number: int) -> bool:
+        try:
+            data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 16)
+        except BlockingIOError:
+            data, fds = b"", []
+        for fd in fds:
+            os.close(fd)
+        for payload in self._reader.feed(data):
+            reply = decode(payload)
+            self.answers.setdefault(reply["id"], []).append(reply)
+        return number in self.answers
+
+    def wait(self, number: int) -> dict[str, Any]:
+        self._table.until(lambda: self.has(number))
+        reply, = self.answers[number]
+        answer: dict[str, Any] = reply.get("ok", reply.get("error"))
+        return answer
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        return self.wait(self.send(op, **fields))
+
+    def open(self, **fields: Any) -> str:
+        found: str = self.ask("sandbox_open", **fields)["sandbox"]
+        return found
+
+    def start(self, box: str, *argv: str, **fields: Any) -> int:
+        number: int = self.ask("process_start", sandbox=box, argv=list(argv), **fields)["process"]
+        return number
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+@pytest.fixture
+def table() -> Iterator[Table]:
+    made = Table()
+    yield made
+    made.close()
+
+
+def test_any_connection_of_the_user_and_no_other(table: Table) -> None:
+    """
+    To a stranger each operation says what it says of an id that never was, and nothing happens.
+    """
+    mine, again, stranger = table.peer(), table.peer(), table.peer(2000)
+    root = table.peer(0)
+    box = mine.open(metadata={"secret": "name"})
+    process = mine.start(box, "cat", open=True)
+    assert "python" == again.ask("sandbox_info", sandbox=box)["profile"]
+
+    never = box[:-1] + ("a" if box[-1] != "a" else "b")
+    for other in (stranger, root):
+        for op, fields in (
+                ("sandbox_info", {}), ("sandbox_kill", {}), ("sandbox_extend", {"idle": 1.0}), ("process_list", {}),
+                ("process_run", {"argv": ["true"]}), ("process_start", {"argv": ["true"]}),
+                ("process_read", {"process": process, "wait": 5.0}), ("process_kill", {"process": process}),
+                ("process_write", {"process": process, "data": b"x"}), ("process_wait", {"process": process}),
+                ("process_signal", {"process": process, "signal": 9}),
+                ("process_resize", {"process": process, "rows": 9, "columns": 9})):
+            said = [other.ask(op, sandbox=name, **fields) for name in (box, never)]
+            assert "sandbox_over" == said[0]["kind"]
+            assert "unknown" == said[0]["reason"]
+            assert {**said[0], "message": said[0]["message"].replace(box, never)} == said[1]
+        assert [] == other.ask("sandbox_list")["sandboxes"]
+    assert [box] == [row["sandbox"] for row in again.ask("sandbox_list")["sandboxes"]]
+    assert not again.ask("process_list", sandbox=box)["processes"][0]["over"]
+
+
+def test_a_pool_that_ended_while_folders_were_opened_gives_no_worker(table: Table,
+                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The one that there is by then does.
+    """
+    proceeds: list[Callable[[], Callable[[], None]]] = []
+
+    class Opening:
+        def __init__(self, _desk: object, dock: int, _folders: object, _user: object, proceed: Any, *_: object) -> None:
+            os.close(dock)
+            proceeds.append(proceed)
+
+        def cancel(self) -> None:
+            return
+
+    monkeypatch.setattr(sandboxes, "FolderOpening", Opening)
+    pools = [HostPool(table.reactor, most=0), table.pool]
+    spec = SimpleNamespace(environment={}, executable="", view=SandboxTerms(Launch()).view)
+    table.server.place = lambda _key: SimpleNamespace(  # type: ignore[assignment,return-value]  # as far as it is asked
+        pool=pools[0], limits=Limits(), spec=spec, degraded=())
+    peer = table.peer()
+    number = peer.send("sandbox_open", environment="other", dock=peer.ask("sandbox_dock")["dock"],
+                       mounts=[{"path": "/a", "target": "/data"}])
+    table.until(lambda: proceeds)
+    del pools[0]
+    proceeds[0]()
+
+    assert peer.wait(number)["sandbox"]
+    assert 1 == len(table.pool.seats)
+
+
+def test_what_a_connection_runs_ends_with_it_and_what_it_started_does_not(table: Table) -> None:
+    """
+    Nor does the sandbox.
+    """
+    first, second = table.peer(), table.peer()
+    box = first.open()
+    started = first.start(box, "sleep", "100")
+    first.send("process_run", sandbox=box, argv=["sleep", "99"])
+    table.until(lambda: 2 == second.ask("sandbox_info", sandbox=box)["processes"])
+    first.close()
+    table.until(lambda: 1 == second.ask("sandbox_info", sandbox=box)["processes"])
+
+    rows = {row["process"]: row["over"] for row in second.ask("process_list", sandbox=box)["processes"]}
+    assert {started: False, 2: True} == rows
+    assert 0 == second.ask("sandbox_info", sandbox=box)["calls"]
+
+
+def test_pipelined_requests_are_answered_once_each(table: Table) -> None:
+    """
+    Reads, writes, waits, runs and the kill of it all, sent in one go.
+    """
+    peer, other = table.peer(), table.peer()
+    box = peer.open()
+    process = peer.start(box, "cat", open=True)
+    sent = []
+    for _ in range(10):
+        sent += [peer.send("process_write", sandbox=box, process=process, data=b"x"),
+                 peer.send("process_read", sandbox=box, process=process, after=10**9, wait=60.0),
+                 peer.send("process_wait", sandbox=box, process=process, wait=60.0),
+                 peer.send("process_run", sandbox=box, argv=["sleep", "60"]),
+                 peer.send("sandbox_info", sandbox=box)]
+    table.until(lambda: peer.has(sent[-1]))
+    killed = other.send("sandbox_kill", sandbox=box)
+    table.until(lambda: other.has(killed) and all(peer.has(number) for number in sent))
+
+    assert all(1 == len(peer.answers[number]) for number in sent)
+    kinds = {peer.answers[number][0].get("error", {}).get("reason") for number in sent}
+    assert {None, "killed"} == kinds
+    late = peer.ask("process_run", sandbox=box, argv=["true"])
+    assert ("sandbox_over", "killed") == (late["kind"], late["reason"])
+
+
+def test_a_request_that_is_taken_back(table: Table) -> None:
+    """
+    Its own answer says so, and it isn't use of the sandbox any more.
+    """
+    peer = table.peer()
+    box = peer.open()
+    process = peer.start(box, "sleep", "100")
+    for op, fields in (("process_run", {"argv": ["sleep", "99"]}), ("process_read", {"process": process, "wait": 60.0}),
+                       ("process_wait", {"process": process, "wait": 60.0})):
+        number = peer.send(op, sandbox=box, **fields)
+        assert {"cancelled": True} == peer.ask("cancel", target=number)
+        assert "cancelled" == peer.wait(number)["kind"]
+    table.until(lambda: 1 == peer.ask("sandbox_info", sandbox=box)["processes"])
+
+    assert 0 == peer.ask("sandbox_info", sandbox=box)["calls"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "vanish"])
+def test_an_opening_that_nobody_waits_for(table: Table, how: str) -> None:
+    """
+    Leaves the queue, and no sandbox comes of it.
+    """
+    table.pool.held = True
+    peer = table.peer()
+    number = peer.send("sandbox_open")
+    table.until(lambda: table.pool.waiting)
+    table.pool.accounts -= 1  # as the pool's queue does for one that leaves it
+    if "cancel" == how:
+        peer.ask("cancel", target=number)
+        assert "cancelled" == peer.wait(number)["kind"]
+    else:
+        peer.close()
+
+    table.until(lambda: table.empty)
+
+
+def test_an_opening_that_waits_is_answered_when_there_is_a_worker(table: Table) -> None:
+    """
+    And can't be used by its id before.
+    """
+    table.pool.held = True
+    peer = table.peer()
+    number = peer.send("sandbox_open")
+    table.until(lambda: table.pool.waiting)
+    assert [] == peer.ask("sandbox_list")["sandboxes"]
+    name = table.server.desk._registry.all()[0].name
+    assert "unknown" == peer.ask("sandbox_info", sandbox=name)["reason"]
+    table.pool.waiting[0].serve()
+
+    assert name == peer.wait(number)["sandbox"]
+
+
+def test_quotas_are_by_user(table: Table) -> None:
+    """
+    One who has his number doesn't hit others; a sandbox that is over makes room.
+    """
+    one, other = table.peer(2000), table.peer(1000)
+    box = one.open()
+    refused = one.ask("sandbox_open")
+    assert ("busy", True) == (refused["kind"], "user 2000 has 1 sandboxes" in refused["message"])
+    other.open()
+    other.open()
+    one.ask("sandbox_kill", sandbox=box)
+    one.open()
+
+
+def test_processes_are_bounded_by_the_sandboxs_limit(table: Table) -> None:
+    """
+    Those that have ended don't count, and only the newest of them are remembered.
+    """
+    peer = table.peer()
+    box = peer.open(limits={"processes": 2})
+    peer.start(box, "sleep", "100")
+    second = peer.start(box, "sleep", "100")
+    assert "busy" == peer.ask("process_run", sandbox=box, argv=["true"])["kind"]
+    peer.ask("process_kill", sandbox=box, process=second)
+    assert 137 == peer.ask("process_wait", sandbox=box, process=second, wait=20.0)["exit_code"]
+    for _ in range(REMEMBERED):
+        assert 0 == peer.ask("process_run", sandbox=box, argv=["true"])["exit_code"]
+
+    assert "process_over" == peer.ask("process_wait", sandbox=box, process=second)["kind"]
+    assert REMEMBERED + 1 == len(peer.ask("process_list", sandbox=box)["processes"])
+
+
+def test_requests_that_wait_for_a_process_are_bounded(table: Table) -> None:
+    """
+    So that a user can't fill the daemon with them.
+    """
+    peer = table.peer()
+    box = peer.open()
+    process = peer.start(box, "sleep", "100")
+    sent = [peer.send("process_wait", sandbox=box, process=process, wait=60.0) for _ in range(MOST_WAITING + 1)]
+
+    assert "busy" == peer.wait(sent[-1])["kind"]
+    assert not any(peer.has(number) for number in sent[:-1])
+
+
+def test_writes_wait_for_the_process_and_have_a_bound(table: Table) -> None:
+    """
+    One that doesn't read makes its writers wait; who ends it has them answered with what was taken.
+    """
+    peer = table.peer()
+    box = peer.open()
+    process = peer.start(box, "sleep", "100", open=True)
+    sent = [peer.send("process_write", sandbox=box, process=process, data=bytes(1 << 20)) for _ in range(6)]
+    assert "busy" == peer.wait(sent[-1])["kind"]
+    assert not peer.has(sent[0])
+    assert b"" == peer.ask("process_run", sandbox=box, argv=["true"])["stdout"]
+    peer.ask("process_kill", sandbox=box, process=process)
+    written = [peer.wait(number).get("written") for number in sent[:4]]
+
+    assert 0 < written[0] < 1 << 20
+    assert [0, 0, 0] == written[1:]
+
+
+def test_limits_of_a_program_that_are_the_sandboxs(table: Table) -> None:
+    """
+    Are refused by name.
+    """
+    peer = table.peer()
+    box = peer.open()
+    said = peer.ask("process_run", sandbox=box, argv=["true"], limits={"memory": 1 << 26})
+
+    assert "bad_request" == said["kind"]
+    assert "time and output" in said["message"]
+    assert "bad_request" == peer.ask("sandbox_open", idle=601.0)["kind"]
+    assert "bad_request" == peer.ask("sandbox_extend", sandbox=box, lifetime=4000.0)["kind"]
+
+
+@pytest.mark.parametrize(("why", "reason", "limit"), [("its init was killed", "lost", None),
+                                                      ("it ran out of memory", "memory", "memory")])
+def test_a_runner_that_is_lost(table: Table, why: str, reason: str, limit: str | None) -> None:
+    """
+    Who waits is answered, and everybody after them is told why.
+    """
+    peer = table.peer()
+    box = peer.open()
+    waits = peer.send("process_run", sandbox=box, shell="echo before; sleep 100")
+    process = peer.start(box, "sleep", "100")
+    table.until(lambda: 2 == peer.ask("sandbox_info", sandbox=box)["processes"])
+    reads = peer.send("process_read", sandbox=box, process=process, wait=60.0)
+    runner = table.pool.runners[-1]
+    runner.used = Usage(oom_kills=int("memory" == reason))
+    runner.end(why)
+    table.until(lambda: not len(table.server.desk))
+
+    assert ("out_of_memory" if limit else "signalled") == peer.wait(waits)["outcome"]
+    assert {"chunks": [], "over": True} == peer.wait(reads)
+    said = peer.ask("sandbox_info", sandbox=box)
+    assert (reason, limit) == (said["reason"], said["limit"])
+
+
+def test_a_daemon_that_ends_says_so(table: Table) -> None:
+    """
+    To what runs, and to whoever asks while it drains.
+    """
+    peer = table.peer()
+    box = peer.open()
+    waits = peer.send("process_run", sandbox=box, argv=["sleep", "100"])
+    table.until(lambda: 1 == peer.ask("sandbox_info", sandbox=box)["processes"])
+    table.pool.drain()
+
+    assert ["shutdown", "shutdown"] == [
+        peer.wait(number)["reason"] for number in (waits, peer.send("sandbox_info", sandbox=box))]
+
+
+def test_a_reader_gets_what_there_is_and_then_waits(table: Table) -> None:
+    """
+    A poll is answered at once.
+    """
+    peer = table.peer()
+    box = peer.open()
+    process = peer.start(box, "cat", open=True)
+    assert {"chunks": [], "over": False} == peer.ask("process_read", sandbox=box, process=process)
+    waits = peer.send("process_read", sandbox=box, process=process, wait=60.0)
+    peer.ask("process_write", sandbox=box, process=process, data=b"x", end=True)
+    got = peer.wait(waits)
+    assert [[1, 1, b"x"]] == [[number, stream, data] for number, stream, _, data in got["chunks"]]
+    end = peer.ask("process_read", sandbox=box, process=process, after=1, wait=60.0)
+
+    assert {"chunks": [], "over": True} == end
+    assert {"chunks": [], "over": True} == peer.ask("process_read", sandbox=box, process=process, after=10**6)

@@ -1,0 +1,159 @@
+"""
+Whose the descriptors are, by how many there are.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from leeward.daemon import descriptors
+from leeward.daemon.config import Config
+from leeward.daemon.descriptors import ARENAS, METRICS, RESULTS, in_force, owners, shares
+from leeward.daemon.main import has_terminal
+from leeward.errors import Unsupported
+from leeward.isolation.cgroup.none import NoneDriver
+from leeward.isolation.cgroup.v1 import V1Driver
+from leeward.isolation.cgroup.v2 import V2Driver
+
+DRIVERS = (V1Driver, V2Driver, NoneDriver)
+DEFAULT = Config()
+
+
+def divided(limit: int, driver=V1Driver, *, workers=DEFAULT.pool_size, spares=DEFAULT.spares,
+            asked=DEFAULT.max_connections, metrics=False):
+    return shares(limit, driver, workers=workers, spares=spares, asked=asked, metrics=metrics)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("limit", [300, 512, 1024, 4096, 65536])
+def test_all_that_may_be_open_at_once_fits(driver, limit: int):
+    got = divided(limit, driver)
+
+    assert got.pool + got.connections + got.results + got.arenas + descriptors.OWN + descriptors.PASSING <= limit
+    assert got.connections <= DEFAULT.max_connections
+    assert got.results <= RESULTS
+    assert got.arenas <= ARENAS
+
+
+def test_where_there_are_enough_the_configuration_says():
+    got = divided(65536)
+
+    assert (DEFAULT.max_connections, RESULTS, ARENAS) == (got.connections, got.results, got.arenas)
+    assert 0 == got.leaves  # as many groups are kept as is quickest
+
+
+def test_groups_that_are_kept_are_given_up_first():
+    """
+    What is kept to save time has no descriptors that a connection could have.
+    """
+    got = divided(1024)
+
+    assert (DEFAULT.spares + 2, 0) == (got.leaves, got.surplus)
+    assert got.connections > 500
+
+
+@pytest.mark.parametrize("limit", [1024, 4096, 65536])
+def test_listeners_of_workers_with_egress_are_counted(limit: int):
+    """
+    22 sockets more for each, of which fewer are made where they wouldn't fit.
+    """
+    def asked(further: int, listeners: int = 0):
+        return shares(limit, NoneDriver, workers=1, spares=1, asked=64, metrics=False, further=further,
+                      listeners=listeners)
+
+    each = asked(1).pool - asked(0).pool
+    got = asked(200, 22)
+
+    assert 0 < got.further <= asked(200).further
+    assert asked(0).pool + got.further * (each + 22) == got.pool
+    assert got.pool + got.connections + got.results + got.arenas + descriptors.OWN + descriptors.PASSING <= limit
+
+
+def test_a_worker_in_advance_is_given_up_last():
+    """
+    But before a connection is.
+    """
+    got = [divided(limit) for limit in range(1024, 3000)]
+
+    assert [(3, 0), (3, 1), (0, 1)] == list(dict.fromkeys((each.leaves, each.surplus) for each in got))
+    assert all(each.connections == DEFAULT.max_connections for each in got if each.surplus)
+
+
+def test_sessions_have_what_is_left():
+    """
+    Workers for them are made where everybody else has all that he may have.
+    """
+    def room(limit: int) -> int:
+        return shares(limit, V1Driver, workers=4, spares=1, asked=1024, metrics=False, room=100).room
+
+    assert [0, 0, 100] == [room(1024), room(1400), room(65536)]
+    got = shares(4096, V1Driver, workers=4, spares=1, asked=1024, metrics=False, room=100)
+    assert 10 < got.room < 100
+    assert got.pool + got.connections + got.results + got.arenas + descriptors.OWN + descriptors.PASSING <= 4096
+
+
+def test_metrics_have_theirs():
+    with_metrics = divided(1024, metrics=True)
+
+    assert METRICS == divided(1024).connections - with_metrics.connections
+
+
+@pytest.mark.parametrize(("limit", "workers", "spares"), [(64, 4, 1), (256, 64, 1), (300, 4, 16)])
+def test_too_few_are_refused_with_value_bound_and_cure(limit: int, workers: int, spares: int):
+    with pytest.raises(Unsupported) as refused:
+        divided(limit, workers=workers, spares=spares)
+
+    for word in (f"{limit} (RLIMIT_NOFILE)", f"{workers} workers", f"{spares} spares", "ulimit -Hn", "pool_size"):
+        assert word in str(refused.value)
+    needed = int(str(refused.value).partition("about ")[2].partition(",")[0])
+    assert divided(needed, workers=workers, spares=spares).connections >= descriptors.LEAST  # what it names will do
+
+
+def test_who_asks_for_few_connections_needs_no_more():
+    assert 1 == divided(300, asked=1).connections
+
+
+def test_the_owner_has_the_last_places():
+    assert [0, 0, 1, 3, 8, 8] == [owners(places) for places in (1, 3, 4, 14, 32, 1024)]
+
+
+@pytest.mark.parametrize(("most", "words"), [
+    (65536, "1024 on this host, as asked for"),
+    (300, "14 or more on this host: a limit of 300 descriptors (RLIMIT_NOFILE), of which 4 workers may need 228"),
+    (64, "none may be left on this host: descriptors: have a hard limit of 64"),
+])
+def test_what_is_in_force_is_said(most: int, words: str):
+    assert in_force(most, workers=4, spares=1, asked=1024, metrics=False).startswith(words)
+
+
+@pytest.mark.parametrize(("hard", "most"), [(300, 300), (1 << 20, 65536), (-1, 65536)])
+def test_the_limit_is_the_hard_one_within_reason(hard: int, most: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(descriptors, "resource", SimpleNamespace(
+        RLIMIT_NOFILE=7, RLIM_INFINITY=-1, getrlimit=lambda _: (256, hard)))
+
+    assert most == descriptors.limit()
+
+
+@pytest.mark.parametrize(("error", "there"), [(errno.EMFILE, True), (errno.ENFILE, True), (errno.ENXIO, False)])
+def test_who_can_not_look_has_not_seen_the_terminal_go(error: int, there: bool, monkeypatch: pytest.MonkeyPatch):
+    """
+    Or a SIGHUP that means to reload would end a daemon that has no descriptor left for a moment.
+    """
+    def refuse(*_: object) -> int:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr("leeward.daemon.main.os.open", refuse)
+
+    assert there is has_terminal()
+
+
+@pytest.mark.parametrize(("limit", "sandboxes"), [(300, False), (1024, True), (65536, True)])
+def test_where_descriptors_are_scarce_there_are_no_sandboxes(limit: int, sandboxes: bool) -> None:
+    """
+    Jobs go on there as they did.
+    """
+    assert sandboxes is divided(limit).sandboxes

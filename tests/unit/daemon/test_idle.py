@@ -1,0 +1,89 @@
+"""
+When a daemon that nobody needs ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from leeward.daemon.idle import LOOKS, Idle
+
+
+class Clock:
+    """
+    What Idle needs of a reactor: time, and one timer.
+    """
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def after(self, seconds: float, call: Callable[[], None]) -> Any:
+        entry = (self.time + seconds, call)
+        self.timers.append(entry)
+        return SimpleNamespace(cancel=lambda: self.timers.remove(entry))
+
+    def turn(self) -> None:
+        self.time, call = self.timers.pop()
+        call()
+
+
+@pytest.fixture
+def scene() -> SimpleNamespace:
+    scene = SimpleNamespace(clock=Clock(), seconds=100.0, requests=0, busy=False, ended=0)
+
+    def end() -> None:
+        scene.ended += 1
+
+    scene.idle = Idle(scene.clock, lambda: scene.seconds, lambda: (scene.requests, scene.busy), end)
+    return scene
+
+
+def test_it_ends_when_the_time_has_passed(scene: SimpleNamespace) -> None:
+    """
+    Not before, and at most a tenth later.
+    """
+    scene.idle.watch()
+    while not scene.ended:
+        scene.clock.turn()
+
+    assert 100.0 <= scene.clock.time <= 100.0 + 2 * 100.0 / LOOKS
+    assert (1, []) == (scene.ended, scene.clock.timers)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_work_begins_the_time_anew(scene: SimpleNamespace, busy: bool) -> None:
+    """
+    A request between two looks, or a job that runs on.
+    """
+    scene.idle.watch()
+    for _ in range(5 * LOOKS):
+        scene.clock.turn()
+        scene.busy, scene.requests = busy, scene.requests + (not busy)
+    scene.busy, last = False, scene.clock.time
+    while not scene.ended:
+        scene.clock.turn()
+
+    assert 100.0 <= scene.clock.time - last <= 100.0 + 2 * 100.0 / LOOKS
+
+
+def test_never_and_from_now_on(scene: SimpleNamespace) -> None:
+    """
+    0 sets no timer; a reload that changes it replaces the one that is there.
+    """
+    scene.seconds = 0
+    scene.idle.watch()
+    assert [] == scene.clock.timers
+    for scene.seconds in (50.0, 10.0):
+        scene.idle.watch()
+    assert [10.0 / LOOKS] == [when for when, _ in scene.clock.timers]
+    scene.seconds = 0
+    scene.idle.watch()
+    assert [] == scene.clock.timers

@@ -1,0 +1,242 @@
+"""
+What a job shows, made in this process.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import builtins
+import inspect
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from leeward.inside import figures, showing
+from leeward.inside.showing import Showing, Shown
+from leeward.wire import bundles
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.setattr(figures, "_show_one", None)
+    monkeypatch.setattr(showing, "_current", None)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    yield
+    for name in ("display", "_"):
+        if hasattr(builtins, name):
+            delattr(builtins, name)
+
+
+def shown(code: str, namespace: dict[str, Any] | None = None) -> Shown:
+    made = Showing()
+    made.run(code.encode(), "<job>", {} if namespace is None else namespace)
+    return made.end()
+
+
+@pytest.mark.parametrize(("code", "value"), [
+    ("1 + 1", "2"), ("x = 1", None), ("None", None), ("", None), ("# nothing", None), ("1;", None),
+    ("1 ; # quiet", None), ("(1);", None), ("x = 1; x", "1"), ("'a'\n", "'a'"), ("if 1:\n    2", None),
+    ("'''a\nb'''", "'a\\nb'"),
+    ("from __future__ import annotations\n3", "3"), ("def f(): return 4\nf()", "4"), ("lambda: 0;\n5", "5"),
+    ("(\n6\n)", "6"), ("'é;'", "'é;'"), ("'é' ;", None), ("import asyncio\nawait asyncio.sleep(0, 7)", "7"),
+    ("async def f(): return 8\nx = await f()\nx", "8"),
+])
+def test_the_value_is_the_last_expressions(code: str, value: str | None) -> None:
+    got = shown(code)
+
+    assert value == got.value
+    assert ([] if value is None else [{"text/plain": value}]) == got.results
+
+
+def test_tasks_go_on_where_something_is_awaited() -> None:
+    space: dict[str, Any] = {}
+    shown("import asyncio\nasync def f(): return 5\n"
+          "async def g(): return asyncio.ensure_future(f())\nt = await g()", space)
+
+    assert "5" == shown("await t", space).value
+
+
+def test_the_value_before_is_an_underline() -> None:
+    shown("20")
+
+    assert "40" == shown("_ * 2").value
+
+
+class Everything:
+    def __repr__(self) -> str:
+        return "everything"
+
+    def _repr_html_(self) -> str:
+        return "<b>é</b>"
+
+    def _repr_markdown_(self) -> tuple[str, dict[str, Any]]:
+        return "**é**", {"meta": 1}
+
+    def _repr_svg_(self) -> str:
+        return "<svg/>"
+
+    def _repr_png_(self) -> bytes:
+        return b"\x89"
+
+    def _repr_jpeg_(self) -> bytes:
+        raise AssertionError("a picture comes once")
+
+    def _repr_pdf_(self) -> str:
+        return base64.encodebytes(b"%PDF" * 40).decode()
+
+    def _repr_latex_(self) -> None:
+        return None
+
+    def _repr_json_(self) -> dict[str, int]:
+        return {"a": 1}
+
+
+def test_each_form_that_there_is() -> None:
+    got = shown("display(x)", {"x": Everything()})
+
+    assert [{"text/plain": "everything", "text/html": "<b>é</b>", "text/markdown": "**é**", "image/svg+xml": "<svg/>",
+             "image/png": b"\x89", "application/pdf": b"%PDF" * 40, "application/json": '{"a": 1}'}] == got.results
+    assert (None, []) == (got.value, got.left_out)
+
+
+class Bundled(Everything):
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> object:
+        return {"text/plain": "mine", "text/html": "<i>", "application/x-mine": "secret", 1: 2}, {"meta": 1}
+
+
+def test_a_bundle_of_its_own_comes_first() -> None:
+    bundle, = shown("x", {"x": Bundled()}).results
+
+    assert ("mine", "<i>", b"\x89") == (bundle["text/plain"], bundle["text/html"], bundle["image/png"])
+    assert set(bundle) <= set(bundles.IS_TEXT)
+
+
+def test_raw_forms() -> None:
+    got = shown("display({'text/html': '<p>', 'image/png': 'iVBO', 'x/y': 1}, raw=True)")
+
+    assert [{"text/html": "<p>", "image/png": b"\x89PN"[:3]}] == got.results
+
+
+class Broken:
+    def __repr__(self) -> str:
+        raise ValueError
+
+    def _repr_html_(self) -> str:
+        raise KeyError("mine")
+
+    def _repr_png_(self) -> object:
+        return "no base64!"
+
+    def _repr_json_(self) -> object:
+        return object()
+
+    def _repr_mimebundle_(self, **_which: object) -> object:
+        raise OSError
+
+
+def test_a_method_that_fails_costs_its_form_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    got = shown("x", {"x": Broken()})
+
+    assert [{"text/plain": "<Broken: its __repr__ raised ValueError>"}] == got.results
+    assert {f"result 1: {kind}": "unreadable" for kind in
+            ("_repr_mimebundle_", "text/html", "image/png", "application/json")} == dict(got.left_out)
+    assert "KeyError: 'mine'" in capsys.readouterr().err
+
+
+def test_an_interrupt_in_a_method_is_the_codes() -> None:
+    class Slow:
+        def __repr__(self) -> str:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shown("x", {"x": Slow()})
+
+
+@pytest.mark.parametrize("thing", [Everything, threading.Thread, type, 5, "a", b"a", [Everything]])
+def test_a_class_shows_as_a_class(thing: object) -> None:
+    """
+    Its methods are for its instances.
+    """
+    assert [{"text/plain": repr(thing)}] == shown("x", {"x": thing}).results
+
+
+def test_what_has_no_room_is_named() -> None:
+    many = shown("for n in range(70): display(n)\n'last'")
+    assert bundles.MAX_RESULTS == len(many.results)
+    assert "'last'" == many.value
+    assert [("results after 64", "too_many")] == many.left_out
+
+    large = shown(f"display({{'image/png': bytes({bundles.MAX_ONE + 1})}}, raw=True)\n"
+                  "for n in (3, 2, 3): display({'image/png': bytes(n << 20), 'text/html': 'x'}, raw=True)\n"
+                  "'x' * 100_000")
+    assert [2, 2, 1, 1] == [len(bundle) for bundle in large.results]
+    assert {"result 1: image/png": "too_large", "result 4: image/png": "too_large",
+            "result 5: the end of text/plain": "too_large"} == dict(large.left_out)
+    assert bundles.MAX_PLAIN == len(large.value or "")
+
+
+def test_a_value_is_told_where_nothing_has_room() -> None:
+    got = shown(f"for size in ({bundles.MAX_ONE}, {bundles.MAX_TOTAL - bundles.MAX_ONE}):\n"
+                "    display({'image/png': bytes(size)}, raw=True)\n'x' * 9")
+
+    assert ("'xxxxxxxxx'", 2) == (got.value, len(got.results))
+    assert [("result 3: text/plain", "too_large")] == got.left_out
+
+
+def test_the_compilers_flags_are_those_of_ast() -> None:
+    assert (ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, ast.PyCF_ONLY_AST, inspect.CO_COROUTINE) == (
+        showing._TOP_LEVEL_AWAIT, showing._ONLY_AST, showing._IS_COROUTINE)
+
+
+def test_threads_that_show_at_the_same_time_keep_to_the_bounds() -> None:
+    """
+    Else the daemon would refuse all of it.
+    """
+    got = shown("""
+import threading
+def work():
+    for _ in range(20):
+        display({'image/png': bytes(200_000)}, raw=True)
+threads = [threading.Thread(target=work) for _ in range(8)]
+for each in threads: each.start()
+for each in threads: each.join()
+""")
+
+    checked = bundles.checked(got.results)
+    assert bundles.MAX_TOTAL // 200_000 == len(checked)
+
+
+def test_what_comes_after_the_end_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    made = Showing()
+    made.run(b"f = display", "<job>", space := {})
+    before = made.end()
+
+    space["f"]("late")
+
+    assert [] == before.results
+    assert "late\n" == capsys.readouterr().out
+
+
+def test_what_is_shown_before_an_error_is_kept() -> None:
+    made = Showing()
+    with pytest.raises(ZeroDivisionError):
+        made.run(b"display(1)\n1 / 0", "<job>", {})
+
+    assert [{"text/plain": "1"}] == made.end().results
+
+
+@pytest.mark.parametrize(("line", "hint"), [
+    ("!ls", "subprocess"), ("  !ls -l", "subprocess"), ("files = !ls", "subprocess"), ("%pip install x", "python_env"),
+    ("!pip install x", "python_env"), ("%timeit 1", "magics"), ("x = %who", "magics"), ("x = = 1", None),
+])
+def test_a_line_of_ipythons_gets_a_hint(line: str, hint: str | None) -> None:
+    with pytest.raises(SyntaxError) as caught:
+        shown(f"x = 1\n{line}\n")
+
+    notes = "".join(getattr(caught.value, "__notes__", []))
+    assert (hint in notes) if hint else not notes

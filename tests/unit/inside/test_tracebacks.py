@@ -1,0 +1,108 @@
+"""
+What a job's tracebacks show.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import sys
+import traceback
+from typing import Any
+
+import pytest
+
+from leeward.inside import program, tracebacks
+
+
+@pytest.fixture(autouse=True)
+def _cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linecache, "cache", {})
+
+
+#: Each raises in its last line, which has no newline.
+RAISE = {
+    "a name": "fooled = 1\nfoolde",
+    "an attribute": "class C:\n    width = 1\nC().witdh",
+    "a call": "def f(x):\n    return x + [1 / 0]\nf(1)",
+    "a syntax error": "x = 1\nprint(1",
+    "an open string": "x = 'abc",
+    "a missing colon": "def f()\n    pass",
+    "in another": "number = 1\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    raise ValueError('é') from nubmer",
+    "letters beyond ASCII": "x = 'ééé'; y = x + 1",
+}
+
+
+def shown(source: str) -> str:
+    main: dict[str, Any] = {}
+    try:
+        exec(compile(source, "<job>", "exec", dont_inherit=True), main)
+    except BaseException as error:
+        end = program.raised(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next), source.encode(),
+                             "<job>")
+        assert end.error is not None
+        return end.error[2]
+    raise AssertionError("it didn't raise")
+
+
+@pytest.mark.parametrize("name", RAISE)
+def test_a_final_newline_makes_no_difference(name: str) -> None:
+    assert shown(RAISE[name]) == shown(RAISE[name] + "\n")
+
+
+@pytest.mark.parametrize(("name", "suggested"), [("a name", "fooled"), ("an attribute", "width"),
+                                                 ("in another", "number")])
+def test_suggestions(name: str, suggested: str) -> None:
+    assert shown(RAISE[name]).endswith(f". Did you mean: '{suggested}'?\n")
+
+
+def test_carets_are_below_what_failed() -> None:
+    *_, line, carets, _ = shown("x = 1; y = foo").splitlines()
+    assert line.index("foo") == carets.index("^^^")
+
+
+def test_a_hook_that_a_job_replaced_costs_it_the_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
+    if sys.version_info >= (3, 12):
+        pytest.skip("Python before 3.12: later ones suggest without the hook")
+    monkeypatch.setattr(sys, "__excepthook__", None)
+    assert shown(RAISE["a name"]).endswith("name 'foolde' is not defined\n")
+
+
+def test_the_newest_sources_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracebacks, "_KEPT_BYTES", 10_000)
+    sources = tracebacks.Sources()
+    for number in range(200):
+        sources.add(f"x = {number}".encode(), f"<job {number}>")
+    kept = list(linecache.cache)
+
+    assert [f"<job {number}>" for number in range(200 - len(kept), 200)] == kept
+    assert 10 < len(kept) < 20
+    assert "x = 199\n" == linecache.getline("<job 199>", 1)
+    sources.add(b"#" * 50_000, "<large>")
+    assert ["<large>"] == list(linecache.cache)
+    sources.add(b"y", "<large>")  # the same name again: once
+    sources.add(b"z", "<small>")
+    assert ["<large>", "<small>"] == list(linecache.cache)
+
+
+def test_stacks_end_where_a_jobs_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in ((traceback, "walk_stack"), (inspect, "getouterframes")):
+        monkeypatch.setattr(module, name, getattr(module, name))
+    ours: dict[str, Any] = {}
+    exec("def run(code, main): exec(code, main)", ours)
+    code = ("import inspect, traceback\n"
+            "def f():\n"
+            "    return ([each.function for each in inspect.stack()],\n"
+            "            [each.name for each in traceback.extract_stack()], traceback.format_stack(limit=1))\n"
+            "got = f()")
+    before: dict[str, Any] = {}
+    ours["run"](code, before)
+    tracebacks.hide_frames([ours])
+    after: dict[str, Any] = {}
+    ours["run"](code, after)
+
+    assert ["f", "<module>", "run"] == before["got"][0][:3]
+    assert "run" in before["got"][1]
+    assert (["f", "<module>"], ["<module>", "f"]) == after["got"][:2]
+    assert 1 == len(after["got"][2])
+    assert ["test_stacks_end_where_a_jobs_begin"] == [each.function for each in inspect.stack()][:1]

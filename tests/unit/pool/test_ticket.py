@@ -1,0 +1,89 @@
+"""
+The steps of a ticket: whom it tells of a report, and in which order.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from leeward.outcome import Outcome, Result
+from leeward.pool.ticket import Ticket
+from leeward.run.report import Arena, Report
+from leeward.spec.job import Job
+
+DONE = Report(result=Result(b"", b"", 0, Outcome.FINISHED))
+
+
+class World:
+    """
+    The pool and a session, which note what they hear.
+    """
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def finished(self, ticket: Ticket, report: Report) -> None:
+        self.heard.append("finished")
+        ticket.answer(report)
+
+    def lost(self, ticket: Ticket) -> None:
+        self.heard.append("lost")
+
+    def forget(self, ticket: Ticket) -> None:
+        self.heard.append("forget")
+
+    def broken(self, error: Exception) -> None:
+        self.heard.append(str(error))
+
+    def job_over(self) -> None:
+        self.heard.append("job over")
+
+    def done(self, _report: Report) -> None:
+        self.heard.append("answer")
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def ticket(world: World, **fields: object) -> Ticket:
+    return Ticket(Job(code=b""), world.done, world, 0.0, **fields)  # type: ignore[arg-type]
+
+
+def test_the_client_is_answered_once(world: World) -> None:
+    one = ticket(world)
+    one.finished(DONE)
+    one.answer(DONE)
+
+    assert ["finished", "answer"] == world.heard
+
+
+def test_its_session_hears_of_the_end_before_the_client_does(world: World) -> None:
+    """
+    Whoever sends the next job on the answer finds the session without one.
+    """
+    ticket(world, session=world).finished(DONE)
+
+    assert ["finished", "job over", "answer"] == world.heard
+
+
+def test_one_that_was_taken_back_tells_nobody_and_closes_what_it_has(world: World) -> None:
+    fd = os.memfd_create("result", os.MFD_CLOEXEC)
+    one = ticket(world, session=world)
+    one.cancel()
+    one.finished(Report(result=DONE.result, arena=Arena(fd, 0)))
+
+    assert ["forget", "finished"] == world.heard
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+def test_its_loss_and_its_bugs_are_the_pools(world: World) -> None:
+    one = ticket(world)
+    one.lost()
+    one.broken(ValueError("of ours"))
+
+    assert ["lost", "of ours"] == world.heard

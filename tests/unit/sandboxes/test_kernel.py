@@ -1,0 +1,187 @@
+"""
+A kernel's requests: in order, one answer each, whatever becomes of its process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from leeward.errors import Busy, LeewardError, SessionOver
+from leeward.outcome import Outcome, Result
+from leeward.run.report import Report
+from leeward.sandboxes.kernel import MOST_WAITING, KernelStage, LiveKernel, Request
+from leeward.spec.job import Job
+
+GOOD = Report(result=Result(b"", b"", 0, Outcome.FINISHED))
+LATE = Report(result=Result(b"", b"", 124, Outcome.TIMED_OUT))
+
+
+class Lease:
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Job, Callable[[Report], None]]] = []
+        self.ended = ""
+        self.ending = False
+
+    def run(self, caller: Request) -> None:
+        self.jobs.append((caller.job, caller.finished))
+
+    def interrupt(self) -> bool:
+        return True
+
+    def end(self, why: str) -> None:
+        self.ended = why
+
+
+class Process:
+    """
+    What starts kernels, and the last one that it started.
+    """
+
+    def __init__(self) -> None:
+        self.fails = False
+        self.killed = 0
+
+    def __call__(self, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> Process:
+        if self.fails:
+            raise LeewardError("no room")
+        self.opened, self.lost = opened, lost
+        return self
+
+    def kill(self) -> None:
+        self.killed += 1
+
+
+def answers(kernel: LiveKernel, count: int) -> list[list[Report]]:
+    """
+    What each of so many requests was told.
+    """
+    told: list[list[Report]] = [[] for _ in range(count)]
+    for number in range(count):
+        kernel.run(Job(code=str(number).encode()), told[number].append)
+    return told
+
+
+def test_requests_wait_for_the_process_and_for_each_other() -> None:
+    """
+    In order.
+    """
+    process, lease = Process(), Lease()
+    kernel = LiveKernel(process)
+    told = answers(kernel, 3)
+    assert not lease.jobs
+    process.opened(lease)
+    for number in range(3):
+        assert [str(number).encode()] == [lease.jobs[-1][0].code]
+        lease.jobs[-1][1](GOOD)
+
+    assert [[GOOD]] * 3 == told
+
+
+@pytest.mark.parametrize("when", ["starting", "running", "closed", "reset"])
+def test_each_request_has_one_answer_when_the_process_goes(when: str) -> None:
+    """
+    And later ones are told why, until a reset.
+    """
+    process, lease = Process(), Lease()
+    kernel = LiveKernel(process)
+    told = answers(kernel, 3)
+    if when != "starting":
+        process.opened(lease)
+    lost = process.lost
+    {"starting": lambda: lost("it broke"), "running": lambda: lost("it broke"), "closed": kernel.close,
+     "reset": kernel.reset}[when]()
+    if lease.jobs:
+        lease.jobs[0][1](LATE)  # the lease's own word comes late
+    lost("again")
+
+    assert [1, 1, 1] == [len(each) for each in told]
+    assert all(isinstance(each[0].refusal, SessionOver) for each in told)
+    if when == "reset":
+        assert KernelStage.STARTING is kernel.stage
+        process.opened(Lease())
+        assert KernelStage.READY is kernel.stage
+    else:
+        with pytest.raises(SessionOver):
+            kernel.run(Job(code=b""), lambda report: None)
+
+
+def test_after_a_limit_nothing_is_sent_to_the_process() -> None:
+    """
+    It is going; what waits is refused when it has gone.
+    """
+    process, lease = Process(), Lease()
+    kernel = LiveKernel(process)
+    process.opened(lease)
+    told = answers(kernel, 2)
+    lease.ending = True
+    lease.jobs[0][1](LATE)
+    assert 1 == len(lease.jobs)
+    process.lost("a job was ended at its time limit")
+
+    assert [LATE] == told[0]
+    assert isinstance(told[1][0].refusal, SessionOver)
+
+
+def test_a_request_that_is_taken_back_isnt_answered() -> None:
+    """
+    One that waits leaves the queue; one that runs takes the state along.
+    """
+    process, lease = Process(), Lease()
+    kernel = LiveKernel(process)
+    process.opened(lease)
+    told: list[Report] = []
+    running = kernel.run(Job(code=b"0"), told.append)
+    waiting = kernel.run(Job(code=b"1"), told.append)
+    waiting.cancel()
+    assert not lease.ended
+    running.cancel()
+    assert lease.ended
+    lease.jobs[0][1](LATE)
+    process.lost(lease.ended)
+
+    assert [] == told
+    assert 1 == len(lease.jobs)
+
+
+def test_a_process_that_was_given_up_has_nothing_to_say() -> None:
+    """
+    Neither that it is there, nor that it is lost.
+    """
+    process = Process()
+    kernel = LiveKernel(process)
+    opened, lost = process.opened, process.lost
+    kernel.reset()
+    late = Lease()
+    opened(late)
+    lost("long ago")
+
+    assert late.ended
+    assert KernelStage.STARTING is kernel.stage
+    assert 1 == process.killed
+
+
+def test_a_reset_that_cannot_start_leaves_it_lost() -> None:
+    """
+    The next one may.
+    """
+    process = Process()
+    kernel = LiveKernel(process)
+    process.fails = True
+    with pytest.raises(LeewardError):
+        kernel.reset()
+    assert KernelStage.LOST is kernel.stage
+    process.fails = False
+    kernel.reset()
+    assert KernelStage.STARTING is kernel.stage
+
+
+def test_the_queue_has_a_bound() -> None:
+    """
+    So that a client can't fill the daemon.
+    """
+    kernel = LiveKernel(Process())
+    answers(kernel, MOST_WAITING)
+    with pytest.raises(Busy):
+        kernel.run(Job(code=b""), lambda report: None)

@@ -1,0 +1,70 @@
+"""
+Which folders a sandbox may have, and where.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from leeward.errors import BadRequest
+from leeward.spec import folders
+from leeward.spec.folders import MOST, Folder
+from leeward.spec.sandbox import Bind, Scratch, Symlink, Text, View
+
+VIEW = View((Bind("/opt/python", "/opt/python"),), (Text("/etc/passwd", b""), Text("/.note", b"")),
+            (Symlink("/home/sandbox", "/workspace"),), Scratch(("/workspace", "/tmp", "/dev/shm")))
+
+
+@pytest.mark.parametrize(("path", "target"), [
+    ("/a", "/workspace"), ("/a/b", "/data"), ("/a", "/tmp/x"), ("/a", "/srv/a/b"), ("/processes", "/data"),
+    ("/a b\n", "/d"),
+])
+def test_taken(path: str, target: str) -> None:
+    folders.check([Folder(path, target)])
+    folders.fits([Folder(path, target)], VIEW)
+
+
+@pytest.mark.parametrize(("folder", "why"), [
+    (Folder("/", "/data"), "no sandbox is shown"), (Folder("/proc", "/data"), "no sandbox"),
+    (Folder("/dev/shm/x", "/data"), "no sandbox"), (Folder("/sys/fs", "/data"), "no sandbox"),
+    (Folder("a", "/data"), "no absolute path"), (Folder("/a", "data"), "no absolute path"),
+    (Folder("/a", ""), "no absolute"),
+    (Folder("/a/../b", "/data"), "in it"), (Folder("/a", "/data/.."), "in it"), (Folder("/a", "//data"), "in it"),
+    (Folder("/a", "/data/"), "in it"), (Folder("/a", "/da\0ta"), "no absolute path"),
+    (Folder("/" + "a" * 4096, "/data"), "no absolute path"),
+    (Folder("/a", "/"), "own"), (Folder("/a", "/usr"), "own"), (Folder("/a", "/usr/x"), "own"),
+    (Folder("/a", "/tmp"), "own"),
+    (Folder("/a", "/etc/x"), "own"), (Folder("/a", "/dev/shm/x"), "own"), (Folder("/a", "/lib64"), "own"),
+    (Folder("/a", "/b", writable=True, overlay=True), "not both"),
+    (Folder("/a", "/b", writable=True, file=True), "alone"),
+    (Folder("/a", "/b", overlay=True, file=True), "alone"),
+])
+def test_refused(folder: Folder, why: str) -> None:
+    with pytest.raises(BadRequest, match=why):
+        folders.check([folder])
+
+
+@pytest.mark.parametrize("target", ["/opt", "/opt/python", "/opt/python/x", "/.note", "/home", "/home/sandbox"])
+def test_not_over_the_views_own(target: str) -> None:
+    """
+    Nor below, nor around it.
+    """
+    folders.check([Folder("/a", target)])
+    with pytest.raises(BadRequest, match="own"):
+        folders.fits([Folder("/a", target)], VIEW)
+
+
+def test_no_two_overlap_and_there_is_a_bound() -> None:
+    for one, other in (("/data", "/data"), ("/data", "/data/x"), ("/workspace/x/y", "/workspace")):
+        with pytest.raises(BadRequest, match="overlap"):
+            folders.check([Folder("/a", one), Folder("/b", other)])
+    folders.check([Folder("/a", f"/data{number}") for number in range(MOST)])
+    with pytest.raises(BadRequest, match="may have"):
+        folders.check([Folder("/a", f"/data{number}") for number in range(MOST + 1)])
+
+
+def test_deep_is_what_needs_a_place_in_the_root() -> None:
+    scratch = VIEW.scratch.targets
+    assert [False, False, False, True, True] == [
+        folders.is_deep(Folder("/a", target), scratch) for target in ("/workspace", "/workspace/x", "/tmp/x", "/data",
+                                                                     "/workspaces")]

@@ -1,0 +1,52 @@
+"""
+The rooms of the tree: each package says where it runs, and docs/architecture.md draws them as they are.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from types import ModuleType
+
+import pytest
+
+from kit.features import ROOT
+
+
+def _drawing() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("draw_rooms", ROOT / "docs" / "draw_rooms.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+drawing = _drawing()
+
+
+@pytest.mark.parametrize("name", [name for name in drawing.rooms() if "leeward" != name])
+def test_a_package_says_where_it_runs(name: str):
+    assert drawing.runs_in(drawing.rooms()[name])
+
+
+def test_the_page_draws_the_rooms_as_they_are():
+    """
+    `python docs/draw_rooms.py` writes the page anew.
+    """
+    written = drawing.PAGE.read_text()
+
+    assert written == drawing.page(written)
+
+
+def test_a_package_without_the_words_is_found(tmp_path):
+    (tmp_path / "__init__.py").write_text('"""\nA room.\n"""\n')
+
+    assert not drawing.runs_in(tmp_path)
+
+
+def test_an_import_is_told_by_its_room(tmp_path):
+    (tmp_path / "one.py").write_text("from leeward.pool.line import Line\n"
+                                     "import leeward.errors\n"
+                                     "from leeward.wire import job\n")
+
+    assert ["leeward.pool", "leeward.wire"] == drawing.imports("leeward.x", tmp_path, drawing.rooms())

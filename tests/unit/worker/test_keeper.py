@@ -1,0 +1,72 @@
+"""
+The files by which a keeper's jobs are told how much they may use.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+
+from leeward.loop.reactor import Reactor
+from leeward.spec import machine
+from leeward.spec.limits import Limits
+from leeward.worker.keeper import Keeper
+
+DEFAULT = Limits()
+LESS = Limits(memory=20 << 20, processes=1)
+
+
+def opened(folder: Path) -> list[int]:
+    made = []
+    for number, content in enumerate(machine.sizes(DEFAULT)):
+        (folder / str(number)).write_bytes(content)
+        made.append(os.open(folder / str(number), os.O_WRONLY))
+    return made
+
+
+def shown(folder: Path) -> tuple[bytes, ...]:
+    return tuple((folder / str(number)).read_bytes() for number, _ in enumerate(machine.SIZED))
+
+
+@pytest.fixture
+def keeper():
+    made = Keeper(MagicMock(spec=Reactor), DEFAULT)
+    yield made
+    made.close()
+
+
+def test_the_files_say_the_limits_of_the_job_and_then_the_default_again(tmp_path: Path, keeper: Keeper) -> None:
+    """
+    Also where the new text is shorter.
+    """
+    fds = opened(tmp_path)
+    keeper.ready(list(fds))
+    for limits in (LESS, DEFAULT):
+        keeper.show(limits)
+        assert machine.sizes(limits) == shown(tmp_path)
+
+    for fd in fds:
+        os.close(fd)
+
+
+def test_a_file_that_could_not_be_written_is_written_the_next_time(tmp_path: Path, keeper: Keeper) -> None:
+    fds = opened(tmp_path)
+    readable = os.open(tmp_path / "0", os.O_RDONLY)
+    os.dup2(readable, fds[0])
+    os.close(readable)
+    keeper.ready(list(fds))
+    for _ in range(2):
+        with pytest.raises(OSError):
+            keeper.show(LESS)
+
+    for fd in fds:
+        os.close(fd)
+
+
+def test_a_keeper_whose_jobs_have_no_such_files_writes_none(keeper: Keeper) -> None:
+    keeper.ready([])
+    keeper.show(LESS)
+    keeper.show(DEFAULT)

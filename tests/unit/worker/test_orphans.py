@@ -1,0 +1,44 @@
+"""
+Dead processes that came to the daemon, while it has no descriptor to look for them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from leeward.worker import orphans
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_who_can_not_look_says_so(error: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> list[str]:
+        raise OSError(error, os.strerror(error), path)
+
+    monkeypatch.setattr("leeward.worker.orphans.os.listdir", refuse)
+
+    assert not orphans.reap_inits()
+
+
+def test_another_error_is_none_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> list[str]:
+        raise PermissionError(errno.EACCES, "no", path)
+
+    monkeypatch.setattr("leeward.worker.orphans.os.listdir", refuse)
+    with pytest.raises(PermissionError):
+        orphans.reap_inits()
+
+
+def test_a_file_that_can_not_be_opened_leaves_something_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> None:
+        raise OSError(errno.EMFILE, "no", path)
+
+    monkeypatch.setattr("builtins.open", refuse)
+
+    assert not orphans.reap_inits()
+
+
+def test_who_has_seen_all_is_done() -> None:
+    assert orphans.reap_inits()
