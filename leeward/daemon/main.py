@@ -27,6 +27,7 @@ from collections.abc import Callable
 from functools import partial
 
 from leeward import __version__, dataclass
+from leeward._native import heap
 from leeward.daemon import descriptors, early
 from leeward.daemon.config import Config, group_id, live, quotas, room
 from leeward.daemon.config_egress import most_listeners
@@ -61,9 +62,10 @@ DRAIN_S = 4.0
 FLUSH_S, SETTLE_S = 0.3, 2.0
 #: Seconds beyond the drain and its cut after which we don't wait to be told that it is over.
 _OVERDUE_S = 1.5
+#: Bytes from which on a freed block goes back to the kernel: contents of jobs do, the daemon's own objects don't.
+_LARGE_BLOCK = 1 << 20
 #: Workers whose memory is looked up before requests have their turn again: some 20 us each.
 _TURN_WORKERS = 16
-
 
 
 class Daemon:
@@ -395,6 +397,7 @@ def run(config: Config, ready: Callable[[], None] = lambda: None, load: Callable
     manager = Manager(os.environ, os.getpid())
     log.set_up(config.log_level, config.log_json, journal_stream=os.environ.get("JOURNAL_STREAM", ""))
     early.room_for_descriptors()
+    heap.give_back(_LARGE_BLOCK)
     try:
         Daemon(config, load or (lambda: config), manager, bootstrap).run(ready)
     finally:

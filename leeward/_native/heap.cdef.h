@@ -1,0 +1,1 @@
+int lw_heap_give_back(size_t threshold);

@@ -1,0 +1,25 @@
+"""
+When the C library gives memory back to the kernel.
+
+Runs in:   the daemon, at its start.
+Source:    mallopt(3)
+"""
+
+from __future__ import annotations
+
+from leeward._native._shim import lib
+from leeward.errors import KernelRefusal
+
+
+def give_back(threshold: int) -> None:
+    """
+    Have blocks from *threshold* bytes on go back to the kernel when they are freed.
+
+    By itself glibc keeps blocks of up to 32 MiB once one of that size was freed.
+
+    Raises:
+        KernelRefusal: the C library doesn't take such a threshold.
+    """
+    error = lib.lw_heap_give_back(threshold)
+    if error < 0:
+        raise KernelRefusal("mallopt", f"M_MMAP_THRESHOLD, {threshold}", -error)

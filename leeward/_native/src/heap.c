@@ -1,0 +1,28 @@
+/* When the C library gives memory back to the kernel.
+ *
+ * Runs in:  the daemon, at its start.
+ *
+ * glibc takes what is larger than a threshold by mmap(2), which goes back to the kernel when it is freed. The first
+ * large block that is freed raises the threshold to its own size, up to 32 MiB: blocks of that size come from the heap
+ * from then on, and the heap gives back its top alone. A daemon that has passed on one large file would keep some
+ * multiples of its size for good. A threshold that was set doesn't move. */
+
+#include "heap.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <malloc.h>
+
+/* Have blocks from *threshold* bytes on go back to the kernel when they are freed.
+ *
+ * mallopt(3). Returns 0 or -EINVAL; other C libraries than glibc have no such setting: 0. */
+int lw_heap_give_back(size_t threshold)
+{
+	if (threshold > INT_MAX)
+		return -EINVAL;
+#if defined(M_MMAP_THRESHOLD) && defined(M_TRIM_THRESHOLD)
+	if (!mallopt(M_MMAP_THRESHOLD, (int)threshold) || !mallopt(M_TRIM_THRESHOLD, (int)threshold))
+		return -EINVAL;
+#endif
+	return 0;
+}
