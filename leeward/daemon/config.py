@@ -68,6 +68,8 @@ class Config:
     terminal: bool = False
     pool_idle: float = 300.0
     pool_workers: int = 64
+    environments_folder: str = ""
+    environments_size: int = 20 << 30
     log_level: str = "info"
     log_json: bool = False
     log_jobs: bool = False

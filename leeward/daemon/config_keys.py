@@ -106,6 +106,9 @@ KEYS: dict[str, Key] = {
                                               " nobody uses"),
     "pool_workers": Key(whole(0, 1024), "workers at once, of all environments and profiles together, beside pool_size;"
                                         " as far as descriptors and user ids suffice"),
+    "environments_folder": Key(path, 'where `leeward env` keeps what it makes; "" is /var/lib/leeward/environments for'
+                                     " root, else ~/.local/share/leeward/environments"),
+    "environments_size": Key(size(0), "bytes that these may have together; `leeward env create` makes no more then"),
     "log_level": Key(one_of(LOG_LEVELS), "debug, info, warning or error", True),
     "log_json": Key(flag, "log one JSON object a line, in place of text. The journal gets fields in any case, where"
                           " standard error is the journal", True),
@@ -190,7 +193,8 @@ USERS_COMMENT = """\
 #: The table of tables that are named after environments.
 ENVIRONMENTS = "environments"
 ENVIRONMENTS_COMMENT = """\
-# Interpreters and packages that a request can name, in tables such as [environments.data]. Each has workers of its own,
+# Interpreters and packages that a request can name, in tables such as [environments.data], beside those that
+# `leeward env` has made. Each has workers of its own,
 # which start with the first request and end after pool_idle seconds without one. [restart]"""
 #: The table of tables that are named after profiles.
 PROFILES = "profiles"

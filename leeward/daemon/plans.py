@@ -16,6 +16,7 @@ import socket
 from collections.abc import Callable
 
 from leeward.daemon.config import Config, Environment, quotas
+from leeward.daemon.stored import Stored
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, LeewardError, PoolFailed, Unsupported
 from leeward.isolation import interpreter
@@ -23,6 +24,7 @@ from leeward.isolation.egress import route
 from leeward.pool.begin import Settings
 from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
 from leeward.spec.profiles import OURS, HostPython
+from leeward.spec.stored import Named, default_folder
 
 
 class Plans:
@@ -36,6 +38,7 @@ class Plans:
         self._config, self._settings = config, settings
         # Now, because an environment's interpreter is asked what it is, and nobody may wait for that later.
         self._found = {name: _find(environment) for name, environment in config().environments.items()}
+        self._stored = Stored(config().environments_folder or default_folder(os.environ, os.geteuid()))
         if config().egress:  # likewise: importing pyroute2 takes most of a second on a busy host
             with contextlib.suppress(Unsupported):  # whoever asks for a policy is told
                 route(socket.AF_INET)
@@ -68,13 +71,17 @@ class Plans:
             terminal=settings.terminal if profile.terminal is None else profile.terminal)
 
     def _with_environment(self, settings: Settings, name: str, config: Config) -> Settings:
-        asked, found = config.environments.get(name), self._found.get(name)
+        asked: Environment | Named | None = config.environments.get(name)
+        found = self._found.get(name)
+        if asked is None or found is None:
+            asked, found = self._stored.find(name) or (None, None)
         if asked is None or found is None:
             known = ", ".join(config.environments) or "none"
-            raise BadRequest(f"environment {name!r} is unknown; this daemon has: {known}")
+            raise BadRequest(f"environment {name!r} is unknown; this daemon has: {known};"
+                             " `leeward env create` makes others")
         if isinstance(found, LeewardError):
             raise PoolFailed(f"environment {name!r}: {found}")
-        return replace(settings, host=found, python_env=asked.path, preload=asked.preload, pool_size=asked.min,
+        return replace(settings, host=found, python_env=found.env, preload=asked.preload, pool_size=asked.min,
                        room=asked.max - asked.min, max_sessions=asked.max)
 
     @staticmethod

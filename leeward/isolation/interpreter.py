@@ -44,13 +44,13 @@ def find(python_env: str = "") -> HostPython:
     own = HostPython(executable=_base_executable(), version=(sys.version_info[0], sys.version_info[1]),
                      prefix=os.path.realpath(sys.base_prefix), shown=_shown(os.path.realpath(sys.base_prefix)))
     if not python_env:
-        _check_place(own.prefix)
+        check_place(own.prefix)
         return own
     env = os.path.realpath(python_env)
     executable = os.path.join(env, "bin", "python")
     if not os.path.isfile(os.path.join(env, "pyvenv.cfg")) or not os.access(executable, os.X_OK):
         raise BadRequest(f"python_env {python_env!r} is no virtual environment: it has no pyvenv.cfg or no bin/python")
-    _check_place(env)
+    check_place(env)
     _check_owners(python_env, env, executable, own)
     import json
 
@@ -65,7 +65,7 @@ def find(python_env: str = "") -> HostPython:
                           need=f"Python {own.version[0]}.{own.version[1]}, the daemon's",
                           cure="install leeward with the Python that made the environment")
     prefix = os.path.realpath(prefix)
-    _check_place(prefix)
+    check_place(prefix)
     if prefix != own.prefix:
         ownership.check(prefix, "python_env")
     return HostPython(executable=executable, version=own.version, prefix=prefix, env=env, shown=_shown(prefix))
@@ -96,7 +96,7 @@ def _hiding(path: str) -> list[str]:
     return [name for name in _HIDDEN if (path + "/").startswith(name + "/")]
 
 
-def _check_place(folder: str) -> None:
+def check_place(folder: str) -> None:
     hiding = _hiding(folder)
     if "/" == folder or hiding:
         raise BadRequest(f"a sandbox can't show {folder!r}: "

@@ -1,0 +1,196 @@
+"""
+`leeward env`: makes the environments that requests can name, and looks after them.
+
+Runs in:   the CLI, by click, as the user whose daemon is to use them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from leeward.errors import BadRequest
+
+if TYPE_CHECKING:
+    from leeward.client.environments import Environments
+
+#: Where the daemon's configuration is besides its usual places.
+_CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group("env")
+def env() -> None:
+    """
+    Make interpreters with packages, which jobs and sandboxes name by --environment.
+    """
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 20):.1f} MiB"
+
+
+def _open(config_file: str | None) -> tuple[Environments, Any]:
+    """
+    The folder that the configuration names, and the configuration.
+    """
+    from leeward.client.environments import Environments
+    from leeward.daemon.config_sources import load
+    from leeward.spec.stored import default_folder
+
+    config = load(config_file)
+    return Environments(config.environments_folder or default_folder(os.environ, os.geteuid())), config
+
+
+@env.command("create")
+@click.argument("name")
+@click.argument("requirements", nargs=-1, metavar="[REQUIREMENT]...")
+@click.option("-r", "files", metavar="FILE", multiple=True, help="Read requirements from this file, a line each.")
+@click.option("--egress", metavar="POLICY", default="", help="The daemon's policy by which pip reaches the index.")
+@click.option("--index-url", metavar="URL", default="", help="The index, instead of pip's default one.")
+@click.option("--trusted-host", "trusted", metavar="HOST", multiple=True,
+              help="The index has no TLS, or a certificate that the sandbox can't verify.")
+@click.option("--find-links", "folders", metavar="FOLDER", multiple=True,
+              help="A folder of this host with packages; without --egress pip looks nowhere else.")
+@click.option("--allow-source", is_flag=True, help="Build packages that have no wheel, in the sandbox.")
+@click.option("--preload", metavar="MODULE", multiple=True, help="Import this module before any job.")
+@click.option("--min", "least", type=click.IntRange(1, 256), default=1, show_default=True,
+              help="Workers that stand while it is in use.")
+@click.option("--max", "most", type=click.IntRange(1, 256), default=4, show_default=True, help="Workers at most.")
+@click.option("--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds for pip.")
+@click.option("--socket", metavar="PATH", help="The daemon in whose sandbox pip runs.")
+@_CONFIG
+def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egress: str, index_url: str,
+           trusted: tuple[str, ...], folders: tuple[str, ...], allow_source: bool, preload: tuple[str, ...],
+           least: int, most: int, timeout: float, socket: str | None, config_file: str | None) -> int:
+    """
+    Make the environment NAME of pip's REQUIREMENTs, such as 'pandas==2.2'.
+
+    pip runs in a sandbox that reaches what --egress allows and nothing else. The same requirements are made once. A
+    name that exists stands for the new environment from its pool's next start on.
+    """
+    from leeward.client.environments import PackageSource
+    from leeward.spec.stored import Named
+    from leeward_cli.shown import EscapedStream
+
+    made, config = _open(config_file)
+    source = PackageSource(socket, egress, index_url, trusted, folders, timeout, config.environments_size)
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise BadRequest(f"--find-links {folder!r} is no folder")
+    if (index_url or trusted) and not egress:
+        raise BadRequest("--index-url needs --egress, the policy by which pip reaches the index")
+    lines = [*requirements, *(line for file in files for line in _lines(file))]
+    recipe = made.recipe(lines, source, from_source=allow_source)
+    started = time.monotonic()
+    told = EscapedStream(sys.stderr.fileno(), raw=False)  # a package's build can write anything
+    try:
+        manifest, new = made.create(name, recipe, source, lambda built: Named(built, preload, least, max(least, most)),
+                                    told.write)
+    finally:
+        told.close()
+    spent = f", made in {time.monotonic() - started:.1f} s" if new else ", which was there already"
+    click.echo(f"{name}: {len(manifest.packages)} packages, {_size(manifest.size)}{spent}")
+    return 0
+
+
+def _lines(file: str) -> list[str]:
+    """
+    The requirements of a file. Options of pip's are refused: they would name another index or another file.
+
+    Raises:
+        BadRequest: it can't be read, or has an option.
+    """
+    try:
+        with open(file, encoding="utf-8") as text:
+            lines = [line.split(" #")[0].strip() for line in text.read().replace("\\\n", " ").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest(f"-r {file!r}: {error}") from None
+    found = [line for line in lines if line and not line.startswith("#")]
+    for line in found:
+        if line.startswith("-") or " --" in line:
+            raise BadRequest(f"-r {file!r}: {line!r:.80} has an option of pip's; write requirements alone, and give"
+                             " --index-url or --find-links to this command")
+    return found
+
+
+@env.command("list")
+@_CONFIG
+@_JSON
+def list_(config_file: str | None, as_json: bool) -> int:
+    """
+    List the names, with packages, size and when each was made.
+    """
+    made, config = _open(config_file)
+    rows: list[dict[str, Any]] = []
+    for name, named in made.names().items():
+        manifest = made.manifest(named.built) if named is not None else None
+        rows.append({"name": name, "built": named.built if named else "", "packages": len(manifest.packages)
+                     if manifest else 0, "size": manifest.size if manifest else 0,
+                     "created": manifest.created if manifest else 0})
+    if as_json:
+        click.echo(json.dumps(rows))
+        return 0
+    width = max([len(row["name"]) for row in rows] + [4])
+    for row in rows:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"])) if row["created"] else "unusable"
+        click.echo(f"{row['name']:<{width}}  {row['packages']:>4} packages  {_size(row['size']):>9}  {when}")
+    for name in config.environments:
+        click.echo(f"{name:<{width}}  by the configuration: {config.environments[name].path or 'no packages'}")
+    return 0
+
+
+@env.command("show")
+@click.argument("name")
+@_CONFIG
+@_JSON
+def show(name: str, config_file: str | None, as_json: bool) -> int:
+    """
+    Show what NAME was made of, and what is in it.
+    """
+    made, _ = _open(config_file)
+    named = made.named(name)
+    manifest = made.manifest(named.built)
+    if manifest is None:
+        raise BadRequest(f"environment {name!r} isn't there any more; `leeward env create` makes it again")
+    found = {"name": name, "folder": os.path.join(made.folder, "built", named.built), "python": manifest.python,
+             "requirements": list(manifest.requirements), "packages": dict(manifest.packages), "size": manifest.size,
+             "content": manifest.content, "created": manifest.created, "preload": list(named.preload),
+             "min": named.min, "max": named.max}
+    if as_json:
+        click.echo(json.dumps(found))
+        return 0
+    for key, value in found.items():
+        lines = [f"{package} {version}" for package, version in value.items()] if isinstance(value, dict) else (
+            [str(each) for each in value] if isinstance(value, list) else [str(value)])
+        for number, line in enumerate(lines or ["none"]):
+            click.echo(f"{'' if number else key:<12}  {line}")
+    return 0
+
+
+@env.command("remove")
+@click.argument("name")
+@_CONFIG
+def remove(name: str, config_file: str | None) -> int:
+    """
+    Take NAME away. What it stood for goes with `prune`.
+    """
+    _open(config_file)[0].remove(name)
+    return 0
+
+
+@env.command("prune")
+@_CONFIG
+def prune(config_file: str | None) -> int:
+    """
+    Remove environments that no name stands for, and what was never finished.
+    """
+    gone, busy = _open(config_file)[0].prune()
+    stay = f", {len(busy)} stay: a daemon has used them since it started" if busy else ""
+    click.echo(f"{len(gone)} removed{stay}")
+    return 0

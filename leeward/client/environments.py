@@ -1,0 +1,404 @@
+"""
+Makes environments: virtual environments whose packages pip installs in a sandbox.
+
+Runs in:   anybody's program: `leeward env`, run by the user whose daemon is to use them.
+Trust:     none in what pip runs or unpacks. The folder is made here and written by a sandbox that shows nothing else of
+           the host's and reaches what its policy names. Then it is looked through without following a link: the
+           interpreter's links and pyvenv.cfg must be as they were made, since the daemon starts that interpreter; and
+           all of it is made read-only.
+Waits:     while another process makes the same environment, and for pip.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from leeward.client.mounts import Mount
+from leeward.client.sandbox import Sandbox
+from leeward.errors import BadRequest, LeewardError, Unsupported
+from leeward.outcome import Result
+from leeward.spec.stored import (
+    MOST_WRITTEN,
+    Manifest,
+    Named,
+    Recipe,
+    built_path,
+    is_hash,
+    manifest_path,
+    name_path,
+    read_manifest,
+    read_named,
+    write_manifest,
+    write_named,
+)
+
+#: Where pip itself is, inside; it isn't part of what is made.
+_TOOL = "/tmp/pip"
+#: Where folders with packages are, inside: one is at _FOUND0.
+_FOUND = "/packages"
+#: Bytes of memory, and processes, that pip may have: a wheel of a gigabyte is unpacked by pieces.
+_MEMORY, _PROCESSES = 1 << 30, 128
+_PIECE = 1 << 20
+_PIP = {"HOME": "/tmp", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1",
+        "PIP_PROGRESS_BAR": "off", "PIP_ROOT_USER_ACTION": "ignore"}
+
+
+class BuildFailed(LeewardError):
+    """
+    pip, or what it ran, failed. The message has its last line; all of it was passed on as it came.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class PackageSource:
+    """
+    By which pip gets packages.
+
+    Attributes:
+        socket: of the daemon whose sandbox it runs in; None is the user's own.
+        egress: the daemon's policy by which it reaches the index; "" is no network.
+        index_url: of the index; "" is pip's default.
+        trusted: hosts of an index without TLS, or with a certificate that the sandbox can't verify.
+        folders: of this host, with packages; without `egress` nothing else is looked at.
+        timeout: seconds for all of pip.
+        size: bytes that all environments may have together.
+    """
+
+    socket: str | None = None
+    egress: str = ""
+    index_url: str = ""
+    trusted: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    timeout: float = 600.0
+    size: int = 20 << 30
+
+
+class Environments:
+    """
+    The environments in a folder. Several processes may use it at once.
+
+    Args:
+        folder: made with the first environment; yours, and writable by nobody else.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def recipe(self, requirements: Sequence[str], source: PackageSource, *, from_source: bool) -> Recipe:
+        """
+        What is to be made, for the interpreter that this program has.
+        """
+        return Recipe(tuple(requirements), os.path.realpath(getattr(sys, "_base_executable", sys.executable)),
+                     sys.version_info[:2], from_source, (source.index_url, *map(os.path.realpath, source.folders)))
+
+    def create(self, name: str, recipe: Recipe, source: PackageSource, named: Callable[[str], Named],
+               said: Callable[[bytes], object]) -> tuple[Manifest, bool]:
+        """
+        Have *name* stand for the environment of *recipe*, which is made unless it is there.
+
+        Args:
+            named: makes what the name stands for of the environment's hash.
+            said: called with what pip writes, as it comes.
+
+        Returns:
+            Its manifest, and whether it was made now.
+
+        Raises:
+            BuildFailed: pip failed; nothing is left.
+            BadRequest: the name or a requirement is none, or there is no more room.
+            DaemonError: as for Sandbox.
+        """
+        place = name_path(self.folder, name)
+        if any(line.startswith("-") or not line.strip() for line in recipe.requirements):
+            raise BadRequest("a requirement can't be empty or begin with '-'")
+        for part in ("built", "names"):
+            os.makedirs(os.path.join(self.folder, part), mode=0o755, exist_ok=True)
+        with self._locked(recipe.hash):
+            manifest = self.manifest(recipe.hash)
+            made = manifest is None
+            if manifest is None:
+                manifest = self._make(recipe, source, said)
+            _write(place, write_named(named(recipe.hash)))
+        return manifest, made
+
+    def names(self) -> dict[str, Named | None]:
+        """
+        What each name stands for; None where its record can't be read.
+        """
+        found: dict[str, Named | None] = {}
+        for entry in sorted(self._list("names")):
+            name, ending = os.path.splitext(entry)
+            if ".json" == ending:
+                with contextlib.suppress(BadRequest):
+                    found[name] = None
+                    found[name] = self.named(name)
+        return found
+
+    def named(self, name: str) -> Named:
+        """
+        Raises:
+            BadRequest: there is no such environment, or its record can't be read.
+        """
+        data = _read(name_path(self.folder, name))
+        if data is None:
+            raise BadRequest(f"there is no environment {name!r} in {self.folder}; it has:"
+                             f" {', '.join(entry.removesuffix('.json') for entry in self._list('names')) or 'none'}")
+        return read_named(data)
+
+    def manifest(self, built: str) -> Manifest | None:
+        """
+        None where there is no such environment, or it isn't finished.
+        """
+        data = _read(manifest_path(self.folder, built))
+        return None if data is None else read_manifest(data)
+
+    def remove(self, name: str) -> None:
+        """
+        Take *name* away. The environment stays until `prune`.
+
+        Raises:
+            BadRequest: there is no such name.
+        """
+        try:
+            os.unlink(name_path(self.folder, name))
+        except FileNotFoundError:
+            raise BadRequest(f"there is no environment {name!r} in {self.folder}") from None
+
+    def prune(self) -> tuple[list[str], list[str]]:
+        """
+        Remove environments that no name stands for, and those that were never finished.
+
+        Returns:
+            The hashes of those removed, and of those that a daemon has used since it started, which stay.
+        """
+        gone: list[str] = []
+        busy: list[str] = []
+        for built in sorted(filter(is_hash, {entry.split(".")[0] for entry in self._list("built")})):
+            with self._locked(built):
+                if any(named is not None and built == named.built for named in self.names().values()):
+                    continue
+                if self._in_use(built):
+                    busy.append(built)
+                else:
+                    self._discard(built)
+                    gone.append(built)
+        return gone, busy
+
+    # --- making one -----------------------------------------------------------------
+
+    def _make(self, recipe: Recipe, source: PackageSource, said: Callable[[bytes], object]) -> Manifest:
+        used = self._used()
+        if used >= source.size:
+            raise BadRequest(f"environments have {used} bytes of the {source.size} that they may have: `leeward env prune`"
+                             " removes those without a name, `environments_size` is the bound")
+        self._discard(recipe.hash)
+        path = built_path(self.folder, recipe.hash)
+        try:
+            done = subprocess.run([recipe.python, "-I", "-m", "venv", "--without-pip", "--symlinks", path],
+                                  capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+            if done.returncode:
+                raise Unsupported("venv", have=(done.stdout + done.stderr).strip()[-300:],
+                                  need="Python's module venv", cure="install it, Debian's python3-venv")
+            before = _interpreter(path)
+            packages = _install(path, recipe, source, said)
+            if _interpreter(path) != before:
+                raise BuildFailed("a package has replaced the interpreter or pyvenv.cfg of the environment")
+            size, content = seal(path)
+            if used + size > source.size:
+                raise BadRequest(f"the environment has {size} bytes, and {used} of {source.size} are taken"
+                                 " (environments_size)")
+            manifest = Manifest(recipe.python, recipe.version, recipe.requirements, packages, size, content,
+                                int(time.time()))
+            _write(manifest_path(self.folder, recipe.hash), write_manifest(manifest))
+            return manifest
+        except BaseException:
+            self._discard(recipe.hash)
+            raise
+
+    def _used(self) -> int:
+        manifests = (self.manifest(entry.removesuffix(".json")) for entry in self._list("built")
+                     if entry.endswith(".json"))
+        return sum(manifest.size for manifest in manifests if manifest is not None)
+
+    def _discard(self, built: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(manifest_path(self.folder, built))
+        path = built_path(self.folder, built)
+        if os.path.lexists(path):
+            for folder, _, _ in os.walk(path):  # follows no links
+                os.chmod(folder, 0o700)
+            shutil.rmtree(path)
+
+    def _in_use(self, built: str) -> bool:
+        """
+        Does a daemon hold the environment's folder by a lock?
+        """
+        try:
+            fd = os.open(built_path(self.folder, built), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    @contextlib.contextmanager
+    def _locked(self, built: str) -> Iterator[None]:
+        """
+        One process at a time makes or removes this environment. The kernel drops the lock with its holder.
+        """
+        path = os.path.join(self.folder, "built", f".{built}.lock")
+        while True:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            try:
+                same = os.path.samestat(os.fstat(fd), os.lstat(path))
+            except FileNotFoundError:
+                same = False
+            if same:
+                break
+            os.close(fd)  # the one before has removed it while we waited
+        try:
+            yield
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            os.close(fd)
+
+    def _list(self, part: str) -> list[str]:
+        try:
+            return [name for name in os.listdir(os.path.join(self.folder, part)) if not name.startswith(".")]
+        except FileNotFoundError:
+            return []
+
+
+def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[bytes], object]) -> dict[str, str]:
+    """
+    Have pip install what was *recipe* for into *path*, in a sandbox. Returns what there is then, with versions.
+    """
+    import json
+
+    found = [Mount(folder, f"{_FOUND}{number}") for number, folder in enumerate(source.folders)]
+    pip = [f"{_TOOL}/bin/python", "-m", "pip", "--python", f"{path}/bin/python"]
+    words = [*pip, "install", "--no-warn-script-location"]
+    words += [] if recipe.from_source else ["--only-binary", ":all:"]
+    words += ["--index-url", source.index_url] if source.index_url else []
+    words += [] if source.egress else ["--no-index"]
+    for host in source.trusted:
+        words += ["--trusted-host", host]
+    for mount in found:
+        words += ["--find-links", mount.target]
+    with Sandbox(socket=source.socket, mounts=[Mount(path, path, writable=True), *found], memory=_MEMORY,
+                 processes=_PROCESSES, egress=source.egress, env=_PIP) as box:
+        def run(argv: list[str]) -> Result:
+            got = box.run(argv, timeout=source.timeout, on_stdout=said, on_stderr=said)
+            if not got.ok:
+                last = got.stderr_text.strip().splitlines() or [repr(got)]
+                raise BuildFailed(f"pip failed: {last[-1]:.300}" if argv[0] != recipe.python else
+                                  f"pip can't be had: {last[-1]:.300}")
+            return got
+
+        run([recipe.python, "-m", "venv", _TOOL])
+        if recipe.requirements:
+            run([*words, "--", *recipe.requirements])
+            run([*pip, "check"])
+        listed = box.run([*pip, "list", "--format=json"], timeout=source.timeout)
+    try:
+        return {str(row["name"]): str(row["version"]) for row in json.loads(listed.stdout)}
+    except (ValueError, KeyError, TypeError):
+        raise BuildFailed(f"pip list: {listed!r:.200}") from None
+
+
+def _interpreter(path: str) -> list[tuple[str, str]]:
+    """
+    What decides which interpreter is started: its links, and pyvenv.cfg.
+    """
+    found = []
+    for name in sorted(os.listdir(os.path.join(path, "bin"))):
+        if name.startswith("python"):
+            link = os.path.join(path, "bin", name)
+            found.append((name, os.readlink(link) if os.path.islink(link) else ""))
+    config = os.path.join(path, "pyvenv.cfg")
+    data = None if os.path.islink(config) else _read(config)
+    return [*found, ("pyvenv.cfg", "" if data is None else hashlib.sha256(data).hexdigest())]
+
+
+def seal(path: str) -> tuple[int, str]:
+    """
+    Take all rights to write from the tree at *path*, which has regular files, folders and links alone.
+
+    Returns:
+        The bytes of its files, and SHA-256 of its tree: names, kinds, rights, contents.
+
+    Raises:
+        BuildFailed: there is something else in it.
+    """
+    total, tree = 0, hashlib.sha256()
+    for folder, folders, files, at in os.fwalk(path):  # follows no links
+        folders.sort()
+        for name in sorted([*files, *folders]):
+            about = os.stat(name, dir_fd=at, follow_symlinks=False)
+            where = os.path.relpath(os.path.join(folder, name), path)
+            tree.update(f"{where}\0".encode(errors="surrogateescape"))
+            if stat.S_ISLNK(about.st_mode):
+                tree.update(f"link {os.readlink(name, dir_fd=at)}\0".encode(errors="surrogateescape"))
+            elif stat.S_ISREG(about.st_mode):
+                size, content = _seal_file(name, at)
+                total += size
+                tree.update(f"file {about.st_mode & 0o111:o} {content}\0".encode())
+            elif not stat.S_ISDIR(about.st_mode):
+                raise BuildFailed(f"{where!r} is no file, folder or link")
+        os.fchmod(at, 0o555)
+    return total, tree.hexdigest()
+
+
+def _seal_file(name: str, at: int) -> tuple[int, str]:
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+    try:
+        about = os.fstat(fd)
+        os.fchmod(fd, 0o555 if about.st_mode & 0o100 else 0o444)
+        digest = hashlib.sha256()
+        while piece := os.read(fd, _PIECE):
+            digest.update(piece)
+        return about.st_size, digest.hexdigest()
+    finally:
+        os.close(fd)
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read(MOST_WRITTEN + 1)
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: str, data: bytes) -> None:
+    """
+    Put a file in the place of another, whole or not at all.
+    """
+    new = f"{path}.{os.getpid()}.new"
+    try:
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        os.replace(new, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new)
+        raise

@@ -1,0 +1,210 @@
+"""
+Environments that `leeward env` has made: what was asked for, what came of it, and what they are called.
+
+Runs in:   the daemon, which reads them, and programs that make them; pure.
+
+The folder has `built/HASH`, a virtual environment each, named by the hash of what was asked for; `built/HASH.json`, its
+manifest, which is written last: without it the environment is half-made; and `names/NAME.json`, what a name stands
+for. Two names that asked for the same share one environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from leeward.dataclass import dataclass, field
+from leeward.errors import BadRequest
+from leeward.spec.pool_key import is_name
+
+#: Bytes of a manifest or a name, at most.
+MOST_WRITTEN = 1 << 20
+_FORMAT = 1
+_HASH = re.compile(r"[0-9a-f]{32}")
+_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_Stored = TypeVar("_Stored")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """
+    What an environment is made of, and named by.
+
+    Attributes:
+        requirements: as pip's, each a line.
+        python: the base interpreter, a real path.
+        version: of Python, major and minor.
+        from_source: packages may be built from source.
+        index: the index's URL, or folders with packages; part of the name, since two indexes may have two packages
+            of one name.
+    """
+
+    requirements: tuple[str, ...]
+    python: str
+    version: tuple[int, int]
+    from_source: bool = False
+    index: tuple[str, ...] = ()
+
+    @property
+    def hash(self) -> str:
+        """
+        32 hexadecimal digits. The order of the requirements and blanks in them don't matter.
+        """
+        lines = sorted("".join(line.split()) for line in self.requirements)
+        text = json.dumps([_FORMAT, lines, self.python, self.version, self.from_source, list(self.index)])
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """
+    What came of it.
+
+    Attributes:
+        python: as asked for.
+        version: as asked for.
+        requirements: as asked for.
+        packages: name and version of all that pip has installed.
+        size: bytes of its files.
+        content: SHA-256 of its tree.
+        created: seconds since 1970.
+    """
+
+    python: str
+    version: tuple[int, int]
+    requirements: tuple[str, ...]
+    packages: Mapping[str, str]
+    size: int
+    content: str
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """
+    What a name stands for.
+
+    Attributes:
+        built: the hash of the environment.
+        preload: modules to import before any job.
+        min: workers that stand while it is in use.
+        max: workers at most.
+    """
+
+    built: str
+    preload: tuple[str, ...] = field(default_factory=tuple)
+    min: int = 1
+    max: int = 4
+
+
+def default_folder(environ: Mapping[str, str], uid: int) -> str:
+    """
+    Where environments of *uid* are unless the configuration names a folder.
+    """
+    if 0 == uid:
+        return "/var/lib/leeward/environments"
+    data = environ.get("XDG_DATA_HOME", "")
+    if not data.startswith("/"):
+        data = os.path.join(environ.get("HOME", "/nonexistent"), ".local", "share")
+    return os.path.join(data, "leeward", "environments")
+
+
+def built_path(folder: str, hash: str) -> str:
+    return os.path.join(folder, "built", hash)
+
+
+def manifest_path(folder: str, hash: str) -> str:
+    return os.path.join(folder, "built", f"{hash}.json")
+
+
+def name_path(folder: str, name: str) -> str:
+    """
+    Raises:
+        BadRequest: no environment can have this name.
+    """
+    if not is_name(name):
+        raise BadRequest(f"{name!r:.80} can't be an environment's name: letters, digits, '.', '_' and '-', 64 at most,"
+                         " a letter first")
+    return os.path.join(folder, "names", f"{name}.json")
+
+
+def is_hash(text: str) -> bool:
+    return bool(_HASH.fullmatch(text))
+
+
+def write_named(named: Named) -> bytes:
+    return json.dumps({"built": named.built, "preload": list(named.preload), "min": named.min, "max": named.max},
+                      indent=1).encode()
+
+
+def read_named(data: bytes) -> Named:
+    """
+    Raises:
+        BadRequest: it isn't what `write_named` gives.
+    """
+    def make(found: dict[str, Any]) -> Named:
+        least, most = _whole(found["min"], 1, 256), _whole(found["max"], 1, 256)
+        return Named(_text(found["built"], _HASH), tuple(_text(name, _MODULE) for name in _list(found["preload"])),
+                     least, max(least, most))
+    return _read(data, make)
+
+
+def write_manifest(manifest: Manifest) -> bytes:
+    return json.dumps({"format": _FORMAT, "python": manifest.python, "version": list(manifest.version),
+                       "requirements": list(manifest.requirements), "packages": dict(manifest.packages),
+                       "size": manifest.size, "content": manifest.content, "created": manifest.created},
+                      indent=1).encode()
+
+
+def read_manifest(data: bytes) -> Manifest:
+    """
+    Raises:
+        BadRequest: it isn't what `write_manifest` gives.
+    """
+    def make(found: dict[str, Any]) -> Manifest:
+        if _FORMAT != found["format"]:
+            raise ValueError("another version of leeward has written it")
+        major, minor = _list(found["version"])
+        packages = found["packages"]
+        if not isinstance(packages, dict):
+            raise TypeError("packages")
+        return Manifest(_text(found["python"]), (_whole(major, 0, 99), _whole(minor, 0, 99)),
+                        tuple(_text(line) for line in _list(found["requirements"])),
+                        {_text(name): _text(version) for name, version in packages.items()},
+                        _whole(found["size"], 0, 1 << 60), _text(found["content"]),
+                        _whole(found["created"], 0, 1 << 60))
+    return _read(data, make)
+
+
+def _read(data: bytes, make: Callable[[dict[str, Any]], _Stored]) -> _Stored:
+    try:
+        if len(data) > MOST_WRITTEN:
+            raise ValueError("it is too long")
+        found = json.loads(data)
+        if not isinstance(found, dict):
+            raise TypeError("no object")
+        return make(found)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadRequest(f"no record of an environment: {error}; `leeward env remove` takes it away") from None
+
+
+def _text(value: object, form: re.Pattern[str] | None = None) -> str:
+    if not isinstance(value, str) or (form is not None and not form.fullmatch(value)):
+        raise TypeError(f"{value!r:.60}")
+    return value
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r:.60}")
+    return value
+
+
+def _whole(value: object, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise TypeError(f"{value!r:.60}")
+    return value

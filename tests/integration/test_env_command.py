@@ -1,0 +1,149 @@
+"""
+`leeward env`: environments that pip makes in a sandbox, from a folder and from an index that a policy allows.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import os
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kit import egress, packages
+from kit.live_daemon import PLACES, LiveDaemon
+from kit.wheels import wheel
+
+CONFIG = """\
+pool_size = 1
+pool_idle = 1
+environments_folder = "{store}"
+[egress.index]
+allow = ["http://packages.example.org:{port}"]
+addresses = ["127.0.0.1/32"]
+"""
+
+#: Python runs it at its start: the daemon's broker asks the tests' resolver.
+CUSTOM = f"""\
+import leeward.pool.broker
+leeward.pool.broker.ENTRY = {egress.ENTRY!r}
+"""
+
+
+class Place:
+    """
+    A daemon, its folder of environments, and an index of packages.
+    """
+
+    def __init__(self, daemon: LiveDaemon, store: Path, wheels: Path, config: Path, port: int) -> None:
+        self.daemon, self.store, self.wheels, self.config, self.port = daemon, store, wheels, config, port
+
+    def env(self, *words: str) -> subprocess.CompletedProcess[bytes]:
+        options = ("--socket", str(self.daemon.socket)) if "create" == words[0] else ()
+        return self.daemon.run("env", *words, "--config", str(self.config), *options)
+
+    def built(self) -> list[str]:
+        return sorted(os.listdir(self.store / "built")) if self.store.exists() else []
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with tempfile.TemporaryDirectory(prefix="leeward-env-", dir=packages.outside_tmp()) as outside:
+        Path(outside).chmod(0o755)
+        wheels, store, folder = Path(outside, "wheels"), Path(outside, "store"), tmp_path_factory.mktemp("daemon")
+        (wheels / "simple" / "flavour").mkdir(parents=True)
+        made = wheel(wheels, "flavour", "1.2", {"flavour.py": "NAME = 'sweet'\n"})
+        (wheels / "simple" / "flavour" / made.name).write_bytes(made.read_bytes())
+        wheel(wheels, "hungry", "1.0", {"hungry.py": "", "hungry-1.0.data/data/pyvenv.cfg": "home = /tmp\n"})
+        handler = functools.partial(Quiet, directory=str(wheels))
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+            config = folder / "c.toml"
+            config.write_text(CONFIG.format(store=store, port=server.server_port))
+            config.chmod(0o600)
+            (folder / "sitecustomize.py").write_text(CUSTOM)
+            python = {"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}
+            with LiveDaemon(folder, "--config", str(config), env=python) as daemon:
+                yield Place(daemon, store, wheels, config, server.server_port)
+            server.shutdown()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.mark.timeout(300)
+def test_a_running_daemon_uses_what_was_made(place: Place) -> None:
+    """
+    From a folder, without a network. Its packages and nothing else are there; nobody can write to it; the same
+    requirements for another name take no time.
+    """
+    done = place.env("create", "data", "flavour>=1", "--find-links", str(place.wheels))
+    assert 0 == done.returncode, done
+    assert b"Successfully installed flavour-1.2" in done.stderr
+    with place.daemon.client() as client:
+        code = "import flavour, sys; print(flavour.NAME)\nopen(flavour.__file__, 'w')"
+        got = client.execute(code, environment="data")
+        assert "sweet\n" == got.stdout_text
+        assert "Read-only file system" in got.stderr_text or "Permission denied" in got.stderr_text
+
+    again = place.env("create", "same", "flavour >= 1", "--find-links", str(place.wheels), "--preload", "flavour")
+    assert b"which was there already" in again.stdout, again
+    rows = json.loads(place.env("list", "--json").stdout)
+    assert ["data", "same"] == [row["name"] for row in rows]
+    assert 1 == len({row["built"] for row in rows})
+    shown = json.loads(place.env("show", "same", "--json").stdout)
+    assert {"flavour": "1.2"} == shown["packages"]
+    assert ["flavour"] == shown["preload"]
+
+
+@pytest.mark.timeout(300)
+def test_an_index_is_reached_by_its_policy(place: Place) -> None:
+    """
+    And no other one is: pip says so, and nothing is left.
+    """
+    before = place.built()
+    index = ["--egress", "index", "--trusted-host", "packages.example.org", "--index-url"]
+    away = place.env("create", "away", "flavour", *index, f"http://evil.example.org:{place.port}/simple/")
+    assert 1 == away.returncode, away
+    assert b"No matching distribution found for flavour" in away.stderr
+    assert before == place.built()
+
+    done = place.env("create", "indexed", "flavour", *index, f"http://packages.example.org:{place.port}/simple/")
+    assert 0 == done.returncode, done
+    with place.daemon.client() as client:
+        assert "sweet\n" == client.execute("import flavour\nprint(flavour.NAME)", environment="indexed").stdout_text
+
+    assert 0 == place.env("remove", "indexed").returncode
+    assert b"0 removed, 1 stay: a daemon has used them" in place.env("prune").stdout
+
+
+@pytest.mark.timeout(300)
+def test_a_package_that_replaces_the_interpreter_is_refused(place: Place) -> None:
+    """
+    The daemon would start it with the daemon's rights. pyvenv.cfg says which one it is.
+    """
+    before = place.built()
+    done = place.env("create", "hungry", "hungry", "--find-links", str(place.wheels))
+    assert 1 == done.returncode, done
+    assert b"a package has replaced the interpreter" in done.stderr
+    assert b"Successfully installed hungry" in done.stderr  # pip had nothing against it
+    assert before == place.built()
+
+
+def test_what_cant_be_made_is_said(place: Place) -> None:
+    for words, why in (
+            (["create", "x", "--index-url=http://a"], b"--index-url needs --egress"),
+            (["create", "../x", "flavour"], b"can't be an environment's name"),
+            (["create", "x", "--find-links", "/nowhere"], b"is no folder"),
+            (["show", "nothing"], b"there is no environment 'nothing'"),
+            (["remove", "nothing"], b"there is no environment 'nothing'")):
+        done = place.env(*words)
+        assert 1 == done.returncode, (words, done)
+        assert why in done.stderr, (words, done)

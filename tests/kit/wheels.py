@@ -1,0 +1,27 @@
+"""
+Wheels of a few lines, for tests of what installs packages.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def wheel(folder: Path, name: str, version: str, files: Mapping[str, str]) -> Path:
+    """
+    A wheel of pure Python in *folder*.
+
+    Args:
+        files: paths in the wheel, and what they hold. `NAME-VERSION.data/scripts/x` goes to bin/x.
+    """
+    about = f"{name}-{version}.dist-info"
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in {
+                **files, f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+                f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+                f"{about}/RECORD": ""}.items():
+            archive.writestr(file, text)
+    return path
