@@ -199,8 +199,8 @@ class Environments:
     def _make(self, recipe: Recipe, source: PackageSource, said: Callable[[bytes], object]) -> Manifest:
         used = self._used()
         if used >= source.size:
-            raise BadRequest(f"environments have {used} bytes of the {source.size} that they may have: `leeward env prune`"
-                             " removes those without a name, `environments_size` is the bound")
+            raise BadRequest(f"environments have {used} bytes of the {source.size} that they may have"
+                             " (environments_size): `leeward env prune` removes those without a name")
         self._discard(recipe.hash)
         path = built_path(self.folder, recipe.hash)
         try:
