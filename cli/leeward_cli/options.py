@@ -136,7 +136,10 @@ def parse(command: str, argv: Sequence[str]) -> Parsed:
         name, equals, value = word.partition("=")
         option = known.get(name)
         if option is None:
-            raise UsageError(f"{command} has no option {name!a}")
+            import difflib  # who makes no mistake doesn't pay for it
+
+            meant = difflib.get_close_matches(name, known, 1)
+            raise UsageError(f"{command} has no option {name!a}{f'; did you mean {meant[0]}?' if meant else ''}")
         if option.name in values and not option.many:
             raise UsageError(f"{name} is given twice")
         if not option.value:

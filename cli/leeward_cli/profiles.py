@@ -49,7 +49,8 @@ def _all(config: Any) -> dict[str, Any]:
     from leeward.spec.profiles import OURS
 
     return {**{name: profile.about for name, profile in OURS.items()},
-            **{name: f"{profile.base}, as the configuration changes it" for name, profile in config.profiles.items()}}
+            **{name: f"{name if name in OURS else profile.base}, as the configuration changes it"
+               for name, profile in config.profiles.items()}}
 
 
 def _one(config: Any, name: str) -> dict[str, Any]:
@@ -66,7 +67,8 @@ def _one(config: Any, name: str) -> dict[str, Any]:
     from leeward.dataclass import names
     from leeward.isolation import interpreter
     from leeward.pool.begin import spec_of
-    from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
+    from leeward.spec.pool_key import PoolKey
+    from leeward.spec.profiles import OURS
 
     settings = Plans(lambda: config, first(config))(PoolKey(name))
     # With a cgroup that counts memory; without one, jobs can't write to /dev/zero.
@@ -74,7 +76,7 @@ def _one(config: Any, name: str) -> dict[str, Any]:
     view = spec.view
     return {
         "profile": name,
-        "base": config.profiles[name].base if name != DEFAULT_PROFILE else "",
+        "base": (config.profiles.get(name) or OURS[name]).base,
         "shows": [bind.target for bind in view.binds if not bind.device and os.path.exists(bind.source)],
         "devices": [bind.target for bind in view.binds if bind.device],
         "writes to": list(view.scratch.targets),

@@ -53,7 +53,7 @@ class Thread:
         if failed:
             raise KernelRefusal("pthread_create", "the supervisor", -failed)
         self.handle: Any = handle[0]
-        self._told = ffi.new("struct lw_denied[]", lib.LW_SUPERVISOR_MOST)
+        self._rows = ffi.new("struct lw_denied[]", lib.LW_SUPERVISOR_MOST)
         self._count = ffi.new("uint32_t *")
         self._total = ffi.new("uint64_t *")
 
@@ -81,7 +81,7 @@ class Thread:
         """
         What the job in *slot* was refused so far.
         """
-        return self._tallies(lib.lw_supervisor_counts(self.handle, slot, self._told, self._count))
+        return self._tallies(lib.lw_supervisor_counts(self.handle, slot, self._rows, self._count))
 
     def total(self, slot: int) -> int:
         """
@@ -119,13 +119,13 @@ class Thread:
         """
         Close the listener in *slot*; return the last word on its job.
         """
-        return self._tallies(lib.lw_supervisor_remove(self.handle, slot, self._told, self._count))
+        return self._tallies(lib.lw_supervisor_remove(self.handle, slot, self._rows, self._count))
 
     def drain(self) -> list[Tally]:
         """
         What was refused since the last time. Call again while `fileno` is readable.
         """
-        return self._tallies(lib.lw_supervisor_drain(self.handle, self._told, self._count))
+        return self._tallies(lib.lw_supervisor_drain(self.handle, self._rows, self._count))
 
     def stop(self) -> None:
         """
@@ -137,4 +137,4 @@ class Thread:
         if failed:
             raise Bug("the supervisor has no such slot")
         return [Tally(row.job, row.count, row.unreported, row.arch, row.nr, row.pid)
-                for row in self._told[0:self._count[0]]]
+                for row in self._rows[0:self._count[0]]]

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client.options import TurnOptions
-from leeward.client.sandbox_calls import READ_S, SOON_S, Chunk, Collected, Told, checked, chunks_of, ended_of, pieces
+from leeward.client.sandbox_calls import READ_S, SOON_S, Chunk, Collected, OnData, checked, chunks_of, ended_of, pieces
 from leeward.errors import DaemonError, ProcessOver
 from leeward.outcome import Result
 from leeward.wire.replies import Reply
@@ -167,7 +167,7 @@ class AsyncProcess:
             if result is not None or (until is not None and time.monotonic() >= until):
                 return result
 
-    async def result(self, on_stdout: Told | None = None, on_stderr: Told | None = None) -> Result:
+    async def result(self, on_stdout: OnData | None = None, on_stderr: OnData | None = None) -> Result:
         """
         Read all of its output that nobody has read yet, and wait for its end.
 

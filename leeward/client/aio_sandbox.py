@@ -22,11 +22,11 @@ from leeward.client.sandbox import Sandbox
 from leeward.client.sandbox_calls import (
     CLOSE_S,
     CodeOptions,
+    OnData,
     OpenOptions,
     Rows,
     StartOptions,
     TerminalOptions,
-    Told,
     argv_of,
     checked,
     code_fields,
@@ -168,22 +168,22 @@ class AsyncSandbox:
             os.close(fd)
         return reply
 
-    async def run(self, argv: Iterable[str], *, on_stdout: Told | None = None, on_stderr: Told | None = None,
+    async def run(self, argv: Iterable[str], *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
                   **options: Unpack[StartOptions]) -> Result:
         """
         Run a program to its end.
         """
         return await self._run(argv_of(argv), options, on_stdout, on_stderr)
 
-    async def shell(self, line: str, *, on_stdout: Told | None = None, on_stderr: Told | None = None,
+    async def shell(self, line: str, *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
                     **options: Unpack[StartOptions]) -> Result:
         """
         Run a line by `/bin/sh -c`.
         """
         return await self._run(line, options, on_stdout, on_stderr)
 
-    async def _run(self, what: Sequence[str] | str, options: StartOptions, on_stdout: Told | None,
-                   on_stderr: Told | None) -> Result:
+    async def _run(self, what: Sequence[str] | str, options: StartOptions, on_stdout: OnData | None,
+                   on_stderr: OnData | None) -> Result:
         fields = program_fields(what, **options)
         if on_stdout is None and on_stderr is None:
             return result_of(*await self._client.ask("process_run", {"sandbox": await self.id(), **fields}))

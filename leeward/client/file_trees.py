@@ -23,7 +23,7 @@ from typing import Any
 from leeward.client.file_calls import Call, Path, Sink, fetch, page, raw, shown, write
 from leeward.wire.file_answers import CHUNK
 
-#: Bytes that a download or an export brings at most, and entries, unless it is told otherwise.
+#: Bytes that a download or an export brings at most, and entries, unless the caller says otherwise.
 MOST_BYTES, MOST_NAMES = 16 << 30, 1_000_000
 #: Folders inside each other.
 MOST_DEEP = 100
@@ -99,10 +99,10 @@ class HostFile(Sink):
         self._beside = b".leeward-%s.tmp" % secrets.token_hex(8).encode()
         self._fd = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600,
                            dir_fd=folder)
-        self._told: Mapping[str, Any] = {}
+        self._head: Mapping[str, Any] = {}
 
-    def begin(self, told: Mapping[str, Any], size: int) -> None:
-        self._told = told
+    def begin(self, head: Mapping[str, Any], size: int) -> None:
+        self._head = head
 
     def take(self, data: bytes) -> None:
         view = memoryview(data)
@@ -110,8 +110,8 @@ class HostFile(Sink):
             view = view[os.write(self._fd, view):]
 
     def finish(self) -> None:
-        os.fchmod(self._fd, self._told["mode"] & 0o777)
-        os.utime(self._fd, ns=(self._told["time"], self._told["time"]))
+        os.fchmod(self._fd, self._head["mode"] & 0o777)
+        os.utime(self._fd, ns=(self._head["time"], self._head["time"]))
         os.rename(self._beside, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         self._beside = b""
 

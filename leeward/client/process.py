@@ -20,7 +20,7 @@ from leeward.client.sandbox_calls import (
     SOON_S,
     Chunk,
     Collected,
-    Told,
+    OnData,
     checked,
     chunks_of,
     ended_of,
@@ -178,7 +178,7 @@ class Process:
             if result is not None or (until is not None and time.monotonic() >= until):
                 return result
 
-    def result(self, on_stdout: Told | None = None, on_stderr: Told | None = None) -> Result:
+    def result(self, on_stdout: OnData | None = None, on_stderr: OnData | None = None) -> Result:
         """
         Read all of its output that nobody has read yet, and wait for its end.
 

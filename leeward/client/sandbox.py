@@ -27,11 +27,11 @@ from leeward.client.results import result_of
 from leeward.client.sandbox_calls import (
     CLOSE_S,
     CodeOptions,
+    OnData,
     OpenOptions,
     Rows,
     StartOptions,
     TerminalOptions,
-    Told,
     argv_of,
     checked,
     code_fields,
@@ -156,7 +156,7 @@ class Sandbox(OverlayCalls):
 
     # --- programs -------------------------------------------------------------------
 
-    def run(self, argv: Iterable[str], *, on_stdout: Told | None = None, on_stderr: Told | None = None,
+    def run(self, argv: Iterable[str], *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
             **options: Unpack[StartOptions]) -> Result:
         """
         Run a program to its end.
@@ -189,15 +189,15 @@ class Sandbox(OverlayCalls):
         """
         return self._run(argv_of(argv), options, on_stdout, on_stderr)
 
-    def shell(self, line: str, *, on_stdout: Told | None = None, on_stderr: Told | None = None,
+    def shell(self, line: str, *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
               **options: Unpack[StartOptions]) -> Result:
         """
         Run a line by `/bin/sh -c`. Takes the options of `run`, and gives what it gives.
         """
         return self._run(line, options, on_stdout, on_stderr)
 
-    def _run(self, what: Sequence[str] | str, options: StartOptions, on_stdout: Told | None,
-             on_stderr: Told | None) -> Result:
+    def _run(self, what: Sequence[str] | str, options: StartOptions, on_stdout: OnData | None,
+             on_stderr: OnData | None) -> Result:
         fields = program_fields(what, **options)
         if on_stdout is None and on_stderr is None:
             reply, descriptors = self._links.call("process_run", {"sandbox": self.id, **fields})

@@ -29,12 +29,12 @@ CLOSE_S = 5.0
 SOON_S = 0.001
 #: Seconds that one request for output waits; then the next one is sent.
 READ_S = 30.0
-#: What a terminal says that it is, unless it is told: what most emulators of terminals understand.
+#: What a terminal says that it is, unless the caller says otherwise: what most emulators of terminals understand.
 TERM = "xterm-256color"
 #: Bytes of one write.
 WRITE = 1 << 20
 
-Told = Callable[[bytes], object]
+OnData = Callable[[bytes], object]
 
 
 class OpenOptions(Limiting, total=False):
@@ -244,15 +244,15 @@ class Collected:
     Output as it comes in, passed on to callbacks.
     """
 
-    def __init__(self, on_stdout: Told | None, on_stderr: Told | None) -> None:
-        self._told = {"stdout": on_stdout, "stderr": on_stderr}
+    def __init__(self, on_stdout: OnData | None, on_stderr: OnData | None) -> None:
+        self._callbacks = {"stdout": on_stdout, "stderr": on_stderr}
         self._kept = {"stdout": bytearray(), "stderr": bytearray()}
 
     def take(self, chunk: Chunk) -> None:
         self._kept[chunk.stream] += chunk.data
-        told = self._told[chunk.stream]
-        if told is not None:
-            told(chunk.data)
+        callback = self._callbacks[chunk.stream]
+        if callback is not None:
+            callback(chunk.data)
 
     @property
     def streams(self) -> tuple[bytes, bytes]:

@@ -3,11 +3,12 @@ A folder with tools: commands, JavaScript and files, by one object.
 
 Runs in:   anybody's program.
 
-Theory of operation. It is a live sandbox whose /workspace is the folder. The first command opens it, and the first one
-after its end (it was idle for too long, or out of memory) opens another one. Commands run in it, each a fresh process
-with an environment of its own. Files of a folder that is written at once are read and written by this program itself,
-beneath the folder's descriptor (workdir_files.py), and cost no sandbox. With a copy of the folder (`overlay`) they are
-the sandbox's, and a process in it reads and writes them; that sandbox's end is the copy's.
+Theory of operation. It is a live sandbox of the profile `workdir`, whose /workspace is the folder. The first command
+opens it, and the first one after its end (it was idle for too long, or out of memory) opens another one. Commands run
+in it, each a fresh process with an environment of its own. Files of a folder that is written at once are read and
+written by this program itself, beneath the folder's descriptor (workdir_files.py), and cost no sandbox. With a copy of
+the folder (`overlay`) they are the sandbox's, and a process in it reads and writes them; that sandbox's end is the
+copy's.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ class WorkdirSandbox:
         self._env = dict(env_vars or {})
         self._timeout, self._cpu, self._overlay = timeout, cpu, overlay
         mounts = tuple(mounts)
-        self._make = partial(Sandbox, socket=socket, workdir=self._path, mounts=mounts, overlay=overlay, memory=memory)
+        self._make = partial(Sandbox, socket=socket, profile="workdir", workdir=self._path, mounts=mounts,
+                             overlay=overlay, memory=memory)
         self._box = self._make()
         size = parse_size(memory) if isinstance(memory, str) else memory
         self._heap = heap_of(size)

@@ -220,18 +220,18 @@ def _new_map(uid: int, gid: int, host_uid: int, host_gid: int) -> int:
     """
     A user namespace that nobody is in, with these as its only ids.
     """
-    ready, told = os.pipe()
+    ready, begin = os.pipe()
     go_on, end = os.pipe()
     child = os.fork()
     if not child:
         try:
             os.close(end)
             Table([returns(Call.UNSHARE, int(Clone.NEWUSER))]).run()
-            os.write(told, b"1")
+            os.write(begin, b"1")
             os.read(go_on, 1)  # the end of it
         finally:
             os._exit(0)
-    os.close(told)
+    os.close(begin)
     os.close(go_on)
     try:
         if not os.read(ready, 1):

@@ -102,8 +102,11 @@ def _check_profile(name: str, profile: Profile, config: Config) -> None:
             raise BadRequest(f"profiles.{name}.show: {path!r} has the daemon's socket in it")
 
 
-def _of_python() -> Profile:
-    return Profile(base=DEFAULT_PROFILE)
+def _profile(name: str) -> Profile:
+    """
+    What *name* is before the configuration changes it: one of leeward's own, or as its base is.
+    """
+    return OURS.get(name) or Profile(base=DEFAULT_PROFILE)
 
 
 def _is_own(folder: str, uid: int) -> bool:
@@ -186,9 +189,10 @@ def _apply(config: Config, values: Mapping[str, Any], place: str) -> Config:
         elif name == USERS:
             changes[name] = _users(config.users, value, f"{place}: {name}")
         elif name == ENVIRONMENTS:
-            changes[name] = _named(name, config.environments, value, ENVIRONMENT_KEYS, Environment, f"{place}: {name}")
+            changes[name] = _named(name, config.environments, value, ENVIRONMENT_KEYS, lambda _: Environment(),
+                                   f"{place}: {name}")
         elif name == PROFILES:
-            changes[name] = _named(name, config.profiles, value, PROFILE_KEYS, _of_python, f"{place}: {name}")
+            changes[name] = _named(name, config.profiles, value, PROFILE_KEYS, _profile, f"{place}: {name}")
         elif name == EGRESS:
             changes[name] = policies(config.egress, value, f"{place}: {name}")
         elif name in KEYS:
@@ -220,10 +224,10 @@ def _users(before: Mapping[int, Mapping[str, Any]], value: Any, place: str) -> d
     return users
 
 
-def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, Key], new: Callable[[], Any],
-           place: str) -> dict[str, Any]:
+def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, Key],
+           new: Callable[[str], Any], place: str) -> dict[str, Any]:
     """
-    The tables below [*kind*], with those of *before*; *new* makes one with its defaults.
+    The tables below [*kind*], with those of *before*; *new* makes the one of a name with its defaults.
     """
     if not isinstance(value, Mapping):
         raise _refuse(place, f"must hold tables, [{kind}.NAME]")
@@ -232,14 +236,14 @@ def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, 
         here = f"{place}.{name!s:.60}"
         if not is_name(name):
             raise _refuse(here, "is no name: it has letters, digits and ._- alone, a letter first")
-        if PROFILES == kind and name in OURS:
-            raise _refuse(here, "is a profile of leeward's own: name yours otherwise, with this one as its base")
+        if PROFILES == kind and DEFAULT_PROFILE == name:
+            raise _refuse(here, "is what the daemon's own keys configure: name yours otherwise, with it as its base")
         if not isinstance(given, Mapping):
             raise _refuse(here, f"must be a table, [{kind}.{name}]")
         for key in given:
             if key not in keys:
                 raise _refuse(f"{here}.{key!s:.60}", f"unknown; these are known: {', '.join(keys)}")
-        made = replace(found.get(name) or new(), **{
+        made = replace(found.get(name) or new(name), **{
             key: _checked(keys[key], item, f"{here}.{key}") for key, item in given.items()})
         if made.min > made.max:
             raise _refuse(here, f"min={made.min} is above max={made.max}")

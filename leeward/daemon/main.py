@@ -183,14 +183,14 @@ class Daemon:
                 ready()
                 if self._reactor.refused:
                     log.info("no io_uring: clients are served by epoll", why=self._reactor.refused)
-                self._reactor.left_ring = _tell_of_the_ring
+                self._reactor.left_ring = _log_the_ring
                 log.info("ready", version=__version__, pid=os.getpid(), socket=listener.path,
                          workers=self._config.pool_size, connections=server.places,
                          sessions=engine.pool.most_sessions, degraded=list(engine.confinement.degraded),
                          transport=self._reactor.transport)
                 self._manager.ready(f"serving on {listener.path}")
                 watchdog = Watchdog(
-                    self._reactor, lambda: engine.workers, time=self._config.limits.time, told=_tell_of_standstill,
+                    self._reactor, lambda: engine.workers, time=self._config.limits.time, report=_log_standstill,
                     alive=self._manager.alive, period=self._manager.watchdog)
                 watchdog.start()
                 try:
@@ -353,11 +353,11 @@ def _nothing() -> None:
     return
 
 
-def _tell_of_the_ring(why: str) -> None:
+def _log_the_ring(why: str) -> None:
     log.warning("io_uring fails: clients are served by epoll from now on", why=why)
 
 
-def _tell_of_standstill(still: Standstill) -> None:
+def _log_standstill(still: Standstill) -> None:
     log.warning("the event loop stood still", seconds=round(still.seconds, 3), where=list(still.where),
                 timed_out=still.timed_out, out_of_memory=still.out_of_memory)
 

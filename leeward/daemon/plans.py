@@ -23,7 +23,7 @@ from leeward.isolation import interpreter
 from leeward.isolation.egress import route
 from leeward.pool.begin import Settings
 from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
-from leeward.spec.profiles import OURS, HostPython
+from leeward.spec.profiles import OURS, HostPython, with_base
 from leeward.spec.stored import Named, default_folder
 
 
@@ -60,9 +60,11 @@ class Plans:
 
     @staticmethod
     def _with_profile(settings: Settings, name: str, config: Config) -> Settings:
-        profile = config.profiles.get(name)
+        profile = config.profiles.get(name) or OURS.get(name)
         if profile is None:
-            raise BadRequest(f"profile {name!r} is unknown; this daemon has: {', '.join([*OURS, *config.profiles])}")
+            known = ", ".join(dict.fromkeys((*OURS, *config.profiles)))
+            raise BadRequest(f"profile {name!r} is unknown; this daemon has: {known}")
+        profile = with_base(profile)
         return replace(
             settings, profile=name, show=profile.show, variables=profile.variables,
             limits=replace(settings.limits, **profile.limits), pool_size=profile.min, room=profile.max - profile.min,

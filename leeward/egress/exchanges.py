@@ -26,14 +26,14 @@ class ResponseError(PeerError):
     """
 
 
-class End:
+class BodyEnd:
     """
     The end of a request's body.
     """
 
 
 #: The one instance.
-END = End()
+END = BodyEnd()
 
 
 class Requests:
@@ -80,7 +80,7 @@ class Requests:
         elif data or self._http.their_state is h11.SEND_BODY:
             self._http.receive_data(data)
 
-    def next(self) -> Head | bytes | End | None:
+    def next(self) -> Head | bytes | BodyEnd | None:
         """
         What comes next: a head, then its body in pieces, then END; None while more bytes are needed, or while the
         request before isn't answered.

@@ -142,14 +142,14 @@ class Fetcher:
         policy: what may be fetched; None is nothing.
         resolve: the addresses of a name; an OSError or none says that it has none.
         trust: by which hosts' certificates are verified; None is the machine's roots.
-        told: gets each decision, for the record.
+        record: gets each decision.
         clock: seconds.
     """
 
     def __init__(self, policy: Policy | None, *, resolve: Resolve = system_addresses,
-                 trust: ssl.SSLContext | None = None, told: Callable[[Request, Decision], None] | None = None,
+                 trust: ssl.SSLContext | None = None, record: Callable[[Request, Decision], None] | None = None,
                  clock: Callable[[], float] = time.monotonic) -> None:
-        self._policy, self._resolve, self._told, self._clock = policy, resolve, told, clock
+        self._policy, self._resolve, self._record, self._clock = policy, resolve, record, clock
         self._trust = trust
         self._begun: deque[float] = deque()
         self._running = 0
@@ -258,8 +258,8 @@ class Fetcher:
 
     def _decided(self, policy: Policy, request: Request) -> Decision:
         decision = decide(policy, request)
-        if self._told is not None:
-            self._told(request, decision)
+        if self._record is not None:
+            self._record(request, decision)
         return decision
 
     async def _send(self, policy: Policy, url: Url, address: Address, request: Fetch,

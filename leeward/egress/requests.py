@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import h11
 
 from leeward.egress.dialling import Lookup, dial
-from leeward.egress.exchanges import End, Requests, ResponseError, Responses
+from leeward.egress.exchanges import BodyEnd, Requests, ResponseError, Responses
 from leeward.egress.heads import Head, HeadError
 from leeward.egress.pipes import ROOM, Pipe, join
 from leeward.egress.policy import ALLOW, Request, decide
@@ -86,7 +86,7 @@ class Served:
             await self.answer(error.status, str(error))
             return None
         finally:
-            self._leave()
+            self._close_server()
 
     async def _head(self, first: bool) -> Head | None:
         """
@@ -158,7 +158,7 @@ class Served:
             if ALLOW != decision.verdict:
                 raise NotAllowed(decision)
         else:
-            self._leave()
+            self._close_server()
             made, asked, decision = await dial(self._tenancy.policy, request, self._lookup)
             server = self._server = Upstream(Pipe(made), request.name, asked.address, request.port)
         if server.address is not None:
@@ -201,13 +201,13 @@ class Served:
             with suppress(asyncio.CancelledError, Exception):
                 await sending
         if not responses.keeps:
-            self._leave()
+            self._close_server()
         return self._requests.is_done
 
     async def _send_body(self, responses: Responses, server: Pipe) -> None:
         while True:
             event = self._requests.next()
-            if isinstance(event, End):
+            if isinstance(event, BodyEnd):
                 await server.send(responses.end())
                 return
             if isinstance(event, bytes):
@@ -250,7 +250,7 @@ class Served:
                 while left > 0 and (data := await self._client.receive()):
                     left -= len(data)
 
-    def _leave(self) -> None:
+    def _close_server(self) -> None:
         server, self._server = self._server, None
         if server is not None:
             server.pipe.close()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from leeward.host.facts import Facts, Kernel, Runtime
+from leeward.host.facts import Facts, HostKernel, Runtime
 from leeward.spec.tools import package_of
 
 #: The files that `leeward doctor --profile` prints, under the names that the lines give them.
@@ -150,11 +150,11 @@ def kernel(facts: Facts, otherwise: str = NEWER) -> str:
     """
     For a feature that the kernel lacks.
     """
-    if Kernel.GVISOR is facts.kernel:
+    if HostKernel.GVISOR is facts.kernel:
         return "docker run --runtime=runc ...  # in the place of runsc; or leeward on the host, or in a virtual machine"
-    if Kernel.WSL1 is facts.kernel:
+    if HostKernel.WSL1 is facts.kernel:
         return "wsl.exe --set-version \"$WSL_DISTRO_NAME\" 2"
-    if Kernel.WSL2 is facts.kernel:
+    if HostKernel.WSL2 is facts.kernel:
         return "wsl.exe --update"
     return otherwise
 
@@ -165,7 +165,7 @@ def boot_parameter(facts: Facts, parameter: str) -> str:
     """
     if facts.engine:
         return f"boot the container's host with {parameter}"
-    if Kernel.WSL2 is facts.kernel:
+    if HostKernel.WSL2 is facts.kernel:
         setting = f"[wsl2]`nkernelCommandLine={parameter}"
         return f"powershell.exe 'Add-Content $env:USERPROFILE\\.wslconfig \"{setting}\"' && wsl.exe --shutdown"
     root = sudo(facts)
@@ -194,7 +194,7 @@ def delegation(facts: Facts) -> str:
         return (f"printf '[Service]\\nDelegate=cpu memory pids\\n' | {sudo(facts)}env SYSTEMD_EDITOR=tee "
                 "systemctl edit user@.service  # then log in anew")
     on_v1 = not facts.root and "no writable hierarchy" not in dict(facts.passed_over).get("v1", "")
-    if Kernel.WSL2 is facts.kernel:
+    if HostKernel.WSL2 is facts.kernel:
         if on_v1:
             return boot_parameter(facts, "cgroup_no_v1=all")
         return f"printf '[boot]\\nsystemd=true\\n' | {sudo(facts)}tee -a /etc/wsl.conf && wsl.exe --shutdown"

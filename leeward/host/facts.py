@@ -67,7 +67,7 @@ class Runtime(enum.StrEnum):
     OCI = "an OCI runtime"  # runc, crun and their like, by whatever hand
 
 
-class Kernel(enum.StrEnum):
+class HostKernel(enum.StrEnum):
     """
     The kind of kernel.
     """
@@ -141,7 +141,7 @@ class Facts:
     driver: str
     driver_detail: Mapping[str, str]
     passed_over: tuple[tuple[str, str], ...]
-    kernel: Kernel = Kernel.LINUX
+    kernel: HostKernel = HostKernel.LINUX
     engine: Runtime = Runtime.NONE
     os: tuple[str, ...] = ()
     label: str = ""
@@ -264,7 +264,8 @@ def _engine(record: Record, mounts: Mapping[str, str]) -> Runtime:
         return Runtime.PODMAN
     # A machine made from a container image has the file as well, but none of an engine's mounts. gVisor shows its own.
     mounted = any(path in mounts for path in _OF_ENGINES)
-    if "/.dockerenv" in files and (mounted or Kernel.GVISOR is _kernel(record.release, files.get("/proc/version", ""))):
+    kernel = _kernel(record.release, files.get("/proc/version", ""))
+    if "/.dockerenv" in files and (mounted or HostKernel.GVISOR is kernel):
         return Runtime.DOCKER
     if "/run/.containerenv" in files:  # without a mount of it; not where Docker runs what Podman made
         return Runtime.PODMAN
@@ -275,12 +276,12 @@ def _engine(record: Record, mounts: Mapping[str, str]) -> Runtime:
     return Runtime.OCI if covered or "tmpfs" == mounts.get("/dev") else Runtime.NONE
 
 
-def _kernel(release: str, version: str) -> Kernel:
+def _kernel(release: str, version: str) -> HostKernel:
     if "gvisor" in release.lower() or _GVISOR_BUILT in version:
-        return Kernel.GVISOR
+        return HostKernel.GVISOR
     if "microsoft" in release.lower():
-        return Kernel.WSL2 if "wsl2" in release.lower() else Kernel.WSL1
-    return Kernel.LINUX
+        return HostKernel.WSL2 if "wsl2" in release.lower() else HostKernel.WSL1
+    return HostKernel.LINUX
 
 
 def _os(release: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import errno
 from dataclasses import dataclass
 
 from leeward.host import cures
-from leeward.host.facts import NAMESPACES, Facts, Kernel, error_name
+from leeward.host.facts import NAMESPACES, Facts, HostKernel, error_name
 from leeward.spec import tools
 
 LEAST_KERNEL = (5, 13)
@@ -77,11 +77,11 @@ def _stops(name: str, have: str, why: str, cure: str) -> Feature:
 
 def _kernel(facts: Facts) -> Feature:
     have = f"Linux {facts.release}, {facts.machine}"
-    if Kernel.LINUX is not facts.kernel:
+    if HostKernel.LINUX is not facts.kernel:
         have += f", of {facts.kernel}"
     if facts.engine:
         have += f", in a container of {facts.engine}"
-    if facts.kernel in (Kernel.GVISOR, Kernel.WSL1):
+    if facts.kernel in (HostKernel.GVISOR, HostKernel.WSL1):
         # No kernel of theirs was ever seen to have all that is needed; what it lacks is named below.
         lacks = facts.user_namespace or facts.rights or facts.proc or facts.wait_killable is None
         without = "no Linux kernel: it answers the system calls itself, and not all that leeward needs"

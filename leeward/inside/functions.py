@@ -50,21 +50,21 @@ class _Waiting:
     One call.
     """
 
-    __slots__ = ("_lock", "_told", "body", "done", "error", "place", "raised")
+    __slots__ = ("_answered", "_lock", "body", "done", "error", "place", "raised")
 
     def __init__(self, place: int, body: bytes) -> None:
         self.place, self.body = place, body
         self.done = self.raised = False
         self.error: str | None = None
-        self._told: Callable[[], object] | None = None
+        self._answered: Callable[[], object] | None = None
         self._lock = _thread.allocate_lock()
         self._lock.acquire()
 
     def finish(self, body: bytes, *, raised: bool = False, error: str | None = None) -> None:
         self.body, self.raised, self.error, self.done = body, raised, error, True
         self._lock.release()
-        if self._told is not None:
-            self._told()
+        if self._answered is not None:
+            self._answered()
 
     def result(self) -> Any:
         """
@@ -85,8 +85,8 @@ class _Waiting:
         """
         future = loop.create_future()
 
-        def settle() -> None:
-            if future.done():  # cancelled, or told twice
+        def resolve() -> None:
+            if future.done():  # cancelled, or answered twice
                 return
             try:
                 future.set_result(self.result())
@@ -95,15 +95,15 @@ class _Waiting:
             except Exception as error:
                 future.set_exception(error)
 
-        def told() -> None:
+        def answered() -> None:
             try:
-                loop.call_soon_threadsafe(settle)
+                loop.call_soon_threadsafe(resolve)
             except RuntimeError:
                 pass  # the loop is closed: nobody waits
 
-        self._told = told
+        self._answered = answered
         if self.done:
-            told()
+            answered()
         return future
 
 

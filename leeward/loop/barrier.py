@@ -53,7 +53,7 @@ class Barrier:
         self.faults = 0
         self.tell: Tell | None = None
         self.count: Callable[[str], None] | None = None
-        self._told: dict[str, tuple[float, int]] = {}  # by the callback's name: when, and how many since
+        self._logged: dict[str, tuple[float, int]] = {}  # by the callback's name: when, and how many since
 
     def caught(self, callback: Callable[..., object], error: Exception) -> None:
         """
@@ -78,13 +78,13 @@ class Barrier:
                 self.count(cost)
             name = name_of(callback)
             now = self._now()
-            when, since = self._told.get(name, (-TELL_S, 0))
+            when, since = self._logged.get(name, (-TELL_S, 0))
             if now - when < TELL_S:
-                self._told[name] = when, since + 1
+                self._logged[name] = when, since + 1
                 return
-            if len(self._told) >= _MOST_NAMES:
-                self._told.clear()
-            self._told[name] = now, 0
+            if len(self._logged) >= _MOST_NAMES:
+                self._logged.clear()
+            self._logged[name] = now, 0
             if self.tell is not None:
                 self.tell(cost, name, error, trace_of(error), since + 1)
         except Exception:  # there is nobody left to tell; it is counted

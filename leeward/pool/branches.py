@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from leeward.dataclass import replace
 from leeward.errors import BadRequest, Busy, LeewardError, PoolFailed, Refused, ShuttingDown
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
@@ -112,6 +113,8 @@ class Branches:
         if failure and now < when:
             raise PoolFailed(failure)
         settings = self._plans(key)
+        most = max(0, self._slots - settings.pool_size - 1)
+        settings = replace(settings, room=min(settings.room, most))  # `max` is "at most"
         slots = settings.pool_size + settings.room + 1
         first = self._room_for(key, slots, now)
         try:
@@ -119,7 +122,8 @@ class Branches:
         except (LeewardError, OSError) as error:
             raise self._failed(key, str(error)) from error
         place = self._places[key] = _PlacedBranch(key, branch, first, slots, now)
-        self._ground.log.info("pool begins", pool=key.name, workers=settings.pool_size)
+        self._ground.log.info("pool begins", pool=key.name, workers=settings.pool_size,
+                              most=settings.pool_size + settings.room)
         self._look_soon()
         return place
 
@@ -228,7 +232,7 @@ class Branches:
             self._timer.cancel()
             self._timer = None
         in_any_case(branch.stop, partial(branch.pool.drain, 0.0, _nothing, gone), branch.pool.workforce.retire_all,
-                    partial(branch.zygotes.leave, _LEAVE_S, partial(self._left, place)), self._look_soon)
+                    partial(branch.zygotes.retire, _LEAVE_S, partial(self._left, place)), self._look_soon)
 
     @staticmethod
     def _left(place: _PlacedBranch) -> None:

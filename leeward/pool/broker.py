@@ -65,7 +65,7 @@ class BrokerLink:
     """
     Args:
         begin: what it is to become; asked at each start.
-        told: takes each row of the record.
+        record: takes each row of the record.
 
     Attributes:
         starts: how many there have been.
@@ -74,8 +74,8 @@ class BrokerLink:
     costs = "broker"
 
     def __init__(self, reactor: Reactor, log: EventLog, begin: Callable[[], Begin],
-                 told: Callable[[Decided], None]) -> None:
-        self._reactor, self._log, self._begin, self._told = reactor, log, begin, told
+                 record: Callable[[Decided], None]) -> None:
+        self._reactor, self._log, self._begin, self._record = reactor, log, begin, record
         self._places: dict[object, Standing] = {}
         self._numbers = itertools.count(1)
         self._process: subprocess.Popen[bytes] | None = None
@@ -255,7 +255,7 @@ class BrokerLink:
             except PeerError as error:
                 self._end(str(error))
                 return
-            self._told(row)
+            self._record(row)
 
     def broken(self, _error: Exception) -> None:
         """

@@ -132,13 +132,13 @@ class Pool:
             execution = worker.job_started(ticket, start)
         except BaseException:
             ticket.done = None  # its connection ends
-            self._leave(ticket)
+            self._forget(ticket)
             raise
         if not execution.over:
             ticket.execution = execution
         return ticket
 
-    def _leave(self, ticket: Ticket) -> bool:
+    def _forget(self, ticket: Ticket) -> bool:
         """
         Take a job that runs in a worker of its own out of the books; was it there?
         """
@@ -172,7 +172,7 @@ class Pool:
         try:
             execution = worker.run(ticket)
         except Exception as error:
-            self._leave(ticket)
+            self._forget(ticket)
             self._fail(ticket, error)
             self._reactor.barrier.caught(worker.run, error)  # it retires
             return
@@ -204,7 +204,7 @@ class Pool:
         """
         if ticket.session is not None:
             self._running.discard(ticket)  # the session's worker counts for its user until the lease is over
-        elif not self._leave(ticket):
+        elif not self._forget(ticket):
             ticket.answer(report)  # it was answered when its worker failed
             return
         result = report.result
@@ -240,7 +240,7 @@ class Pool:
         """
         For a ticket: its runner died before it had the code. Back to the head of the queue.
         """
-        self._leave(ticket)
+        self._forget(ticket)
         ticket.execution = None
         ticket.losses += 1
         worker = self.workforce.free()

@@ -50,7 +50,7 @@ from leeward.run.functions import Calling
 from leeward.run.lease import Lease, Turn
 from leeward.run.live import LiveRunner
 from leeward.run.overtime import COLLECT_S
-from leeward.run.process import Process
+from leeward.run.process import LiveProcess
 from leeward.run.runner import Runner
 from leeward.run.states import ProcessState
 from leeward.run.verdict import Stop
@@ -105,7 +105,7 @@ class Overdue:
     What may have a deadline: a runner, or a process of a live sandbox.
     """
 
-    target: Runner | Process
+    target: Runner | LiveProcess
     ends: float
 
 
@@ -146,15 +146,15 @@ class Watchdog:
     Args:
         workers: those of the pool.
         time: the seconds that a job has which the fast path starts by itself.
-        told: is called by the loop, when it turns again, with each standstill of TELL_S or more.
+        report: is called by the loop, when it turns again, with each standstill of TELL_S or more.
         alive: is called by the thread every *period* / 2 while the loop isn't late by *period*; see systemd.py.
         period: seconds; 0 where nobody wants to know.
     """
 
     def __init__(self, reactor: Reactor, workers: Callable[[], Iterable[WatchedWorker]], *, time: float,
-                 told: Callable[[Standstill], None], alive: Callable[[], None] = lambda: None,
+                 report: Callable[[Standstill], None], alive: Callable[[], None] = lambda: None,
                  period: float = 0.0) -> None:
-        self._reactor, self._workers, self._time, self._told = reactor, workers, time, told
+        self._reactor, self._workers, self._time, self._report = reactor, workers, time, report
         self._alive, self._period = alive, period
         self._wake = threading.Event()
         self._over = self._failed = False
@@ -279,7 +279,7 @@ class Watchdog:
     def _went_on(self) -> None:
         still, self._still = self._still, None
         if still is not None and (still.seconds >= TELL_S or still.timed_out or still.out_of_memory):
-            self._reactor.soon(partial(self._told, still))
+            self._reactor.soon(partial(self._report, still))
 
     # --- limits ---------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class Watchdog:
             for each in deadlines(worker.tenant):
                 if now > each.ends + LATE_S and self._end(each.target, Stop.TIME):
                     still.timed_out += 1
-            # A job that the fast path has started in this turn, and of which nobody was told: if it has one.
+            # A job that the fast path has started in this turn, and of which Python doesn't know yet: if it has one.
             runner = worker.runner_on_offer
             if runner is not None and now > since + self._time + LATE_S and self._end(runner, Stop.TIME):
                 still.timed_out += 1
@@ -309,7 +309,7 @@ class Watchdog:
         with self._borrowed(lambda: runner.scratch) as scratch:
             return runner.tick_beside(scratch)
 
-    def _end(self, target: Runner | Process, why: Stop) -> bool:
+    def _end(self, target: Runner | LiveProcess, why: Stop) -> bool:
         """
         End it, unless that was done; was it?
         """
@@ -320,7 +320,7 @@ class Watchdog:
             if ended:
                 target.ended_by_watchdog = why
             return ended
-        if isinstance(target, Process):
+        if isinstance(target, LiveProcess):
             return self._end_process(target, why)
         with self._borrowed(lambda: target.pidfd) as pidfd:
             if pidfd < 0:
@@ -330,7 +330,7 @@ class Watchdog:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         return True
 
-    def _end_process(self, process: Process, why: Stop) -> bool:
+    def _end_process(self, process: LiveProcess, why: Stop) -> bool:
         """
         End a process of a live sandbox with all that descends from it.
         """

@@ -91,10 +91,10 @@ class Exits:
         from leeward.spec.egress import policy_map
 
         if self.broker is None:
-            self.broker = BrokerLink(self._reactor, self._log, partial(begin, confinement), self._told)
+            self.broker = BrokerLink(self._reactor, self._log, partial(begin, confinement), self._decided)
         return PoolWays(self.broker, plan, policy_map(settings.egress))
 
-    def _told(self, row: Decided) -> None:
+    def _decided(self, row: Decided) -> None:
         self.rows += 1
         self.record.append(row)
 

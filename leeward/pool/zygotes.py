@@ -295,13 +295,13 @@ class Zygotes:
         """
         self._stopped = True
 
-    def leave(self, seconds: float, left: Callable[[], None]) -> None:
+    def retire(self, seconds: float, left: Callable[[], None]) -> None:
         """
         Let the zygote go without waiting for it; *left* is called when it was reaped. Call `stop` before.
         """
         zygote, self.current, self._ready = self.current, None, False
         self._expect_nothing()
-        in_any_case(self.succession.close, left if zygote is None else partial(zygote.leave, seconds, left))
+        in_any_case(self.succession.close, left if zygote is None else partial(zygote.retire, seconds, left))
 
     def end(self) -> None:
         """

@@ -27,7 +27,7 @@ from leeward.run.births import attend, stop_listening
 from leeward.run.execution import Execution
 from leeward.run.holder import RunTerms
 from leeward.run.launch import Exit
-from leeward.run.process import Process
+from leeward.run.process import LiveProcess
 from leeward.run.report import Report
 from leeward.run.runner import Denials, Runner
 from leeward.run.states import RunnerEvent, RunnerState
@@ -144,7 +144,7 @@ class Beside(Runner):
 
     def __init__(self, number: int, leaf: SharedLeaf, birth: Channel, denials: Denials, first: int) -> None:
         super().__init__(number, leaf, birth, denials, no_sockets)
-        self.process: Process | None = None
+        self.process: LiveProcess | None = None
         self._first = first
 
     def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = ()) -> None:
@@ -188,7 +188,7 @@ class Interpreter:
         self.runner = runner
         self.terms = terms
         self.tenant: Tenant | None = None
-        self.process: Process | None = None
+        self.process: LiveProcess | None = None
         self._reactor, self._leaf = reactor, leaf
         self._ready: Callable[[Runner], None] | None = ready
         self._failed = failed
@@ -199,7 +199,7 @@ class Interpreter:
     def number(self) -> int:
         return self.runner.number
 
-    def is_process(self, process: Process) -> None:
+    def is_process(self, process: LiveProcess) -> None:
         """
         For the live runner: *process* is what it is.
         """

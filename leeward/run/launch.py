@@ -36,7 +36,7 @@ class Stdio(enum.Enum):
     """
 
     NULL = "null"  # /dev/null
-    PIPE = "pipe"  # a new pipe. Its other end is the Process's
+    PIPE = "pipe"  # a new pipe. Its other end is the LiveProcess's
     OUT = "out"    # for stderr only: what stdout is
 
 

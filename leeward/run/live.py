@@ -38,7 +38,7 @@ from leeward.run.launch import Command, Exit, Stdio, block
 from leeward.run.lease import Lease
 from leeward.run.live_parts import Full, LiveCaller, LiveKeeper, LiveTerms
 from leeward.run.porter import Answered, PorterOrder, ordered
-from leeward.run.process import Process
+from leeward.run.process import LiveProcess
 from leeward.run.report import Report
 from leeward.run.runner import Runner
 from leeward.run.stdio import Streams, birth_channel
@@ -86,7 +86,7 @@ class LiveRunner:
         self._terms, self._denials = terms, terms.denials
         self._over: Callable[[], None] | None = over
         self._killed, self._lost, self._collect = killed, lost, collect
-        self._processes: dict[int, Process] = {}
+        self._processes: dict[int, LiveProcess] = {}
         self._interpreters: dict[int, Interpreter] = {}
         self._ending = ""
         self._ticks: Timer | None = None
@@ -96,7 +96,7 @@ class LiveRunner:
         return self._runner.number
 
     @property
-    def processes(self) -> Mapping[int, Process]:
+    def processes(self) -> Mapping[int, LiveProcess]:
         return self._processes
 
     @property
@@ -124,7 +124,7 @@ class LiveRunner:
 
     def start(self, what: Command, *, on_exit: Callable[[Exit], None], stdin: int | Stdio = Stdio.NULL,
               stdout: int | Stdio = Stdio.PIPE, stderr: int | Stdio = Stdio.PIPE,
-              on_output: Callable[[int, bytes], None] | None = None) -> Process:
+              on_output: Callable[[int, bytes], None] | None = None) -> LiveProcess:
         """
         Put a program beside the others. It is started when the keeper comes to it; that it couldn't be is an `Exit`.
 
@@ -160,7 +160,7 @@ class LiveRunner:
                                " has") from error
                 raise LeewardError(f"a process of runner {self.number}: {error}") from error
             kept.pop_all()
-        process = self._processes[number] = Process(
+        process = self._processes[number] = LiveProcess(
             self._reactor, number, self, self._runner, nest, self._denials, birth, ends, on_output=on_output,
             on_exit=on_exit, terminal=what.size is not None)
         return process
@@ -211,7 +211,7 @@ class LiveRunner:
         runner = Beside(number, leaf, birth, self._denials, self._runner.number)
         runner.job, runner.reply, runner.out, runner.err = job, reply, out, err
         made = self._interpreters[number] = Interpreter(self._reactor, runner, leaf, self._terms, ready, failed)
-        self._processes[number] = process = Process(
+        self._processes[number] = process = LiveProcess(
             self._reactor, number, self, self._runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
             on_exit=made.exited)
         made.is_process(process)
@@ -290,7 +290,7 @@ class LiveRunner:
         number = next(_numbers)
         channel, nest = ordered(lambda five: self._order(number, control.Kind.PORTER, five, apart=apart))
         made: PorterOrder | None = None
-        process = self._processes[number] = Process(
+        process = self._processes[number] = LiveProcess(
             self._reactor, number, self, self._runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
             on_exit=lambda end: None if made is None else made.failed(end.reason or "it ended before its answer"))
         try:
@@ -332,7 +332,7 @@ class LiveRunner:
             case control.Exited():
                 process.exited(message)
 
-    def process_gone(self, process: Process) -> None:
+    def process_gone(self, process: LiveProcess) -> None:
         """
         For a process: nothing of it is left.
         """
@@ -341,7 +341,7 @@ class LiveRunner:
         if made is not None:
             made.emptied()
 
-    def escaped(self, process: Process) -> None:
+    def escaped(self, process: LiveProcess) -> None:
         """
         For a process: what descends from it forks faster than it can be stopped.
         """
@@ -356,7 +356,7 @@ class LiveRunner:
         return list(self._interpreters.values())
 
     @property
-    def all_processes(self) -> list[Process]:
+    def all_processes(self) -> list[LiveProcess]:
         return list(self._processes.values())
 
     def usage(self) -> Usage:

@@ -52,11 +52,11 @@ class House(Protocol):
     What a process needs of its runner.
     """
 
-    def process_gone(self, process: Process) -> None: ...
-    def escaped(self, process: Process) -> None: ...
+    def process_gone(self, process: LiveProcess) -> None: ...
+    def escaped(self, process: LiveProcess) -> None: ...
 
 
-class Process:
+class LiveProcess:
     """
     Args:
         birth: where a program sends its listener; None for an interpreter, whose runner hears it.

@@ -69,7 +69,7 @@ class Held:
 
     sandbox: LiveSandbox
     seat: HeldSeat | None = None
-    told: Callable[[str | Refused], None] | None = None  # who waits for its opening
+    on_open: Callable[[str | Refused], None] | None = None  # who waits for its opening
     mounts: Mounts | None = None
     mounting: Mounting | None = None
 
@@ -105,11 +105,11 @@ class Desk:
 
     # --- opening --------------------------------------------------------------------
 
-    def open(self, user: int, facts: SandboxFacts, told: Callable[[str | Refused], None], *, idle: float,
+    def open(self, user: int, facts: SandboxFacts, on_open: Callable[[str | Refused], None], *, idle: float,
              lifetime: float, most: int, patience: float, mounts: Mounts | None = None, pool: SeatPool | None = None,
              terms: SandboxTerms | None = None) -> str:
         """
-        Open a sandbox for *user*; *told* is called once, with its id or why there is none, not from inside this call.
+        Open a sandbox for *user*; *on_open* is called once, after this call, with its id or why there is none.
 
         Args:
             most: sandboxes that he may have, 0 for the registry's bound.
@@ -129,7 +129,7 @@ class Desk:
         name = ""
         sandbox = LiveSandbox(self._reactor, facts, terms or self._terms(),
                               lambda reason, why: self._end(name, reason, why))
-        held = Held(sandbox, told=told, mounts=mounts)
+        held = Held(sandbox, on_open=on_open, mounts=mounts)
         entry = self._registry.add(user, held, idle=idle, lifetime=lifetime, now=now)
         name = entry.name
         if self._book is not None:
@@ -141,7 +141,7 @@ class Desk:
                 replace(facts.limits, processes=facts.limits.processes + 1), user, partial(self._opened, entry),
                 sandbox.lost, partial(self._drained, name), patience)
         except LeewardError as error:
-            held.told = held.mounts = None
+            held.on_open = held.mounts = None
             self._end(name, Reason.UNOPENED, str(error))
             raise
         if State.OVER is sandbox.state:  # it was lost as soon as it was here
@@ -175,10 +175,10 @@ class Desk:
         self._reactor.soon(partial(self._tell, entry, entry.name))
 
     def _tell(self, entry: RegistryEntry[Held], what: str | Refused) -> None:
-        told, entry.sandbox.told = entry.sandbox.told, None
-        if told is not None:
+        on_open, entry.sandbox.on_open = entry.sandbox.on_open, None
+        if on_open is not None:
             self.free(entry)
-            told(what)
+            on_open(what)
 
     # --- finding --------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class Desk:
             entry = self._registry.get(name, user)
         except SandboxOver:
             return
-        entry.sandbox.told = None
+        entry.sandbox.on_open = None
         self._end(name, Reason.UNOPENED, "nobody waited for it")
 
     def _drained(self, name: str) -> None:
@@ -311,14 +311,14 @@ class Desk:
         held = entry.sandbox
         self._registry.end(name, reason, self._wall(), detail)
         book = [] if self._book is None else [partial(self._book.sandbox, entry.user, name, str(reason), detail)]
-        told, held.told = held.told, None
+        on_open, held.on_open = held.on_open, None
         refusal = why or SandboxOver(f"the sandbox is over before it was open: {reason}", str(reason), self._wall())
         seat, held.seat = held.seat, None
         mounts, held.mounts = held.mounts, None
         mounting, held.mounting = held.mounting, None
         in_any_case(partial(held.sandbox.end, reason, detail), *([mounting.cancel] if mounting is not None else []),
                     *([mounts.close] if mounts is not None else []), *([seat.close] if seat is not None else []),
-                    *([partial(told, refusal)] if told is not None else []), *book)
+                    *([partial(on_open, refusal)] if on_open is not None else []), *book)
 
     def close(self) -> None:
         """

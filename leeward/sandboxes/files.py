@@ -37,7 +37,7 @@ MOST_CALLS, MOST_BYTES = 64, 16 << 20
 GRACE_S = 2.0
 
 #: The answer to a call; None where the sandbox is over.
-Told = Callable[[Mapping[str, Any] | None], None]
+Answered = Callable[[Mapping[str, Any] | None], None]
 
 
 class FileProcess(Protocol):
@@ -81,20 +81,20 @@ class FileCall:
     One call, as a ticket.
     """
 
-    def __init__(self, files: LiveFiles, number: int, call: Mapping[str, Any], size: int, told: Told) -> None:
+    def __init__(self, files: LiveFiles, number: int, call: Mapping[str, Any], size: int, answered: Answered) -> None:
         self._files, self.number, self.size = files, number, size
         self.op: str = call["op"]
         self.call: Mapping[str, Any] = call
-        self._told: Told | None = told
+        self._answered: Answered | None = answered
         self.timer: Timer | None = None
 
     def answer(self, answer: Mapping[str, Any] | None) -> None:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        told, self._told = self._told, None
-        if told is not None:
-            told(answer)
+        answered, self._answered = self._answered, None
+        if answered is not None:
+            answered(answer)
 
     def late(self) -> None:
         self._files.late(self)
@@ -103,7 +103,7 @@ class FileCall:
         """
         Nobody waits for the answer any more.
         """
-        self._told = None
+        self._answered = None
         self._files.taken_back(self)
 
 
@@ -133,9 +133,9 @@ class LiveFiles:
     def _happen(self, event: FilesEvent) -> None:
         self.stage = after("files", FILES, self.stage, event)
 
-    def ask(self, call: Mapping[str, Any], size: int, told: Told) -> FileCall:
+    def ask(self, call: Mapping[str, Any], size: int, answered: Answered) -> FileCall:
         """
-        Do *call* behind those that wait; *told* is called once, perhaps before this returns.
+        Do *call* behind those that wait; *answered* is called once, perhaps before this returns.
 
         Args:
             size: about how many bytes it has.
@@ -146,7 +146,7 @@ class LiveFiles:
         if len(self._waiting) >= MOST_CALLS or (self._waiting and self._size + size > MOST_BYTES):
             raise Busy(f"{len(self._waiting)} file calls of {self._size} bytes wait in the sandbox already")
         self._last += 1
-        asked = FileCall(self, self._last, call, size, told)
+        asked = FileCall(self, self._last, call, size, answered)
         if FilesStage.NONE is self.stage:
             self._begin()
         self._waiting.append(asked)

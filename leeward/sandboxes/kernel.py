@@ -36,7 +36,7 @@ class KernelLease(Protocol):
 
     @property
     def ending(self) -> bool: ...
-    def run(self, caller: Request) -> object: ...
+    def run(self, caller: KernelRequest) -> object: ...
     def interrupt(self) -> bool: ...
     def end(self, why: str) -> None: ...
 
@@ -72,7 +72,7 @@ KERNEL: Mapping[tuple[KernelStage, Change], KernelStage] = {
 }
 
 
-class Request:
+class KernelRequest:
     """
     A job of a kernel: a ticket to whoever sent it, and the `Caller` of a lease.
     """
@@ -120,8 +120,8 @@ class LiveKernel:
         self.stage = KernelStage.STARTING
         self._lease: KernelLease | None = None
         self._process: KernelProcess | None = None
-        self._waiting: deque[Request] = deque()
-        self._running: Request | None = None
+        self._waiting: deque[KernelRequest] = deque()
+        self._running: KernelRequest | None = None
         self._why = ""
         self._turn = 0  # a process of an earlier turn has nothing to say any more
         self._begin()
@@ -160,7 +160,7 @@ class LiveKernel:
         """
         return self.stage in (KernelStage.STARTING, KernelStage.READY)
 
-    def run(self, job: Job, done: Done) -> Request:
+    def run(self, job: Job, done: Done) -> KernelRequest:
         """
         Run *job* behind those that wait; *done* is called once, perhaps before this returns.
 
@@ -172,7 +172,7 @@ class LiveKernel:
             raise SessionOver(f"the kernel's state is gone: {self._why}")
         if len(self._waiting) >= MOST_WAITING:
             raise Busy(f"{len(self._waiting)} requests wait for the kernel already")
-        request = Request(self, job, done)
+        request = KernelRequest(self, job, done)
         self._waiting.append(request)
         self._pump()
         return request
@@ -187,7 +187,7 @@ class LiveKernel:
             self._running = None
             request.answer(Report(refusal=Busy(f"the kernel can't run it: {error}")))
 
-    def ran(self, request: Request, report: Report) -> None:
+    def ran(self, request: KernelRequest, report: Report) -> None:
         """
         For a request: its job is over.
         """
@@ -197,7 +197,7 @@ class LiveKernel:
         if self._lease is not None and not self._lease.ending:
             self._pump()  # else its process goes, and `_lost` comes
 
-    def taken_back(self, request: Request) -> None:
+    def taken_back(self, request: KernelRequest) -> None:
         """
         Nobody waits for *request* any more. If it runs the state goes with it.
         """

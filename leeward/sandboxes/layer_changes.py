@@ -73,14 +73,14 @@ def keep(sandbox: Still, mounts: Mounts, target: str, name: str, most: int, answ
         raise RequestRejected(f"{target!r:.80} has {len(names)} checkpoints, all that it may have; one with the name"
                               " of an old one takes its place")
 
-    def told(what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
+    def carried(what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
         mounts.changing = False
         _close(fds)
         if not isinstance(what, LeewardError) and name not in names:
             names.append(name)
         answered(what)
 
-    sandbox.carry({"order": "keep", "number": mounts.number(target), "name": name, "most": most // 2}, [layer], told,
+    sandbox.carry({"order": "keep", "number": mounts.number(target), "name": name, "most": most // 2}, [layer], carried,
                   COPY_S)
     mounts.changing = True
     return name

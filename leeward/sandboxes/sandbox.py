@@ -26,7 +26,7 @@ from leeward.run.states import after
 from leeward.sandboxes.complaint import complaint
 from leeward.sandboxes.files import LiveFiles
 from leeward.sandboxes.fresh import Fresh
-from leeward.sandboxes.kernel import LiveKernel, Request
+from leeward.sandboxes.kernel import KernelRequest, LiveKernel
 from leeward.sandboxes.place import PorterAsked, ProgramExit, SandboxPlace
 from leeward.sandboxes.program import LiveProgram, Order
 from leeward.sandboxes.states import SANDBOX, Event, Life, Reason, State
@@ -152,7 +152,7 @@ class LiveSandbox:
         if report.result is not None and State.OPEN is self.state:
             self.tell(number, title, report.result)
 
-    def _told(self, done: Callable[[Report], None]) -> Callable[[Report], None]:
+    def _reported(self, done: Callable[[Report], None]) -> Callable[[Report], None]:
         """
         Who takes the report of an interpreter, which is told afterwards.
         """
@@ -184,7 +184,7 @@ class LiveSandbox:
             Busy: as many processes run as may, or it can't be started.
         """
         self._check_room()
-        fresh = Fresh(self._told(done), self._fresh)
+        fresh = Fresh(self._reported(done), self._fresh)
         try:
             fresh.process = self._here().execute(self._with_env(job), fresh.answer)
         except LeewardError as error:
@@ -195,14 +195,14 @@ class LiveSandbox:
     def _with_env(self, job: Job) -> Job:
         return replace(job, env={**self.facts.env, **job.env}) if self.facts.env else job
 
-    def run_in(self, number: int, job: Job, done: Callable[[Report], None]) -> Request:
+    def run_in(self, number: int, job: Job, done: Callable[[Report], None]) -> KernelRequest:
         """
         Run *job* in a kernel.
 
         Raises:
             SessionOver, Busy: as `Kernel.run`; SessionOver also where there is none.
         """
-        return self.kernel(number).run(self._with_env(job), self._told(done))
+        return self.kernel(number).run(self._with_env(job), self._reported(done))
 
     def open_kernel(self) -> int:
         """

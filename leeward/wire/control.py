@@ -273,7 +273,7 @@ _TAGS = {kind: tag for tag, kind in enumerate(KINDS)}
 _FIXED = struct.Struct("=BBBBiQQQQ")
 
 
-class _Told(enum.IntEnum):
+class _Tag(enum.IntEnum):
     """
     enum lw_keeper_kind.
     """
@@ -303,12 +303,12 @@ def encode(message: Message) -> bytes:
     """
     if isinstance(message, Arm):
         flags = message.into * _INTO | message.hurried * _HURRIED
-        return _FIXED.pack(_MARK, _Told.ARM, flags, message.attach, -1 if message.cpu is None else message.cpu,
+        return _FIXED.pack(_MARK, _Tag.ARM, flags, message.attach, -1 if message.cpu is None else message.cpu,
                            message.runner, 0, 0, 0)
     if isinstance(message, Start):
         flags = (message.into * _INTO | message.hurried * _HURRIED | message.ruleset * _RULESET
                  | message.reaper * _REAPER | message.kind)
-        return _FIXED.pack(_MARK, _Told.START, flags, message.attach, -1 if message.cpu is None else message.cpu,
+        return _FIXED.pack(_MARK, _Tag.START, flags, message.attach, -1 if message.cpu is None else message.cpu,
                            message.process, 0, message.tasks, message.data)
     packed = msgpack.packb([_TAGS[type(message)], plain(message)], use_bin_type=True)
     assert isinstance(packed, bytes)
@@ -335,23 +335,23 @@ def decode(data: bytes) -> Message:
 def _fixed(data: bytes) -> Message:
     _, kind, into, attach, value, number, spent_us, tasks, most_data = _FIXED.unpack(data)
     match kind:
-        case _Told.ARM:
+        case _Tag.ARM:
             return Arm(number, bool(into & _INTO), attach, None if value < 0 else value, bool(into & _HURRIED))
-        case _Told.ARMED:
+        case _Tag.ARMED:
             return Armed(number, value)
-        case _Told.ENDED:
+        case _Tag.ENDED:
             return Ended(number, None if value < 0 else value, spent_us / 1e6)
-        case _Told.FAILED:
+        case _Tag.FAILED:
             return Failed(number, "namespaces", str(KernelRefusal(*_KEEPER_CALLS[into], value)))
-        case _Told.START:
+        case _Tag.START:
             return Start(number, Kind(into & (Kind.TERMINAL | Kind.INTERPRETER | Kind.PORTER)), bool(into & _RULESET),
                          bool(into & _INTO), attach, None if value < 0 else value, bool(into & _HURRIED),
                          bool(into & _REAPER), tasks, most_data)
-        case _Told.STARTED:
+        case _Tag.STARTED:
             return Started(number, value, tasks)
-        case _Told.EXITED:
+        case _Tag.EXITED:
             return Exited(number, None if value < 0 else value, spent_us / 1e6, tasks)
-        case _Told.UNSTARTED:
+        case _Tag.UNSTARTED:
             stage = Stage(into)
             return Unstarted(number, stage, LAYERS[attach] if Stage.STEP is stage else "", value, tasks)
     raise ValueError(f"kind {kind}")

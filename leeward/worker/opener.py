@@ -73,7 +73,7 @@ class Opener:
         """
         return self._ask({"order": "map", "ids": [*user, *host]}, trees, mapped)
 
-    def _ask(self, order: Mapping[str, Any], fds: Sequence[int], told: Opened) -> OpenerOrder:
+    def _ask(self, order: Mapping[str, Any], fds: Sequence[int], done: Opened) -> OpenerOrder:
         if len(self._orders) >= MOST_ORDERS:
             raise Busy(f"{MOST_ORDERS} sandboxes are having folders opened already")
         try:
@@ -86,7 +86,7 @@ class Opener:
             except OSError as error:
                 here.close()
                 raise Busy(f"a folder can't be opened now: {error.strerror}") from None
-        made = OpenerOrder(self._reactor, here, told, self._orders)
+        made = OpenerOrder(self._reactor, here, done, self._orders)
         self._orders.add(made)
         return made
 
@@ -136,9 +136,9 @@ class OpenerOrder:
 
     costs = "connection"
 
-    def __init__(self, reactor: Reactor, here: socket.socket, told: Opened, among: set[OpenerOrder]) -> None:
+    def __init__(self, reactor: Reactor, here: socket.socket, done: Opened, among: set[OpenerOrder]) -> None:
         self._reactor, self._socket, self._among = reactor, here, among
-        self._told: Opened | None = told
+        self._done: Opened | None = done
         here.setblocking(False)
         self._timer: Timer | None = reactor.after(LATE_S, self._late)
         reactor.watch(here.fileno(), READ, self._answered)
@@ -167,10 +167,10 @@ class OpenerOrder:
         self._tell(Busy(f"a folder can't be opened: its file system didn't answer within {LATE_S:.0f} s"))
 
     def _tell(self, what: list[int] | LeewardError, found: list[tuple[int, int]] | None = None) -> None:
-        told, self._told = self._told, None
+        done, self._done = self._done, None
         self._release()
-        if told is not None:
-            told(what, found or [])
+        if done is not None:
+            done(what, found or [])
         elif isinstance(what, list):
             for fd in what:
                 os.close(fd)
@@ -179,7 +179,7 @@ class OpenerOrder:
         """
         Nobody waits for it any more.
         """
-        self._told = None
+        self._done = None
         self._release()
 
     def _release(self) -> None:

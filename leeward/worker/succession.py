@@ -157,7 +157,7 @@ class Succession:
         self.begin()
         if old is not None:
             self._leaving.add(old)
-            old.leave(self._patience, partial(self._leaving.discard, old))
+            old.retire(self._patience, partial(self._leaving.discard, old))
 
     def _forget_heir(self) -> None:
         self._heir, self._ready = None, False

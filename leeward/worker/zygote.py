@@ -88,7 +88,7 @@ class Zygote:
         except (PeerError, OSError):
             received = None
         if received is None:
-            self._leave()
+            self._end_channel()
             return
         message, fds = received
         if isinstance(message, control.Made) and not fds:
@@ -139,9 +139,9 @@ class Zygote:
         """
         For the barrier: a callback of ours has raised *error*, and what it said may be lost. Another one is to be made.
         """
-        in_any_case(self.process.kill, self._leave)
+        in_any_case(self.process.kill, self._end_channel)
 
-    def _leave(self) -> None:
+    def _end_channel(self) -> None:
         gone, self._gone = self._gone, _nothing
         in_any_case(self._hear_out, self.close, gone)
 
@@ -166,7 +166,7 @@ class Zygote:
         """
         self._failed, self._gone = failed, gone
 
-    def leave(self, seconds: float, left: Callable[[], None]) -> None:
+    def retire(self, seconds: float, left: Callable[[], None]) -> None:
         """
         Let it go, as `end` does, without waiting for it: it is reaped when it has ended, and killed after so many
         *seconds*. Then *left* is called.

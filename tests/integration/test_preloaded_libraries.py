@@ -90,12 +90,12 @@ drawn = [float(numpy.random.rand())]
 """),
 }
 
-#: Tells what was there before, too: how long it took, and how many threads there were.
+#: Tells what was there before, too: what the import cost, in seconds of processor, and how many threads there were.
 TELL = """
 import json, os, sys, time
-began = time.perf_counter()
+began = time.process_time()
 import {modules}
-said = {{"took": time.perf_counter() - began, "threads": len(os.listdir("/proc/self/task"))}}
+said = {{"took": time.process_time() - began, "threads": len(os.listdir("/proc/self/task"))}}
 {use}
 print(json.dumps({{**said, "right": bool(right), "drawn": drawn}}))
 """

@@ -103,7 +103,7 @@ def test_one_that_can_not_be_had(daemon: LiveDaemon) -> None:
             pytest.raises(PoolFailed, match="'/opt/nothing-is-here' is to be shown, and is no file or folder here"):
         box.run(["true"])
     with leeward.Sandbox(socket=daemon.socket, profile="shop") as box, \
-            pytest.raises(RequestRejected, match="this daemon has: python, build, plain, lost"):
+            pytest.raises(RequestRejected, match="this daemon has: python, workdir, build, plain, lost"):
         box.run(["true"])
 
 
@@ -112,12 +112,15 @@ def test_the_command_shows_them(daemon: LiveDaemon, config: Path, host: Path) ->
     All of them, and one field by field.
     """
     listed = daemon.run("profiles", "--config", str(config))
-    assert ["python", "build", "plain", "lost"] == [line.split()[0] for line in listed.stdout.decode().splitlines()]
+    names = [line.split()[0] for line in listed.stdout.decode().splitlines()]
+    assert ["python", "workdir", "build", "plain", "lost"] == names
     one = json.loads(daemon.run("profiles", "build", "--json", "--config", str(config)).stdout)
     assert {str(host / "tools"), str(host / "single/file"), "/usr"} <= set(one["shows"])
     assert "memory=419430400" in one["limits"]
     assert "COLOUR=red" in one["variables"]
     assert ("python", "127.0.0.1 and ::1, of its own", 16) == (one["base"], one["network"], one["terminals"])
     assert b"network    none" in daemon.run("profiles", "python").stdout
+    ours = json.loads(daemon.run("profiles", "workdir", "--json").stdout)
+    assert ("python", "127.0.0.1 and ::1, of its own", "1 to 16") == (ours["base"], ours["network"], ours["workers"])
     wrong = daemon.run("profiles", "shop")
     assert (1, True) == (wrong.returncode, b"'shop' is unknown" in wrong.stderr)

@@ -160,7 +160,7 @@ def sleeper() -> subprocess.Popen[bytes]:
 
 
 def watchdog() -> Watchdog:
-    made = Watchdog(reactors.reactor(reactors.REFERENCE), list, time=1.0, told=print)
+    made = Watchdog(reactors.reactor(reactors.REFERENCE), list, time=1.0, report=print)
     made._null = os.open("/dev/null", os.O_RDONLY)
     made._slot = os.dup(made._null)
     return made

@@ -110,6 +110,38 @@ def test_what_is_no_tool_is_not_found(work: leeward.WorkdirSandbox) -> None:
             work.exec(name)
 
 
+#: A server and its client, in one command.
+TALKS = """\
+import socket, threading
+server = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=lambda: server.accept()[0].sendall(b"over lo")).start()
+print(socket.create_connection(server.getsockname()).recv(64).decode())
+"""
+
+
+def test_programs_of_a_folder_talk_over_loopback(daemon: LiveDaemon, folder: Path) -> None:
+    """
+    And to nobody else; a sandbox of the profile `python` has no such sockets.
+    """
+    with leeward.WorkdirSandbox(folder, socket=daemon.socket) as work:
+        work.write_file("talks.py", TALKS)
+        assert "over lo\n" == work.exec("sh", ["-c", "python3 talks.py"]).text
+        out = work.exec("sh", ["-c", "python3 -c 'import socket; socket.create_connection((\"192.0.2.1\", 80), 5)'"])
+        assert "Network is unreachable" in out.stderr_text
+    with leeward.Sandbox(socket=daemon.socket, workdir=folder) as box:
+        assert "PermissionError" in box.run(["python3", "talks.py"]).stderr_text
+
+
+def test_the_operator_takes_loopback_from_folders(folder: Path, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text("[profiles.workdir]\nloopback = false\nmax = 2\n")
+    config.chmod(0o600)
+    with (LiveDaemon(tmp_path, "--config", str(config)) as daemon,
+          leeward.WorkdirSandbox(folder, socket=daemon.socket) as work):
+        work.write_file("talks.py", TALKS)
+        assert "PermissionError" in work.exec("sh", ["-c", "python3 talks.py"]).stderr_text
+
+
 def test_a_tool_that_the_host_lacks_is_not_found(daemon: LiveDaemon, folder: Path) -> None:
     """
     A PATH that leads nowhere is such a host; Node, too, is missing there.

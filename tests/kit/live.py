@@ -20,7 +20,7 @@ from typing import Any
 from kit.box import RUNS, Box
 from leeward.run.launch import Command, Exit
 from leeward.run.live import LiveRunner
-from leeward.run.process import Process
+from leeward.run.process import LiveProcess
 from leeward.spec.limits import Limits
 
 PATH = {b"PATH": b"/usr/local/bin:/usr/bin:/bin", b"HOME": b"/workspace", b"LANG": b"C.UTF-8"}
@@ -32,7 +32,7 @@ class Ran:
     What one process did.
     """
 
-    process: Process
+    process: LiveProcess
     exit: Exit
     out: str
     err: str

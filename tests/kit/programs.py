@@ -97,7 +97,8 @@ def _library() -> Iterator[Program]:
         "^sandbox /workspace")
     add("pwd and grp", "import grp, os, pwd; print(pwd.getpwuid(os.getuid()).pw_shell, grp.getgrgid(os.getgid()).gr_name)",
         "^/bin/sh sandbox")
-    add("processors", "import os; print(os.cpu_count(), os.sysconf('SC_NPROCESSORS_CONF'))", "^1 1")
+    add("processors", "import os; asked = getattr(os, 'process_cpu_count', os.cpu_count)  # since 3.13\n"
+        "print(os.cpu_count(), os.sysconf('SC_NPROCESSORS_CONF'), asked(), os.environ['PYTHON_CPU_COUNT'])", "^1 1 1 1")
     add("the size of memory", "print(open('/proc/meminfo').readline().split()[1])", "^262144\n")
     add("the limits as a cgroup's", "for name in ('cpu', 'memory', 'pids'):\n"
         "    print(open(f'/sys/fs/cgroup/{name}.max').read().strip())", "^100000 100000\n268435456\n32\n")

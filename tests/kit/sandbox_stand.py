@@ -44,7 +44,7 @@ _DRAIN_S = 0.05
 
 class HostChild:
     """
-    One process, with the interface of `leeward.run.process.Process`.
+    One process, with the interface of `leeward.run.process.LiveProcess`.
     """
 
     ends = math.inf

@@ -10,16 +10,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-#: Names that two classes may have, with the reason: their processes never meet, and no other name is as good.
-EXCEPTIONS: dict[str, str] = {
-    "Process": "of a live sandbox, in a client's program and in the daemon",
-    "Sandbox": "of a client's program; that of an attack, in the self-test",
-    "Request": "that egress decides, in the broker; of a kernel of a sandbox, in the daemon",
-    "End": "of a request's body, in the broker; of a program, in a job",
-    "Kernel": "of a live sandbox, in a client's program; the host's, in the doctor",
-}
-
-
 def classes() -> dict[str, list[str]]:
     """
     Where each class is defined, by its name; private ones and those inside others as well.
@@ -37,8 +27,7 @@ def classes() -> dict[str, list[str]]:
 def test_no_two_classes_have_the_same_name() -> None:
     twice = {name: places for name, places in classes().items() if len(places) > 1}
 
-    assert not {name: places for name, places in twice.items() if name not in EXCEPTIONS}
-    assert set(EXCEPTIONS) <= set(twice), "an exception that isn't needed any more"
+    assert not twice
 
 
 def test_the_public_names_are_there() -> None:

@@ -34,7 +34,7 @@ VARIABLE = "LEEWARD_SELFTEST_SECRET"
 
 class ByDaemon:
     """
-    trial.Sandbox over a daemon's socket.
+    trial.TriedSandbox over a daemon's socket.
     """
 
     def __init__(self, path: str) -> None:

@@ -32,7 +32,7 @@ subprocess.run(["/bin/sh", "-c", "sleep {seconds}; : " + sys.argv[1]], stdin=sub
 """
 
 
-class Sandbox(Protocol):
+class TriedSandbox(Protocol):
     """
     Where the programs run.
     """
@@ -68,7 +68,7 @@ class Finding:
     said: str
 
 
-def attempt(sandbox: Sandbox, attacks: tuple[Attack, ...], canaries: Canaries,
+def attempt(sandbox: TriedSandbox, attacks: tuple[Attack, ...], canaries: Canaries,
             lacks: Mapping[str, str] = MappingProxyType({})) -> Iterator[Finding]:
     """
     Try *attacks* one after the other.
@@ -87,7 +87,7 @@ def attempt(sandbox: Sandbox, attacks: tuple[Attack, ...], canaries: Canaries,
             yield Finding(attack, UNTRIED, f"the daemon didn't take it: {error}")
 
 
-def _one(sandbox: Sandbox, attack: Attack, canaries: Canaries) -> Finding:
+def _one(sandbox: TriedSandbox, attack: Attack, canaries: Canaries) -> Finding:
     given = canaries.given()
     results = tuple(sandbox.run(attack.program, args=[json.dumps({**given, "turn": turn})], **_options(attack.options))
                     for turn in range(attack.repeat))
@@ -104,7 +104,7 @@ def _options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"timeout": 15.0, "label": "selftest", **options}
 
 
-def _with_neighbour(sandbox: Sandbox, attack: Attack, canaries: Canaries) -> Finding:
+def _with_neighbour(sandbox: TriedSandbox, attack: Attack, canaries: Canaries) -> Finding:
     """
     While a job in another worker has a process that the attack is after.
     """

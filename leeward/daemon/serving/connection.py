@@ -178,7 +178,7 @@ class Connection:
         if inbox.more and self._output.size <= OUTPUT:
             rounds.later(budget, self._fd, self._serve)
         self._watch()
-        self._leave()
+        self._shut_when_done()
 
     def _watch(self) -> None:
         """
@@ -253,7 +253,7 @@ class Connection:
         self._output.put(parcel)
         if len(self._output) == 1:
             self._flush()
-        self._leave()  # this may have been the last answer that it waited for
+        self._shut_when_done()  # this may have been the last answer that it waited for
 
     def answered(self) -> None:
         """
@@ -262,7 +262,7 @@ class Connection:
         self._heard = self._home.reactor.now()
         self._watch()
         if self._flight.kept.wanted:
-            self._leave()
+            self._shut_when_done()
 
     def _own(self, more: int) -> None:
         """
@@ -319,7 +319,7 @@ class Connection:
                                 or self.more())):
             self._shut()
 
-    def _leave(self) -> None:
+    def _shut_when_done(self) -> None:
         """
         Take no more, if it parts and nothing more is to come: no rest of a frame, no answer to a call of its jobs, and
         no request for a result of which it has a part.

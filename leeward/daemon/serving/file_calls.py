@@ -49,7 +49,7 @@ def serve_file_call(request: FileRequest, sandbox: LiveSandbox, waits: Waits,
     at_once: list[Mapping[str, Any] | None] = []
     ended: Callable[[], bool] | None = None
 
-    def told(found: Mapping[str, Any] | None) -> None:
+    def answered(found: Mapping[str, Any] | None) -> None:
         if ended is None:
             at_once.append(found)
         elif ended():
@@ -59,10 +59,10 @@ def serve_file_call(request: FileRequest, sandbox: LiveSandbox, waits: Waits,
                 answer(found)
 
     call = call_of(request)
-    ticket.call = sandbox.files.ask(call, weight(call), told)
+    ticket.call = sandbox.files.ask(call, weight(call), answered)
     if at_once and at_once[0] is not None:
         return at_once[0]
     ended = waits(ticket.take_back)
     if at_once:
-        told(None)
+        answered(None)
     return None

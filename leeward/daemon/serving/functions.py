@@ -73,9 +73,9 @@ class JobExchange:
         """
         return self._taker is not None
 
-    def take(self, told: Callable[[Mapping[str, Any]], None]) -> Mapping[str, Any] | None:
+    def take(self, answer: Callable[[Mapping[str, Any]], None]) -> Mapping[str, Any] | None:
         """
-        The calls that there are; with None *told* is called once, later.
+        The calls that there are; with None *answer* is called once, later.
 
         Raises:
             BadRequest: another request waits for them.
@@ -85,7 +85,7 @@ class JobExchange:
         if self._over:
             return _OVER
         if not self._calls:
-            self._taker = told
+            self._taker = answer
             return None
         batch = [self._calls.popleft()]
         size = len(batch[0][2])
@@ -191,7 +191,7 @@ class Exchanges:
         exchange = self._held.get(request.target)
         if exchange is None:
             return _OVER
-        found = exchange.take(lambda told: self._owner.answer(request.id, told))
+        found = exchange.take(lambda calls: self._owner.answer(request.id, calls))
         if found is None:
             self._owner.wait(request.id, _Taking(exchange))
         return found

@@ -121,7 +121,7 @@ class Sandboxes:
         view = None if place is None else place.spec.view
         idle, lifetime = self._times(request.idle, request.lifetime)
 
-        def told(what: str | Refused) -> None:
+        def opened(what: str | Refused) -> None:
             if isinstance(what, Refused):
                 owner.refuse(request.id, what)
             else:
@@ -130,7 +130,7 @@ class Sandboxes:
         def proceed(mounts: Mounts | None = None) -> Callable[[], None]:
             # Asked again: while folders were opened, that pool may have ended to make room for another.
             place = None if key == PLAIN else owner.place(key)
-            name = desk.open(owner.user, SandboxFacts(limits, request.env, request.metadata, key), told,
+            name = desk.open(owner.user, SandboxFacts(limits, request.env, request.metadata, key), opened,
                              idle=idle, lifetime=lifetime, most=owner.most_sandboxes, patience=config.queue_timeout,
                              mounts=mounts, pool=None if place is None else place.pool,
                              terms=None if place is None else terms_of(place.spec, place.degraded))

@@ -107,7 +107,7 @@ class Hunt:
         self._init, self._root = init, root
         self._since = time.monotonic()
         self._walks = 0
-        self._told: set[Key] = set()  # to stop
+        self._stopping: set[Key] = set()  # to stop
         self.hopeless = False
 
     def step(self) -> bool:
@@ -130,14 +130,14 @@ class Hunt:
         running = [key for key, state in family(self._init, self._root).items() if not self._is_still(key, state)]
         for key in running:
             _send(key, signal.SIGSTOP)
-        self._told.update(running)
+        self._stopping.update(running)
         return bool(running)
 
     def _is_still(self, key: Key, state: bytes) -> bool:
         """
         Stopped, or in a wait from which it comes to stop: one that has called vfork waits for a child that is stopped.
         """
-        return state in (b"T", b"t") or (b"D" == state and key in self._told)
+        return state in (b"T", b"t") or (b"D" == state and key in self._stopping)
 
 
 def _send(key: Key, number: int) -> None:

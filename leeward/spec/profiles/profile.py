@@ -17,7 +17,7 @@ from leeward.spec.sandbox import Bind, SandboxSpec
 class Profile:
     """
     Attributes:
-        base: the profile of ours that it is made of; "" for one of ours.
+        base: the profile of ours that it is made of; "" for `python`.
         about: for people, one sentence.
         show: files and folders of the host that it shows beside those of its base, read-only, at the same paths.
         variables: environment variables beside those of its base.

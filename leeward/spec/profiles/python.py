@@ -121,7 +121,8 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
             ("HOME", "/workspace"), ("TMPDIR", "/tmp"), ("LANG", "C.UTF-8"), ("USER", _USER), ("LOGNAME", _USER),
             ("PYTHONDONTWRITEBYTECODE", "1"), ("MPLCONFIGDIR", "/tmp"),
             *((("TERM", term),) if term else ()),
-            ("GOMAXPROCS", str(count)),  # Go asks sched_getaffinity(2), which tells the host's
+            # Go and os.process_cpu_count() (Python 3.13) ask sched_getaffinity(2), which tells the host's
+            ("GOMAXPROCS", str(count)), ("PYTHON_CPU_COUNT", str(count)),
             *libraries.VARIABLES,
         ),
         loopback=loopback,

@@ -194,3 +194,14 @@ def test_c114_no_character_of_format_is_shown_as_it_is() -> None:
     assert [] == [hex(code) for code in shown if not (
         0x600 <= code <= 0x8e2 or 0x110bd <= code <= 0x110cd or 0x13430 <= code <= 0x1343f
         or 0x1bca0 <= code <= 0x1bca3 or 0x1d173 <= code <= 0x1d17a)]
+
+
+@pytest.mark.parametrize(("given", "hint"), [("--colect=x", "; did you mean --collect?"), ("--qqq", "")])
+def test_an_option_that_there_is_not(given: str, hint: str) -> None:
+    """
+    With the one that was meant, if one is close.
+    """
+    with pytest.raises(UsageError) as caught:
+        parse("exec", [given, "print(1)"])
+
+    assert str(caught.value) == f"exec has no option {given.partition('=')[0]!r}{hint}"

@@ -7,18 +7,18 @@ from __future__ import annotations
 import h11
 import pytest
 
-from leeward.egress.exchanges import END, MAX_WAITING, End, Requests, ResponseError, Responses
+from leeward.egress.exchanges import END, MAX_WAITING, BodyEnd, Requests, ResponseError, Responses
 from leeward.egress.heads import Head, HeadError
 
 GET = b"GET /a HTTP/1.1\r\nHost: example.org\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
-def drain(requests: Requests) -> list[Head | bytes | End]:
+def drain(requests: Requests) -> list[Head | bytes | BodyEnd]:
     """
     What there is now.
     """
-    found: list[Head | bytes | End] = []
+    found: list[Head | bytes | BodyEnd] = []
     while (event := requests.next()) is not None:
         found.append(event)
     return found
@@ -32,7 +32,7 @@ def passed_on(requests: Requests, most: int = 0) -> tuple[bytes, Responses]:
     for event in drain(requests):
         if isinstance(event, Head):
             sent += responses.request(event)
-        elif isinstance(event, End):
+        elif isinstance(event, BodyEnd):
             sent += responses.end()
         else:
             sent += responses.data(event)
@@ -110,7 +110,7 @@ def test_chunks_are_read_and_written_anew(step: int) -> None:
             if isinstance(event, Head):
                 sent += responses.request(event)
             else:
-                sent += responses.end() if isinstance(event, End) else responses.data(event)
+                sent += responses.end() if isinstance(event, BodyEnd) else responses.data(event)
 
     assert sent.startswith(b"POST / HTTP/1.1\r\nhost: a.org\r\ntransfer-encoding: chunked\r\n\r\n")
     assert sent.endswith(b"0\r\n\r\n")

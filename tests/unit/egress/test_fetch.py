@@ -189,7 +189,7 @@ def test_every_address_of_an_answer_is_decided() -> None:
             decisions.append((str(request.address), decision.verdict))
 
         async with hosting(ok) as host:
-            fetcher = Fetcher(policy(host.port), told=told,
+            fetcher = Fetcher(policy(host.port), record=told,
                               resolve=resolver(example_org="10.0.0.1 ::ffff:127.0.0.1 ::1"))
             return await fetcher.fetch(Fetch(f"http://example.org:{host.port}/")), decisions
 

@@ -9,7 +9,7 @@ import errno
 
 import pytest
 
-from leeward.host.facts import NAMESPACES, Facts, Kernel, Runtime
+from leeward.host.facts import NAMESPACES, Facts, HostKernel, Runtime
 from leeward.host.findings import Feature, Support, judge
 
 #: A machine that lacks nothing.
@@ -52,9 +52,9 @@ RESTRICTED = {"kernel/apparmor_restrict_unprivileged_userns": "1"}
 
 @pytest.mark.parametrize(("facts", "name", "state", "cure"), [
     (but(release="5.10.0-30-cloud"), "kernel", Support.LIMITED, "install Linux 5.13"),
-    (but(kernel=Kernel.WSL1, wait_killable=None), "kernel", Support.MISSING, "wsl.exe --set-version"),
-    (but(kernel=Kernel.GVISOR, proc=errno.ENOSYS), "kernel", Support.MISSING, "docker run --runtime=runc"),
-    (but(kernel=Kernel.GVISOR), "kernel", Support.LIMITED, "docker run --runtime=runc"),
+    (but(kernel=HostKernel.WSL1, wait_killable=None), "kernel", Support.MISSING, "wsl.exe --set-version"),
+    (but(kernel=HostKernel.GVISOR, proc=errno.ENOSYS), "kernel", Support.MISSING, "docker run --runtime=runc"),
+    (but(kernel=HostKernel.GVISOR), "kernel", Support.LIMITED, "docker run --runtime=runc"),
     (but(root=True, lacks=("CAP_SETUID",), rights=errno.EPERM, engine=Runtime.DOCKER), "root", Support.MISSING,
      "docker run --user 1000:1000"),
     (but(root=True, few_ids=True, rights=errno.EPERM), "root", Support.MISSING, "start leeward as another user"),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from leeward.host import features
-from leeward.host.facts import FIRST_IDS, Kernel, Record, Runtime, facts_of, from_object
+from leeward.host.facts import FIRST_IDS, HostKernel, Record, Runtime, facts_of, from_object
 from leeward.host.findings import Feature, Support
 from leeward.worker.idmaps import CONTAINER_UID_BASE, WORKER_UID_BASE
 
@@ -104,16 +104,16 @@ def test_what_stops_leeward_there_has_a_line_that_cures_it(name: str):
 
 
 @pytest.mark.parametrize(("name", "kernel", "engine"), [
-    ("gvisor", Kernel.GVISOR, Runtime.DOCKER),
-    ("gvisor-4.4", Kernel.GVISOR, Runtime.NONE),
-    ("wsl1", Kernel.WSL1, Runtime.NONE),
-    ("wsl2", Kernel.WSL2, Runtime.NONE),
-    ("fedora-selinux-container", Kernel.LINUX, Runtime.PODMAN),
-    ("docker-ubuntu-24.04", Kernel.LINUX, Runtime.DOCKER),
-    ("docker-20.10-defaults", Kernel.LINUX, Runtime.DOCKER),
-    ("podman-4.3-defaults", Kernel.LINUX, Runtime.PODMAN),
+    ("gvisor", HostKernel.GVISOR, Runtime.DOCKER),
+    ("gvisor-4.4", HostKernel.GVISOR, Runtime.NONE),
+    ("wsl1", HostKernel.WSL1, Runtime.NONE),
+    ("wsl2", HostKernel.WSL2, Runtime.NONE),
+    ("fedora-selinux-container", HostKernel.LINUX, Runtime.PODMAN),
+    ("docker-ubuntu-24.04", HostKernel.LINUX, Runtime.DOCKER),
+    ("docker-20.10-defaults", HostKernel.LINUX, Runtime.DOCKER),
+    ("podman-4.3-defaults", HostKernel.LINUX, Runtime.PODMAN),
 ])
-def test_the_kind_of_host_is_named(name: str, kernel: Kernel, engine: Runtime):
+def test_the_kind_of_host_is_named(name: str, kernel: HostKernel, engine: Runtime):
     facts = facts_of(record(name))
 
     assert (kernel, engine) == (facts.kernel, facts.engine)

@@ -67,7 +67,7 @@ class Branch:
         self.pool = SimpleNamespace(
             drain=self._drain, close=lambda: None, workforce=SimpleNamespace(retire_all=lambda: None),
             workers=self.workers)
-        self.zygotes = SimpleNamespace(leave=lambda _seconds, left: left())
+        self.zygotes = SimpleNamespace(retire=lambda _seconds, left: left())
         Branch.made.append(self)
 
     def _drain(self, _seconds: float, _done: object, why: Refused) -> None:
@@ -95,7 +95,8 @@ class Hatched:
 def planned(key: PoolKey) -> Settings:
     if key.environment.startswith("no"):
         raise BadRequest("unknown")
-    return replace(Settings(), pool_size=2, room=1 if "wide" != key.environment else 97)
+    size, room = {"wide": (99, 0), "roomy": (2, 97)}.get(key.environment, (2, 1))
+    return replace(Settings(), pool_size=size, room=room)
 
 
 @pytest.fixture
@@ -226,6 +227,16 @@ def test_what_can_not_be_had(clock: Clock) -> None:
     with pytest.raises(ShuttingDown):
         ours.of(key("a"))
     assert [] == Branch.made
+
+
+def test_one_that_may_have_more_workers_than_there_are_has_fewer(clock: Clock) -> None:
+    """
+    Its number is "at most"; those that always stand have to fit.
+    """
+    table(clock).of(key("roomy"))
+    made, = Branch.made
+
+    assert SLOTS == made.settings.pool_size + made.settings.room + 1
 
 
 def test_quotas_hold_for_all_pools_together() -> None:

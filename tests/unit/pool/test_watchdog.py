@@ -45,7 +45,7 @@ def signs() -> list[float]:
 @pytest.fixture
 def thread(loop: Loop, signs: list[float]) -> Watchdog:
     made: Any = loop
-    return Watchdog(made, list, time=1.0, told=signs_of_nothing, alive=lambda: signs.append(loop.time), period=2.0)
+    return Watchdog(made, list, time=1.0, report=signs_of_nothing, alive=lambda: signs.append(loop.time), period=2.0)
 
 
 def signs_of_nothing(_: Standstill) -> None:

@@ -11,7 +11,7 @@ import pytest
 from leeward.errors import Busy, LeewardError, SessionOver
 from leeward.outcome import Outcome, Result
 from leeward.run.report import Report
-from leeward.sandboxes.kernel import MOST_WAITING, KernelStage, LiveKernel, Request
+from leeward.sandboxes.kernel import MOST_WAITING, KernelRequest, KernelStage, LiveKernel
 from leeward.spec.job import Job
 
 GOOD = Report(result=Result(b"", b"", 0, Outcome.FINISHED))
@@ -24,7 +24,7 @@ class Lease:
         self.ended = ""
         self.ending = False
 
-    def run(self, caller: Request) -> None:
+    def run(self, caller: KernelRequest) -> None:
         self.jobs.append((caller.job, caller.finished))
 
     def interrupt(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from leeward.spec import profiles
 from leeward.spec.limits import Limits
 from leeward.spec.machine import Machine
-from leeward.spec.profiles import HostPython
+from leeward.spec.profiles import OURS, HostPython, Profile, with_base
 from leeward.spec.sandbox import SandboxSpec
 
 MERGED = {"/bin": "usr/bin", "/sbin": "usr/sbin", "/lib": "usr/lib", "/lib64": "usr/lib64"}
@@ -135,3 +135,15 @@ def test_one_stand_in_can_be_run():
     The others are data.
     """
     assert ["/opt/leeward/stand-ins/curl"] == [text.target for text in _spec().view.texts if text.program]
+
+
+def test_a_profile_has_what_its_base_has_where_it_says_nothing():
+    """
+    For work a loopback network; the base of all has none, and the last word is the profile's.
+    """
+    own = with_base(Profile(base="workdir", variables={"A": "1"}, limits={"time": 3.0}))
+
+    assert (True, None, {"A": "1"}, {"time": 3.0}) == (own.loopback, own.terminal, own.variables, own.limits)
+    assert with_base(Profile(base="workdir", loopback=False)).loopback is False
+    assert with_base(Profile(base="python")).loopback is None
+    assert [None, True] == [with_base(OURS[name]).loopback for name in ("python", "workdir")]

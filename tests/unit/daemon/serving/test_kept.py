@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kit import reactors
+from kit.waiting import PATIENCE_S
 from leeward.daemon.descriptors import RESULTS
 from leeward.daemon.serving import connection as limits
 from leeward.daemon.serving.home import GUEST_SHARE
@@ -52,7 +53,7 @@ def taken(client: Peer, count: int) -> list[dict[str, Any]]:
     So many replies, however often the socket's buffer is full before.
     """
     found: list[dict[str, Any]] = []
-    give_up = time.monotonic() + 5
+    give_up = time.monotonic() + PATIENCE_S
     while len(found) < count:
         assert time.monotonic() < give_up, found
         found += client.take()

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kit.waiting import PATIENCE_S
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import Shares
 from leeward.daemon.serving import connection, server
@@ -74,7 +75,7 @@ class Door:
         """
         What is sent next; empty at the end. Who waits at the door is told after a while.
         """
-        give_up = time.monotonic() + 5
+        give_up = time.monotonic() + PATIENCE_S
         while True:
             try:
                 return sock.recv(4096)
@@ -257,7 +258,7 @@ def test_who_hung_up_at_the_door_takes_nobodys_place(door: Door) -> None:
     before = len(os.listdir("/proc/self/fd"))
     door.connect().close()
     door.age(connection.IDLE_S + 0.1)
-    give_up = time.monotonic() + 5
+    give_up = time.monotonic() + PATIENCE_S
     while len(os.listdir("/proc/self/fd")) > before:
         assert time.monotonic() < give_up
         door.reactor.turn(0.05)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from kit.sandbox_stand import ENVIRONMENT, HostPool
+from kit.waiting import PATIENCE_S
 from leeward.daemon.config import Config
 from leeward.daemon.serving import sandboxes
 from leeward.daemon.serving.peers import ServedUsers
@@ -49,7 +50,7 @@ class Table:
         return self.peers[-1]
 
     def until(self, condition: Callable[[], Any]) -> None:
-        give_up = time.monotonic() + 20
+        give_up = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < give_up, "it never came"
             self.reactor.turn(0.02)

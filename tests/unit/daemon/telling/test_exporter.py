@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.waiting import PATIENCE_S
 from leeward.daemon.telling import exporter as module
 from leeward.daemon.telling.exporter import CLIENTS, REQUEST, Exporter, answer, bind, check_place
 from leeward.loop.reactor import Reactor
@@ -73,7 +74,7 @@ class Box:
         self.reactor.soon(lambda: done("x 1\n" * self.size))
 
     def until(self, condition: Callable[[], bool]) -> None:
-        give_up = time.monotonic() + 5
+        give_up = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < give_up, "it never came"
             self.reactor.turn(0.05)
