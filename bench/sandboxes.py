@@ -6,7 +6,9 @@ Many live sandboxes at once, and many one after the other: what they take, how t
 Starts daemons of its own, with as many descriptors as --descriptors says where it may raise its limit. Opens --count
 sandboxes and keeps them; each runs a command and must give its own number back, twice: as soon as it is open, and when
 all are. Ends them all. Then --turns sandboxes are opened, used and closed, one after the other. Memory is the
-proportional share (Pss) of the daemon and of all its descendants, and what the host has less available (MemAvailable).
+proportional share (Pss) of the daemon and of all its descendants; what the kernel itself has more of (slabs, page
+tables, stacks, per-processor data), whoever it is for; and what the host has less available (MemAvailable). The last
+two mean something where nothing else runs.
 
 Exit status 1, with a line that says what happened, if a sandbox couldn't be opened or gave another answer, or if after
 all of it there is something that wasn't after the first tenth of the turns: processes, descriptors, groups, mounts, or
@@ -20,6 +22,7 @@ import contextlib
 import json
 import os
 import resource
+import shutil
 import statistics
 import sys
 import tempfile
@@ -33,10 +36,11 @@ from leeward.errors import LeewardError
 from leeward_cli.bench.ours import daemon, daemon_pid
 
 WORKERS = 2
+_ALONE = "LEEWARD_BENCH_ALONE"
 #: As in bench/soak.py: workers keep some empty groups for later, with a few descriptors each.
 ROOM = {"KiB of the daemon": 8 << 10, "groups": 4 * WORKERS, "descriptors": 14 * WORKERS, "processes": 0, "mounts": 0}
 REST_S = 30.0
-#: Seconds after which the workers of sandboxes have let their other runners go: worker/leasing.py.
+#: Seconds after which a sandbox rests: run/awake.py.
 SETTLED_S = 2.0
 
 
@@ -77,6 +81,13 @@ def memory(pid: int) -> int:
 
 def available() -> int:
     return _field("/proc/meminfo", "MemAvailable") >> 10
+
+
+def kernel() -> int:
+    """
+    MiB of the kernel's own, of everybody.
+    """
+    return sum(_field("/proc/meminfo", name) for name in ("Slab", "PageTables", "KernelStack", "Percpu")) >> 10
 
 
 def there(pid: int) -> dict[str, int]:
@@ -122,7 +133,7 @@ class Line:
 
 
 def at_once(line: Line, pid: int, count: int, wrong: list[str]) -> dict[str, Any]:
-    before, free, boxes, opened, used = memory(pid), available(), [], [], []
+    before, free, kernels, boxes, opened, used = memory(pid), available(), kernel(), [], [], []
     for number in range(count):
         start = time.perf_counter()
         try:
@@ -142,6 +153,7 @@ def at_once(line: Line, pid: int, count: int, wrong: list[str]) -> dict[str, Any
     rest(line, pid)
     found: dict[str, Any] = {
         "count": len(boxes), "MiB": memory(pid), "MiB before": before, "MiB less available": free - available(),
+        "MiB more of the kernel's": kernel() - kernels,
         "descriptors": len(os.listdir(f"/proc/{pid}/fd")), "processes": len(below(pid))}
     if boxes:
         found |= {"open ms": _times(opened), "command ms": _times(used)}
@@ -201,7 +213,8 @@ def main() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (asked.descriptors, asked.descriptors))
     wrong: list[str] = []
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
-        config.write(f"pool_size = {WORKERS}\nspares = {asked.spares}\nmax_sessions = {max(2, asked.count)}\n")
+        config.write(f"pool_size = {WORKERS}\nspares = {asked.spares}\nmax_sessions = {max(2, asked.count)}\n"
+                     "sandbox_idle = 86400\nsandbox_lifetime = 86400\n")
         config.flush()
         found: dict[str, Any] = {"load before": os.getloadavg()[0]}
         for name, does, times in (("at once", at_once, asked.count), ("in turn", in_turn, asked.turns)):
@@ -215,5 +228,16 @@ def main() -> int:
     return int(bool(wrong))
 
 
+def _alone() -> None:
+    """
+    Go on in a mount namespace of our own, where we may: what others on the host mount meanwhile isn't left by us.
+    """
+    unshare = shutil.which("unshare")
+    if unshare is not None and not os.geteuid() and _ALONE not in os.environ:
+        command = [unshare, "--mount", "--propagation", "private", sys.executable, "-P", *sys.argv]
+        os.execve(unshare, command, {**os.environ, _ALONE: "1"})
+
+
 if __name__ == "__main__":
+    _alone()
     sys.exit(main())

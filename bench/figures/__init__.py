@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench.figures import command, crowd, denied, fresh, memory, output, processor, rates, sessions, start
+from bench.figures import command, crowd, denied, fresh, live, memory, output, processor, rates, sessions, start
 from bench.figures.row import Ground, Row
 from leeward import __version__
 from leeward_cli.bench import compiled, machine
@@ -25,6 +25,7 @@ GROUPS: dict[str, Callable[[Ground], Sequence[Row]]] = {
     "fresh": fresh.measure,
     "rates": rates.measure,
     "sessions": sessions.measure,
+    "live": live.measure,
     "processor": processor.measure,
     "memory": memory.measure,
     "command": command.measure,

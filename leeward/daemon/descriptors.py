@@ -16,7 +16,7 @@ from typing import Protocol
 from leeward.dataclass import dataclass
 from leeward.errors import Unsupported
 from leeward.isolation.cgroup.v1 import V1Driver
-from leeward.pool.relief import SURPLUS
+from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds
 
 #: The daemon's own: standard streams, socket and its folder, groups, signals, loop, supervisor, zygote, log, service
 #: manager (20 where all of it is there), and some that its starter may have left open.
@@ -33,6 +33,11 @@ RUNNER = 6
 #: With which a runner can be kept open as a sandbox: four namespaces and its ruleset. Where it would leave fewer
 #: connections than these there are no sandboxes.
 ENTRANCES, ROOMY = 5, 64
+#: What a live sandbox holds of these while nothing is asked of it (run/awake.py): the channel, two pidfds, sockstat,
+#: the job pipe and the listener. And what its processes take: a pidfd, pipes and a group each, while they run.
+RESTING, PROCESSES = 6, 4
+#: Sandboxes that have all their descriptors at once, where there are more of them than that has room for.
+LEAST_AWAKE, MOST_AWAKE = 4, 16
 #: A worker's devpts, where there are sandboxes.
 DEVPTS = 1
 #: Memory files that wait for clients to read, at most; and request arenas.
@@ -61,6 +66,7 @@ class Shares:
         room: workers that may be made for sessions.
         sandboxes: runners can be kept open.
         further: workers that other pools may have.
+        bounds: how many sessions and sandboxes, and how many of these awake, so that all of *room* has descriptors.
     """
 
     limit: int
@@ -73,6 +79,7 @@ class Shares:
     room: int = 0
     sandboxes: bool = True
     further: int = 0
+    bounds: SeatBounds = NO_BOUNDS
 
     @property
     def spare(self) -> int:
@@ -93,6 +100,8 @@ class Costs(Protocol):
     def worker_descriptors(self) -> int: ...
     @property
     def leaf_descriptors(self) -> int: ...
+    @property
+    def resting_descriptors(self) -> int: ...
     @property
     def kept_leaves(self) -> int: ...
 
@@ -143,11 +152,33 @@ def _shares(limit: int, driver: Costs, sandboxes: bool, workers: int, spares: in
             "descriptors", have=f"a hard limit of {limit} (RLIMIT_NOFILE)",
             need=f"about {least + least // 8}, of which {workers} workers with {spares} spares take {pool}",
             cure="raise it (ulimit -Hn, LimitNOFILE= of a service), or lower pool_size or spares")
-    room = max(0, min(room, (connections - asked) // (each + 1)))
+    left = max(0, connections - asked)
+    resting = RESTING + ENTRANCES + DEVPTS + PROCESSES + driver.resting_descriptors + (not driver.memory_counted)
+    room, bounds, theirs = _roomy(left, room, each + 1, resting if sandboxes else each + 1)
     other = each + 1 + listeners
-    further = max(0, min(further, (connections - asked - room * (each + 1)) // other))
-    return Shares(limit, pool + room * (each + 1) + further * other, min(asked, connections), results, arenas,
-                  0 if leaves == most and connections >= asked else runners, surplus, room, sandboxes, further)
+    further = max(0, min(further, (left - theirs) // other))
+    return Shares(limit, pool + theirs + further * other, min(asked, connections), results, arenas,
+                  0 if leaves == most and connections >= asked else runners, surplus, room, sandboxes, further, bounds)
+
+
+def _roomy(left: int, room: int, each: int, resting: int) -> tuple[int, SeatBounds, int]:
+    """
+    Workers for sessions and sandboxes, *room* at most, out of *left* descriptors: if each of them can have what a
+    worker may have, *each*, nothing else bounds them. If not, most sandboxes are *resting*, and a session has the room
+    of several; some may be awake, and as many workers be left over by others that ended.
+
+    Returns:
+        How many, their bounds, and the descriptors that are theirs.
+    """
+    plain = left // each
+    seats = (left - 2 * LEAST_AWAKE * each) // resting
+    if room <= plain or seats <= plain:
+        room = min(room, plain)
+        return room, NO_BOUNDS, room * each
+    room = min(room, seats)
+    awake = min(MOST_AWAKE, (left - room * resting) // (2 * each))
+    seats = (left - 2 * awake * each) // resting
+    return room, SeatBounds(awake, seats, -(-each // resting)), room * resting + 2 * awake * each
 
 
 def owners(connections: int) -> int:
@@ -163,6 +194,19 @@ def limit() -> int:
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST if hard == resource.RLIM_INFINITY else min(MOST, hard)
+
+
+def raise_limit() -> bool:
+    """
+    Raise the hard limit to MOST, and the one in force. Was it below, and may this process do that (CAP_SYS_RESOURCE)?
+    """
+    if limit() == MOST:
+        return False
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (MOST, MOST))
+    except (OSError, ValueError):  # so Python tells EPERM
+        return False
+    return True
 
 
 def in_force(most: int, *, workers: int, spares: int, asked: int, metrics: bool) -> str:

@@ -141,6 +141,7 @@ class Daemon:
             engine = self._engine = Engine(self._reactor, settings, log, observer, bootstrap)
             engine.tells_jobs = self._config.log_jobs
             engine.surplus, engine.room, engine.further = self._shares.surplus, self._shares.room, self._shares.further
+            engine.bounds = self._shares.bounds
             engine.plans, engine.pool_idle = Plans(lambda: self._config, settings), self._config.pool_idle
             if not engine.start(_tidy):
                 engine.close()
@@ -158,11 +159,19 @@ class Daemon:
             Unsupported: they are too few.
         """
         config = self._config
-        shares = self._shares = descriptors.shares(
-            descriptors.limit(), driver, workers=config.pool_size, spares=config.spares,
-            asked=config.max_connections, metrics=bool(config.metrics), room=room(config, budget.memory()),
-            further=config.pool_workers, listeners=most_listeners(config.egress))
+        asked = room(config, budget.memory())
+        divide = partial(descriptors.shares, driver=driver, workers=config.pool_size, spares=config.spares,
+                         asked=config.max_connections, metrics=bool(config.metrics), room=asked,
+                         further=config.pool_workers, listeners=most_listeners(config.egress))
+        shares = divide(descriptors.limit())
+        if shares.room < asked and config.max_sessions > 0 and descriptors.raise_limit():  # as many as were asked for
+            shares = divide(descriptors.limit())
+        self._shares = shares
         driver.limit_leaves(shares.leaves)
+        if shares.room < asked and config.max_sessions > 0:
+            log.warning("fewer sessions than max_sessions", sessions=shares.room + config.pool_size // 2,
+                        max_sessions=config.max_sessions, limit=shares.limit,
+                        cure="raise the hard limit of descriptors (ulimit -Hn, LimitNOFILE=)")
         if shares.connections < config.max_connections:
             log.warning("fewer connections than max_connections", connections=shares.connections,
                         max_connections=config.max_connections, limit=shares.limit, workers=shares.pool,

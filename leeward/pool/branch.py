@@ -19,9 +19,11 @@ from leeward.pool.begin import Settings
 from leeward.pool.confinement import Confinement
 from leeward.pool.pool import Pool
 from leeward.pool.quotas import Book
+from leeward.pool.relief import NO_BOUNDS, SeatBounds
 from leeward.pool.ticket import Ticket
 from leeward.pool.workforce import Workforce
 from leeward.pool.zygotes import EventLog, Zygotes
+from leeward.run.awake import Awake
 from leeward.run.report import Report
 from leeward.spec.limits import Limits
 from leeward.spec.sandbox import SandboxSpec
@@ -57,6 +59,7 @@ class Branch:
     Args:
         first: the first of its workers' slots.
         surplus: workers that may be made in advance, when others are renewed.
+        bounds: what descriptors allow.
         book: with the ledgers of all branches.
         troubled: called when there is a `problem`, and no runner was made yet.
 
@@ -67,7 +70,7 @@ class Branch:
 
     def __init__(self, reactor: Reactor, ground: Ground, settings: Settings, spec: SandboxSpec,
                  confinement: Confinement, *, surplus: int, book: Book, first: int = 0,
-                 troubled: Callable[[], None] | None = None) -> None:
+                 troubled: Callable[[], None] | None = None, bounds: SeatBounds = NO_BOUNDS) -> None:
         self._reactor, self._ground, self.settings = reactor, ground, settings
         self.spec, self.confinement = spec, confinement
         self.log, self.patience = ground.log, ground.patience
@@ -80,7 +83,8 @@ class Branch:
         self.zygotes: Zygotes
         self.pool = Pool(reactor, self, size=settings.pool_size, queue_size=settings.queue_size,
                          queue_delay=settings.queue_delay, quotas=settings.quotas, max_sessions=settings.max_sessions,
-                         surplus=surplus, room=confinement.room, first=first, book=book)
+                         surplus=surplus, room=confinement.room, first=first, book=book, bounds=bounds)
+        self._awake = Awake(bounds.awake)
 
     def begin(self, plan: ZygotePlan, hatched: Hatched) -> None:
         """
@@ -105,7 +109,7 @@ class Branch:
         group = driver.worker(slot, uid, settings.limits)
         terms = WorkerSettings(settings.limits, self.spec.uid, settings.spares, settings.recycle_after,
                                self.confinement.degraded, self.patience, self._ground.supervisor, settings.results,
-                               settings.session_grace, self._ways_out)
+                               settings.session_grace, self._ways_out, self._awake)
         try:
             worker = Worker(self._reactor, slot, (uid, gid), group, terms, workforce)
         except OSError:

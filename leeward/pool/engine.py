@@ -24,7 +24,7 @@ from leeward.pool.branches import Branches
 from leeward.pool.confinement import Confinement, decide
 from leeward.pool.pool import Pool
 from leeward.pool.quotas import Book, Quotas
-from leeward.pool.relief import SURPLUS
+from leeward.pool.relief import NO_BOUNDS, SURPLUS
 from leeward.pool.ticket import Ticket
 from leeward.pool.ways_out import Exits
 from leeward.pool.zygotes import EventLog, Zygotes
@@ -77,7 +77,7 @@ class Engine:
         reactor.barrier.tell = self._tell_fault
         if watcher is not None:
             reactor.barrier.count = watcher.callback_failed
-        self.surplus, self.room, self.further = SURPLUS, 0, 0
+        self.surplus, self.room, self.further, self.bounds = SURPLUS, 0, 0, NO_BOUNDS
         self.pool_idle = 300.0
         self.plans: Callable[[PoolKey], Settings] | None = None
         self.driver: Driver
@@ -120,7 +120,7 @@ class Engine:
         self._reactor.watch(self.supervisor.fileno(), READ, self._on_denials)
         book = Book()
         self.main = Branch(self._reactor, self, self._settings, self.spec, self.confinement, surplus=self.surplus,
-                           book=book)
+                           book=book, bounds=self.bounds)
         if self._reactor.fast_path is not None:
             self._reactor.fast_path.enable(self.confinement.degraded)
         self.pool = self.main.pool

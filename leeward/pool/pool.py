@@ -23,7 +23,7 @@ from leeward.pool.backlog import Backlog
 from leeward.pool.drain import Drain
 from leeward.pool.line import FairQueue
 from leeward.pool.quotas import Book, Ledger, Quotas
-from leeward.pool.relief import SURPLUS
+from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds
 from leeward.pool.sessions import PoolSession
 from leeward.pool.tenants import Tenants
 from leeward.pool.ticket import Done, Ticket
@@ -60,13 +60,14 @@ class Pool:
 
     def __init__(self, reactor: Reactor, maker: Maker, *, size: int, queue_size: int,
                  queue_delay: float = 0.0, quotas: Quotas | None = None, max_sessions: int = -1,
-                 surplus: int = SURPLUS, room: int = 0, first: int = 0, book: Book | None = None) -> None:
+                 surplus: int = SURPLUS, room: int = 0, first: int = 0, book: Book | None = None,
+                 bounds: SeatBounds = NO_BOUNDS) -> None:
         # `book` has the ledgers of other pools. The first one has the fast path, the others grow.
         self._reactor = reactor
         self.now = reactor.now
         self._maker = maker
         self.workforce = Workforce(reactor, maker, self, size, surplus=surplus, room=room, first=first,
-                                   grows=book is not None and bool(book.ledgers))
+                                   grows=book is not None and bool(book.ledgers), bounds=bounds)
         self._ledger = Ledger(quotas, self.workforce.with_held, book)
         self.queue: FairQueue[Ticket] = FairQueue(queue_size, self._ledger.running)
         self._backlog = Backlog(queue_delay, size)

@@ -18,10 +18,31 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from leeward.dataclass import dataclass
 from leeward.worker.states import WorkerState
 
 #: Workers beyond the pool's size, for as long as some are renewed.
 SURPLUS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SeatBounds:
+    """
+    What descriptors allow: daemon/descriptors.py.
+
+    Attributes:
+        awake: live sandboxes that may hold all their descriptors at once, and workers that may be left over when
+            sandboxes and sessions end; 0 for no bound.
+        seats: sandboxes, if there is no session.
+        price: sandboxes for which there would be room in place of one session.
+    """
+
+    awake: int = 0
+    seats: int = 1 << 30
+    price: int = 1
+
+
+NO_BOUNDS = SeatBounds()
 
 
 class RenewableWorker(Protocol):

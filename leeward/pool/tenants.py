@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from leeward.errors import LeewardError, Refused
+from leeward.errors import Busy, LeewardError, Refused
 from leeward.loop.barrier import in_any_case
 from leeward.pool.admission import Admission
 from leeward.pool.seats import Home, Seat
@@ -56,7 +56,7 @@ class Tenants:
         Raises:
             ShuttingDown, Busy, BadRequest: as `Pool.submit`; also Busy when there are as many as there may be.
         """
-        self._check_room()
+        self._check_room(1)
         session = PoolSession(self._pool, limits, user)
         self._sessions.add(session)
         try:
@@ -74,7 +74,7 @@ class Tenants:
         Raises:
             ShuttingDown, Busy, BadRequest: as `open_session`.
         """
-        self._check_room()
+        self._check_room(0)
         seat = Seat(self._pool, limits, user, opened, lost, drained)
         self._seats.add(seat)
         try:
@@ -84,15 +84,23 @@ class Tenants:
             raise
         return seat
 
-    def _check_room(self) -> None:
+    def _check_room(self, sessions: int) -> None:
         """
+        Is there room for so many *sessions* more, or else for a sandbox?
+
         Raises:
             Busy: there are as many sessions and sandboxes as there may be.
             BadRequest: there may be none.
         """
         count = self.sessions + self.seats
-        if count >= self.most:
+        bounds, own = self._workforce.bounds, self._workforce.size // 2  # so many have the pool's own workers
+        dear = max(0, self.sessions + sessions - own)
+        short = max(0, count - own) + (bounds.price - 1) * dear >= bounds.seats
+        if count >= self.most or short:
             self._admission.refused += 1
+            if count < self.most:
+                raise Busy(f"{count} sessions and sandboxes are open already, all that this daemon has descriptors for"
+                           " (RLIMIT_NOFILE)")
             raise no_room(count, self.most, self._workforce.size)
 
     def forget_session(self, session: PoolSession) -> None:

@@ -21,7 +21,7 @@ from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import Reactor
 from leeward.pool.refill import Refill
-from leeward.pool.relief import SURPLUS, may_go, superfluous, vacancy
+from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds, may_go, superfluous, vacancy
 from leeward.worker.states import WorkerState
 from leeward.worker.worker import Worker
 
@@ -83,18 +83,20 @@ class Workforce:
     """
 
     def __init__(self, reactor: Reactor, maker: WorkerMaker, work: Work, size: int, *,
-                 surplus: int = SURPLUS, room: int = 0, first: int = 0, grows: bool = False) -> None:
+                 surplus: int = SURPLUS, room: int = 0, first: int = 0, grows: bool = False,
+                 bounds: SeatBounds = NO_BOUNDS) -> None:
         """
         Args:
             surplus: workers that may be made in advance, when others are renewed.
             room: workers that may be made for sessions.
+            bounds: what descriptors allow.
             first: the first of the slots, of which no two pools of a daemon share one.
             grows: workers are made for jobs that wait, too, within *room*. Its runners aren't given to the fast path,
                 which doesn't ask whose they are.
         """
         self._reactor, self._maker, self._work = reactor, maker, work
         self.size, self.surplus, self.room, self._first = size, surplus, room, first
-        self.held = 0
+        self.held, self.bounds = 0, bounds
         self._shrinking = False
         self.by_slot: dict[int, Worker] = {}
         self.offers: dict[int, Worker] = {}
@@ -199,6 +201,14 @@ class Workforce:
         For a worker: do jobs wait for one?
         """
         return bool(self._work.queue)
+
+    @property
+    def crammed(self) -> bool:
+        """
+        For a worker that nobody holds any more: are there enough without it?
+        """
+        left = len(self.by_slot) - self.held - self.size - self.surplus
+        return 0 < self.bounds.awake < left
 
     @property
     def fast_path(self) -> FastPath | None:

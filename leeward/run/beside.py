@@ -112,6 +112,9 @@ class SharedLeaf:
     def ended(self, spent: float) -> None:
         return
 
+    def rest(self) -> None:
+        return
+
     def share(self) -> None:
         return
 

@@ -57,7 +57,6 @@ _numbers = itertools.count(_FIRST)
 #: While a keeper is dead, its children that it hadn't told of are looked for so often.
 _ORPHANS_S = 0.1
 
-
 #: Of a process that joins no group.
 _NO_ENTRY = Entry()
 
@@ -72,6 +71,7 @@ class LiveRunner:
         killed: called when the runner was killed, and `emptied` has to follow.
         lost: called once, after *over*, with the reason.
         collect: reaps processes of dead keepers of which nobody was told.
+        rested: called when nothing was asked of it for a while, or too many others are open.
 
     Attributes:
         processes: those that aren't gone, by number.
@@ -81,11 +81,11 @@ class LiveRunner:
 
     def __init__(self, reactor: Reactor, runner: Runner, terms: LiveTerms, owner: tuple[int, int], keeper: LiveKeeper,
                  *, over: Callable[[], None], killed: Callable[[], None], lost: Callable[[str], None],
-                 collect: Callable[[], object]) -> None:
+                 collect: Callable[[], object], rested: Callable[[], None]) -> None:
         self._reactor, self._runner, self._owner, self._keeper = reactor, runner, owner, keeper
         self._terms, self._denials = terms, terms.denials
         self._over: Callable[[], None] | None = over
-        self._killed, self._lost, self._collect = killed, lost, collect
+        self._killed, self._lost, self._collect, self._rested = killed, lost, collect, rested
         self._processes: dict[int, LiveProcess] = {}
         self._interpreters: dict[int, Interpreter] = {}
         self._ending = ""
@@ -117,6 +117,7 @@ class LiveRunner:
             raise LeewardError("this daemon's runners are not made to be kept open")
         self._runner.limit(limits)
         self._runner.leaf.share()
+        self._terms.awake.stir(self._reactor, self)
         if self._runner.leaf.needs_ticks:
             self._tick_later()
 
@@ -309,6 +310,11 @@ class LiveRunner:
             raise LeewardError(self._ending or "the runner is over")
         if len(self._processes) >= MOST_PROCESSES:
             raise Full(f"{MOST_PROCESSES} processes are in this sandbox, which is all that it may have")
+        self._terms.awake.stir(self._reactor, self)
+
+    def rest(self) -> None:
+        if not self.over:
+            in_any_case(self._runner.rest, self._rested)
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
         """
@@ -363,6 +369,8 @@ class LiveRunner:
         """
         What the whole sandbox has used since its runner was armed.
         """
+        if not self.over:
+            self._terms.awake.stir(self._reactor, self)
         return self._runner.leaf.usage()
 
     # --- the end --------------------------------------------------------------
@@ -418,6 +426,7 @@ class LiveRunner:
         over, self._over = self._over, None
         if over is None:
             return
+        self._terms.awake.forget(self)
         in_any_case(self._stop_ticks, *(partial(process.lost, self._ending) for process in
                                         tuple(self._processes.values())), over, partial(self._lost, self._ending))
 
@@ -431,12 +440,10 @@ class LiveRunner:
         self._ticks = self._reactor.after(self._runner.leaf.tick_interval, self._tick)
 
     def _tick(self) -> None:
-        if self._over is None:
-            return
-        if Limit.MEMORY == self._runner.tick():
+        if self._over is not None and Limit.MEMORY == self._runner.tick():
             self.end("it ran out of memory")
-            return
-        self._tick_later()
+        elif self._over is not None:
+            self._tick_later()
 
 
 def _nobody(_why: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from leeward.errors import LeewardError
+from leeward.run.awake import Awake
 from leeward.run.holder import RunTerms
 from leeward.run.report import Report, internal
 from leeward.run.runner import Denials
@@ -27,6 +28,7 @@ class LiveKeeper(Protocol):
 
     @property
     def devpts(self) -> int: ...
+    def rest(self) -> None: ...
     def send(self, message: control.Start, fds: list[int]) -> None:
         """
         An order, with descriptors that stay the caller's.
@@ -40,6 +42,8 @@ class LiveTerms(RunTerms, Protocol):
 
     @property
     def denials(self) -> Denials: ...
+    @property
+    def awake(self) -> Awake: ...
 
 
 class LiveCaller:

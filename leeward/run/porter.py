@@ -16,6 +16,7 @@ from typing import Any
 
 import msgpack
 
+from leeward._native.passing import receive
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.entry import Nest
 from leeward.isolation.channel import Channel
@@ -77,7 +78,7 @@ class PorterOrder:
 
     def _hear(self, _events: int) -> None:
         try:
-            data, fds, flags, _ = socket.recv_fds(self._channel.socket, _ROOM, _FDS, socket.MSG_CMSG_CLOEXEC)
+            data, fds, flags = receive(self._channel.socket, _ROOM, _FDS)
         except BlockingIOError:
             return
         except OSError:

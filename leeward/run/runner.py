@@ -290,6 +290,15 @@ class Runner:
         # The only child that its init has as yet. While the init lives nobody else reaps it, so the number is its.
         return os.pidfd_open(job_of(self.pid))
 
+    def rest(self) -> None:
+        """
+        Of a live sandbox, whose first process says nothing: hold no descriptor for that, and none of the leaf's until
+        one is needed.
+        """
+        ends = [fd for fd in (self.reply, self.out, self.err) if fd >= 0]
+        self.reply = self.out = self.err = -1
+        in_any_case(*(partial(os.close, fd) for fd in ends), self.leaf.rest)
+
     def close_birth(self) -> None:
         if self.birth is not None:
             self.birth.close()

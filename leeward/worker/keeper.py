@@ -30,6 +30,7 @@ class Keeper:
         pid: -1 until it was made.
         gone: it has ended, or never will be.
         devpts: out of which terminals are opened; -1 where sandboxes have none.
+        rested: `rest` was called.
         listeners: the sockets that the broker accepts from, in the order of `isolation.egress.steps`.
     """
 
@@ -40,8 +41,9 @@ class Keeper:
         """
         self.pid = -1
         self.gone = False
-        self.devpts = -1
         self.listeners: list[int] = []
+        self.devpts = -1
+        self.rested = False
         self._reactor = reactor
         self._channel, self._far_end = Channel.pair()
         self._channel.socket.setblocking(False)
@@ -167,6 +169,15 @@ class Keeper:
             os.pwrite(fd, content, 0)
             os.ftruncate(fd, len(content))
         self._shown = sizes
+
+    def rest(self) -> None:
+        """
+        A live sandbox has it, and will have it for longer: hold no descriptor that only the next job's limits need. It
+        gets no other job.
+        """
+        sized, self._sized, self.rested = self._sized, (), True
+        for fd in sized:
+            os.close(fd)
 
     # --- the end --------------------------------------------------------------
 

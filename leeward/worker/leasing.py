@@ -16,9 +16,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from leeward.errors import Bug
+from leeward.isolation.cgroup.entry import WorkerGroup
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import FastPath
-from leeward.loop.reactor import Reactor, Timer
+from leeward.loop.reactor import Reactor
 from leeward.loop.stream import JobStart
 from leeward.run.execution import Execution
 from leeward.run.functions import execution_of
@@ -45,9 +46,6 @@ _COURTESY_S = 0.0005
 #: A runner that wasn't gone by then, on a host that has no time to spare, gets a full share of what there is.
 _PATIENCE_S = 0.1
 
-#: A live sandbox that is there for so long will be for longer: its worker arms no runner for whoever comes next.
-_SETTLED_S = 2.0
-
 
 class Lessor(Protocol):
     """
@@ -56,6 +54,8 @@ class Lessor(Protocol):
 
     slot: int
     jobs: int
+    group: WorkerGroup
+    keeper: Keeper
 
     def go_on(self) -> None: ...
     def stumbled(self, layer: str, text: str, *, passing: bool) -> None: ...
@@ -70,6 +70,11 @@ class Queue(Protocol):
 
     @property
     def crowded(self) -> bool: ...
+    @property
+    def crammed(self) -> bool:
+        """
+        Are there as many workers as there may be without a session or sandbox?
+        """
     @property
     def fast_path(self) -> FastPath | None: ...
     def offered(self, runner: int, worker: Any | None) -> None:
@@ -90,7 +95,6 @@ class Leasing:
 
     def __init__(self, reactor: Reactor, worker: Lessor, terms: WorkerSettings, pool: Queue, arming: Arming) -> None:
         self._reactor, self._worker, self.terms, self._pool, self._arming = reactor, worker, terms, pool, arming
-        self._settling: Timer | None = None
         self.execution: Execution | Lease | LiveRunner | None = None
         self.running: Runner | None = None
         self.offered: Runner | None = None
@@ -213,9 +217,9 @@ class Leasing:
         self.withdraw()
         runner = self._take()
         live = LiveRunner(self._reactor, runner, self.terms, owner, keeper, over=partial(self.give_back, runner),
-                          killed=partial(self.killed, runner), lost=lost, collect=reap_inits)
+                          killed=partial(self.killed, runner), lost=lost, collect=reap_inits,
+                          rested=partial(self._rested, keeper))
         self.execution = live
-        self._settling = self._reactor.after(_SETTLED_S, partial(self._settled, live))
         try:
             live.open(limits)
         except BaseException:
@@ -223,12 +227,11 @@ class Leasing:
             raise
         return live
 
-    def _settled(self, live: LiveRunner) -> None:
+    def _rested(self, keeper: LiveKeeper) -> None:
         """
-        A sandbox that is still there will be for longer. What others wait for is armed in other workers.
+        For a live sandbox: it will be there for longer. What others wait for is armed in other workers.
         """
-        if self.execution is live:
-            self._arming.go_without()
+        in_any_case(self._arming.go_without, self._worker.group.rest, keeper.rest)
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
         """
@@ -292,11 +295,10 @@ class Leasing:
         For a session, or a job that was lost: it has *runner* no more.
         """
         self.execution = None
-        settling, self._settling = self._settling, None
-        if settling is not None:
-            settling.cancel()
         self._arming.go_with()
         self._after_job(runner)
+        if self._pool.crammed or self._worker.keeper.rested:
+            self._worker.retire("")
 
     def _after_job(self, runner: Runner, *, patient: bool = False) -> None:
         if runner.state is RunnerState.RUNNING:

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgpack
 
+from leeward._native.passing import receive
 from leeward.errors import BadRequest, Busy, LeewardError
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
@@ -145,7 +146,7 @@ class OpenerOrder:
 
     def _answered(self, _events: int) -> None:
         try:
-            data, fds, flags, _ = socket.recv_fds(self._socket, _ROOM, MOST, socket.MSG_CMSG_CLOEXEC)
+            data, fds, flags = receive(self._socket, _ROOM, MOST)
         except BlockingIOError:
             return
         except OSError:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from leeward.dataclass import dataclass, field
+from leeward.run.awake import Awake
 from leeward.run.runner import Denials
 from leeward.spec.limits import Limits
 from leeward.worker.patience import Patience
@@ -74,6 +75,7 @@ class WorkerSettings:
         denials: the supervisor.
         session_grace: seconds that a job of a session has after its time limit.
         ways_out: the broker, where there is egress.
+        awake: live sandboxes that hold all their descriptors.
     """
 
     limits: Limits
@@ -86,3 +88,4 @@ class WorkerSettings:
     results: str = "auto"
     session_grace: float = 0.0
     ways_out: WaysOut = field(default_factory=NoWaysOut)
+    awake: Awake = field(default_factory=Awake)

@@ -23,7 +23,6 @@ from typing import Protocol
 from leeward.errors import KernelRefusal, PeerError
 from leeward.isolation.cgroup.entry import WorkerGroup
 from leeward.loop.barrier import in_any_case
-from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import READ, Reactor
 from leeward.loop.stream import JobStart
 from leeward.run.births import stop_listening
@@ -38,14 +37,14 @@ from leeward.spec.limits import Limits
 from leeward.wire import control
 from leeward.worker.arming import Arming
 from leeward.worker.keeper import Keeper
-from leeward.worker.leasing import Leasing
+from leeward.worker.leasing import Leasing, Queue
 from leeward.worker.retirement import Retirement
 from leeward.worker.states import WORKER, WorkerEvent, WorkerState
 from leeward.worker.stumbles import pause_of
 from leeward.worker.terms import WorkerSettings
 
 
-class WorkerOwner(Protocol):
+class WorkerOwner(Queue, Protocol):
     """
     What a worker tells the pool.
     """
@@ -56,12 +55,7 @@ class WorkerOwner(Protocol):
     def renews(self) -> bool: ...
     def runner_made(self) -> None: ...
     def runner_wanted(self, worker: Worker) -> None: ...
-    @property
-    def crowded(self) -> bool: ...
     def arming_over(self, runner: int) -> None: ...
-    @property
-    def fast_path(self) -> FastPath | None: ...
-    def offered(self, runner: int, worker: Worker | None) -> None: ...
 
 
 class Worker:

@@ -76,3 +76,28 @@ def test_a_sandbox_that_stays_has_its_worker_alone(tmp_path: Path) -> None:
         for _ in range(4):
             with leeward.Sandbox(socket=daemon.socket) as box:
                 assert b"3\n" == box.run(["echo", "3"]).stdout
+
+
+def test_more_sandboxes_than_have_room_awake(tmp_path: Path) -> None:
+    """
+    Where descriptors are scarce most of them rest, and each answers all the same. When they are over their workers go
+    at once, but for a few.
+    """
+    count = 20
+    (tmp_path / "config").write_text(f"pool_size = 2\nmax_sessions = {count}\n")
+    with LiveDaemon(tmp_path, "--config", str(tmp_path / "config"), descriptors=2900) as daemon:
+        def held() -> int:
+            return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+
+        before = held()
+        boxes = [leeward.Sandbox(socket=daemon.socket) for _ in range(count)]
+        for _ in range(2):
+            for number, box in enumerate(boxes):
+                assert b"%d\n" % number == box.run(["echo", str(number)]).stdout
+                assert box.info()["memory_peak"] > 0
+        assert held() - before < 17 * count + 2 * 107 + count  # and a connection each
+        with leeward.Sandbox(socket=daemon.socket) as further, pytest.raises(leeward.Busy):
+            further.run(["true"])
+        for box in boxes:
+            box.close()
+        daemon.until(lambda status: status["workers"]["total"] <= 2 + 1 + 16)

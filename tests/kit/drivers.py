@@ -53,6 +53,9 @@ class UnlimitedLeaf:
     def share(self) -> None:
         return
 
+    def rest(self) -> None:
+        return
+
     def nest(self, name: str) -> None:
         return
 

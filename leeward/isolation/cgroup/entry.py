@@ -198,6 +198,11 @@ class Leaf(Protocol):
         live on, as far as the driver can do that.
         """
 
+    def rest(self) -> None:
+        """
+        Hold fewer descriptors, until they are needed.
+        """
+
     def nest(self, name: str) -> Nest | None:
         """
         Make a group in it for one more process and its descendants; None where the driver can't. `remove` removes it,
@@ -263,6 +268,11 @@ class WorkerGroup(Protocol):
             KernelRefusal: nothing was made.
         """
 
+    def rest(self) -> None:
+        """
+        No leaf is made for a while: give back what is kept for that.
+        """
+
     def remove(self) -> bool:
         """
         Like `Leaf.remove`. The leaves must have been removed before.
@@ -283,6 +293,7 @@ class Driver(Protocol):
         detail: for `leeward status`.
         worker_descriptors: descriptors that a worker's group holds open, beside those of its leaves.
         leaf_descriptors: descriptors that a leaf holds open, at most.
+        resting_descriptors: what a worker's group holds with one leaf, after `rest` of both.
         kept_leaves: leaves without a job that a worker keeps for the next jobs, at most.
     """
 
@@ -293,6 +304,7 @@ class Driver(Protocol):
     passed_over: tuple[tuple[str, str], ...]
     worker_descriptors: int
     leaf_descriptors: int
+    resting_descriptors: int
     kept_leaves: int
 
     @property

@@ -99,6 +99,13 @@ class Group:
         assert self._parent is not None
         self.close()
 
+    def hold(self) -> None:
+        """
+        Open the descriptor again, after `let_go`.
+        """
+        if self.fd < 0 and self._parent is not None:
+            self.fd = self._parent.open(self.name, _FOLDER)
+
     def _way(self, name: str) -> tuple[str, int]:
         """
         The control file *name* as a path, and the descriptor of the folder that the path is relative to.

@@ -167,6 +167,9 @@ class NoneLeaf:
     def share(self) -> None:
         return
 
+    def rest(self) -> None:
+        return
+
     def nest(self, name: str) -> Nest | None:
         return None
 
@@ -214,6 +217,9 @@ class NoneWorker:
     def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> NoneLeaf:
         return NoneLeaf(self._cpu, limits)
 
+    def rest(self) -> None:
+        return
+
     def remove(self) -> bool:
         return True
 
@@ -253,7 +259,7 @@ class NoneDriver:
     degraded = True
     memory_counted = False
     affinity_fixed = True
-    worker_descriptors = leaf_descriptors = kept_leaves = 0
+    worker_descriptors = leaf_descriptors = resting_descriptors = kept_leaves = 0
 
     def __init__(self, passed_over: tuple[tuple[str, str], ...] = ()) -> None:
         """

@@ -43,6 +43,7 @@ class V1Driver:
     affinity_fixed = False
     worker_descriptors = 2
     leaf_descriptors = DESCRIPTORS
+    resting_descriptors = 1  # the worker's folder
     kept_leaves = MOST_KEPT
 
     def __init__(self, hierarchies: tuple[Hierarchy, ...], passed_over: tuple[tuple[str, str], ...] = ()) -> None:

@@ -8,6 +8,7 @@ Source:    Documentation/admin-guide/cgroup-v1/{memory,pids}.rst, Documentation/
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Mapping
 
@@ -20,6 +21,9 @@ from leeward.spec.limits import Limits
 
 #: Microseconds; the kernel's default. A job that has used up its share waits at most this long.
 PERIOD_US = 100_000
+
+#: Errors for want of a descriptor.
+NO_ROOM = (errno.EMFILE, errno.ENFILE)
 
 #: Bytes that a group may still count, page cache for example, when it is given to another job.
 RESIDUE_BYTES = 512 << 10
@@ -38,7 +42,6 @@ class V1Place:
     start.
 
     Attributes:
-        entry: for its job.
         limits: those in force.
         patient: its processes get only a small share of the processor where others compete for it.
         last: the figures of the last `count`.
@@ -51,8 +54,10 @@ class V1Place:
         self.patient = False
         self.last = Usage()
         self.spoiled = False
-        self.entry = Entry()
-        self._files: dict[str, int] = {}
+        self._entry = Entry()
+        self._held: dict[str, int] = {}
+        self._resting = False
+        self._patience = patience
         self._memsw, self._owner_uid = memsw, owner_uid
         self._nests = Nests()
         try:
@@ -61,7 +66,9 @@ class V1Place:
                 if parent.path not in made:
                     made[parent.path] = parent.make(name)
                 self.groups[controller] = made[parent.path]
-            self._open(owner_uid, patience)
+            self._open()
+            if "unified" in self.groups and owner_uid != os.geteuid():
+                self.groups["unified"].give(owner_uid, "cgroup.procs")
             for group in made.values():
                 if group is not self.groups.get("unified"):  # whose folder CLONE_INTO_CGROUP needs
                     group.let_go()
@@ -69,20 +76,18 @@ class V1Place:
             self.abandon()
             raise
 
-    def _open(self, owner_uid: int, patience: str) -> None:
-        groups, files = self.groups, self._files
+    def _open(self) -> None:
+        groups, files = self.groups, self._held
         into = -1
         files["peak"] = groups["memory"].open("memory.max_usage_in_bytes", os.O_RDWR)
         files["memory"] = groups["memory"].open("memory.usage_in_bytes")
         files["oom"] = groups["memory"].open("memory.oom_control")
         files["forks"] = groups["pids"].open("pids.events")
         files["tasks"] = groups["pids"].open("pids.current")
-        files["patience"] = groups["cpu"].open(patience, os.O_WRONLY)
+        files["patience"] = groups["cpu"].open(self._patience, os.O_WRONLY)
         if "unified" in groups:
             into = groups["unified"].fd
             files["time"] = groups["unified"].open("cpu.stat")
-            if owner_uid != os.geteuid():
-                groups["unified"].give(owner_uid, "cgroup.procs")
         else:
             files["time"] = groups["cpuacct"].open("cpuacct.usage")
         placed = {group.path: group for name, group in groups.items() if name != "unified"}
@@ -90,7 +95,47 @@ class V1Place:
         for group in placed.values():
             files[group.path] = group.open("tasks", os.O_WRONLY)
             attach.append(files[group.path])
-        self.entry = Entry(into, tuple(attach))
+        self._entry = Entry(into, tuple(attach))
+
+    @property
+    def entry(self) -> Entry:
+        """
+        For its job.
+        """
+        self._wake()
+        return self._entry
+
+    @property
+    def _files(self) -> dict[str, int]:
+        self._wake()
+        return self._held
+
+    def rest(self) -> None:
+        """
+        Hold no descriptor until one is needed. A process has to be in the groups, so that nobody removes them.
+        """
+        if not self._resting and self._held:
+            self._close_files()
+            self._resting = True
+
+    def _wake(self) -> None:
+        if not self._resting:
+            return
+        try:
+            if "unified" in self.groups:
+                self.groups["unified"].hold()
+            self._open()
+        except KernelRefusal as refusal:
+            self._close_files()
+            raise OSError(refusal.errno, str(refusal)) from refusal
+        self._resting = False
+
+    def _close_files(self) -> None:
+        files, self._held = self._held, {}
+        for fd in files.values():
+            os.close(fd)
+        if "unified" in self.groups:
+            self.groups["unified"].let_go()
 
     def vacant(self) -> bool:
         """
@@ -115,7 +160,10 @@ class V1Place:
     def _missing(self, error: OSError) -> None:
         """
         Another program removed one of the groups. It was empty then, so no job is in it, and none will be put there.
+        Or there is no room for its descriptors now.
         """
+        if error.errno in NO_ROOM:
+            return
         if error.errno not in REMOVED:
             raise KernelRefusal("pread", self.groups["memory"].path, error.errno or 0) from error
         self.spoiled = True
@@ -165,8 +213,8 @@ class V1Place:
         """
         What was used since the groups were made; the peak since the last `forget_peak`.
         """
-        files = self._files
         try:
+            files = self._files
             self.last = Usage(self._time(), int(pread(files["peak"])), field(pread(files["oom"]), "oom_kill"),
                               field(pread(files["forks"]), "max"))
         except OSError as error:
@@ -242,6 +290,7 @@ class V1Place:
 
     def _close(self) -> None:
         self.spoiled = True
-        for fd in self._files.values():
+        self._resting = False
+        for fd in self._held.values():
             os.close(fd)
-        self._files.clear()
+        self._held.clear()

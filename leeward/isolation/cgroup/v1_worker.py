@@ -98,6 +98,10 @@ class V1Leaf:
     def share(self) -> None:
         return
 
+    def rest(self) -> None:
+        if self._place is not None:
+            self._place.rest()
+
     def nest(self, name: str) -> Nest | None:
         return None if self._place is None else self._place.nest(name)
 
@@ -159,6 +163,7 @@ class V1Worker:
         self._group: Group | None = None
         self._keeper: Group | None = None
         self._kept: deque[V1Place] = deque()
+        self._keeps = True
         if "unified" in homes:
             self._group = homes["unified"].make(self._prefix)
             try:
@@ -182,6 +187,7 @@ class V1Worker:
         return Entry(self._keeper.fd) if self._keeper is not None else Entry()
 
     def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> V1Leaf:
+        self._keeps = True
         place = self._clean_place()
         if place is None:
             while self._kept and self._most and self.places >= self._most:
@@ -223,14 +229,23 @@ class V1Worker:
 
     def keep(self, place: V1Place) -> bool:
         """
-        Keep *place* for another job. Returns False if MOST_KEPT are kept already.
+        Keep *place* for another job. Returns False if MOST_KEPT are kept already, or no job is expected.
         """
+        if not self._keeps:
+            return False
         if len(self._kept) >= MOST_KEPT and self._kept[0].remove():
             self._forget_kept()
         if len(self._kept) >= MOST_KEPT:
             return False
         self._kept.append(place)
         return True
+
+    def rest(self) -> None:
+        self._keeps = False
+        while self._kept and self._kept[0].remove():
+            self._forget_kept()
+        if self._keeper is not None and self._keeper.fd >= 0:
+            self._keeper.let_go()
 
     def _forget_kept(self) -> None:
         self._kept.popleft()

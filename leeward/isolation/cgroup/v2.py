@@ -160,6 +160,9 @@ class V2Leaf:
         if self._oom_group:
             self._group.write("memory.oom.group", "0")
 
+    def rest(self) -> None:
+        return
+
     def nest(self, name: str) -> Nest | None:
         return self._nests.make(self._group, name, self._owner_uid)
 
@@ -220,6 +223,9 @@ class V2Worker:
     def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> V2Leaf:
         return V2Leaf(self, str(sequence), limits, patient=patient)
 
+    def rest(self) -> None:
+        return
+
     def remove(self) -> bool:
         if self._keeper is not None:
             if not self._keeper.remove():
@@ -238,6 +244,7 @@ class V2Driver:
     memory_counted = True
     worker_descriptors = 2
     leaf_descriptors = 5 + 1  # its folder and four files; one more while its limits are set
+    resting_descriptors = worker_descriptors + 5
     kept_leaves = 0
 
     def __init__(self, hierarchies: tuple[Hierarchy, ...], passed_over: tuple[tuple[str, str], ...] = ()) -> None:

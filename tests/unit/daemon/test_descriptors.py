@@ -91,8 +91,8 @@ def test_sessions_have_what_is_left():
         return shares(limit, V1Driver, workers=4, spares=1, asked=1024, metrics=False, room=100).room
 
     assert [0, 0, 100] == [room(1024), room(1400), room(65536)]
-    got = shares(4096, V1Driver, workers=4, spares=1, asked=1024, metrics=False, room=100)
-    assert 10 < got.room < 100
+    got = shares(4096, V1Driver, workers=4, spares=1, asked=1024, metrics=False, room=200)
+    assert 70 < got.room < 200
     assert got.pool + got.connections + got.results + got.arenas + descriptors.OWN + descriptors.PASSING <= 4096
 
 
@@ -157,3 +157,53 @@ def test_where_descriptors_are_scarce_there_are_no_sandboxes(limit: int, sandbox
     Jobs go on there as they did.
     """
     assert sandboxes is divided(limit).sandboxes
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize(("limit", "room"), [(4096, 200), (20_000, 150), (20_000, 256), (20_000, 999), (65536, 1024)])
+def test_sandboxes_that_rest_make_room_for_others(driver, limit: int, room: int) -> None:
+    """
+    However many are awake, left over, or sessions: all of them fit.
+    """
+    def pool(more: int):
+        return shares(limit, driver, workers=2, spares=1, asked=1024, metrics=False, room=more)
+
+    got = pool(room)
+    plain, each = pool(0).pool, pool(1).pool - pool(0).pool
+    bounds = got.bounds
+    assert got.pool + got.connections + got.results + got.arenas + descriptors.OWN + descriptors.PASSING <= limit
+    if not bounds.awake:
+        assert (room, plain + room * each) == (got.room, got.pool)
+        return
+    resting = (got.pool - plain - 2 * bounds.awake * each) // got.room
+    assert resting < each
+    assert bounds.seats >= got.room
+    assert plain + 2 * bounds.awake * each + bounds.seats * resting <= limit - 1024
+    assert bounds.price * resting >= each
+
+
+def test_a_thousand_sandboxes_have_room_in_twenty_thousand_descriptors() -> None:
+    got = shares(20_000, V1Driver, workers=2, spares=1, asked=1024, metrics=False, room=999)
+
+    assert 999 == got.room
+    assert got.bounds.seats >= 999
+
+
+@pytest.mark.parametrize(("hard", "may", "raised"), [(20_000, True, True), (20_000, False, False), (65536, True, False),
+                                                     (-1, True, False)])
+def test_the_hard_limit_is_raised_where_that_is_allowed(hard: int, may: bool, raised: bool,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    And never lowered.
+    """
+    asked = []
+
+    def setrlimit(_: int, limits: tuple[int, int]) -> None:
+        asked.append(limits)
+        if not may:
+            raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(descriptors, "resource", SimpleNamespace(
+        RLIMIT_NOFILE=7, RLIM_INFINITY=-1, getrlimit=lambda _: (hard, hard), setrlimit=setrlimit))
+    assert raised is descriptors.raise_limit()
+    assert [(65536, 65536)] * (20_000 == hard) == asked

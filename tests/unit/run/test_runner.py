@@ -53,3 +53,32 @@ def test_a_killed_runner_has_its_namespaces_no_more(monkeypatch: pytest.MonkeyPa
 
     assert [(signal.SIGKILL, [False] * 3)] * 2 == seen
     assert () == runner.entrances
+
+
+class RestingLeaf:
+    rested = 0
+
+    def rest(self) -> None:
+        self.rested += 1
+
+
+def test_a_runner_at_rest_holds_its_pidfd_and_its_job_pipe() -> None:
+    """
+    And its entrances, with which processes are put beside its first one.
+    """
+    here, there = Channel.pair()
+    denials: Any = Denials()
+    leaf: Any = RestingLeaf()
+    runner = Runner(1, leaf, here, denials, lambda: 0)
+    runner.listen(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), entrances=(os.open("/dev/null", os.O_RDONLY),))
+    fds = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(5)]
+    runner.take(1, list(fds))
+    for _ in range(2):
+        runner.rest()
+        assert [True, True, False, False, False] == [is_open(fd) for fd in fds]
+        assert is_open(runner.entrances[0])
+    assert 2 == leaf.rested
+
+    runner.dispose()
+    there.close()
+    assert not any(is_open(fd) for fd in fds)

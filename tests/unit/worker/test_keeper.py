@@ -70,3 +70,20 @@ def test_a_keeper_whose_jobs_have_no_such_files_writes_none(keeper: Keeper) -> N
     keeper.ready([])
     keeper.show(LESS)
     keeper.show(DEFAULT)
+
+
+def test_a_keeper_at_rest_holds_no_files_for_the_next_job(tmp_path: Path, keeper: Keeper) -> None:
+    """
+    It gets none, and isn't told its limits.
+    """
+    fds = opened(tmp_path)
+    keeper.ready([os.open(tmp_path, os.O_RDONLY), *fds])
+    there = len(os.listdir("/proc/self/fd"))
+    assert not keeper.rested
+    for _ in range(2):
+        keeper.rest()
+        assert there - len(fds) == len(os.listdir("/proc/self/fd"))
+    assert keeper.rested
+    keeper.show(LESS)
+    assert machine.sizes(DEFAULT) == shown(tmp_path)
+    keeper._close_rest()

@@ -157,3 +157,53 @@ def test_where_descriptors_are_scarce_kept_groups_go_first(fake):
         assert leaf.remove()
         assert worker.places <= 2
     assert 2 == sum("/w0." in path and path.startswith("memory") for path in fake.groups())
+
+
+@pytest.mark.parametrize("hierarchies", [HYBRID, ("memory", "pids", "cpu", "cpuacct")])
+def test_a_leaf_at_rest_holds_no_descriptor(fake, hierarchies):
+    """
+    And its worker keeps no place for later, until there is a job.
+    """
+    worker = V1Driver(mounted(fake, *hierarchies)).worker(0, os.geteuid(), Limits())
+    leaf, other = worker.leaf(1, Limits()), worker.leaf(2, Limits())
+    held = len(os.listdir("/proc/self/fd"))
+    assert other.remove()
+    worker.rest()
+    keeper = int("unified" in hierarchies)  # the keeper is in its group already
+    without = held - 11 - keeper
+    assert without == len(os.listdir("/proc/self/fd"))
+    before = leaf.usage()
+    for _ in range(2):
+        leaf.rest()
+        assert without - 11 == len(os.listdir("/proc/self/fd"))
+    put(fake, "pids.events", "max 7\n")
+    assert 7 == leaf.usage().forks_refused - before.forks_refused
+    assert without == len(os.listdir("/proc/self/fd"))
+    leaf.rest()
+    entry = leaf.entry
+    assert all("tasks" in os.readlink(f"/proc/self/fd/{fd}") for fd in entry.attach)
+    assert bool(keeper) is (entry.into >= 0)
+    leaf.rest()
+    third = worker.leaf(3, Limits())
+    assert third.remove()  # kept again
+    assert leaf.remove()
+    assert worker.remove()
+
+
+def test_a_leaf_at_rest_without_room_for_its_descriptors_has_its_last_figures(fake, monkeypatch):
+    """
+    It is removed all the same.
+    """
+    worker = V1Driver(mounted(fake, *HYBRID)).worker(0, os.geteuid(), Limits())
+    leaf = worker.leaf(1, Limits())
+    put(fake, "pids.events", "max 7\n")
+    last = leaf.usage()
+    leaf.rest()
+
+    def refuse(*_, **__):
+        raise OSError(24, "no room")
+
+    monkeypatch.setattr("leeward.isolation.cgroup.group.os.open", refuse)
+    assert last == leaf.usage()
+    assert leaf.remove()
+    assert worker.remove()

@@ -1,0 +1,27 @@
+"""
+Descriptors that come by a socket, each close-on-exec from the start.
+
+Runs in:   the daemon.
+Source:    unix(7), SCM_RIGHTS. socket.recv_fds of Python 3.11 takes flags, and forgets them.
+"""
+
+from __future__ import annotations
+
+import array
+import socket
+
+
+def receive(sock: socket.socket, room: int, most: int, flags: int = 0) -> tuple[bytes, list[int], int]:
+    """
+    The next message: *room* bytes of it, *most* descriptors, which are the caller's, and the flags of recvmsg(2).
+
+    Raises:
+        OSError: as of recvmsg(2).
+    """
+    fds = array.array("i")
+    data, ancillary, said, _ = sock.recvmsg(room, socket.CMSG_LEN(most * fds.itemsize),
+                                            flags | socket.MSG_CMSG_CLOEXEC)
+    for level, kind, content in ancillary:
+        if (socket.SOL_SOCKET, socket.SCM_RIGHTS) == (level, kind):
+            fds.frombytes(content[:len(content) - len(content) % fds.itemsize])
+    return data, fds.tolist(), said

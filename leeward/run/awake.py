@@ -1,0 +1,68 @@
+"""
+Which live sandboxes hold all their descriptors: those that were used in the last seconds, and only so many of them.
+
+Runs in:   the daemon, on the reactor's thread.
+
+Theory of operation. An open sandbox holds some forty descriptors, of which it needs thirteen while nothing is asked of
+it. When nothing was asked for QUIET_S, or others were used meanwhile, it rests: its worker lets its other runners and
+what only jobs need go for good, and the files of its groups are closed until one is needed. They are opened again by
+what is asked next, in some 100 us.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from leeward.loop.reactor import Reactor, Timer
+
+QUIET_S = 2.0
+
+
+class Sleeper(Protocol):
+    def rest(self) -> None: ...
+
+
+class Awake:
+    """
+    Args:
+        most: at once; 0 for no bound.
+    """
+
+    costs = "nothing"
+
+    def __init__(self, most: int = 0) -> None:
+        self._most = most
+        self._until: dict[Sleeper, float] = {}  # those used longest ago first
+        self._timer: Timer | None = None
+
+    def stir(self, reactor: Reactor, sandbox: Sleeper) -> None:
+        """
+        Something is asked of *sandbox*.
+        """
+        self._until.pop(sandbox, None)
+        self._until[sandbox] = reactor.now() + QUIET_S
+        while 0 < self._most < len(self._until):
+            self._rest()
+        if self._timer is None:
+            self._look_later(reactor)
+
+    def forget(self, sandbox: Sleeper) -> None:
+        self._until.pop(sandbox, None)
+
+    def _rest(self) -> None:
+        sandbox = next(iter(self._until))
+        del self._until[sandbox]
+        sandbox.rest()
+
+    def _look_later(self, reactor: Reactor) -> None:
+        due = next(iter(self._until.values()))
+        self._timer = reactor.after(max(0.0, due - reactor.now()), lambda: self._look(reactor))
+
+    def _look(self, reactor: Reactor) -> None:
+        self._timer = None
+        try:
+            while self._until and next(iter(self._until.values())) <= reactor.now():
+                self._rest()
+        finally:
+            if self._until:
+                self._look_later(reactor)
