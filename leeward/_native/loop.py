@@ -258,15 +258,12 @@ def data_of(event: Any, size: int) -> bytes:
 
 
 def _given(offer: Offer) -> Any:
-    given = ffi.new("struct lw_offer *")
-    for name in ("number", "job", "reply", "out", "err", "time_unit", "time_before", "oom_before", "forks_before",
-                 "supervisor", "denials", "denials_before", "session", "stream"):
-        setattr(given, name, getattr(offer, name))
-    for name in ("time", "peak", "oom", "forks"):
-        gauge = getattr(offer, name)
-        target = getattr(given, name)
-        target.fd, target.key = gauge.fd, gauge.key.encode()
-    return given
+    time, peak, oom, forks = offer.time, offer.peak, offer.oom, offer.forks
+    return ffi.new("struct lw_offer *", [  # in the order of loop.h, by one call
+        offer.number, offer.job, offer.reply, offer.out, offer.err, (time.fd, time.key.encode()),
+        (peak.fd, peak.key.encode()), (oom.fd, oom.key.encode()), (forks.fd, forks.key.encode()),
+        offer.time_unit, offer.time_before, offer.oom_before, offer.forks_before, offer.supervisor, offer.denials,
+        offer.denials_before, offer.session, offer.stream])
 
 
 def _check(result: int) -> None:

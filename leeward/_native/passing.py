@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import array
 import socket
+from _socket import socket as Socket
 
 
-def receive(sock: socket.socket, room: int, most: int, flags: int = 0) -> tuple[bytes, list[int], int]:
+def receive(sock: Socket, room: int, most: int, flags: int = 0) -> tuple[bytes, list[int], int]:
     """
     The next message: *room* bytes of it, *most* descriptors, which are the caller's, and the flags of recvmsg(2).
 

@@ -63,19 +63,27 @@ class Thread:
         """
         return int(lib.lw_supervisor_eventfd(self.handle))
 
-    def add(self, fd: int, job: int) -> int:
+    def add(self, fd: int, job: int, *, quiet: bool = False) -> int:
         """
-        Answer for the listener *fd*, which is the thread's from now on; return its slot.
+        Answer for the listener *fd*, which is the thread's from now on; return its slot. If *quiet*, what is refused
+        makes `fileno` readable only from `settle` on.
 
         Raises:
             KernelRefusal: and then *fd* is still the caller's.
         """
         slot = ffi.new("uint32_t *")
-        failed = lib.lw_supervisor_add(self.handle, fd, job, slot)
+        failed = lib.lw_supervisor_add(self.handle, fd, job, quiet, slot)
         if failed:
             raise KernelRefusal("epoll_ctl", f"EPOLL_CTL_ADD, listener {fd}", -failed,
                                 "as many jobs as the supervisor can have" if -failed == errno.EUSERS else "")
         return int(slot[0])
+
+    def settle(self, slot: int) -> None:
+        """
+        Forget what was refused so far in *slot*, and tell of what follows.
+        """
+        if lib.lw_supervisor_settle(self.handle, slot):
+            raise Bug("the supervisor has no such slot")
 
     def counts(self, slot: int) -> list[Tally]:
         """

@@ -39,7 +39,7 @@ def main(control_fd: int) -> None:
     Warm up, read the workers' plan, and serve until the daemon closes the channel.
     """
     channel = Channel.adopt(control_fd)
-    channel.socket.set_inheritable(False)
+    os.set_inheritable(channel.fileno(), False)
     plan = records.unpack(ZygotePlan, channel.socket.recv(control.MAX_MESSAGE))
     records.learn(WorkerPlan)  # before the warm-up takes its module out of sight
     try:

@@ -7,10 +7,12 @@ Source:    unix(7), SCM_RIGHTS. With MSG_CMSG_CLOEXEC no received descriptor lea
 
 from __future__ import annotations
 
+import _socket
 import array
 import os
 import socket
 import struct
+from _socket import socket as Socket
 from collections.abc import Sequence
 
 from leeward._native.steps import Block, Call, Cell, Step, returns
@@ -34,15 +36,16 @@ class Channel:
 
     __slots__ = ("socket",)
 
-    def __init__(self, end: socket.socket) -> None:
+    def __init__(self, end: Socket) -> None:
         self.socket = end
 
     @staticmethod
     def pair() -> tuple[Channel, Channel]:
         """
-        Two connected ends, both close-on-exec.
+        Two connected ends, both close-on-exec. A runner has such a pair, and sockets in Python's own dress, which has
+        nothing that a channel needs, would be a dozen calls more for each job.
         """
-        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        here, there = _socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return Channel(here), Channel(there)
 
     @staticmethod

@@ -88,13 +88,16 @@ _HELD_S = 0.001
 class FastPath:
     """
     The runners on offer, and the jobs that the fast path has.
+
+    Attributes:
+        held: the starts that are held back, by the runner's number, the eldest first.
     """
 
     def __init__(self, loop: native.Loop, barrier: Barrier) -> None:
         self._loop, self._barrier = loop, barrier
         self._givers: dict[int, Giver] = {}  # by the runner's number
         self._jobs: dict[int, FastPathJob] = {}
-        self._held: dict[int, tuple[Receiver, JobStart]] = {}  # by the runner's number, the eldest first
+        self.held: dict[int, tuple[Receiver, JobStart]] = {}
         self._enabled = False
 
     def enable(self, degraded: tuple[str, ...]) -> None:
@@ -144,7 +147,7 @@ class FastPath:
 
     def job_started(self, receiver: Receiver, start: JobStart) -> None:
         if start.session and not start.unsent:
-            self._held[start.runner] = receiver, start
+            self.held[start.runner] = receiver, start
         else:
             self._report_start(receiver, start)
 
@@ -158,8 +161,8 @@ class FastPath:
                 self._barrier.steps(partial(giver.broken, error))
 
     def done(self, runner: int, ended: float, cpu_time: float, memory_peak: int) -> None:
-        if runner in self._held:
-            receiver, start = self._held.pop(runner)
+        if runner in self.held:
+            receiver, start = self.held.pop(runner)
             ran = Ran(start.request, runner, start.session, start.started, ended, cpu_time, memory_peak)
             try:
                 receiver.ran(ran)
@@ -179,18 +182,18 @@ class FastPath:
         Report the starts that were held back and are due *now*, or all of them: do so before anything is done to a
         job, a runner or a connection.
         """
-        while self._held and now >= self._due():
-            self._report_start(*self._held.pop(next(iter(self._held))))
+        while self.held and now >= self._due():
+            self._report_start(*self.held.pop(next(iter(self.held))))
 
     @property
     def due(self) -> float | None:
         """
         When the next start that was held back is to be reported, CLOCK_MONOTONIC seconds.
         """
-        return self._due() if self._held else None
+        return self._due() if self.held else None
 
     def _due(self) -> float:
-        return next(iter(self._held.values()))[1].started + _HELD_S
+        return next(iter(self.held.values()))[1].started + _HELD_S
 
     def handed(self, runner: int, reply: bytes) -> None:
         job = self._jobs.pop(runner, None)

@@ -22,12 +22,8 @@ from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import Reactor
 from leeward.loop.stream import JobStart, Receiver, Stream
 
-
-def _first(event: Any) -> bool:
-    """
-    Is it of what goes by the fast path, and told before all else?
-    """
-    return bool(native.STARTED == event.kind or event.session)
+#: Looked up for each event.
+_STARTED = native.STARTED
 
 
 class NativeReactor(Reactor):
@@ -124,16 +120,21 @@ class NativeReactor(Reactor):
         self._turns += 1
         if not count:
             return
-        events = self._loop.events[0:count]
         # First what has begun: until its owners know, they might give its runner to somebody else. Of a session's
         # runner a turn may tell several times, and in order.
-        for receiver, event in [(self._streams[event.fd].receiver, event) for event in events if _first(event)]:
+        first: list[tuple[Receiver, Any]] = []
+        rest: list[Any] = []
+        for event in self._loop.events[0:count]:
+            if _STARTED == event.kind or event.session:
+                first.append((self._streams[event.fd].receiver, event))
+            else:
+                rest.append(event)
+        for receiver, event in first:
             try:
                 self._went(receiver, event)
             except Exception as error:  # ours: callbacks have their own barrier
                 self.barrier.caught(self._went, error)
-        rest = [event for event in events if not _first(event)]
-        if rest and self.fast_path is not None:
+        if rest and self.fast_path is not None and self.fast_path.held:
             self.fast_path.flush()
         for event in rest:
             try:

@@ -259,7 +259,7 @@ class Reactor:
         """
         self._serve(self._patience(limit))
         now = self.now()
-        if self.fast_path is not None:
+        if self.fast_path is not None and self.fast_path.held:
             self.fast_path.flush(math.inf if self._soon or (self._timers and self._timers[0][0] <= now) else now)
         while self._timers and self._timers[0][0] <= now:
             call = heapq.heappop(self._timers)[2].call
@@ -340,7 +340,7 @@ class Reactor:
         waits = [] if limit is None else [limit]
         if self._timers:
             waits.append(max(0.0, self._timers[0][0] - self.now()))
-        if self.fast_path is not None and self.fast_path.due is not None:
+        if self.fast_path is not None and self.fast_path.held and self.fast_path.due is not None:
             waits.append(max(0.0, self.fast_path.due - self.now()))
         return min(waits, default=-1.0)
 

@@ -51,7 +51,6 @@ class Ground(Protocol):
     def ways_out(self, settings: Settings, confinement: Confinement) -> WaysOut: ...
     def job_ended(self, ticket: Ticket, report: Report) -> None: ...
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None: ...
-    def runner_made(self) -> None: ...
 
 
 class Branch:
@@ -152,7 +151,6 @@ class Branch:
         """
         self.problem, self.stood = None, True
         self.zygotes.runner_made()
-        self._ground.runner_made()
 
     def blame(self, layer: str, message: str) -> None:
         """

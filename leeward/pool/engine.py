@@ -186,12 +186,6 @@ class Engine:
         if self._watcher is not None:
             self._watcher.worker_failed(worker.slot)
 
-    def runner_made(self) -> None:
-        """
-        For a branch: a runner is armed.
-        """
-        self._on_denials(0)  # what its self-check was refused is no job's yet
-
     def govern(self, quotas: Quotas, queue_size: int, queue_delay: float, max_sessions: int) -> None:
         """
         Hold users to *quotas* from now on, in all pools; see Pool.govern.
@@ -219,9 +213,10 @@ class Engine:
         Args:
             ended: a job that has just ended, and is the pool's no longer.
         """
-        workers = {worker.running: worker.slot for worker in self.workers}
+        drained = self.supervisor.drain()
+        workers = {worker.running: worker.slot for worker in self.workers} if drained else {}
         tickets: dict[int, Ticket] | None = None
-        for denied in self.supervisor.drain():
+        for denied in drained:
             worker = workers.get(denied.job)
             if self._watcher is not None:
                 if tickets is None:

@@ -56,9 +56,9 @@ class Refill:
             self._go_on()
 
     def _go_on(self) -> None:
-        while self._waiting:
+        while self._waiting and len(self._arming) < self._most:
             stocked = self._stocked()
-            if len(self._arming) >= (1 if stocked else self._most):
+            if stocked and self._arming:
                 return
             worker = self._waiting.popleft()
             try:

@@ -255,7 +255,7 @@ class Workforce:
         self._refill.over(runner)
 
     def _stocked(self) -> bool:
-        return sum(worker.armed for worker in self.by_slot.values()) >= self.size
+        return sum([worker.armed for worker in self.by_slot.values()]) >= self.size
 
     # --- renewing -------------------------------------------------------------
 

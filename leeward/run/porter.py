@@ -72,7 +72,8 @@ class PorterOrder:
         self._reactor, self._channel, self._kill = reactor, channel, kill
         self._answered: Answered | None = answered
         self._seconds = seconds
-        socket.send_fds(channel.socket, [msgpack.packb(order)], fds)  # it lies there until the porter comes to it
+        # It lies there until the porter comes to it.
+        socket.send_fds(channel.socket, [msgpack.packb(order)], fds)  # type: ignore[arg-type]  # sendmsg is all it asks
         self._timer: Timer | None = reactor.after(seconds, self._late)
         reactor.watch(channel.fileno(), READ, self._hear)
 

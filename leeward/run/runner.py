@@ -34,7 +34,8 @@ class Denials(Protocol):
     The supervisor, as far as a runner needs it.
     """
 
-    def add(self, listener: int, job: int) -> None: ...
+    def add(self, listener: int, job: int, *, checking: bool = False) -> None: ...
+    def settle(self, job: int) -> None: ...
     def counts(self, job: int) -> dict[str, int]: ...
     def total(self, job: int) -> int: ...
     def place(self, job: int) -> tuple[object, int]: ...
@@ -51,7 +52,7 @@ class Runner:
     Attributes:
         number: unique in this daemon's life; the supervisor and the log know it by this.
         pid: of its init, in the daemon's pid namespace; for logs and watching only.
-        denied_before: counts that the self-check caused.
+        denied_before: counts of the session's jobs before this one.
         cpu_before: seconds that arming took.
         sockets: tells how many there are in its network namespace.
         show: tells its job how much it may use.
@@ -112,7 +113,7 @@ class Runner:
         """
         self._scratch = scratch
         self.entrances = entrances
-        self._denials.add(listener, self.number)
+        self._denials.add(listener, self.number, checking=True)
         self.listening = True
         self.locked = True
 
@@ -127,8 +128,7 @@ class Runner:
         Note what arming cost, so that a job isn't charged for it.
         """
         self.leaf.armed()
-        self.denied_before = self._denials.counts(self.number)
-        self._denied_total = self._denials.total(self.number)
+        self._denials.settle(self.number)
         if self.leaf.needs_ticks:
             self.tick()
         self.cpu_before = self.leaf.cpu_time()

@@ -28,12 +28,16 @@ class RunnerState(enum.Enum):
     ENDING = "ending"    # killed, or its keeper is; processes may be left
     GONE = "gone"        # none is left
 
+    __hash__ = object.__hash__  # Enum's own is a call of Python's for each look into a table
+
 
 class RunnerEvent(enum.Enum):
     READY = "ready"    # the self-check passed
     LEASED = "leased"  # a job's code was written
     ENDED = "ended"    # it was told to end, by us or by its keeper's death
     EMPTY = "empty"    # its init is gone
+
+    __hash__ = object.__hash__
 
 
 RUNNER: Mapping[tuple[RunnerState, RunnerEvent], RunnerState] = {

@@ -63,9 +63,12 @@ class Supervisor:
         self._departed: deque[Denied] = deque(maxlen=DEPARTED)
         self.lost = 0  # records that nobody drained in time; the counts of a job's result hold all
 
-    def add(self, listener_fd: int, job: int) -> None:
+    def add(self, listener_fd: int, job: int, *, checking: bool = False) -> None:
         """
         Answer for *job* from now on. Takes ownership of the descriptor, also on failure.
+
+        Args:
+            checking: it checks itself first, until `settle`: what it is refused meanwhile wakes nobody.
 
         Raises:
             KernelRefusal: the job must not start then, since its refused calls would block for ever.
@@ -74,10 +77,16 @@ class Supervisor:
             os.close(listener_fd)
             raise Bug(f"job {job} has a listener already")
         try:
-            self._slots[job] = self._thread.add(listener_fd, job)
+            self._slots[job] = self._thread.add(listener_fd, job, quiet=checking)
         except BaseException:
             os.close(listener_fd)
             raise
+
+    def settle(self, job: int) -> None:
+        """
+        *job*'s process has checked itself: what it was refused for that isn't the job's, and counts no more.
+        """
+        self._thread.settle(self._slots[job])
 
     def counts(self, job: int) -> dict[str, int]:
         """
@@ -164,6 +173,8 @@ def _denied(tally: Tally) -> Denied:
 
 
 def _by_name(tallies: list[Tally]) -> dict[str, int]:
+    if not tallies:
+        return {}
     counts: Counter[str] = Counter()
     for tally in tallies:
         counts[_name(tally)] += tally.count

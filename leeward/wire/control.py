@@ -26,6 +26,7 @@ Trust:     the daemon, the zygote and keepers trust each other, because a zygote
 from __future__ import annotations
 
 import enum
+import functools
 import struct
 
 import msgpack
@@ -290,6 +291,8 @@ class _Tag(enum.IntEnum):
 
 #: The one byte that no MessagePack value starts with.
 _MARK = 0xC1
+#: Messages of so many bytes at most are kept once they are decoded, and so many of them.
+_SHORT, _KEPT = 512, 64
 _INTO, _HURRIED, _RULESET, _REAPER = 1, 2, 4, 8
 
 #: The call that a keeper's Failed is about, and what it was for, by number.
@@ -325,11 +328,20 @@ def decode(data: bytes) -> Message:
     try:
         if _MARK == data[0]:
             return _fixed(data)
-        tag, fields = msgpack.unpackb(data, raw=False)
-        message: Message = build(KINDS[tag], fields)
+        return _known(data) if len(data) <= _SHORT else _built(data)
     except (ValueError, TypeError, LookupError, struct.error, msgpack.UnpackException) as error:
         raise PeerError(f"not a control message: {error}") from error
+
+
+def _built(data: bytes) -> Message:
+    tag, fields = msgpack.unpackb(data, raw=False)
+    message: Message = build(KINDS[tag], fields)
     return message
+
+
+#: The same, kept by its bytes: every runner of a worker says the same two things of its birth, and nobody changes a
+#: message.
+_known = functools.lru_cache(_KEPT)(_built)
 
 
 def _fixed(data: bytes) -> Message:

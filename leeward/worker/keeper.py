@@ -50,7 +50,7 @@ class Keeper:
         self._pidfd = -1
         self._sockets = -1  # /proc/net/sockstat of its network namespace
         self._sized: tuple[int, ...] = ()  # the files of machine.SIZED
-        self._shown = machine.sizes(limits)
+        self._limits, self._shown = limits, machine.sizes(limits)
 
     # --- making ---------------------------------------------------------------
 
@@ -161,14 +161,17 @@ class Keeper:
         Raises:
             OSError: a file can't be written.
         """
+        if limits is self._limits and self._shown:  # as of most jobs: their content needn't be made to be compared
+            return
         sizes = machine.sizes(limits)
         if sizes == self._shown:
+            self._limits = limits
             return
         self._shown = ()  # until all are written
         for fd, content in zip(self._sized, sizes, strict=False):
             os.pwrite(fd, content, 0)
             os.ftruncate(fd, len(content))
-        self._shown = sizes
+        self._limits, self._shown = limits, sizes
 
     def rest(self) -> None:
         """

@@ -83,6 +83,26 @@ def test_refuses_counts_and_reports(supervisor: Supervisor) -> None:
     assert {os.uname().machine} == {record.arch for record in found}
 
 
+def test_what_a_check_is_refused_is_neither_counted_nor_reported(supervisor: Supervisor) -> None:
+    """
+    Until it is settled a runner's refusals wake nobody, and then they are gone; the same call of its job is counted
+    from one, and reported.
+    """
+    code = f"tell([{MOUNT}, {MOUNT}]); link.recv(1); tell({MOUNT}); link.recv(1)"
+    with confined.confined(code, supervisor, checking=True) as child:
+        assert [-errno.EACCES] * 2 == child.told()
+        assert {"mount": 2} == supervisor.counts(child.job)
+        assert not ready(supervisor.fileno(), 0)
+        supervisor.settle(child.job)
+        assert {} == supervisor.counts(child.job)
+        assert 0 == supervisor.total(child.job)
+        assert [] == supervisor.drain()
+        child.go()
+        assert -errno.EACCES == child.told()
+        assert [("mount", 1)] == [(record.syscall, record.count) for record in drained(supervisor)]
+        assert {"mount": 1} == supervisor.counts(child.job)
+
+
 def test_a_call_that_a_job_repeats_is_reported_in_sums(supervisor: Supervisor) -> None:
     """
     c040: a flood is a few records; the counts are exact.

@@ -99,12 +99,15 @@ def start(code: str, *, program: bytes | None = None, stdin: int = subprocess.DE
 
 @contextlib.contextmanager
 def confined(code: str, supervisor: Supervisor, *, program: bytes | None = None,
-             stdin: int = subprocess.DEVNULL) -> Iterator[Confined]:
+             stdin: int = subprocess.DEVNULL, checking: bool = False) -> Iterator[Confined]:
     """
     The process, answered by *supervisor* under its pid as the job's number; killed at the end.
+
+    Args:
+        checking: as of `Supervisor.add`.
     """
     child, listener = start(code, program=program, stdin=stdin)
-    supervisor.add(listener, child.job)
+    supervisor.add(listener, child.job, checking=checking)
     try:
         child.go()
         yield child

@@ -114,7 +114,7 @@ def _check_books(world: World) -> None:
     _same("shares", 0, len(home.shares))
     _same("held, arenas, requests", (0, 0, 0), (home.held, home.arenas, home.requests))
     if world.reactor.fast_path is not None:
-        _same("jobs of the fast path", (0, 0), (len(world.reactor.fast_path._jobs), len(world.reactor.fast_path._held)))
+        _same("jobs of the fast path", (0, 0), (len(world.reactor.fast_path._jobs), len(world.reactor.fast_path.held)))
     if isinstance(world.reactor, ShimReactor):
         _same("sends that fly", 0, len(world.reactor._flying))
         _same("streams", 0, len(world.reactor._streams))

@@ -344,9 +344,10 @@ static uint32_t free_slot(const struct lw_supervisor *supervisor)
 	return slot;
 }
 
-/* Answer for this listener from now on, and count for `job`. The fd is ours on success only.
+/* Answer for this listener from now on, and count for `job`; if `quiet`, without making the eventfd readable until
+ * lw_supervisor_settle. The fd is ours on success only.
  * Returns 0 or -errno; EUSERS: LW_SUPERVISOR_JOBS are there already. */
-int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, uint32_t *ret_slot)
+int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bool quiet, uint32_t *ret_slot)
 {
 	struct lw_listener *listener = calloc(1, sizeof(*listener));
 	struct epoll_event event = { .events = EPOLLIN };
@@ -359,6 +360,7 @@ int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, ui
 	listener->generation = ++supervisor->generation;
 	listener->fd = fd;
 	listener->job = job;
+	listener->quiet = quiet;
 	listener->tokens = BURST;
 	listener->filled_ms = now_ms();
 	listener->watched = true;

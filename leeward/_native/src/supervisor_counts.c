@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <linux/seccomp.h>
+#include <string.h>
 #include <unistd.h>
 
 /* A call that a job hasn't made before is reported at once, a repeated one after this. */
@@ -41,10 +42,29 @@ void lw_count_refusal(struct lw_supervisor *supervisor, struct lw_listener *list
 	kind->pid = request->pid;
 	kind->unreported++;
 	listener->unreported = true;
-	if (!kind->count++)
-		lw_poke(supervisor->reports);
-	else if (!supervisor->report_ms)
+	if (kind->count++ && !supervisor->report_ms && !listener->quiet)
 		supervisor->report_ms = now + REPORT_MS;
+	else if (1 == kind->count && !listener->quiet)
+		lw_poke(supervisor->reports);
+}
+
+/* A runner's check of itself is over, and its job has nothing yet: count from zero, and tell of what is refused from
+ * now on. Returns 0, or -ENOENT for a slot that isn't in use. */
+int lw_supervisor_settle(struct lw_supervisor *supervisor, uint32_t slot)
+{
+	int failed = -ENOENT;
+
+	pthread_mutex_lock(&supervisor->mutex);
+	if (slot < supervisor->top && supervisor->listeners[slot]) {
+		struct lw_listener *listener = supervisor->listeners[slot];
+
+		memset(listener->kinds, 0, sizeof(listener->kinds));
+		memset(&listener->other, 0, sizeof(listener->other));
+		listener->unreported = listener->quiet = false;
+		failed = 0;
+	}
+	pthread_mutex_unlock(&supervisor->mutex);
+	return failed;
 }
 
 static void tell(const struct lw_listener *listener, const struct lw_refused *kind, struct lw_denied *denied)

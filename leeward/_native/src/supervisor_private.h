@@ -39,6 +39,7 @@ struct lw_listener {
 	uint32_t generation;
 	bool muted;
 	bool watched;		/* false once the last task is gone */
+	bool quiet;		/* its refusals wake nobody, until it is settled */
 	bool unreported;
 	bool owns_purse;
 	struct lw_purse *purse;	/* NULL: it is granted nothing */

@@ -787,7 +787,7 @@ def test_of_many_only_those_that_are_due_are_told(box: Box, monkeypatch: pytest.
     for session in (5, 6, 7):
         held(box, session)
         box.send(turn(session, session))
-    first, second = (start.started for _, start in list(box.fast_path._held.values())[:2])
+    first, second = (start.started for _, start in list(box.fast_path.held.values())[:2])
     box.fast_path.flush((first + second) / 2 + 3600.0)
 
     assert [5] == [job.request for job in box.jobs]

@@ -29,7 +29,7 @@ class Denials:
         self.taken: list[int] = []
         self.refuses = False
 
-    def add(self, listener: int, job: int) -> None:
+    def add(self, listener: int, job: int, *, checking: bool = False) -> None:
         os.close(listener)
         if self.refuses:
             raise LeewardError("no room")

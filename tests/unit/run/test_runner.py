@@ -15,7 +15,7 @@ from leeward.run.runner import Runner
 
 
 class Denials:
-    def add(self, listener: int, job: int) -> None:
+    def add(self, listener: int, job: int, *, checking: bool = False) -> None:
         os.close(listener)
 
     def remove(self, job: int) -> dict[str, int]:

@@ -29,12 +29,15 @@ class FakeThread:
         self.full = False
         self.stopped = False
 
-    def add(self, fd: int, job: int) -> int:
+    def add(self, fd: int, job: int, *, quiet: bool = False) -> int:
         if self.full:
             raise KernelRefusal("epoll_ctl", "EPOLL_CTL_ADD", 28)
         os.close(fd)
         self.tallies[job] = []
         return job
+
+    def settle(self, slot: int) -> None:
+        self.tallies[slot] = []
 
     def counts(self, slot: int) -> list[Tally]:
         return self.tallies[slot]

@@ -28,6 +28,20 @@ def test_a_message_survives(message: control.Message):
     assert message == control.decode(control.encode(message))
 
 
+def test_short_messages_are_kept_and_long_ones_arent():
+    """
+    So many at most, so what is kept has a bound, whoever sends them.
+    """
+    control._known.cache_clear()
+    short, long = control.Ready({"seccomp": "yes"}), control.Failed(7, "mounts", "why" * control._SHORT)
+    for message in (short, long):
+        assert message == control.decode(control.encode(message)) == control.decode(control.encode(message))
+    assert (1, 1) == (control._known.cache_info().hits, control._known.cache_info().currsize)
+    for number in range(2 * control._KEPT):
+        control.decode(control.encode(control.Failed(number, "mounts", "why")))
+    assert control._KEPT == control._known.cache_info().currsize
+
+
 def test_every_kind_is_tried():
     assert {type(message) for message in MESSAGES} == {*control.KINDS, control.Arm, control.Start}
 

@@ -1,0 +1,186 @@
+"""
+The processor time of a fresh job in two trees, measured in pairs: what a change costs or gains.
+
+    .venv/bin/python bench/processor_pairs.py TREE [OTHER] [--rounds R] [--jobs N] [--callers C] [--options O] [--json]
+
+TREE and OTHER (this tree unless told) are folders with a `.venv` of their own, made by `./dev setup`; a released or
+older commit is one by `git worktree add FOLDER COMMIT`. A daemon of each runs all the time, and each has a client
+of its own tree, whose time isn't counted. In a round both have their turn of so many jobs, the first one first in even
+rounds. The time of the daemon is its process's processor clock, in nanoseconds; that of its keepers and runners comes
+from their cgroup (leeward_cli/bench/spent.py says why), and is missing where no group counts it. A turn ends when as
+many runners are armed as before, so arming counts.
+
+What is told is the median of the rounds' ratios, OTHER over TREE, and the interval that holds the true median with
+95 % probability, by the rounds' order alone. Other load slows both turns of a round alike; where it changes between
+them the round's ratio is off, and the interval grows. Identical trees give 1 within the interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from leeward_cli.bench.spent import children, group_of, unified
+
+#: Run by each tree's own interpreter: the daemon's pid on standard output, then a line for each turn.
+_DRIVER = """
+import sys
+from leeward_cli.bench.ours import armed, daemon, daemon_pid, rate
+callers, workers = int(sys.argv[1]), int(sys.argv[2])
+with daemon(None, f"--pool-size={workers}", *sys.argv[3:]) as path:
+    rate(path, callers, 200)
+    armed(path, workers)
+    print(daemon_pid(path), flush=True)
+    for line in sys.stdin:
+        rate(path, callers, int(line))
+        armed(path, workers)
+        print("done", flush=True)
+"""
+
+_WORKERS = 4
+
+_PARTS = ("daemon", "workers", "both")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """
+    Processor seconds: of the daemon, and of its keepers and runners, None where no group counts them.
+    """
+
+    daemon: float
+    workers: float | None
+
+    @property
+    def both(self) -> float | None:
+        return None if self.workers is None else self.daemon + self.workers
+
+
+class Side:
+    """
+    One tree's daemon, and the client that gives it work.
+    """
+
+    def __init__(self, tree: str, callers: int, options: Sequence[str]) -> None:
+        python = str(Path(tree, ".venv/bin/python").absolute())
+        self._client = subprocess.Popen([python, "-P", "-c", _DRIVER, str(callers), str(_WORKERS), *options],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._pid = int(self._answer())
+        self._group = _group(self._pid)
+
+    def _answer(self) -> str:
+        assert self._client.stdout is not None
+        line = self._client.stdout.readline()
+        if not line:
+            raise SystemExit("a tree's daemon or client has ended; it has said why")
+        return line
+
+    def _spent(self) -> Account:
+        workers = None
+        if self._group is not None:
+            fields = dict(line.split() for line in (self._group / "cpu.stat").read_text().splitlines())
+            workers = int(fields["usage_usec"]) / 1e6
+        return Account(time.clock_gettime(~self._pid << 3 | 2), workers)  # CPUCLOCK_SCHED of all its threads
+
+    def turn(self, jobs: int) -> Account:
+        """
+        What one job of *jobs* has taken.
+        """
+        assert self._client.stdin is not None
+        before = self._spent()
+        self._client.stdin.write(f"{jobs}\n")
+        self._client.stdin.flush()
+        self._answer()
+        after = self._spent()
+        workers = None if before.workers is None or after.workers is None else after.workers - before.workers
+        return Account((after.daemon - before.daemon) / jobs, None if workers is None else workers / jobs)
+
+    def close(self) -> None:
+        self._client.communicate()
+
+
+def _group(daemon: int) -> Path | None:
+    """
+    The unified hierarchy's group above all workers' groups of *daemon*, if the daemon isn't in it as well.
+    """
+    keepers = [keeper for zygote in children(daemon) for keeper in children(zygote)]
+    mount = unified(Path("/proc/self/mountinfo").read_text())
+    if not keepers or mount is None:
+        return None
+    group = Path(group_of(Path(f"/proc/{keepers[0]}/cgroup").read_text()))
+    top = group.parent.parent  # a keeper is in a leaf of its worker's
+    own = group_of(Path(f"/proc/{daemon}/cgroup").read_text())
+    if "keeper" != group.name or "/" == str(top) or f"{own}/".startswith(f"{top}/"):
+        return None
+    return Path(f"{mount}{top}")
+
+
+def interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """
+    Between which of *values* the median of all possible ones is, with 95 % probability; None where they are too few.
+    """
+    count, below, ordered = len(values), 0.0, sorted(values)
+    for rank in range(count):  # so many of `count` tosses of a coin are heads, or fewer
+        below += math.comb(count, rank) / 2 ** count
+        if below > 0.025:
+            return (ordered[rank - 1], ordered[count - rank]) if rank else None
+    return None
+
+
+def compared(pairs: Sequence[tuple[Account, Account]]) -> Iterator[dict[str, object]]:
+    """
+    For the daemon, the workers and both: the median microseconds of either side, and their ratio with its interval.
+    """
+    for part in _PARTS:
+        some = [(first, second) for a, b in pairs
+                if (first := getattr(a, part)) is not None and (second := getattr(b, part)) is not None]
+        if not some:
+            continue
+        ratios = [second / first for first, second in some]
+        first, second = (round(1e6 * statistics.median(side)) for side in zip(*some, strict=True))
+        yield {"part": part, "tree_us": first, "other_us": second, "ratio": round(statistics.median(ratios), 3),
+               "interval": [round(end, 3) for end in interval(ratios) or ()], "rounds": len(some)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("tree")
+    parser.add_argument("other", nargs="?", default=str(Path(__file__).resolve().parent.parent))
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--jobs", type=int, default=200, help="of a turn")
+    parser.add_argument("--callers", type=int, default=8)
+    parser.add_argument("--options", default="", help="of both daemons, in one word")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        sides = []
+        for tree in (options.tree, options.other):
+            sides.append(Side(tree, options.callers, options.options.split()))
+            stack.callback(sides[-1].close)
+        pairs = []
+        for number in range(options.rounds):
+            order = (0, 1) if number % 2 == 0 else (1, 0)
+            by_side = {side: sides[side].turn(options.jobs) for side in order}
+            pairs.append((by_side[0], by_side[1]))
+    rows = list(compared(pairs))
+    if options.json:
+        print(json.dumps(rows))
+        return 0
+    for row in rows:
+        print("{part:8} {tree_us:6} us {other_us:6} us  ratio {ratio:.3f}  {interval}".format_map(row))
+    if len(rows) < len(_PARTS):
+        print("workers: no group counts their time alone")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
