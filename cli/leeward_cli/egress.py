@@ -1,7 +1,7 @@
 """
-`leeward egress test`: which rule of a policy decides, without a query or a connection.
+`leeward egress test`: which rule of a policy decides, without a query or a connection; and `leeward egress log`.
 
-Runs in:   the CLI, by click; reads the configuration as a daemon of this user would.
+Runs in:   the CLI, by click; `test` reads the configuration as a daemon of this user would, `log` asks the daemon.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import click
 
 from leeward.errors import BadRequest
+from leeward.spec.paths import client_socket
 
 #: What a URL's scheme says of the connection. TLS passes the broker as it is; `tcp` stands for anything else.
 _PROTOCOLS = {"http": "http", "https": "tls", "tcp": "tcp"}
@@ -19,8 +20,32 @@ _PROTOCOLS = {"http": "http", "https": "tls", "tcp": "tcp"}
 @click.group()
 def egress() -> None:
     """
-    See what a policy of egress says.
+    See what a policy of egress says, and what sandboxes tried to reach.
     """
+
+
+@egress.command("log")
+@click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("--names", "file", metavar="FILE", help="Write the names that were allowed and denied to FILE, sorted,"
+              " each once, in place of the rows.")
+@click.argument("job", metavar="[ID]", default="")
+def log(socket: str | None, follow: bool, as_json: bool, file: str | None, job: str) -> None:
+    """
+    Show what your jobs and sandboxes tried to reach, and what was decided: a row each.
+
+    ID is a job's number or a sandbox's id. Who runs the daemon sees the rows of all users. The daemon remembers the
+    last 10,000 rows; where users share them, whoever has the most loses his oldest first.
+    """
+    from leeward_cli import egress_log
+
+    if file is None:
+        egress_log.show(client_socket(socket), job, follow, as_json)
+    elif follow or as_json:
+        raise click.UsageError("--names writes a list of names: it takes neither --follow nor --json")
+    else:
+        egress_log.write_names(client_socket(socket), job, file)
 
 
 @egress.command("test")

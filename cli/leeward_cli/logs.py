@@ -15,6 +15,7 @@ from typing import Any
 from leeward.client.link import Link
 from leeward.errors import BadReply, BadRequest
 from leeward.spec.sizes import size_text
+from leeward_cli.egress_log import explained
 from leeward_cli.explain import explain
 from leeward_cli.job import write
 
@@ -134,7 +135,7 @@ def of(path: str, asked: str) -> str:
         raise BadRequest(f"the daemon remembers no job or sandbox {asked!r} of yours: `leeward logs` lists what it does"
                          if asked else "nothing that the daemon remembers of you ended by a limit, a signal or a fault,"
                          " and nothing was denied")
-    return "".join(_shown(text) + "\n" for text in _told(wanted[-1]))
+    return "".join(_shown(text) + "\n" for text in (*_told(wanted[-1]), *explained(path, wanted[-1])))
 
 
 def _shown(text: str) -> str:

@@ -183,6 +183,8 @@ class Daemon:
                 self._reactor, engine.pool, self._config, status=self._status, shut_down=self._shut_down,
                 users=ServedUsers(os.geteuid(), group_id(self._config), quotas(self._config, os.geteuid())),
                 watcher=self._observer, shares=self._shares, terms=self._terms, place=engine.branch)
+            server.egress = engine.exits.record
+            server.desk.seated = server.egress.seated
             stop_exporting = self._export()
             try:
                 server.listen(listener.socket)
@@ -276,7 +278,7 @@ class Daemon:
         if len(workers) > _TURN_WORKERS:
             self._reactor.soon(partial(self._look, workers[_TURN_WORKERS:], memory, done))
             return
-        pools = self._engine.pools
+        pools, tried = self._engine.pools, self._engine.exits.record
         states = [pool.workforce.states() for pool in pools]
         done(self._metrics.text(Now(
             workers={name: sum(each[name] for each in states) for name in states[0]},
@@ -284,7 +286,8 @@ class Daemon:
             connections=len(self._server.connections), sessions=sum(pool.sessions for pool in pools),
             queued=sum(len(pool.queue) for pool in pools),
             runners_made=sum(pool.workforce.runners_made for pool in pools),
-            uptime=time.monotonic() - self._started)))
+            uptime=time.monotonic() - self._started, egress=tried.verdicts,
+            egress_bytes={"sent": tried.sent, "received": tried.received})))
 
     # --- reload ---------------------------------------------------------------
 

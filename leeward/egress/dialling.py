@@ -1,19 +1,23 @@
 """
-From a name to a connection: the host's resolver is asked, each address is decided, and one that is allowed is dialled.
+From a name to a connection: the host's resolver is asked, each address is decided, and those that are allowed are
+dialled until one answers.
 
 Runs in:   the broker, on its loop; the resolver in threads, since it is the C library's.
 Stands if: a name server changes its answer between two questions: there is one question, and the address that was
            decided is the address of the call.
+Source:    RFC 8305, for trying addresses one after the other without waiting for the end of each try
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from ipaddress import ip_address
+from itertools import zip_longest
 
 from leeward.egress.policy import ALLOW, NEED_ADDRESS, Decision, Request, decide
 from leeward.egress.tenancy import NotAllowed, refusal
@@ -28,6 +32,10 @@ SHARE = LOOKUPS // 4
 
 #: Addresses of one name that are looked at.
 _MOST_ADDRESSES = 16
+
+#: Seconds after which the next address is tried beside those that haven't answered, as RFC 8305 has it; and tries at
+#: once, beyond which the eldest is given up: so one connection of a job takes no more descriptors than that.
+STAGGER_S, AT_ONCE = 0.25, 4
 
 #: Gives the addresses of a name, in the order in which they are to be tried. OSError: there are none.
 Lookup = Callable[[str], Awaitable[list[Address]]]
@@ -106,19 +114,70 @@ async def _dial(policy: Policy, request: Request, lookup: Lookup) -> tuple[socke
     else:
         found = [request.address] if request.address is not None else []
     why: NotAllowed | None = None
+    allowed: dict[Address, Decision] = {}
     for address in found[:_MOST_ADDRESSES]:
-        asked = replace(request, address=address)
-        decision = decide(policy, asked)
-        if ALLOW != decision.verdict:
-            why = NotAllowed(decision) if why is None or why.failed else why
-            continue
-        try:
-            return await _connect(address, request.port), asked, decision
-        except OSError as error:
-            if why is None:
-                why = refusal(f"{address} port {request.port}: {(error.strerror or str(error)).lower()}", failed=True,
-                              status=502)
-    raise why or refusal(f"DNS resolution failed: {request.name} has no address", failed=True, status=502)
+        decision = decide(policy, replace(request, address=address))
+        if ALLOW == decision.verdict:
+            allowed[address] = decision
+        elif why is None:
+            why = NotAllowed(decision)
+    made = await _first(alternating(list(allowed)), request.port)
+    if not isinstance(made, NotAllowed):
+        sock, address = made
+        return sock, replace(request, address=address), allowed[address]
+    raise why or made
+
+
+def alternating(addresses: list[Address]) -> list[Address]:
+    """
+    *addresses* with the two versions in turns, the first one's first: where one of them leads nowhere, every second
+    try is of the other.
+    """
+    versions = list(dict.fromkeys(address.version for address in addresses))
+    lists = ([address for address in addresses if version == address.version] for version in versions)
+    return [address for row in zip_longest(*lists) for address in row if address is not None]
+
+
+async def _first(addresses: list[Address], port: int) -> tuple[socket.socket, Address] | NotAllowed:
+    """
+    The first connection that is made to one of *addresses*, or the first reason why there is none.
+    """
+    why: NotAllowed | None = None
+    rest, going = deque(addresses), dict[asyncio.Task[socket.socket], Address]()
+    try:
+        while rest or going:
+            if rest:
+                if AT_ONCE == len(going):
+                    eldest = next(iter(going))
+                    del going[eldest]
+                    _drop(eldest)
+                address = rest.popleft()
+                going[asyncio.create_task(_connect(address, port))] = address
+            done, _ = await asyncio.wait(going, timeout=STAGGER_S if rest else None,
+                                         return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                address, error = going[task], task.exception()
+                if error is None:
+                    del going[task]
+                    return task.result(), address
+                if not isinstance(error, OSError):
+                    raise error
+                del going[task]
+                if why is None:
+                    why = refusal(f"{address} port {port}: {(error.strerror or str(error)).lower()}", failed=True,
+                                  status=502)
+        return why or refusal("DNS resolution failed: the name has no address", failed=True, status=502)
+    finally:
+        for task in going:
+            _drop(task)
+
+
+def _drop(task: asyncio.Task[socket.socket]) -> None:
+    """
+    Nobody waits for this try any more: its socket is closed.
+    """
+    if not task.cancel() and not task.cancelled() and task.exception() is None:
+        task.result().close()
 
 
 async def _connect(address: Address, port: int) -> socket.socket:

@@ -180,6 +180,7 @@ class Pool:
         if not execution.over:  # else it was lost at once, and may run elsewhere by now
             ticket.execution = execution
             ticket.runner = worker.running
+            worker.lent(ticket)
 
     def _lend(self, ticket: Ticket, take: Callable[[Worker], bool], worker: Worker) -> None:
         """
@@ -194,6 +195,7 @@ class Pool:
             self._reactor.barrier.caught(worker.lease, error)
             return
         if taken:
+            worker.lent(ticket)
             self._hold(1)
         else:
             self._ledger.end(ticket.user, ticket.job.limits.memory)

@@ -2,14 +2,12 @@
 The ways out of sandboxes: each pool's policy, the broker that keeps them all, and the record of what they tried.
 
 Runs in:   the daemon, on the reactor's thread.
-Bound:     the record has the last MOST_ROWS rows of all sandboxes together.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -21,13 +19,11 @@ from leeward.loop.reactor import Reactor
 from leeward.pool.begin import Settings
 from leeward.pool.broker import BrokerLink, check
 from leeward.pool.confinement import Confinement
+from leeward.pool.egress_record import EgressRecord
 from leeward.pool.zygotes import EventLog
-from leeward.wire.egress_control import Begin, Decided
+from leeward.wire.egress_control import Begin
 from leeward.worker.hatch import import_path
-from leeward.worker.terms import NoWaysOut, WaysOut
-
-#: Rows of the record that are kept.
-MOST_ROWS = 10_000
+from leeward.worker.terms import LeaseOwner, NoWaysOut, WaysOut
 
 #: What the C library's resolver reads, and where systemd and others keep the list of name servers.
 _RESOLVERS = ("/etc", "/usr", "/lib", "/lib32", "/lib64", "/run/systemd/resolve", "/run/resolvconf",
@@ -42,8 +38,10 @@ class PoolWays:
         policy: as `spec.egress.policy_map` makes it.
     """
 
-    def __init__(self, broker: BrokerLink, plan: EgressPlan, policy: dict[str, Any]) -> None:
-        self._broker, self._plan, self._policy = broker, plan, policy
+    def __init__(self, broker: BrokerLink, record: EgressRecord, plan: EgressPlan, policy: dict[str, Any],
+                 name: str) -> None:
+        self._broker, self._record, self._plan, self._policy, self._name = broker, record, plan, policy, name
+        self._runners: dict[object, int] = {}
 
     @property
     def listeners(self) -> int:
@@ -53,13 +51,27 @@ class PoolWays:
         self._broker.stand(worker, self._plan, listeners)
 
     def lease(self, worker: object, runner: int) -> None:
+        self._forget(worker)
+        self._runners[worker] = runner
+        self._record.leased(runner, self._name)
         self._broker.lease(worker, runner, self._policy)
+
+    def owned(self, runner: int, owner: LeaseOwner) -> None:
+        about = {"kind": "session"} if owner.take is not None else {"kind": "job", "job": owner.number}
+        self._record.owned(runner, owner.user, about)
 
     def over(self, worker: object) -> None:
         self._broker.over(worker)
+        self._forget(worker)
 
     def gone(self, worker: object) -> None:
         self._broker.gone(worker)
+        self._forget(worker)
+
+    def _forget(self, worker: object) -> None:
+        runner = self._runners.pop(worker, None)
+        if runner is not None:
+            self._record.over(runner)
 
 
 class Exits:
@@ -67,14 +79,12 @@ class Exits:
     An engine's.
 
     Attributes:
-        record: the last rows, the oldest first.
-        rows: how many there have been.
+        record: what sandboxes tried.
     """
 
     def __init__(self, reactor: Reactor, log: EventLog) -> None:
         self._reactor, self._log = reactor, log
-        self.record: deque[Decided] = deque(maxlen=MOST_ROWS)
-        self.rows = 0
+        self.record = EgressRecord()
         self.broker: BrokerLink | None = None
 
     def ways(self, settings: Settings, confinement: Confinement) -> WaysOut:
@@ -91,12 +101,8 @@ class Exits:
         from leeward.spec.egress import policy_map
 
         if self.broker is None:
-            self.broker = BrokerLink(self._reactor, self._log, partial(begin, confinement), self._decided)
-        return PoolWays(self.broker, plan, policy_map(settings.egress))
-
-    def _decided(self, row: Decided) -> None:
-        self.rows += 1
-        self.record.append(row)
+            self.broker = BrokerLink(self._reactor, self._log, partial(begin, confinement), self.record.told)
+        return PoolWays(self.broker, self.record, plan, policy_map(settings.egress), settings.egress.name)
 
     def close(self) -> None:
         """

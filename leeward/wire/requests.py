@@ -207,6 +207,23 @@ class Recall:
 
 
 @dataclass(frozen=True, slots=True)
+class EgressLog:
+    """
+    Ask what this user's sandboxes tried to reach; the operator, what all did.
+
+    Attributes:
+        after: the number of the last row that the client has.
+        wait: seconds to wait for another one.
+    """
+
+    op: ClassVar[str] = "egress_log"
+
+    id: int
+    after: int = 0
+    wait: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ArenaOpen:
     """
     Ask for a memory file for this connection's large requests.
@@ -290,7 +307,7 @@ class Shutdown:
 
 
 Request = (Execute | Cancel | SessionOpen | SessionReset | SessionClose | Interrupt | Ping | Status | Recall
-           | ArenaOpen | Slot | KeepResults | KeptRead | KeptDrop | Shutdown | FunctionTake | FunctionAnswer
+           | EgressLog | ArenaOpen | Slot | KeepResults | KeptRead | KeptDrop | Shutdown | FunctionTake | FunctionAnswer
            | SandboxRequest | FileRequest)
 
 #: Every field of every request, with its check. A field that is missing has its default.
@@ -316,6 +333,7 @@ FIELDS: dict[str, tuple[type[Request], dict[str, Callable[[object], object]]]] =
     "ping": (Ping, {}),
     "status": (Status, {"form": fields.form}),
     "recall": (Recall, {"after": sandbox_fields.whole("after"), "wait": sandbox_fields.wait}),
+    "egress_log": (EgressLog, {"after": sandbox_fields.whole("after"), "wait": sandbox_fields.wait}),
     "arena": (ArenaOpen, {}),
     "slot": (Slot, {"slot": fields.count, "length": fields.count}),
     "keep_results": (KeepResults, {}),

@@ -16,6 +16,24 @@ from leeward.spec.limits import Limits
 from leeward.worker.patience import Patience
 
 
+class LeaseOwner(Protocol):
+    """
+    Whose a lease is: `leeward.pool.ticket.Ticket`.
+
+    Attributes:
+        user: the uid.
+        number: of the job.
+        take: not None for a session or a sandbox.
+    """
+
+    @property
+    def user(self) -> int: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def take(self) -> object: ...
+
+
 class WaysOut(Protocol):
     """
     The broker of a pool with egress. No call waits for it.
@@ -40,6 +58,11 @@ class WaysOut(Protocol):
         From now on what comes to them is of the one to whom *runner* is given.
         """
 
+    def owned(self, runner: int, owner: LeaseOwner) -> None:
+        """
+        That is *owner*.
+        """
+
     def over(self, worker: object) -> None:
         """
         No process of that runner is left.
@@ -60,6 +83,7 @@ class NoWaysOut:
 
     def stand(self, worker: object, listeners: Sequence[int]) -> None: ...
     def lease(self, worker: object, runner: int) -> None: ...
+    def owned(self, runner: int, owner: LeaseOwner) -> None: ...
     def over(self, worker: object) -> None: ...
     def gone(self, worker: object) -> None: ...
 

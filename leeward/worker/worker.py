@@ -41,7 +41,7 @@ from leeward.worker.leasing import Leasing, Queue
 from leeward.worker.retirement import Retirement
 from leeward.worker.states import WORKER, WorkerEvent, WorkerState
 from leeward.worker.stumbles import pause_of
-from leeward.worker.terms import WorkerSettings
+from leeward.worker.terms import LeaseOwner, WorkerSettings
 
 
 class WorkerOwner(Queue, Protocol):
@@ -312,6 +312,12 @@ class Worker:
         Keep an armed runner open for more processes. Call only when `free`. See Leasing.open.
         """
         return self._leasing.open(limits, lost, self.keeper, self._ids)
+
+    def lent(self, owner: LeaseOwner) -> None:
+        """
+        For the pool: *owner* has the runner that `run`, `lease` or `open` has taken.
+        """
+        self._leasing.terms.ways_out.owned(self.running, owner)
 
     def reconsider(self) -> None:
         """

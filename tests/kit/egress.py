@@ -173,7 +173,7 @@ def rows(box: Box, since: int = 0) -> list[Decided]:
     """
     The record, from row *since* on.
     """
-    return list(box.engine.exits.record)[since:]
+    return [row.decided for row in box.engine.exits.record.rows()][since:]
 
 
 def row_of(box: Box, verdict: str, **wanted: Any) -> Decided:

@@ -18,6 +18,7 @@ from leeward.errors import BadRequest, Busy, Refused
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.reactor import Reactor
 from leeward.loop.stream import JobStart
+from leeward.pool.egress_record import EgressRecord
 from leeward.pool.seats import Seat
 from leeward.pool.sessions import Cancellable, PoolSession
 from leeward.run.report import Arena, Report
@@ -109,6 +110,7 @@ class ServerContext(Protocol):
         requests: bytes of request arenas.
         most_results: memory files, and large frames, that may wait for their clients.
         most_requests: bytes of request arenas that there may be.
+        egress: what sandboxes tried to reach.
         as_armed: jobs get the limits with which their runners were armed.
     """
 
@@ -127,6 +129,7 @@ class ServerContext(Protocol):
     most_results: int
     as_armed: bool
     desk: Desk
+    egress: EgressRecord
     rounds: Rounds
 
     @property

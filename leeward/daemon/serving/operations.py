@@ -20,10 +20,11 @@ from leeward.daemon.serving.flight import Flight, FlightConnection
 from leeward.daemon.serving.home import GUEST_SHARE, ServerContext, Share
 from leeward.daemon.serving.intake import job_of
 from leeward.daemon.serving.parcel import Parcel
-from leeward.daemon.serving.recall import RecallWait
+from leeward.daemon.serving.recall import RecallWait, UserBook
 from leeward.daemon.telling.log import log
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
 from leeward.loop.fast_path import ReplyAddress
+from leeward.pool.egress_record import EVERYBODY
 from leeward.run.report import Arena as Results
 from leeward.run.verdict import bug
 from leeward.spec.functions import Functions
@@ -36,6 +37,7 @@ from leeward.wire.overlay_requests import OverlayDiff, OverlayRead
 from leeward.wire.requests import (
     ArenaOpen,
     Cancel,
+    EgressLog,
     Execute,
     FunctionAnswer,
     FunctionTake,
@@ -284,12 +286,18 @@ class Operations:
         return {"json": json.dumps(answer)}
 
     def _recall(self, request: Recall) -> Mapping[str, Any] | None:
-        book, flight = self._home.watcher.events, self._flight
-        answer = book.after(flight.user, request.after)
+        return self._from_book(self._home.watcher.events, self._flight.user, request)
+
+    def _egress_log(self, request: EgressLog) -> Mapping[str, Any] | None:
+        return self._from_book(self._home.egress, self._flight.user if self._share.guest else EVERYBODY, request)
+
+    def _from_book(self, book: UserBook, user: int, request: Recall | EgressLog) -> Mapping[str, Any] | None:
+        flight = self._flight
+        answer = book.after(user, request.after)
         if answer["events"] or not request.wait:
             return answer
         flight.check()
-        flight.wait(request.id, RecallWait(self._home.reactor, book, flight.user, request.after, request.wait,
+        flight.wait(request.id, RecallWait(self._home.reactor, book, user, request.after, request.wait,
                                            partial(flight.answer, request.id), self.broken))
         return None
 
@@ -326,6 +334,7 @@ _ANSWERS: Mapping[type, Callable[[Operations, Any], Mapping[str, Any] | Parcel |
     Ping: Operations._ping,
     Status: Operations._status,
     Recall: Operations._recall,
+    EgressLog: Operations._egress_log,
     Cancel: Operations._cancel,
     FunctionTake: Operations._take,
     FunctionAnswer: Operations._answer_call,

@@ -1,5 +1,5 @@
 """
-A request for ends that haven't come yet, as a ticket.
+A request for ends, or for decisions about egress, that haven't come yet, as a ticket.
 
 Runs in:   the daemon, on the reactor's one thread.
 """
@@ -7,10 +7,18 @@ Runs in:   the daemon, on the reactor's one thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from leeward.daemon.telling.events import EventBook
 from leeward.loop.reactor import Reactor
+
+
+class UserBook(Protocol):
+    """
+    `leeward.daemon.telling.events.EventBook`, or `leeward.pool.egress_record.EgressRecord`.
+    """
+
+    def after(self, user: int, number: int) -> Mapping[str, Any]: ...
+    def wait(self, user: int, tell: Callable[[], None]) -> Callable[[], None]: ...
 
 
 class RecallWait:
@@ -23,7 +31,7 @@ class RecallWait:
 
     costs = "connection"
 
-    def __init__(self, reactor: Reactor, book: EventBook, user: int, number: int, seconds: float,
+    def __init__(self, reactor: Reactor, book: UserBook, user: int, number: int, seconds: float,
                  answer: Callable[[Mapping[str, Any]], None], broken: Callable[[Exception], None]) -> None:
         self._reactor, self._book, self._user, self._number = reactor, book, user, number
         self._broken = broken

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from leeward.loop.barrier import COSTS
 from leeward.outcome import Outcome, Result
+from leeward.wire.egress_control import VERDICTS
 
 #: Seconds. A warm job takes a third of a millisecond; the longest may have 600 s by default.
 DURATIONS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0)
@@ -72,6 +73,8 @@ class Now:
     Attributes:
         workers: by state.
         memory: bytes, by worker.
+        egress: rows of the record, by verdict.
+        egress_bytes: of sandboxes ("sent") and for them ("received").
     """
 
     workers: Mapping[str, int] = field(default_factory=dict)
@@ -82,6 +85,8 @@ class Now:
     queued: int = 0
     runners_made: int = 0
     uptime: float = 0.0
+    egress: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(VERDICTS, 0))
+    egress_bytes: Mapping[str, int] = field(default_factory=lambda: {"sent": 0, "received": 0})
 
 
 @dataclass(slots=True)
@@ -210,5 +215,9 @@ class Metrics:
            dict(sorted(self.denied.items())))
         by("leeward_faults_total", "counter", "Exceptions that were bugs of leeward's, by what each of them ended.",
            "cost", self.faults)
+        by("leeward_egress_rows_total", "counter", "Rows of the record of egress, by verdict.", "verdict",
+           now.egress)
+        by("leeward_egress_bytes_total", "counter", "Bytes that sandboxes have sent and received by egress, of"
+           " connections that are over.", "direction", now.egress_bytes)
         one("leeward_uptime_seconds", "gauge", "Seconds since the daemon started.", now.uptime)
         return "\n".join(lines) + "\n"

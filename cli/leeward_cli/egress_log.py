@@ -1,0 +1,213 @@
+"""
+`leeward egress log`: what sandboxes tried to reach, and what would have allowed it.
+
+Runs in:   the CLI.
+Trust:     none in a name, nor in another text of a row, which jobs choose: they are shown escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from leeward.client.link import Link
+from leeward.errors import BadReply, BadRequest
+from leeward.spec.sizes import size_text
+from leeward_cli.job import complain, write
+
+_ANSWER_S = 5.0
+#: Seconds that one request waits for more.
+_WAIT_S = 60.0
+_TEXTS = ("kind", "policy", "name", "address", "verdict", "rule", "reason")
+_NUMBERS = ("number", "user", "lease", "try", "port", "sent", "received")
+
+#: Rows of one job that `leeward explain` shows.
+_MOST_EXPLAINED = 20
+
+
+class DecisionLog:
+    """
+    The daemon's record, as far as it is this user's; the operator's, of all users.
+
+    Attributes:
+        forgotten: rows that the daemon doesn't have any more.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.forgotten = 0
+
+    def pages(self, follow: bool) -> Iterator[list[dict[str, Any]]]:
+        """
+        The rows that there are, the oldest first; and then those that come, if *follow*.
+        """
+        link = Link(self._path)
+        try:
+            after, wait = 0, 0.0
+            while True:
+                reply, _ = link.call("egress_log", {"after": after, "wait": wait},
+                                     time.monotonic() + wait + _ANSWER_S)
+                found = self._checked(reply.ok)
+                if found:
+                    yield found
+                    after, wait = found[-1]["number"], 0.0
+                elif follow:
+                    wait = _WAIT_S
+                else:
+                    return
+        finally:
+            link.close()
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for page in self.pages(False) for row in page]
+
+    def _checked(self, answer: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+        answer = answer or {}
+        found, forgotten = answer.get("events"), answer.get("forgotten")
+        if not isinstance(found, list) or type(forgotten) is not int or not all(
+                isinstance(row, dict) and _fits(row) for row in found):
+            raise BadReply("the daemon tells of decisions that are none")
+        self.forgotten = forgotten
+        return found
+
+
+def _fits(row: Mapping[str, Any]) -> bool:
+    return (type(row.get("time")) is float and type(row.get("job")) in (int, type(None))
+            and type(row.get("sandbox")) in (str, type(None))
+            and all(type(row.get(name)) is str for name in _TEXTS)
+            and all(type(row.get(name)) is int for name in _NUMBERS))
+
+
+def whose(row: Mapping[str, Any]) -> str:
+    """
+    The job or sandbox of a row.
+    """
+    if row.get("sandbox"):
+        return str(row["sandbox"])
+    return f"job {row['job']}" if row.get("job") is not None else f"{row['kind']} {row['lease']}"
+
+
+def matches(row: Mapping[str, Any], asked: str) -> bool:
+    """
+    Is *row* of the job, or the sandbox, *asked*?
+    """
+    return not asked or asked in (str(row.get("job", "")), row.get("sandbox"))
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """
+    One row, for people.
+    """
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"]))
+    host = row["name"] or row["address"]
+    target = f"[{host}]" if ":" in host and row["port"] else host
+    target += f":{row['port']}" if row["port"] else ""
+    more = [f"({row['address']})"] if row["name"] and row["address"] else []
+    more += [f"rule {row['rule']!r}"] if row["rule"] else []
+    if "closed" == row["verdict"]:
+        more.append(f"sent {size_text(row['sent'])}, received {size_text(row['received'])}")
+    more += [row["reason"]] if row["reason"] else []
+    return "  ".join((when, whose(row), f"{row['verdict']:7}", target, *more))
+
+
+def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
+    """
+    Print the rows of *asked*, of all if it is "".
+    """
+    log = DecisionLog(path)
+    try:
+        for page in log.pages(follow):
+            for row in page:
+                if matches(row, asked):
+                    write(1, (json.dumps(row) if as_json else _shown(line(row))).encode() + b"\n")
+    except KeyboardInterrupt:
+        return
+
+
+def names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """
+    "allowed NAME" and "denied NAME" of *rows*, each once, sorted; an address where none was asked for by name.
+    """
+    return sorted({f"{row['verdict']} {row['name'] or row['address']}" for row in rows
+                   if row["verdict"] in ("allowed", "denied") and (row["name"] or row["address"])})
+
+
+def write_names(path: str, asked: str, file: str) -> None:
+    """
+    Write `names` of *asked* to *file*, one a line.
+
+    Raises:
+        BadRequest: the file can't be written.
+    """
+    log = DecisionLog(path)
+    text = "".join(_shown(each) + "\n" for each in names(row for row in log.rows() if matches(row, asked)))
+    if log.forgotten:
+        complain(f"the daemon has forgotten {log.forgotten} older rows, whose names may be missing")
+    try:
+        with open(file, "w", encoding="utf-8") as out:
+            out.write(text)
+    except OSError as error:
+        raise BadRequest(f"{file!a} can't be written: {error.strerror}") from None
+
+
+def explained(path: str, event: Mapping[str, Any]) -> list[str]:
+    """
+    What the job or sandbox of *event*, a row of `leeward logs`, was refused, and what would allow it.
+    """
+    found = {(row["name"], row["address"], row["port"], row["reason"]): row for row in DecisionLog(path).rows()
+             if row["user"] == os.geteuid() and row["verdict"] in ("denied", "failed") and _is_of(row, event)}
+    lines = []
+    for row in list(found.values())[:_MOST_EXPLAINED]:
+        lines.append(f"  {'egress':14}  {row['verdict']}: {row['reason'] or row['name']}")
+        cure = would_allow(row)
+        if cure:
+            lines.append(f"  {'to allow it':14}  {cure}")
+    if len(found) > _MOST_EXPLAINED:
+        lines.append(f"  {'egress':14}  {len(found) - _MOST_EXPLAINED} more: leeward egress log")
+    return lines
+
+
+def _is_of(row: Mapping[str, Any], event: Mapping[str, Any]) -> bool:
+    if event.get("sandbox"):
+        return bool(row.get("sandbox") == event["sandbox"])
+    if row.get("job") is not None:
+        return bool(row["job"] == event.get("job"))
+    # A session's rows don't say which of its jobs they are of, but the job was running then.
+    begun = event["time"] - (event.get("seconds") or 0.0)
+    return bool(row["kind"] == "session" and begun <= row["time"] <= event["time"])
+
+
+def would_allow(row: Mapping[str, Any]) -> str:
+    """
+    The line of the configuration that would allow what *row* was denied; "" where none is known.
+    """
+    if row["verdict"] != "denied":
+        return ""
+    cause, _, about = row["reason"].partition(": ")
+    place = f"[egress.{row['policy']}]" if row["policy"] else "the policy"
+    if "domain is blocked" == cause:
+        return f"in {place}: take {row['rule']!r} out of `deny`, which is asked before `allow`"
+    if "private IP blocked" == cause and " leads to " in about:
+        address = about.partition(" leads to ")[2].partition(",")[0]
+        return f"in {place}: addresses = [\"{address}\"]"
+    if cause in ("domain not in allowlist", "port not allowed", "protocol not allowed", "private IP blocked") or (
+            about == "" and cause.endswith("waits for approval")):
+        return f"in {place}: allow = [\"{_rule(row)}\"]"
+    return ""
+
+
+def _rule(row: Mapping[str, Any]) -> str:
+    host = row["name"] or row["address"]
+    if ":" in host and row["port"]:
+        host = f"[{host}]"
+    return f"{host}:{row['port']}" if row["port"] else host
+
+
+def _shown(text: str) -> str:
+    """
+    *text* in one line, with nothing in it that a terminal would act on.
+    """
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

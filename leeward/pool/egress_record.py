@@ -1,0 +1,185 @@
+"""
+The record of what sandboxes tried to reach, by user, for `leeward egress log` and `leeward explain`.
+
+Runs in:   the daemon; pure.
+Trust:     none in a row's texts, which jobs choose; the broker's channel has checked their lengths. A row belongs to
+           the user of its lease, by the daemon's own books: what the broker says is only the lease's number.
+Bound:     MOST_ROWS of all users together. Where there are more, whoever has the most loses his oldest, so that nobody
+           pushes another's rows out. Leases that are over are known for their last rows, MOST_PAST of them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from heapq import merge
+from itertools import islice
+from typing import Any
+
+from leeward.dataclass import dataclass, field
+from leeward.loop.barrier import in_any_case
+from leeward.wire.egress_control import VERDICTS, Decided
+
+#: Rows that are kept; those of one answer; and leases that are over and still known.
+MOST_ROWS, PAGE, MOST_PAST = 10_000, 256, 1024
+
+#: In place of a uid: the rows of all users, for the operator; and whose a row is that nobody is known for.
+EVERYBODY, NOBODY = -1, -2
+
+
+@dataclass(slots=True)
+class Lessee:
+    """
+    Who has a lease.
+
+    Attributes:
+        user: the uid.
+        about: "kind" is "job", with its number, "session" or "sandbox", with its id.
+        policy: the name of its policy.
+    """
+
+    user: int = NOBODY
+    about: Mapping[str, Any] = field(default_factory=lambda: {"kind": "unknown"})
+    policy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedDecision:
+    """
+    A row.
+
+    Attributes:
+        number: of its user's rows, from 1 on.
+        serial: of all rows, from 1 on.
+    """
+
+    number: int
+    serial: int
+    lessee: Lessee
+    decided: Decided
+
+    def row(self, number: int) -> dict[str, Any]:
+        """
+        As the wire has it.
+        """
+        row = self.decided
+        return {"number": number, "user": self.lessee.user, **self.lessee.about, "policy": self.lessee.policy,
+                "lease": row.lease, "try": row.number, "time": row.time, "name": row.name, "address": row.address,
+                "port": row.port, "verdict": row.verdict, "rule": row.rule, "reason": row.reason, "sent": row.sent,
+                "received": row.received}
+
+
+class EgressRecord:
+    """
+    Attributes:
+        verdicts: how many rows there have been, by verdict.
+        sent, received: bytes of sandboxes and for them, of connections that are over.
+    """
+
+    def __init__(self) -> None:
+        self.verdicts = dict.fromkeys(VERDICTS, 0)
+        self.sent = self.received = 0
+        self._serial = self._kept = self._tickets = 0
+        self._rows: dict[int, deque[RecordedDecision]] = {}
+        self._numbers: dict[int, int] = {}
+        self._held: dict[int, Lessee] = {}
+        self._past: OrderedDict[int, Lessee] = OrderedDict()
+        self._waiting: dict[int, tuple[int, Callable[[], None]]] = {}
+
+    def __len__(self) -> int:
+        return self._kept
+
+    # --- whose leases they are ------------------------------------------------
+
+    def leased(self, lease: int, policy: str) -> None:
+        """
+        There is a lease with this number; whose it is follows.
+        """
+        self._held[lease] = Lessee(policy=policy)
+
+    def owned(self, lease: int, user: int, about: Mapping[str, Any]) -> None:
+        """
+        *user* has it; for what *about* says.
+        """
+        lessee = self._held.get(lease)
+        if lessee is not None:
+            lessee.user = user
+            if "unknown" == lessee.about["kind"]:  # a sandbox may be seated before its worker is lent
+                lessee.about = about
+
+    def seated(self, lease: int, sandbox: str) -> None:
+        """
+        It is this sandbox's.
+        """
+        lessee = self._held.get(lease)
+        if lessee is not None:
+            lessee.about = {"kind": "sandbox", "sandbox": sandbox}
+
+    def over(self, lease: int) -> None:
+        """
+        It is over; its last rows may still come.
+        """
+        lessee = self._held.pop(lease, None)
+        if lessee is not None:
+            self._past[lease] = lessee
+            if len(self._past) > MOST_PAST:
+                self._past.popitem(last=False)
+
+    # --- what is told ---------------------------------------------------------
+
+    def told(self, decided: Decided) -> None:
+        """
+        The broker has decided.
+        """
+        lessee = self._held.get(decided.lease) or self._past.get(decided.lease) or Lessee()
+        self.verdicts[decided.verdict] += 1
+        self.sent += decided.sent
+        self.received += decided.received
+        self._serial += 1
+        number = self._numbers[lessee.user] = self._numbers.get(lessee.user, 0) + 1
+        self._rows.setdefault(lessee.user, deque()).append(
+            RecordedDecision(number, self._serial, lessee, decided))
+        self._kept += 1
+        if self._kept > MOST_ROWS:
+            self._forget_one()
+        wake = [ticket for ticket, (user, _) in self._waiting.items() if user in (EVERYBODY, lessee.user)]
+        in_any_case(*(self._waiting.pop(ticket)[1] for ticket in wake))
+
+    def _forget_one(self) -> None:
+        most = max(self._rows, key=lambda user: len(self._rows[user]))
+        self._rows[most].popleft()
+        self._kept -= 1
+
+    # --- what is asked --------------------------------------------------------
+
+    def rows(self) -> Iterator[RecordedDecision]:
+        """
+        Those of all users, the oldest first.
+        """
+        return merge(*self._rows.values(), key=lambda row: row.serial)
+
+    def after(self, user: int, number: int) -> dict[str, Any]:
+        """
+        The answer to *user*, or EVERYBODY, who has heard of the rows up to *number*: a page of them.
+        """
+        if user == EVERYBODY:
+            rows: Iterator[tuple[int, RecordedDecision]] = ((row.serial, row) for row in self.rows())
+            last, kept = self._serial, self._kept
+        else:
+            mine = self._rows.get(user, deque())
+            rows = ((row.number, row) for row in mine)
+            last, kept = self._numbers.get(user, 0), len(mine)
+        found = list(islice((row.row(at) for at, row in rows if at > number), PAGE))
+        return {"events": found, "last": found[-1]["number"] if found else last, "forgotten": last - kept}
+
+    def wait(self, user: int, tell: Callable[[], None]) -> Callable[[], None]:
+        """
+        Call *tell* once, when there is one more row of *user*'s, or of EVERYBODY's. Returns what takes that back.
+        """
+        self._tickets += 1
+        self._waiting[self._tickets] = (user, tell)
+        return partial(self._take_back, self._tickets)
+
+    def _take_back(self, ticket: int) -> None:
+        self._waiting.pop(ticket, None)
