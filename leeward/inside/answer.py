@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import types
+from collections.abc import Iterable
 from functools import partial
 
 from leeward.inside import collecting, functions, program
@@ -26,18 +27,18 @@ LATE = wire.LATE
 _EXIT_LATE = 124
 
 
-def reply(end: program.End, wanted: collecting.Wanted, showing: Showing | None = None) -> bytes:
+def reply(end: program.End, wanted: collecting.Wanted, showing: Showing | None = None) -> list[bytes]:
     """
-    The frame that ends a job, with the files that it brings back and what it has shown.
+    What ends a job: the frame with what it has shown, and the files that it brings back within or behind it.
     """
     brought, left_out, full = collecting.collect(*wanted)
     if showing is not None:
         shown = showing.end()
-        return wire.reply_frame(end.exit_code, end.error, "files" if full else end.limit, brought,
-                                _bounded(left_out + shown.left_out), shown.results, shown.value)
+        return wire.reply_pieces(end.exit_code, end.error, "files" if full else end.limit, brought,
+                                 _bounded(left_out + shown.left_out), shown.results, shown.value)
     if program.IN_ORDER is end and not (brought or left_out or full):
-        return wire.NOTHING_FRAME
-    return wire.reply_frame(end.exit_code, end.error, "files" if full else end.limit, brought, left_out)
+        return [wire.NOTHING_FRAME]
+    return wire.reply_pieces(end.exit_code, end.error, "files" if full else end.limit, brought, left_out)
 
 
 def _bounded(left_out: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -46,13 +47,14 @@ def _bounded(left_out: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [*[one for one in left_out if one[0]][:wire.MAX_LEFT_OUT], ("", "more")]
 
 
-def write(fd: int, data: bytes) -> None:
+def write(fd: int, pieces: Iterable[bytes]) -> None:
     """
-    All of *data*.
+    All of *pieces*.
     """
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view):]
+    for piece in pieces:
+        view = memoryview(piece)
+        while view:
+            view = view[os.write(fd, view):]
 
 
 def collect_when_late(reply_fd: int, wanted: collecting.Wanted,

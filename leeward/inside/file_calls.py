@@ -67,7 +67,7 @@ def serve(read: Read, job_fd: int, reply_fd: int) -> NoReturn:
             break
         call = msgpack.unpackb(body, raw=False, max_bin_len=len(body), max_str_len=len(body))
         told = packed({"n": call["n"], **perform(call, handles, time)})
-        answer.write(reply_fd, wire.HEADER.pack(len(told)) + told)
+        answer.write(reply_fd, [wire.HEADER.pack(len(told)) + told])
     os._exit(0)
 
 

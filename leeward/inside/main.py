@@ -184,7 +184,7 @@ def rehearse(lay: Lay) -> None:
     with rehearsal.stage() as (read, write):
         main = program.set_up()
         pipes = _pipes(lay, read, write, last=False)
-        answer.write(write, rehearsal.FRAME)
+        answer.write(write, [rehearsal.FRAME])
         body = pipes.take()
         code = None if body is None else wire.code_of(body)
         assert code is not None

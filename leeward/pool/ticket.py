@@ -147,5 +147,5 @@ class Ticket:
             if self.session is not None:
                 self.session.job_over()  # first: whoever acts on the answer finds the session without a job
             done(report)
-        elif report.arena is not None:
-            report.arena.close()
+        else:
+            report.close()

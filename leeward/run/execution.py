@@ -249,9 +249,9 @@ class Execution:
     def _on_reply(self, _events: int) -> None:
         try:
             complete = self._read_reply(REPLY_CHUNK)
-        except PeerError:
+        except (PeerError, OSError) as error:
             self._forget(self._runner.reply)  # what is left in it nobody reads, and it would wake us without end
-            self.stop(Stop.REPLY)
+            self.stop(Stop.REPLY if isinstance(error, PeerError) else Stop.STORE)
             return
         if complete and self._late:
             self.stop(Stop.TIME)
@@ -260,10 +260,7 @@ class Execution:
 
     def _read_reply(self, most: int) -> bool:
         """
-        Read on, about *most* bytes, so that a large reply waits its turn; is the frame complete?
-
-        Raises:
-            PeerError: it announces more than a reply may have.
+        Read on, about *most* bytes, so that a large reply waits its turn; is it complete? Raises as ReplyReader.read.
         """
         complete = self._reply.read(self._runner.reply, most)
         if self._reply.closed:  # its exit status will tell
@@ -341,6 +338,8 @@ class Execution:
                 self._stop, complete = self._stop or Stop.TIME, False
         except PeerError:
             complete = False
+        except OSError:
+            self._stop, complete = Stop.STORE, False
         except Exception as error:
             self._fault, self._stop, complete = bug(error), Stop.BUG, False
             self._reactor.barrier.note(self.emptied, error)
@@ -362,8 +361,7 @@ class Execution:
             report = internal("Bug", bug(error), self._reactor.now() - self._started, self._holder.terms.degraded)
         if self.answered:
             report.answered = True
-            if report.arena is not None:
-                report.arena.close()
+            report.close()
         try:
             self._holder.conclude(self, report)
         finally:  # after the answer: nobody waits for this
@@ -379,11 +377,12 @@ class Execution:
             if self._stop is not None:
                 verdict = stopped(self._stop, self._fault)
             elif end is None:
-                verdict = replied(self._reply.body, self._job.most_files, display=self._job.display)
+                verdict = replied(self._reply.told)
             else:
                 verdict = ended(*end, oom=usage.oom_kills > before.oom_kills, words=words)
-            if self._job.collect and (self._stop is not None or end is not None):
-                verdict = brought(verdict, self._reply.body if self._late else b"", self._job)
+            cut, late = self._stop is not None or end is not None, self._late and self._reply.complete
+            if self._job.collect and cut:
+                verdict = brought(verdict, self._reply.told if late else None, self._job)
             verdict = self._judged(verdict)
             result = Result(
                 stdout=bytes(output.out.head), stderr=bytes(output.err.head), exit_code=verdict.exit_code,
@@ -393,7 +392,8 @@ class Execution:
                 degraded=self._holder.terms.degraded, error=verdict.error, files=verdict.files,
                 left_out=verdict.left_out, results=verdict.results, value=verdict.value,
             )
-            return Report(result=result, arena=output.arena(memfd) if memfd >= 0 else None)
+            files = self._reply.give_files() if late or not cut else None
+            return Report(result=result, arena=output.arena(memfd) if memfd >= 0 else None, files=files)
         except BaseException:
             if memfd >= 0:
                 os.close(memfd)
@@ -444,6 +444,7 @@ class Execution:
         finally:
             for fd in tuple(self._watched):
                 self._forget(fd)
+            self._reply.close()
             helpers, self._helpers = self._helpers, {}  # a cycle would keep the job until it is collected
             for helper in helpers.values():
                 helper.close()

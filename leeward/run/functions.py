@@ -55,11 +55,11 @@ class CallReader(ReplyReader):
         self.most = max(self.most, wire.MAX_CALL)
         self._called = called
 
-    def read(self, fd: int, most: int) -> bool:
+    def _read_frame(self, fd: int, most: int) -> bool:
         """
         As of a job without functions. Raises PeerError for a call, too.
         """
-        while super().read(fd, most):
+        while super()._read_frame(fd, most):
             body = self.body
             if not wire.is_call(body):
                 return True
@@ -226,7 +226,7 @@ class Calling(Execution):
     def _judged(self, verdict: Verdict) -> Verdict:
         verdict = super()._judged(verdict)
         if self._stop is Stop.REPLY:
-            wrong = self._wrong or "a frame that is longer than any that it may send"
+            wrong = self._wrong or "a frame, or files, longer than any that it may send"
             return replace(verdict, error=JobError("PeerError", f"a call of a function: {wrong}", ""))
         return verdict
 

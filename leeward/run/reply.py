@@ -1,5 +1,5 @@
 """
-The one frame that a job sends by its reply pipe, as far as it is here.
+The one frame that a job sends by its reply pipe, as far as it is here, and the files that follow it.
 
 Runs in:   the daemon.
 Trust:     none in its bytes: they are the job's.
@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import os
 
+from leeward.dataclass import replace
 from leeward.errors import PeerError
+from leeward.run.files_behind import FilesBehind
+from leeward.run.report import FileArena
 from leeward.spec.job import Job
 from leeward.wire import bundles
 from leeward.wire import job as wire
@@ -17,25 +20,35 @@ from leeward.wire import job as wire
 #: Bytes that are read of a reply before others have their turn.
 REPLY_CHUNK = 1 << 20
 
+#: What the job's file system is rounded up to.
+_PAGE = 4096
+
 
 class ReplyReader:
     """
     Attributes:
-        most: bytes that the reply to this job may have.
+        most: bytes that the frame of the reply to this job may have.
+        most_behind: bytes that the files behind it may have together.
         closed: the job has closed its end.
+        complete: all of it is here.
     """
 
-    __slots__ = ("_data", "_size", "closed", "most")
+    __slots__ = ("_behind", "_data", "_job", "_size", "_told", "closed", "complete", "most", "most_behind")
 
     def __init__(self, job: Job) -> None:
+        self._job = job
         self._data = bytearray()
         self._size = 0  # with its header, once that is here
+        self._told: wire.JobReply | None = None
+        self._behind: FilesBehind | None = None
         self.most = wire.MAX_BARE_REPLY
+        self.most_behind = 0
         if job.collect:
-            self.most += job.limits.files + wire.PER_NAME * (job.most_files + wire.MAX_LEFT_OUT)
+            self.most += min(job.limits.files, wire.MAX_WITHIN) + wire.PER_NAME * (job.most_files + wire.MAX_LEFT_OUT)
+            self.most_behind = -(-job.limits.files // _PAGE) * _PAGE
         if job.display:
             self.most += bundles.MAX_TOTAL + bundles.AROUND
-        self.closed = False
+        self.closed = self.complete = False
 
     def feed(self, data: bytes) -> None:
         """
@@ -45,11 +58,22 @@ class ReplyReader:
 
     def read(self, fd: int, most: int) -> bool:
         """
-        Read on, about *most* bytes; is the frame complete?
+        Read on, about *most* bytes; are the frame and all that follows it here?
 
         Raises:
             PeerError: it announces more than a reply may have.
+            OSError: no descriptor or no memory is left for the files.
         """
+        if self._behind is None:
+            if not self._read_frame(fd, most):
+                return False
+            sizes = self._announced()
+            self._behind = FilesBehind(sizes) if sizes else None
+        self.complete = self._behind is None or self._behind.take(fd, most)
+        self.closed = self.closed or (self._behind is not None and self._behind.closed)
+        return self.complete
+
+    def _read_frame(self, fd: int, most: int) -> bool:
         data = self._data
         enough = len(data) + most
         while True:
@@ -71,6 +95,21 @@ class ReplyReader:
                 return False
             data += got
 
+    def _announced(self) -> dict[str, int]:
+        """
+        The sizes of the files that follow; none behind a frame that is no reply, of which `told` says so.
+        """
+        if not self._job.collect:
+            return {}
+        try:
+            sizes = dict(self.told().behind)
+        except PeerError:
+            return {}
+        size = sum(sizes.values())
+        if size > self.most_behind:
+            raise PeerError(f"files of {size} bytes")
+        return sizes
+
     @property
     def body(self) -> bytes:
         """
@@ -78,3 +117,31 @@ class ReplyReader:
         """
         complete = self._size and len(self._data) >= self._size
         return bytes(self._data[wire.HEADER.size:self._size]) if complete else b""
+
+    def told(self) -> wire.JobReply:
+        """
+        What a complete frame says.
+
+        Raises:
+            PeerError: it isn't a reply.
+        """
+        if self._told is None:
+            reply = wire.read_reply(self.body, self._job.most_files, display=self._job.display)
+            if reply.behind and not self._job.collect:
+                raise PeerError("reply of a job: files that nobody asked for")
+            self._told = reply
+        contents = None if self._behind is None else self._behind.contents()
+        return self._told if contents is None else replace(self._told, files=contents)
+
+    def give_files(self) -> FileArena | None:
+        """
+        The memory file with the files that followed, the caller's from now on; None if there is none.
+        """
+        return None if self._behind is None else self._behind.give()
+
+    def close(self) -> None:
+        """
+        Give up what nobody has taken.
+        """
+        if self._behind is not None:
+            self._behind.close()

@@ -7,6 +7,7 @@ Runs in:   the daemon, and `leeward run`; pure but for `Arena.close`.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from leeward.dataclass import dataclass
 from leeward.errors import Refused
@@ -44,18 +45,48 @@ class Arena:
 
 
 @dataclass(slots=True)
+class FileArena:
+    """
+    One that holds the files that a job brings back, one after the other.
+
+    Attributes:
+        places: by name.
+    """
+
+    arena: Arena
+    places: Mapping[str, Region]
+
+    def contents(self) -> dict[str, bytes]:
+        """
+        The files, read.
+        """
+        return {name: os.pread(self.arena.fd, size, at) for name, (at, size) in self.places.items()}
+
+
+@dataclass(slots=True)
 class Report:
     """
-    The one answer to a request: a refusal, or a result with an arena where it is large.
+    The one answer to a request: a refusal, or a result with arenas where it is large.
 
     Attributes:
         answered: the client has its answer already, output and all; here are its figures.
+        files: those that the result doesn't have, because they are large.
     """
 
     result: Result | None = None
     refusal: Refused | None = None
     arena: Arena | None = None
     answered: bool = False
+    files: FileArena | None = None
+
+    def close(self) -> None:
+        """
+        Nobody takes it: close the descriptors.
+        """
+        if self.arena is not None:
+            self.arena.close()
+        if self.files is not None:
+            self.files.arena.close()
 
 
 def internal(name: str, message: str, duration: float = 0.0, degraded: tuple[str, ...] = ()) -> Report:

@@ -11,7 +11,7 @@ import enum
 import os
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from leeward.dataclass import dataclass, field, replace
 from leeward.errors import PeerError
@@ -113,16 +113,15 @@ def stopped(why: Stop, fault: str = "") -> Verdict:
     return Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=error)
 
 
-def replied(body: bytes, most_files: int = wire.MAX_FILES, *, display: bool = False) -> Verdict:
+def replied(told: Callable[[], wire.JobReply]) -> Verdict:
     """
     The end that a job tells of itself.
 
     Args:
-        most_files: files that it may bring back, at most.
-        display: it may show things.
+        told: gives its reply, or raises PeerError.
     """
     try:
-        reply = wire.read_reply(body, most_files, display=display)
+        reply = told()
     except PeerError as broken:
         return Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=JobError("PeerError", str(broken), ""))
     outcome = Outcome.RAISED if reply.raised else Outcome.FINISHED
@@ -130,15 +129,15 @@ def replied(body: bytes, most_files: int = wire.MAX_FILES, *, display: bool = Fa
                    reply.results, reply.value)
 
 
-def brought(verdict: Verdict, body: bytes, job: Job) -> Verdict:
+def brought(verdict: Verdict, told: Callable[[], wire.JobReply] | None, job: Job) -> Verdict:
     """
-    *verdict* of a job that didn't come to its end, with the files that it sent before, in the reply *body* or none.
+    *verdict* of a job that didn't come to its end, with the files that it sent before, with a reply.
     """
-    told = replied(body, job.most_files, display=job.display) if body else None
-    if told is None or Outcome.INTERNAL is told.outcome:
+    reply = None if told is None else replied(told)
+    if reply is None or Outcome.INTERNAL is reply.outcome:
         missed = tuple(LeftOut(wire.shown_name(pattern), LeftOutReason.ENDED) for pattern in job.collect)
         return replace(verdict, left_out=missed)
-    return replace(verdict, files=told.files, left_out=told.left_out)
+    return replace(verdict, files=reply.files, left_out=reply.left_out)
 
 
 def with_network(denied: Mapping[str, int]) -> Mapping[str, int]:

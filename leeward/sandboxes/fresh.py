@@ -32,8 +32,8 @@ class Fresh:
         done, self._done = self._done, None
         if done is not None:
             done(report)
-        elif report.arena is not None:
-            report.arena.close()
+        else:
+            report.close()
 
     def lost(self, why: str) -> None:
         """

@@ -87,8 +87,8 @@ class KernelRequest:
         done, self._done = self._done, None
         if done is not None:
             done(report)
-        elif report.arena is not None:
-            report.arena.close()
+        else:
+            report.close()
 
     def finished(self, report: Report) -> None:
         """

@@ -70,12 +70,14 @@ def refusal_of(error: Exception) -> tuple[str, str]:
 
 
 def encode_result(number: int, result: Result, *, stdout: Place | None = None, stderr: Place | None = None,
-                  files: Mapping[str, Place] | None = None, arenas: tuple[int, ...] = ()) -> bytes:
+                  files: Mapping[str, Place | bytes] | None = None,
+                  arenas: tuple[int, ...] = ()) -> bytes:
     """
     *result* as the answer to request *number*, as a frame.
 
     Args:
-        stdout, stderr, files: the places of those that are in memory files. The others are part of the frame.
+        stdout, stderr, files: the places of those that are in memory files, or the contents of files that *result*
+            hasn't. The others are part of the frame.
         arenas: sizes in bytes of the memory files whose descriptors go with the frame, in order.
     """
     answer = {**result_fields(result), "stdout": result.stdout if stdout is None else stdout,

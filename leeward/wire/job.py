@@ -11,6 +11,9 @@ else it is the byte CODE, which no map starts with, and the code.
 Outside of a session each pipe carries one frame. In a session each pipe carries one for each job, and the body of a
 frame on the job pipe has the byte SESSION in front. The first frame of a session holds that byte only, and gets no
 reply.
+
+Files that a job brings back are in its reply while they are few bytes. Else the reply has their names and sizes, and
+their bytes follow its frame, one file after the other.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ MAX_TYPE, MAX_TEXT = 200, 64 << 10
 MAX_BARE_REPLY = 1 << 20
 #: Bytes that a file beside its content, or something left out, may take of a reply.
 PER_NAME = 1100
+#: Bytes of all files together that are in a reply; more of them follow it.
+MAX_WITHIN = 1 << 20
 #: Files that `collect` brings back, at most, unless the daemon's operator says otherwise.
 MAX_FILES = 1000
 #: What `collect` left out: entries that are listed at most, with one more that says so, and characters of a name.
@@ -60,7 +65,7 @@ FILE_CALLS_BEGIN = HEADER.pack(len(FILE_CALLS)) + FILE_CALLS
 _NOTHING = Job()
 
 _REPLY_FIELDS = {"exit", "error", "limit", "files"}
-_ALL_FIELDS = _REPLY_FIELDS | {"left_out"}
+_ALL_FIELDS = _REPLY_FIELDS | {"left_out", "behind"}
 #: Of a job that was asked to show things.
 _SHOWN_FIELDS = _ALL_FIELDS | {"results", "value"}
 _NIL = 0xC0
@@ -119,6 +124,8 @@ class JobReply:
         exit_code: 0 to 255.
         raised: an exception left the main module.
         limit: the limit that the job reports to have hit.
+        behind: sizes in bytes of the files that follow the reply, by name and in order. If there are any, there are
+            no `files`.
         left_out: what `collect` left out: a name or pattern, and one of outcome.LeftOutReason; and of what it showed.
         results: what it showed, in the order in which it did.
         value: the text of its last expression's value.
@@ -132,18 +139,24 @@ class JobReply:
     left_out: tuple[LeftOut, ...] = ()
     results: tuple[bundles.Bundle, ...] = ()
     value: str | None = None
+    behind: Mapping[str, int] = field(default_factory=dict)
 
 
-def reply_frame(exit_code: int, error: tuple[str, str, str] | None, limit: str | None,
-                files: Mapping[str, bytes], left_out: Sequence[tuple[str, str]] = (),
-                results: Sequence[bundles.Bundle] = (), value: str | None = None) -> bytes:
+def reply_pieces(exit_code: int, error: tuple[str, str, str] | None, limit: str | None,
+                 files: Mapping[str, bytes], left_out: Sequence[tuple[str, str]] = (),
+                 results: Sequence[bundles.Bundle] = (), value: str | None = None) -> list[bytes]:
     """
-    The frame that ends a job. Its error is cut to the length that the daemon accepts.
+    What ends a job, to be written in this order: a frame, and the files that it has not within. Its error is cut to
+    the length that the daemon accepts.
     """
+    contents = list(files.values()) if sum(map(len, files.values())) > MAX_WITHIN else []
     if error is not None:
         kind, message, shown = error
         error = kind[:MAX_TYPE], message[:MAX_TEXT], shown[:MAX_TEXT]
-    fields: dict[str, Any] = {"exit": exit_code, "error": error, "limit": limit, "files": dict(files)}
+    fields: dict[str, Any] = {"exit": exit_code, "error": error, "limit": limit,
+                              "files": {} if contents else dict(files)}
+    if contents:
+        fields["behind"] = {name: len(content) for name, content in files.items()}
     if left_out:
         fields["left_out"] = left_out
     if results:
@@ -152,11 +165,11 @@ def reply_frame(exit_code: int, error: tuple[str, str, str] | None, limit: str |
         fields["value"] = value[:bundles.MAX_PLAIN]
     body = msgpack.packb(fields, use_bin_type=True, unicode_errors="replace")
     assert isinstance(body, bytes)
-    return HEADER.pack(len(body)) + body
+    return [HEADER.pack(len(body)) + body, *contents]
 
 
 #: The reply of most jobs as a frame, which needs no packer, and as a body, which needs no decoder.
-NOTHING_FRAME = reply_frame(0, None, None, {})
+NOTHING_FRAME = reply_pieces(0, None, None, {})[0]
 NOTHING_TO_TELL = NOTHING_FRAME[HEADER.size:]
 
 
@@ -186,7 +199,7 @@ def _reply(body: bytes, max_files: int, known: set[str]) -> JobReply:
     As `read_reply`, but for malformed bytes it raises any exception.
 
     Containers are read one by one, so that none appears where it isn't expected. Three bytes of nested arrays become
-    some 200 bytes of objects, and 60 MiB of them, which `collect` allows, would use up the daemon's memory.
+    some 200 bytes of objects.
     """
     decoder = msgpack.Unpacker(None, raw=False, max_buffer_size=max(1, len(body)), max_array_len=0, max_map_len=0,
                                max_ext_len=0, unicode_errors="replace")
@@ -195,6 +208,7 @@ def _reply(body: bytes, max_files: int, known: set[str]) -> JobReply:
     error: JobError | None = None
     limit: Limit | None = None
     files: dict[str, bytes] = {}
+    behind: dict[str, int] = {}
     left_out: list[LeftOut] = []
     results: tuple[bundles.Bundle, ...] = ()
     value: str | None = None
@@ -209,6 +223,10 @@ def _reply(body: bytes, max_files: int, known: set[str]) -> JobReply:
             for _ in range(_counted(decoder.read_map_header(), max_files)):
                 path = decoder.unpack()
                 files[_plain_name(path)] = _of(bytes, decoder.unpack())
+        elif "behind" == name:
+            for _ in range(_counted(decoder.read_map_header(), max_files)):
+                path = decoder.unpack()
+                behind[_plain_name(path)] = _size(decoder.unpack())
         elif "left_out" == name:
             for _ in range(_counted(decoder.read_array_header(), MAX_LEFT_OUT + 1)):
                 _counted(decoder.read_array_header(), 2, least=2)
@@ -225,16 +243,22 @@ def _reply(body: bytes, max_files: int, known: set[str]) -> JobReply:
             error = JobError(*(_of(str, decoder.unpack())[:most] for most in (MAX_TYPE, MAX_TEXT, MAX_TEXT)))
         else:
             limit = Limit(_of(str, decoder.unpack()))
-    if decoder.tell() != len(body) or missing & _REPLY_FIELDS:
-        raise PeerError("reply of a job: bytes are left over, or fields are missing")
+    if decoder.tell() != len(body) or missing & _REPLY_FIELDS or (files and behind):
+        raise PeerError("reply of a job: bytes are left over, or fields are missing or contradict each other")
     if type(exit_code) is not int or not 0 <= exit_code <= 255:
         raise PeerError("reply of a job: exit code out of range")
-    return JobReply(exit_code, error is not None, error, limit, files, tuple(left_out), results, value)
+    return JobReply(exit_code, error is not None, error, limit, files, tuple(left_out), results, value, behind)
 
 
 def _of(kind: type[T], value: object) -> T:
     if not isinstance(value, kind):
         raise PeerError(f"reply of a job: {type(value).__name__} in place of {kind.__name__}")
+    return value
+
+
+def _size(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise PeerError("reply of a job: a file's size")
     return value
 
 

@@ -7,6 +7,7 @@ What a job writes there is read by the daemon itself. One that isn't a reply end
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import msgpack
@@ -15,7 +16,9 @@ import pytest
 from kit import reactors
 from kit.attack import serves
 from kit.box import Box, control
+from kit.live_daemon import open_files
 from kit.sessions import Wire
+from leeward.wire.job import LATE
 
 PROTOCOL = pytest.mark.no_single_lock("it is the daemon's reading of a reply, and there is no reading without that")
 
@@ -32,7 +35,13 @@ LIES = {
     "a map for a file's name": msgpack.packb(GOOD)[:-1] + b"\x81\x80\xc4\x00",
     "a list in a file": msgpack.packb({**GOOD, "files": {"x": []}}),
     "cut before a value": msgpack.packb(GOOD)[:6],
-}
+} | {
+    f"{kind} behind it": msgpack.packb({**GOOD, "behind": behind})
+    for kind, behind in (
+        ("a list", []), ("a negative size", {"x": -1}), ("a float", {"x": 1.5}), ("a content", {"x": b""}),
+        ("true", {"x": True}), ("a path", {"../x": 1}), ("more than there can be", {"x": 1 << 62}),
+        ("together too much", {str(number): 1 << 26 for number in range(2)}))
+} | {"files within and behind": msgpack.packb({**GOOD, "files": {"x": b""}, "behind": {"y": 0}})}
 
 #: What is sent beside the code: by it a job goes the fast path, where there is one, or the long one.
 WAYS = {"plain": {}, "with files to collect": {"collect": ["*"]}}
@@ -93,3 +102,37 @@ def test_c068_cannot_end_the_daemon_by_a_value_out_of_place_in_a_session(wire: W
         assert b"2\n" == other.ask("execute", code=b"print(1 + 1)")["stdout"]
         assert {} == peer.ask("session_reset", session=number)
     assert b"3\n" == peer.run(number, "print(3)")["stdout"]
+
+
+#: What a job does behind a reply that announces files of 5 and 3 bytes; and its outcome, files, and what was left out.
+BEHIND = {
+    "all": ("os.write(4, b'aaaaabbb'); signal.pause()", "finished", {"x": b"aaaaa", "y": b"bbb"}, []),
+    "more": ("os.write(4, b'aaaaabbbcccccc'); signal.pause()", "finished", {"x": b"aaaaa", "y": b"bbb"}, []),
+    "less, and an end": ("os.write(4, b'aaaaabb'); os._exit(7)", "finished", {}, ["ended"]),
+    "less, and a signal": ("os.write(4, b'aaaaabb'); os.kill(os.getpid(), 9)", "signalled", {}, ["ended"]),
+    "less, and no end": (f"signal.signal({LATE}, signal.SIG_IGN); os.write(4, b'aaaaabb'); signal.pause()",
+                         "timed_out", {}, ["ended"]),
+    "less, closed": ("os.write(4, b'aaaaabb'); os.close(4); signal.pause()", "timed_out", {}, ["ended"]),
+}
+
+
+@PROTOCOL
+@pytest.mark.parametrize("then", BEHIND)
+def test_c262_cannot_lie_about_the_files_that_follow_a_reply(wire: Wire, then: str) -> None:
+    """
+    Less than was announced costs the job its files, more costs nobody anything, and no memory file stays.
+    """
+    peer = wire.peer()
+    code, outcome, files, left_out = BEHIND[then]
+    body = msgpack.packb({**GOOD, "behind": {"x": 5, "y": 3}})
+    with control():  # it is the bytes behind this reply that make the files
+        whole = forged(body).replace(b"signal.pause()", b"os.write(4, b'vvvvvwww'); signal.pause()")
+        assert {"x": b"vvvvv", "y": b"www"} == peer.ask("execute", code=whole, collect=["*"])["files"]
+
+    got = peer.ask("execute", code=forged(body).replace(b"signal.pause()", code.encode()), collect=["*"],
+                   limits={"time": 0.5})
+
+    assert (outcome, files, left_out) == (
+        got["outcome"], got.get("files", {}), [reason for _, reason in got.get("left_out", [])])
+    assert b"2\n" == peer.ask("execute", code=b"print(1 + 1)", collect=["*"])["stdout"]
+    assert not [name for name in open_files(os.getpid()) if "leeward_results" in name]

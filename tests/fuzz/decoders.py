@@ -41,7 +41,7 @@ from leeward.wire import control, functions, outline, records, sandbox_replies
 from leeward.wire import job as wire_job
 from leeward.wire.answers import details_of, encode_ok, encode_refusal, encode_result, result_fields
 from leeward.wire.frames import FrameReader, decode, frame
-from leeward.wire.job import MAX_FILES, read_reply, reply_frame
+from leeward.wire.job import MAX_FILES, read_reply, reply_pieces
 from leeward.wire.plain import parse_plain
 from leeward.wire.replies import parse_reply, parse_result
 from leeward.wire.requests import (
@@ -315,10 +315,11 @@ class JobReply(Target):
     What a job writes to its reply pipe.
     """
 
-    starts = tuple(reply_frame(*given)[HEADER:] for given in (
+    starts = tuple(reply_pieces(*given)[0][HEADER:] for given in (
         (0, None, None, {}), (255, ("ValueError", "no", "Traceback"), "memory", {"a/b": b"x", "é": b""}),
         (3, None, "files", {"x": b"y" * 40}), (1, ("E", "\udc80", ""), None, {}),
-        (0, None, None, {}, [("*.png", "no_match"), ("a\nb", "name"), ("", "more")])))
+        (0, None, None, {}, [("*.png", "no_match"), ("a\nb", "name"), ("", "more")]),
+        (0, None, None, {"a/b": bytes((1 << 20) + 1), "c": b"", "d": b"x" * 300})))
 
     def feed(self, data: bytes) -> bool:
         try:
@@ -335,6 +336,8 @@ class JobReply(Target):
         if reply.error is not None:
             assert all(type(text) is str for text in (reply.error.type, reply.error.message, reply.error.traceback))
         assert all(type(name) is str and type(content) is bytes for name, content in reply.files.items())
+        assert all(type(name) is str and type(size) is int and size >= 0 for name, size in reply.behind.items())
+        assert not (reply.files and reply.behind)
         return True
 
 

@@ -1,5 +1,6 @@
 """
-Hostile bytes for what the egress broker decodes: client hellos, request heads, queries, and the grammar of policies.
+Hostile bytes for what the egress broker decodes: client hellos, request heads, queries, the grammar of policies; and
+for the messages between it and the daemon.
 
 Runs in:   as decoders.py, which has these targets among its own.
 """
@@ -9,7 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
+from math import isfinite
 
+from leeward.dataclass import names as names_of
 from leeward.egress import hello, names
 from leeward.egress.addresses import parse_url, range_of
 from leeward.egress.exchanges import END, Requests
@@ -21,6 +24,7 @@ from leeward.errors import PeerError
 from leeward.spec.egress import Policy, PolicyError, narrow, parse_policy, policy_map, ports_of
 from leeward.spec.egress_rules import plain_path
 from leeward.spec.hosts import InvalidHost, parse_host
+from leeward.wire import egress_control as control
 
 #: With which a head can be refused.
 STATUSES = {f"error {status}" for status in (400, 405, 413, 414, 417, 431, 501, 505)}
@@ -298,5 +302,42 @@ class Policies:
         assert path is None or plain_path(path) == path
 
 
-TARGETS: dict[str, Callable[[], ClientHello | Heads | Queries | Policies]] = {
-    "client hello": ClientHello, "request heads": Heads, "queries": Queries, "policies": Policies}
+class Controls:
+    """
+    Messages between the daemon and the broker: of the fields' types and within their bounds, and what is taken can be
+    sent again.
+    """
+
+    tokens = (*(bytes([tag]) for tag in range(7)), b"\x93", b"\xcf" + b"\xff" * 8, b"\xcb\x7f\xf0" + bytes(6), b"\xc0",
+              b"\xdc\x00\x41", b"\x80", b"\xa0", b"\xc4\x00", b"\xff", b"\xd9\xff", *(text.encode() for text in
+                                                                                   control.VERDICTS))
+    starts = tuple(control.encode(message) for message in (
+        control.Begin([1, 2], b"\0" * 16, [3, 4], ["/etc/hosts", "/usr"]), control.Begin([], b"", [], []),
+        control.Stand(1, [53, 80, 443], 2), control.Leased(1, 2, b"k" * 16, {"allow": ["a.example:443"], "deny": []}),
+        control.Over(3), control.Gone((1 << 63) - 1),
+        control.Decided(0.5, 7, 1, "a.example", "198.18.0.1", 443, "allowed", "a.example", "", 10, 20),
+        control.Decided(1e9, 7, 2, "", "", 0, "denied", "", "no rule", 0, 0)))
+
+    def seeds(self) -> Seeds:
+        return [(data, [(0, 1), (1, 2), (2, len(data))]) for data in self.starts]
+
+    def feed(self, data: bytes) -> bool:
+        try:
+            message = control.decode(data)
+        except PeerError:
+            return False
+        for name in names_of(type(message)):
+            value = getattr(message, name)
+            assert type(value).__name__ == str(type(message).__annotations__[name]).partition("[")[0]
+            assert type(value) is not int or 0 <= value < 1 << 63
+            assert type(value) is not str or (len(value) <= control.MAX_TEXT and value.isprintable())
+            assert type(value) is not float or isfinite(value)
+            assert type(value) is not list or len(value) <= 64
+        assert not isinstance(message, control.Decided) or message.verdict in control.VERDICTS
+        assert repr(control.decode(control.encode(message))) == repr(message)
+        return True
+
+
+TARGETS: dict[str, Callable[[], ClientHello | Heads | Queries | Policies | Controls]] = {
+    "client hello": ClientHello, "request heads": Heads, "queries": Queries, "policies": Policies,
+    "egress control": Controls}

@@ -22,7 +22,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -234,8 +234,10 @@ class Box:
         """
         report = self.report(code, **fields)
         assert report.result is not None, report.refusal
+        if report.files is not None:
+            report.result = replace(report.result, files=report.files.contents())
+            report.files.arena.close()
         if report.arena is not None:
-            from dataclasses import replace
             from os import pread
 
             arena = report.arena

@@ -272,8 +272,8 @@ class JobProcess:
 
     def _say(self, end: str, does: Behaviour) -> None:
         frame = {
-            "reply": wire.NOTHING_FRAME, "raise": wire.reply_frame(1, ("ValueError", "no", ""), None, {}),
-            "interrupted": wire.reply_frame(1, ("KeyboardInterrupt", "", ""), None, {}),
+            "reply": wire.NOTHING_FRAME, "raise": wire.reply_pieces(1, ("ValueError", "no", ""), None, {})[0],
+            "interrupted": wire.reply_pieces(1, ("KeyboardInterrupt", "", ""), None, {})[0],
             "garbage": b"\0\0\0\5hello", "huge": b"\x7f\xff\xff\xff", "half": wire.NOTHING_FRAME[:7],
         }[end]
         if self._kernel.dice.random() < 0.1:  # in two writes

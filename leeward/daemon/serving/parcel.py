@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from leeward._native.memfd import memory_file
@@ -74,7 +74,7 @@ def seal(pieces: Iterable[bytes]) -> Arena:
 
 def pack(number: int, report: Report, results: str = "auto") -> Parcel:
     """
-    The answer to request *number*, whose report has a result; the report's arena goes with it.
+    The answer to request *number*, whose report has a result; the report's arenas go with it.
 
     Args:
         results: how collected files travel, one of placement.RESULTS.
@@ -92,39 +92,61 @@ def pack(number: int, report: Report, results: str = "auto") -> Parcel:
         stdout = None if report.arena.stdout is None else (0, *report.arena.stdout)
         stderr = None if report.arena.stderr is None else (0, *report.arena.stderr)
     try:
-        files = _files_apart(result, arenas, PLACEMENTS[results].files)
+        files = _files(report, arenas, PLACEMENTS[results].files)
         frame = encode_result(number, result, stdout=stdout, stderr=stderr, files=files,
                               arenas=tuple(arena.size for arena in arenas))
     except BaseException:
+        report.close()
         for arena in arenas:
             arena.close()
         raise
     return Parcel(memoryview(frame), arenas, len(arenas) + (len(frame) > LARGE_REPLY))
 
 
-def _files_apart(result: Result, arenas: list[Arena], most: int) -> dict[str, Place] | None:
+def _files(report: Report, arenas: list[Arena], most: int) -> dict[str, Place | bytes] | None:
     """
     Put collected files into one more of *arenas* where they are above *most* bytes, or have no room in a reply. Where
     no memory file can be made for now, they go in the reply if it has room: the job has run, and its files are here.
+
+    Returns:
+        Those for whose content *report* isn't to be asked.
     """
-    files = {name: content for name, content in result.files.items() if content}
-    if not files:
+    result, apart = report.result, report.files
+    assert result is not None
+    sizes = {name: len(content) for name, content in result.files.items()} if apart is None else {
+        name: size for name, (_, size) in apart.places.items()}
+    size = sum(sizes.values())
+    names = sum(len(name.encode("utf-8", "replace")) + _AROUND for name in sizes)
+    if apart is not None:
+        if _fits(result, size + names) and size <= most:
+            files = apart.contents()
+            apart.arena.close()
+            return {**files}
+        arenas.append(apart.arena)
+        return _places(sizes, len(arenas) - 1)
+    if not size:
         return None
-    size = sum(map(len, files.values()))
-    names = sum(len(name.encode("utf-8", "replace")) + _AROUND for name in result.files)
-    shown = sum(size_of(kind, content) for bundle in result.results for kind, content in bundle.items())
-    fits = size + names + shown + len(result.stdout) + len(result.stderr) <= MAX_REPLY - _REST
+    fits = _fits(result, size + names)
     if fits and size <= most:
         return None
     try:
-        arenas.append(seal(files.values()))
+        arenas.append(seal(result.files.values()))
     except OSError as error:
         if fits and error.errno in SHORT:
             return None
         raise
-    places: dict[str, Place] = {}
+    return _places(sizes, len(arenas) - 1)
+
+
+def _fits(result: Result, files: int) -> bool:
+    shown = sum(size_of(kind, content) for bundle in result.results for kind, content in bundle.items())
+    return files + shown + len(result.stdout) + len(result.stderr) <= MAX_REPLY - _REST
+
+
+def _places(sizes: Mapping[str, int], arena: int) -> dict[str, Place | bytes]:
+    places: dict[str, Place | bytes] = {}
     offset = 0
-    for name, content in files.items():
-        places[name] = len(arenas) - 1, offset, len(content)
-        offset += len(content)
+    for name, size in sizes.items():
+        places[name] = (arena, offset, size) if size else b""
+        offset += size
     return places

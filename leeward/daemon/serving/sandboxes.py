@@ -388,8 +388,7 @@ def _give_up(report: Report) -> None:
     """
     Nobody takes this report.
     """
-    if report.arena is not None:
-        report.arena.close()
+    report.close()
 
 
 def _nothing() -> None:

@@ -36,7 +36,7 @@ from leeward.run.execution import Execution
 from leeward.spec.job import Job
 from leeward.wire.answers import encode_result
 from leeward.wire.frames import decode
-from leeward.wire.job import NOTHING_FRAME, job_frame, reply_frame, session_frame
+from leeward.wire.job import NOTHING_FRAME, job_frame, reply_pieces, session_frame
 from leeward.wire.requests import Execute, Ping, encode_request, parse_request
 
 #: Whether this build has what the ring needs is features.py's to say.
@@ -243,11 +243,11 @@ def test_output_arrives_whole(box: Box, out: int) -> None:
     assert (out, 2000) == (len(said["stdout"]), len(said["stderr"]))
 
 
-RAISED = reply_frame(1, ("ValueError", "x", "Traceback\n"), None, {})
+RAISED = reply_pieces(1, ("ValueError", "x", "Traceback\n"), None, {})[0]
 
 
-@pytest.mark.parametrize("reply", [RAISED, reply_frame(3, None, None, {}), NOTHING_FRAME[:-1], b"\xff" * 100, b"\0"],
-                         ids=["raised", "exit code", "cut", "noise", "one byte"])
+@pytest.mark.parametrize("reply", [RAISED, reply_pieces(3, None, None, {})[0], NOTHING_FRAME[:-1], b"\xff" * 100,
+                                   b"\0"], ids=["raised", "exit code", "cut", "noise", "one byte"])
 def test_a_reply_with_something_to_tell_is_handed_over(box: Box, reply: bytes) -> None:
     """
     With what was read of it; the rest, and all output, is where it was.

@@ -86,7 +86,8 @@ def test_one_that_announces_more_than_it_may_have_is_none(job: Job, most: int, p
 def test_collected_files_have_room() -> None:
     job = Job(code=b"", collect=("f",))
 
-    assert ReplyReader(job).most > wire.MAX_BARE_REPLY + job.limits.files
+    assert ReplyReader(job).most > wire.MAX_BARE_REPLY + wire.MAX_WITHIN
+    assert ReplyReader(job).most_behind == job.limits.files
 
 
 def test_an_end_that_is_closed_is_noticed() -> None:

@@ -16,7 +16,7 @@ from leeward.outcome import Outcome, Result
 from leeward.run.reply import ReplyReader
 from leeward.spec.job import Job
 from leeward.wire import answers, bundles, frames, replies
-from leeward.wire.job import HEADER, MAX_FILES, JobReply, read_reply, reply_frame
+from leeward.wire.job import HEADER, MAX_FILES, JobReply, read_reply, reply_pieces
 
 GOOD: dict[str, Any] = {"exit": 0, "error": None, "limit": None, "files": {}}
 TABLE: list[bundles.Bundle] = [{"text/plain": "a", "text/html": "<b>é</b>"}, {"image/png": b"\x89"}]
@@ -27,7 +27,7 @@ def read(**changes: Any) -> JobReply:
 
 
 def test_they_survive_both_ways() -> None:
-    frame = reply_frame(0, None, None, {}, [], TABLE, "x" * 70_000)
+    frame = reply_pieces(0, None, None, {}, [], TABLE, "x" * 70_000)[0]
     reply = read_reply(frame[HEADER.size:], MAX_FILES, display=True)
     result = Result(b"", b"", 0, Outcome.FINISHED, results=reply.results, value=reply.value)
     sent = replies.parse_reply(frames.decode(answers.encode_result(1, result)[frames.HEADER:]))

@@ -23,7 +23,7 @@ from leeward.wire.job import (
     job_frame,
     read_job,
     read_reply,
-    reply_frame,
+    reply_pieces,
     session_frame,
 )
 
@@ -57,7 +57,7 @@ def test_a_sessions_frame_is_a_jobs_behind_a_byte(job: Job) -> None:
 
 def test_a_reply_survives_the_pipe():
     left_out = [("*.csv", "no_match"), ("x\ny" * 200, "name")]
-    frame = reply_frame(3, ("ValueError", "text", "trace"), "files", {"a/b.png": b"\x89"}, left_out)
+    frame = reply_pieces(3, ("ValueError", "text", "trace"), "files", {"a/b.png": b"\x89"}, left_out)[0]
     reply = read_reply(_body(frame), MAX_FILES)
 
     assert ["no_match", "name"] == [one.reason for one in reply.left_out]
@@ -68,7 +68,7 @@ def test_a_reply_survives_the_pipe():
 
 
 def test_lone_surrogates_of_a_job_do_no_harm():
-    reply = read_reply(_body(reply_frame(1, ("E", "\udc80", "t\ud800"), None, {})), MAX_FILES)
+    reply = read_reply(_body(reply_pieces(1, ("E", "\udc80", "t\ud800"), None, {})[0]), MAX_FILES)
 
     assert reply.error is not None
     assert "\udc80" not in reply.error.message
