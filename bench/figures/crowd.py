@@ -14,7 +14,7 @@ from bench.figures.row import Ground, Row, times
 from bench.figures.turns import beside, in_turn
 from leeward.client.blocking import Client
 from leeward.client.connecting import connect
-from leeward_cli.bench.ours import Leeward, armed, daemon
+from leeward_cli.bench.ours import LeewardSubject, armed, daemon
 from leeward_cli.bench.rounds import GAP_S
 
 _WORKERS, _CONNECTIONS = 256, 1000
@@ -29,8 +29,9 @@ def measure(ground: Ground) -> Sequence[Row]:
         armed(few, 4)
         armed(many, _WORKERS)
         stack.enter_context(idle(many, _CONNECTIONS))
-        alone = Leeward(stack.enter_context(Client(few)), "4 workers, 1 connection")
-        crowd = Leeward(stack.enter_context(Client(many)), f"{_WORKERS} workers, {_CONNECTIONS} idle connections")
+        alone = LeewardSubject(stack.enter_context(Client(few)), "4 workers, 1 connection")
+        crowd = LeewardSubject(stack.enter_context(Client(many)),
+                               f"{_WORKERS} workers, {_CONNECTIONS} idle connections")
         found = in_turn([alone, crowd], ground.rounds, 20, GAP_S)
     return [Row(f"latency with {_WORKERS} workers and {_CONNECTIONS} idle connections over that with 4 and 1",
                 beside(found, crowd.name, alone.name), "x", 1.2,

@@ -15,7 +15,7 @@ from leeward.client.blocking import Client
 from leeward_cli.bench import alternatives, floors, native
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.floors import Subject
-from leeward_cli.bench.ours import Leeward, daemon
+from leeward_cli.bench.ours import LeewardSubject, daemon
 from leeward_cli.bench.rounds import GAP_S
 
 _MONTY = "p50 of a fresh job over that of a new session of monty"
@@ -25,7 +25,7 @@ def measure(ground: Ground) -> Sequence[Row]:
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(daemon(None))
         hops = stack.enter_context(floors.Hops("four", ground.program))
-        subjects: list[Subject] = [Leeward(stack.enter_context(Client(path))), hops]
+        subjects: list[Subject] = [LeewardSubject(stack.enter_context(Client(path))), hops]
         if ground.program is not None:
             subjects.append(stack.enter_context(floors.Through(ground.program)))
         from_c = stack.enter_context(native.connected(path))
@@ -42,23 +42,24 @@ def measure(ground: Ground) -> Sequence[Row]:
         return times(subject, GAP_S, found[subject])
 
     rows = [Row("p50 of a fresh job, 5 ms idle between calls, over four hops",
-                beside(found, Leeward.name, hops.name), "x", 1.5, measured=[row(Leeward.name), row(hops.name)],
+                beside(found, LeewardSubject.name, hops.name), "x", 1.5,
+                measured=[row(LeewardSubject.name), row(hops.name)],
                 note="called from Python")]
     if from_c is not None:
         rows.append(Row("the same, called from C", beside(found, from_c.name, hops.name), "x", 1.5,
                         measured=[row(from_c.name), row(hops.name)]))
     if ground.program is not None:
         warm = floors.Through.name
-        rows += [Row(f"p50 of a fresh job over {warm}", beside(found, Leeward.name, warm), "x", None,
-                     measured=[row(Leeward.name), row(warm)]),
+        rows += [Row(f"p50 of a fresh job over {warm}", beside(found, LeewardSubject.name, warm), "x", None,
+                     measured=[row(LeewardSubject.name), row(warm)]),
                  Row("that floor over four hops", beside(found, warm, hops.name), "x", None,
                      measured=[row(warm), row(hops.name)])]
     rows.append(missing(_MONTY, 0.5, why) if monty is None else
-                Row(_MONTY, beside(found, Leeward.name, monty.name), "x", 0.5,
-                    measured=[row(Leeward.name), row(monty.name)]))
-    calls = [each for some in found[Leeward.name] for each in some]
+                Row(_MONTY, beside(found, LeewardSubject.name, monty.name), "x", 0.5,
+                    measured=[row(LeewardSubject.name), row(monty.name)]))
+    calls = [each for some in found[LeewardSubject.name] for each in some]
     rows.append(Row("p99 of a fresh job over its p50", round(percentile(calls, 99) / percentile(calls, 50), 2), "x", 4,
-                    measured=[row(Leeward.name), row(hops.name)],
+                    measured=[row(LeewardSubject.name), row(hops.name)],
                     note="the floor's own is "
                          f"{times('', 0, found[hops.name])['p99'] / times('', 0, found[hops.name])['p50']:.1f} x"))
     return rows

@@ -20,7 +20,7 @@ from leeward.errors import LeewardError
 from leeward_cli.bench import alternatives, floors
 from leeward_cli.bench.figures import rate as as_rate
 from leeward_cli.bench.floors import CODE, PRINTED
-from leeward_cli.bench.ours import Leeward, daemon, rate
+from leeward_cli.bench.ours import LeewardSubject, daemon, rate
 from leeward_cli.bench.rounds import CALLERS, timed
 
 _WORDS = "fresh jobs per second, 8 callers, over "
@@ -46,7 +46,7 @@ def measure(ground: Ground) -> Sequence[Row]:
         path = stack.enter_context(daemon(None))
         fork, confined = stack.enter_context(floors.Fork()), stack.enter_context(floors.Confined())
         bursts: dict[str, tuple[int, Callable[[], float]]] = {
-            Leeward.name: (200, lambda: timed(lambda: rate(path, CALLERS, 200))),
+            LeewardSubject.name: (200, lambda: timed(lambda: rate(path, CALLERS, 200))),
             floors.Fork.name: (200, lambda: timed(lambda: floors.fork_rate(fork.socket, CALLERS, 200))),
         }
         try:
@@ -69,8 +69,8 @@ def measure(ground: Ground) -> Sequence[Row]:
             for name, (jobs, seconds) in bursts.items():
                 rates[name].append(jobs / seconds())
 
-    def row(words: str, under: str, target: float | None, note: str = "", over: str = Leeward.name) -> Row:
-        words = _WORDS + words if over is Leeward.name else f"{over} over {words}"
+    def row(words: str, under: str, target: float | None, note: str = "", over: str = LeewardSubject.name) -> Row:
+        words = _WORDS + words if over is LeewardSubject.name else f"{over} over {words}"
         if under in why or over in why:
             return missing(words, target, why.get(under) or why[over], at_most=False)
         measured: list[dict[str, Any]] = [

@@ -14,7 +14,7 @@ from bench.figures.turns import quotient
 from leeward.client.blocking import Client
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.floors import Spawn, interpreter
-from leeward_cli.bench.ours import Leeward, armed, started
+from leeward_cli.bench.ours import LeewardSubject, armed, started
 from leeward_cli.bench.rounds import timed
 
 #: Workers of the large pool.
@@ -41,5 +41,5 @@ def measure(ground: Ground) -> Sequence[Row]:
 
 def _answer() -> float:
     with started() as (path, start), Client(path) as client:
-        Leeward(client).call()
+        LeewardSubject(client).call()
         return time.perf_counter() - start

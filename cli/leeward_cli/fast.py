@@ -32,6 +32,12 @@ def exec_(argv: Sequence[str]) -> int:
     Run a job by the daemon. Ctrl-C interrupts the job, and ends it when it comes again.
     """
     parsed = parse("exec", argv)
+    if parsed.value("--profile"):
+        from leeward_cli.line import run_line
+
+        return run_line(parsed)
+    if parsed.flag("--show-secrets"):
+        raise UsageError("--show-secrets is of --profile shell")
     fields = job.request(parsed)
     for option in ("environment", "egress"):
         named = parsed.value(f"--{option}")

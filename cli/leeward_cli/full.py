@@ -55,7 +55,8 @@ def _click_option(option: Option) -> click.Option:
 cli.add_command(Described("exec", """
     Run code in the daemon's sandbox: CODE, a file, a module, or standard input (-).
 
-    Arguments after -- are the job's sys.argv[1:]. Its output and exit status are passed
+    Arguments after -- are the job's sys.argv[1:]; with --profile they are a line of the
+    shell, which is run in a sandbox of that kind. Its output and exit status are passed
     through: 124 means its time limit, 137 its memory limit, 153 its output limit, 128 + n
     signal n. 1 may also mean that no daemon answers, and 2 a mistake in this command line;
     a message says so.

@@ -106,6 +106,26 @@ def request(parsed: Parsed) -> dict[str, Any]:
         if is_path(word):
             raise UsageError(f"{word!a} is the name of a file, not code; to run that file: --file {word}")
         fields["code"] = os.fsencode(word)
+    fields |= beside(parsed)
+    if parsed.values("--put"):
+        from leeward_cli.files import put
+
+        fields["files"] = put(parsed.values("--put"))
+    if parsed.values("--collect"):
+        fields["collect"] = parsed.values("--collect")
+    elif parsed.value("--into") is not None:
+        raise UsageError("--into says where files go that --collect brings back; there is no --collect")
+    return fields
+
+
+def beside(parsed: Parsed) -> dict[str, Any]:
+    """
+    The fields of what a command line says beside the code: standard input, variables, limits and the label.
+
+    Raises:
+        UsageError: a value that is none.
+    """
+    fields: dict[str, Any] = {}
     if parsed.flag("--stdin"):
         fields["stdin"] = _read(0)
     env = {}
@@ -121,14 +141,6 @@ def request(parsed: Parsed) -> dict[str, Any]:
         fields["env"] = env
     if limits:
         fields["limits"] = limits
-    if parsed.values("--put"):
-        from leeward_cli.files import put
-
-        fields["files"] = put(parsed.values("--put"))
-    if parsed.values("--collect"):
-        fields["collect"] = parsed.values("--collect")
-    elif parsed.value("--into") is not None:
-        raise UsageError("--into says where files go that --collect brings back; there is no --collect")
     return fields
 
 

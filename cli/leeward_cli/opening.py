@@ -21,7 +21,7 @@ from leeward.errors import DaemonError, RequestRejected
 MOST = 16 << 20
 #: Options of `Sandbox`; `socket` is the command's own.
 KNOWN = frozenset(("profile", "environment", "egress", "env", "idle", "lifetime", "metadata", "memory", "processes",
-                   "timeout", "output", "workdir", "overlay", "mounts"))
+                   "timeout", "output", "show_secrets", "workdir", "overlay", "mounts"))
 
 
 def open_by_json(socket: str | None) -> int:

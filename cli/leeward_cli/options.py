@@ -49,6 +49,9 @@ ENVIRONMENT = Option("--environment", "NAME", "The interpreter and its packages,
                                               " configuration names.")
 EGRESS = Option("--egress", "NAME", "The policy of what the job may reach, of those that the daemon's configuration"
                                     " names; without one it reaches nothing.")
+PROFILE = Option("--profile", "NAME", "Run one line of the shell, which stands behind --, in a sandbox of this kind:"
+                                      " see `leeward profiles`.")
+SHOW_SECRETS = Option("--show-secrets", "", "With --profile shell: hide nothing.")
 JSON = Option("--json", "", "Print one JSON object.")
 
 #: The options of a job, with a daemon or without.
@@ -72,7 +75,7 @@ JOB = (
 )
 
 OPTIONS: dict[str, tuple[Option, ...]] = {
-    "exec": (*JOB, ENVIRONMENT, EGRESS, SOCKET),
+    "exec": (*JOB, ENVIRONMENT, EGRESS, PROFILE, SHOW_SECRETS, SOCKET),
     "run": (
         *JOB,
         Option("--config", "FILE", "Read this configuration as well."),
@@ -83,7 +86,7 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
 }
 
 USAGE = {
-    "exec": "leeward exec [OPTIONS] (CODE | - | --file PATH | -m MODULE) [-- ARGS...]",
+    "exec": "leeward exec [OPTIONS] (CODE | - | --file PATH | -m MODULE | --profile NAME) [-- ARGS...]",
     "run": "leeward run [OPTIONS] (CODE | - | --file PATH | -m MODULE) [-- ARGS...]",
     "ping": "leeward ping [--socket PATH]",
     "status": "leeward status [--json] [--socket PATH]",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from leeward.client.aio import AsyncClient
 from leeward.client.aio_process import AsyncKernel, AsyncProcess
 from leeward.client.files import AsyncFiles
+from leeward.client.host_view import told
 from leeward.client.mounts import Mount, mounts_of, open_with_await
 from leeward.client.options import TurnOptions, awaited_by
 from leeward.client.results import result_of
@@ -63,10 +64,9 @@ class AsyncSandbox:
     def __init__(self, *, socket: str | os.PathLike[str] | None = None, mounts: Iterable[Mount] = (),
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False,
                  **options: Unpack[OpenOptions]) -> None:
-        self._mounts = mounts_of(mounts, workdir, overlay)
         self._blocking: Sandbox | None = None
         self._client = AsyncClient(socket)
-        self._fields = open_fields(**options)
+        self._fields, self._mounts = told(open_fields(**options), mounts_of(mounts, workdir, overlay))
         self._opening = asyncio.Lock()
         self._id = ""
         self._closed = False

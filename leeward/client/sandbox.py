@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client.files import Files
 from leeward.client.free_links import FreeLinks
+from leeward.client.host_view import told
 from leeward.client.mounts import Mount, mounts_of, open_with
 from leeward.client.options import TurnOptions, served_by
 from leeward.client.overlay_calls import OverlayCalls
@@ -47,6 +48,9 @@ from leeward.wire.sandbox_replies import answer, rows, sandbox_id, whole
 
 if TYPE_CHECKING:
     from leeward.client.overlay import Overlay
+
+#: A reply, and the descriptors of its arenas.
+Answer = tuple[Reply, list[int]]
 
 
 class Sandbox(OverlayCalls):
@@ -77,6 +81,7 @@ class Sandbox(OverlayCalls):
         output (int | str): bytes of stdout and stderr together, of each `run` and `shell` that sets none.
         idle (float): seconds without a call after which the daemon ends it.
         lifetime (float): seconds after which the daemon ends it in any case.
+        show_secrets (bool): of the profile "shell": hide nothing.
         metadata (Mapping[str, str]): anything that `info` and `list` are to show; at most 64 entries, 16 KiB.
     """
 
@@ -84,8 +89,7 @@ class Sandbox(OverlayCalls):
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False,
                  **options: Unpack[OpenOptions]) -> None:
         self._links = FreeLinks(client_socket(socket))
-        self._mounts = mounts_of(mounts, workdir, overlay)
-        self._fields = open_fields(**options)
+        self._fields, self._mounts = told(open_fields(**options), mounts_of(mounts, workdir, overlay))
         self._opening = threading.Lock()
         self._id = ""
         self._closed = False
@@ -200,8 +204,7 @@ class Sandbox(OverlayCalls):
              on_stderr: OnData | None) -> Result:
         fields = program_fields(what, **options)
         if on_stdout is None and on_stderr is None:
-            reply, descriptors = self._links.call("process_run", {"sandbox": self.id, **fields})
-            return result_of(reply, descriptors)
+            return result_of(*self.run_fields(fields))
         process = self._start({**fields, "bounded": True})
         try:
             return process.result(on_stdout, on_stderr)
@@ -211,6 +214,13 @@ class Sandbox(OverlayCalls):
             except DaemonError:
                 pass  # the error that comes is the one that counts
             raise
+
+    def run_fields(self, fields: Mapping[str, Any]) -> Answer:
+        """
+        `run` by the fields of its request, for a program that shows the answer itself; with the descriptors of its
+        arenas.
+        """
+        return self._links.call("process_run", {"sandbox": self.id, **fields})
 
     def start(self, argv: Iterable[str] | str, **options: Unpack[StartOptions]) -> Process:
         """

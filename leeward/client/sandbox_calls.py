@@ -49,6 +49,7 @@ class OpenOptions(Limiting, total=False):
     idle: float | None
     lifetime: float | None
     metadata: Mapping[str, str] | None
+    show_secrets: bool
 
 
 class StartOptions(TypedDict, total=False):
@@ -113,7 +114,7 @@ class Chunk:
 def open_fields(*, profile: str = "python", environment: str | None = None, egress: str | None = None,
                 env: Mapping[str, str] | None = None,
                 idle: float | None = None, lifetime: float | None = None, metadata: Mapping[str, str] | None = None,
-                **limits: Unpack[Limiting]) -> dict[str, Any]:
+                show_secrets: bool = False, **limits: Unpack[Limiting]) -> dict[str, Any]:
     """
     The fields of a sandbox_open request.
 
@@ -121,7 +122,7 @@ def open_fields(*, profile: str = "python", environment: str | None = None, egre
         RequestRejected: a value of a wrong type, or text that isn't a size.
     """
     fields: dict[str, Any] = {"profile": profile, "environment": environment, "egress": egress,
-                              "limits": execute_fields(None, **limits).get("limits")}
+                              "limits": execute_fields(None, **limits).get("limits"), "show_secrets": show_secrets}
     try:
         fields |= {"env": dict(env or {}), "metadata": dict(metadata or {})}
     except (TypeError, ValueError) as error:

@@ -26,7 +26,7 @@ from leeward._native import mounts as native
 from leeward._native.keeper import Born, Way
 from leeward._native.mounts import MountAttr
 from leeward._native.steps import Block, Call, Cell, Table, returns
-from leeward.crossing import birth, kept, layers, walk
+from leeward.crossing import birth, kept, layers, veil, walk
 from leeward.dataclass import dataclass
 from leeward.errors import LeewardError
 from leeward.isolation import descriptors, landlock
@@ -117,6 +117,9 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
             native.move_mount(tree, target)
         access = landlock.SCRATCH if row["writable"] or row["overlay"] else landlock.READ_ONLY
         _allow(target, int(access & landlock.FILE_ACCESS if row["file"] else access) & carried.handled)
+    if order["hides"] is not None:
+        for folder in veil.hide(order["hides"]):
+            _allow(folder, int(landlock.READ_ONLY) & carried.handled)
     return {"ok": True}
 
 

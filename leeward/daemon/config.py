@@ -66,6 +66,7 @@ class Config:
     preload: tuple[str, ...] = ()
     loopback: bool = False
     terminal: bool = False
+    show_secrets: bool = True
     pool_idle: float = 300.0
     pool_workers: int = 64
     environments_folder: str = ""

@@ -26,7 +26,7 @@ from leeward.daemon.config_checks import (
 from leeward.dataclass import dataclass
 from leeward.run.placement import RESULTS
 from leeward.spec.limits import ADJUSTABLE, FLOORS
-from leeward.spec.profiles import OURS
+from leeward.spec.profiles import BASES
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 TRANSPORTS = ("auto", "uring", "socket")
@@ -102,6 +102,7 @@ KEYS: dict[str, Key] = {
                           " kernel's code for TCP and IP comes into their reach"),
     "terminal": Key(flag, "jobs may make pseudo-terminals, 16 at once: for pexpect, pty.spawn, tmux. The kernel's code"
                           " for terminals comes into their reach"),
+    "show_secrets": Key(flag, "clients of the profile `shell` may ask to see what it hides. false: nobody may", True),
     "pool_idle": Key(seconds(1, 86400 * 365), "seconds after which the workers of an environment or a profile end that"
                                               " nobody uses"),
     "pool_workers": Key(whole(0, 1024), "workers at once, of all environments and profiles together, beside pool_size;"
@@ -165,7 +166,7 @@ ENVIRONMENT_KEYS: dict[str, Key] = {
 }
 
 PROFILE_KEYS: dict[str, Key] = {
-    "base": Key(one_of(tuple(OURS)), "the profile of leeward's own that it is made of"),
+    "base": Key(one_of(BASES), "the profile of leeward's own that it is made of"),
     "show": Key(words(shown_path), "files and folders of the host that it shows beside, read-only, at the same paths. A"
                                    " Unix socket in one can be connected to"),
     "variables": Key(variables, "environment variables beside those of its base"),

@@ -38,7 +38,7 @@ from leeward.spec.folders import within
 from leeward.spec.limits import ADJUSTABLE
 from leeward.spec.paths import SOCKET_VARIABLE, default_socket
 from leeward.spec.pool_key import DEFAULT_PROFILE, is_name
-from leeward.spec.profiles import OURS, Profile
+from leeward.spec.profiles import OURS, SHELL, Profile
 from leeward.spec.socket_key import MAX_FILE, SYSTEM_FILE, USER_FILE
 
 
@@ -238,6 +238,8 @@ def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, 
             raise _refuse(here, "is no name: it has letters, digits and ._- alone, a letter first")
         if PROFILES == kind and DEFAULT_PROFILE == name:
             raise _refuse(here, "is what the daemon's own keys configure: name yours otherwise, with it as its base")
+        if PROFILES == kind and SHELL == name:
+            raise _refuse(here, "is as it is: nothing of it can be configured but show_secrets")
         if not isinstance(given, Mapping):
             raise _refuse(here, f"must be a table, [{kind}.{name}]")
         for key in given:

@@ -15,6 +15,7 @@ import os
 import socket
 from collections.abc import Callable
 
+from leeward.daemon import owner
 from leeward.daemon.config import Config, Environment, quotas
 from leeward.daemon.stored import Stored
 from leeward.dataclass import replace
@@ -23,7 +24,7 @@ from leeward.isolation import interpreter
 from leeward.isolation.egress import route
 from leeward.pool.begin import Settings
 from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
-from leeward.spec.profiles import OURS, HostPython, with_base
+from leeward.spec.profiles import OURS, SHELL, HostPython, with_base
 from leeward.spec.stored import Named, default_folder
 
 
@@ -36,6 +37,7 @@ class Plans:
 
     def __init__(self, config: Callable[[], Config], settings: Settings) -> None:
         self._config, self._settings = config, settings
+        owner.home()
         # Now, because an environment's interpreter is asked what it is, and nobody may wait for that later.
         self._found = {name: _find(environment) for name, environment in config().environments.items()}
         self._stored = Stored(config().environments_folder or default_folder(os.environ, os.geteuid()))
@@ -60,11 +62,14 @@ class Plans:
 
     @staticmethod
     def _with_profile(settings: Settings, name: str, config: Config) -> Settings:
-        profile = config.profiles.get(name) or OURS.get(name)
+        profile = OURS[name] if SHELL == name else config.profiles.get(name) or OURS.get(name)
         if profile is None:
             known = ", ".join(dict.fromkeys((*OURS, *config.profiles)))
             raise BadRequest(f"profile {name!r} is unknown; this daemon has: {known}")
         profile = with_base(profile)
+        if SHELL == name:  # sockets of any kind would lead to the host's
+            settings = replace(settings, loopback=False)
+            profile = replace(profile, limits={"time": min(profile.limits["time"], config.ceilings.time)})
         return replace(
             settings, profile=name, show=profile.show, variables=profile.variables,
             limits=replace(settings.limits, **profile.limits), pool_size=profile.min, room=profile.max - profile.min,

@@ -44,6 +44,7 @@ from leeward.isolation.template import (
     stage_steps,
     write_steps,
 )
+from leeward.spec.folders import within
 from leeward.spec.sandbox import Bind, View
 
 #: Folders of the zygote's own, and what fits into each: fonts' lists, compiled kernels and the like.
@@ -180,6 +181,10 @@ def shown(view: View, modules: Iterable[Bind]) -> View:
     """
     *view* with *modules*, outermost folders first, and without the links that would stand in a folder's place.
     """
+    # A file in a folder that is shown is there: a mount point for it couldn't be made.
+    there = [bind.target for bind in view.binds if bind.source == bind.target and not (bind.file or bind.device)]
+    modules = [module for module in modules
+               if not (module.file and any(within(module.source, folder) for folder in there))]
     binds = {bind.target: bind for bind in (*modules, *view.binds)}
     ordered = sorted(binds.values(), key=lambda bind: bind.target.count("/"))
     links = tuple(link for link in view.links

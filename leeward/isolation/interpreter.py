@@ -10,11 +10,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 
+from leeward._native.mounts import unescaped
 from leeward.errors import BadRequest, Unsupported
 from leeward.isolation import ownership
+from leeward.spec import folders
 from leeward.spec.machine import Machine
-from leeward.spec.profiles import HostPython
+from leeward.spec.profiles import HostPython, never_shown
+from leeward.spec.sandbox import Bind, Symlink
 
 _ASK = "import sys,json;print(json.dumps([sys.version_info[:2],sys.base_prefix,sys.prefix,sys.flags.no_site]))"
 _ASK_DEADLINE_S = 30.0
@@ -25,6 +29,9 @@ _TERM = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]{0,63}")
 #: Nix's store has a folder for each package, and packages refer to each other: an interpreter needs many of them.
 #: On a host with Nix every user can read all of it.
 _NIX_STORE = "/nix/store"
+
+#: Pieces of the host's root in a view, at most: a keeper's plan has bounds, and so has its root.
+_MOST_ROOTS = 200
 
 #: Where a sandbox has folders of its own, which would hide an interpreter.
 _HIDDEN = ("/tmp", "/workspace", "/dev", "/proc")
@@ -110,6 +117,57 @@ def root_links() -> dict[str, str]:
     """
     names = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
     return {name: os.readlink(name) for name in names if os.path.islink(name)}
+
+
+def roots() -> tuple[list[Bind], list[Symlink]]:
+    """
+    What shows the host's root but the folders that are never shown, /proc among them.
+
+    Folders that a sandbox's processes couldn't enter are left out, so that something of leeward's own can have a place
+    there; so are the kernel's file systems wherever they are mounted: of a folder that has one somewhere in it, what is
+    beside the way there is shown piece by piece.
+
+    Raises:
+        Unsupported: that would be too many pieces.
+    """
+    kernels = []
+    with open("/proc/self/mountinfo", errors="surrogateescape") as rows:
+        for row in rows:
+            first, _, second = row.partition(" - ")
+            if second.split(" ", 1)[0] in folders.KERNELS:
+                kernels.append(unescaped(first.split(" ")[4]))
+    found: tuple[list[Bind], list[Symlink]] = ([], [])
+    _beside(os.scandir("/"), kernels, *found)
+    if len(found[0]) + len(found[1]) > _MOST_ROOTS:
+        raise Unsupported("profile shell", have=f"file systems of the kernel's at {', '.join(kernels)}"[:400],
+                          need="none but at /proc, /sys and /dev")
+    return found
+
+
+def _beside(entries: Iterable[os.DirEntry[str]], kernels: list[str], binds: list[Bind], links: list[Symlink]) -> None:
+    for entry in sorted(entries, key=lambda entry: entry.name):
+        path = entry.path
+        if never_shown(path) or path in kernels or len(binds) > _MOST_ROOTS:
+            continue
+        if entry.is_symlink():
+            links.append(Symlink(path, os.readlink(path)))
+        elif entry.is_file(follow_symlinks=False):
+            if path.count("/") > 1:
+                binds.append(Bind(path, path, optional=True, file=True))
+        elif entry.is_dir(follow_symlinks=False) and _may_enter(entry):
+            if any(folders.within(kernel, path) for kernel in kernels):
+                _beside(os.scandir(path), kernels, binds, links)
+            else:
+                binds.append(Bind(path, path, optional=True))
+
+
+def _may_enter(entry: os.DirEntry[str]) -> bool:
+    """
+    By a sandbox's processes, which are of a user that owns nothing where the daemon is root's.
+    """
+    if 0 == os.geteuid():
+        return bool(entry.stat(follow_symlinks=False).st_mode & 0o001)
+    return os.access(entry.path, os.X_OK | os.R_OK)
 
 
 def node() -> str:

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from leeward.spec.egress import Policy
 
 
+#: The user inside of a sandbox of root's that shows the host.
+NOBODY = 65534
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """
@@ -161,6 +165,9 @@ def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinne
                            configured=interpreter.configured(), term=interpreter.term(),
                            loopback=settings.loopback, terminal=settings.terminal, node=interpreter.node(),
                            **_ways_out(settings))
+    if settings.profile == profiles.SHELL:
+        # Run by root, its processes have on the host an id that owns nothing; inside it is nobody's as well.
+        return profiles.shell(spec, *interpreter.roots(), uid=os.geteuid() or NOBODY)
     if settings.profile != spec.profile:
         spec = profiles.extended(spec, settings.profile, _binds(settings.show, spec.view), settings.variables)
     return spec

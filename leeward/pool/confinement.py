@@ -76,14 +76,14 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
     """
     way_out = egress.plan(spec.egress) if spec.egress else None
     sockets = spec.loopback or way_out is not None
+    arch, host = os.uname().machine, spec.host
     rules = landlock.plan(spec.view, landlock.probe(), loopback=spec.loopback,
                           ports=() if way_out is None else way_out.ports,
                           allow_missing="landlock" in settings.allow_degraded)
-    arch = os.uname().machine
     program = filters.program(memory_counted=driver.memory_counted, affinity_fixed=driver.affinity_fixed, arch=arch,
-                              loopback=sockets, terminal=spec.view.terminals > 0)
+                              loopback=sockets, terminal=spec.view.terminals > 0, host=host)
     on_terminal = filters.program(memory_counted=driver.memory_counted, affinity_fixed=driver.affinity_fixed, arch=arch,
-                                  loopback=sockets, terminal=True) if settings.sandboxes else None
+                                  loopback=sockets, terminal=True, host=host) if settings.sandboxes else None
     plan = WorkerPlan(
         uid=spec.uid, hostname=spec.hostname, view=spec.view, scratch_bytes=settings.limits.files,
         rlimits=rlimits.plan(settings.limits), landlock=rules, seccomp=program.insns,

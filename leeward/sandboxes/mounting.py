@@ -56,6 +56,7 @@ class Mounts:
         layers: the folders with the layers of the overlays among *folders*, in order, once they are mounted; owned as
             well.
         kept: names of the copies of each overlay, by its target.
+        hides: of a view of the host: folders, and names in them that aren't to be seen; None for any other view.
         changing: an overlay is copied, or changed: one at a time, since the steps on the way have fixed names.
     """
 
@@ -67,6 +68,7 @@ class Mounts:
     layers: list[int]
     kept: dict[str, list[str]] = field(default_factory=dict)
     changing: bool = False
+    hides: Sequence[tuple[str, Sequence[str]]] | None = None
 
     def layer(self, target: str) -> int:
         """
@@ -135,7 +137,8 @@ class Mounting:
         self._done: Callable[[LeewardError | None], None] | None = done
         self._asked: PorterAsked | None = None
         try:
-            if place.owner == (os.geteuid(), os.getegid()):
+            # What is shown with the host is shown as it is: with the rights of nobody, where the daemon is root's.
+            if place.owner == (os.geteuid(), os.getegid()) or mounts.hides is not None:
                 self._carry()
             else:  # the daemon is root's: on the host the sandbox's processes are another user's than the client
                 self._asked = opener.map(mounts.trees, mounts.user, place.owner, self._mapped)
@@ -155,7 +158,8 @@ class Mounting:
     def _carry(self) -> None:
         rows = [{"target": folder.target, "writable": folder.writable, "overlay": folder.overlay, "file": folder.file,
                  "deep": is_deep(folder, self._scratch)} for folder in self._mounts.folders]
-        self._asked = self._place.carry({"order": "mount", "mounts": rows}, self._mounts.trees, self._mounted, MOUNT_S,
+        order = {"order": "mount", "mounts": rows, "hides": self._mounts.hides}
+        self._asked = self._place.carry(order, self._mounts.trees, self._mounted, MOUNT_S,
                                         apart=True)
 
     def _mounted(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:

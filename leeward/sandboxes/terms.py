@@ -99,9 +99,13 @@ def terms_of(spec: SandboxSpec, degraded: tuple[str, ...]) -> SandboxTerms:
 class SandboxFacts:
     """
     What a client said at the opening, and may ask for.
+
+    Attributes:
+        cwd: where programs start that name no folder.
     """
 
     limits: Limits
     env: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     key: PoolKey = PLAIN
+    cwd: str = "/workspace"

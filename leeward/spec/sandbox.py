@@ -107,6 +107,8 @@ class SandboxSpec:
         uid: user and group id inside; never 0.
         environment: the environment variables of a job.
         loopback: jobs may use TCP and UDP. Their network namespace has `lo` and no other interface.
+        host: the view is the host's: no socket can be connected to, and what is secret is hidden when a sandbox is
+            opened, for its client.
         egress: the ports of TCP on which they reach what a policy allows, in that namespace still; () for none.
     """
 
@@ -120,3 +122,4 @@ class SandboxSpec:
     environment: tuple[tuple[str, str], ...] = ()
     loopback: bool = False
     egress: tuple[int, ...] = ()
+    host: bool = False

@@ -39,6 +39,9 @@ class SandboxOpen:
         env: environment variables of every process in it.
         mounts: folders of the host that it shows, each a map of `spec.folders.Folder`'s fields.
         dock: where the descriptors of these are: the number of a `sandbox_dock`.
+        cwd: of the profile `shell`: the folder in which programs start.
+        home: of the profile `shell`: a folder with secrets, beside the one that the client's user has by the host.
+        show_secrets: of the profile `shell`: hide none.
     """
 
     op: ClassVar[str] = "sandbox_open"
@@ -54,6 +57,9 @@ class SandboxOpen:
     metadata: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Folder, ...] = ()
     dock: int = 0
+    cwd: str = ""
+    home: str = ""
+    show_secrets: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +360,7 @@ FIELDS: dict[str, tuple[type[SandboxRequest], Checks]] = {
         "profile": fields.named("profile"), "environment": fields.named("environment"),
         "egress": fields.named("egress"), "limits": fields.limits, "idle": ours.idle, "lifetime": ours.lifetime,
         "env": fields.env, "metadata": ours.metadata, "mounts": ours.mounts, "dock": ours.whole("dock"),
+        "cwd": ours.path, "home": ours.path, "show_secrets": ours.flag("show_secrets"),
     }),
     "sandbox_dock": (SandboxDock, {}),
     "sandbox_list": (SandboxList, {}),

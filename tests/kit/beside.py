@@ -140,7 +140,7 @@ def outside_tmp(user_beside: OrdinaryUser) -> Iterator[Path]:
     """
     A folder of his that a sandbox can show; his home is below /tmp.
     """
-    with tempfile.TemporaryDirectory(prefix="leeward-tests-", dir="/var/lib") as folder:
+    with tempfile.TemporaryDirectory(prefix="leeward-tests-", dir="/opt") as folder:
         os.chown(folder, user_beside.uid, user_beside.gid)
         yield Path(folder)
 

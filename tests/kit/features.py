@@ -309,6 +309,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "python-prctl": lambda: present(importlib.util.find_spec("_prctl")),
     "framework-langchain": lambda: _framework("langchain"),
     "framework-pydantic-ai": lambda: _framework("pydantic-ai"),
+    "framework-llm": lambda: _framework("llm"),
     "framework-inspect-ai": lambda: _framework("inspect-ai"),  # environments, by ./dev test
     "real-packages": lambda: present((ROOT / ".venv-realpackages/.setup").exists()),
     "preload-packages": lambda: present((ROOT / ".venv-preloadpackages/.setup").exists()),

@@ -49,10 +49,10 @@ def shown_folder() -> Iterator[Path]:
 
 def outside_tmp() -> str:
     """
-    A folder of the host that is ours to write, and not below /tmp or /var/tmp, which a sandbox has for itself.
+    A folder of the host that is ours to write, and in none of those that a sandbox has for itself, of any profile.
     """
     given = os.environ.get("LEEWARD_TESTS_OUTSIDE_TMP")  # kit/beside.py, whose user has his home below /tmp
-    return given or ("/var/lib" if os.access("/var/lib", os.W_OK) else str(Path.home()))
+    return given or ("/opt" if os.access("/opt", os.W_OK) else str(Path.home()))
 
 
 def environment_for(python: Path, folder: Path, packages: Path = PACKAGES) -> Path:

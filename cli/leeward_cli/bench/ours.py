@@ -97,7 +97,7 @@ def program() -> str:
     return found
 
 
-class Leeward:
+class LeewardSubject:
     """
     `print("hello world")` over one connection, a fresh runner for each call.
     """

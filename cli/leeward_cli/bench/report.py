@@ -15,7 +15,7 @@ from leeward import __version__
 from leeward_cli.bench import floors
 from leeward_cli.bench.figures import figure, noise, percentile, rate, ratio
 from leeward_cli.bench.machine import described
-from leeward_cli.bench.ours import Leeward
+from leeward_cli.bench.ours import LeewardSubject
 from leeward_cli.bench.rounds import CALLERS, GAP_S, Samples
 
 #: Where a call's time goes, by the fields of Legs.
@@ -30,13 +30,13 @@ def findings(samples: Samples) -> dict[str, Any]:
     """
     What `--json` prints. Times in microseconds, rates in jobs per second.
     """
-    ours = {gap: samples.calls[Leeward.name, gap] for gap in (GAP_S, 0.0)}
+    ours = {gap: samples.calls[LeewardSubject.name, gap] for gap in (GAP_S, 0.0)}
     floor = samples.calls[floors.Hops.name, GAP_S]
     # With one round there is nothing to compare but its own calls.
     stirred = noise(floor if len(floor) > 1 else [[time] for time in floor[0]], samples.stir)
     ratios = [
-        {"over": Leeward.name, "under": name, "gap_ms": gap * 1e3, "ratio": ratio(ours[gap], times)}
-        for (name, gap), times in samples.calls.items() if name != Leeward.name
+        {"over": LeewardSubject.name, "under": name, "gap_ms": gap * 1e3, "ratio": ratio(ours[gap], times)}
+        for (name, gap), times in samples.calls.items() if name != LeewardSubject.name
     ]
     return {
         "leeward": __version__,

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from leeward.client.blocking import Client
 from leeward_cli.bench import alternatives, compiled, floors, machine, native
 from leeward_cli.bench.floors import Subject
-from leeward_cli.bench.ours import Leeward, Legs, daemon_pid, legs, rate
+from leeward_cli.bench.ours import LeewardSubject, Legs, daemon_pid, legs, rate
 from leeward_cli.bench.spent import Spent, spent
 
 #: Seconds between calls, where there are gaps: long enough for a worker to be armed again and
@@ -121,12 +121,12 @@ def _subjects(stack: contextlib.ExitStack, path: str, levels: Mapping[str, str],
     samples.in_c = program is not None
     client = stack.enter_context(Client(path))
     fork = stack.enter_context(floors.Fork())
-    subjects: list[tuple[Subject, tuple[int, int]]] = [(Leeward(client), _CALLS)]
+    subjects: list[tuple[Subject, tuple[int, int]]] = [(LeewardSubject(client), _CALLS)]
     from_c = stack.enter_context(native.connected(path))
     if from_c is not None:
         subjects.append((from_c, _CALLS))
     for name, place in levels.items():
-        subjects.append((Leeward(stack.enter_context(Client(place)), name), _CALLS))
+        subjects.append((LeewardSubject(stack.enter_context(Client(place)), name), _CALLS))
     subjects += [
         (stack.enter_context(floors.Hops("four", program)), _CALLS),
         (stack.enter_context(floors.Hops("two", program)), _FEW),
@@ -161,7 +161,7 @@ def _bursts(samples: Samples, path: str, pid: int, fork: floors.Fork) -> None:
     after = spent(pid)
     if before is not None and after is not None:
         samples.spent.append(after.since(before))
-    samples.rates.setdefault(Leeward.name, []).append(samples.burst / seconds)
+    samples.rates.setdefault(LeewardSubject.name, []).append(samples.burst / seconds)
     seconds = timed(lambda: floors.fork_rate(fork.socket, CALLERS, samples.burst))
     samples.rates.setdefault(floors.Fork.name, []).append(samples.burst / seconds)
 

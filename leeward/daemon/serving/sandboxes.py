@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, get_args
 
+from leeward.daemon.serving import host_view
 from leeward.daemon.serving.docks import Docks
 from leeward.daemon.serving.file_calls import serve_file_call
 from leeward.daemon.serving.folders import FolderOpening
@@ -114,6 +115,7 @@ class Sandboxes:
 
     def _open(self, request: SandboxOpen) -> None:
         owner, config, desk = self._owner, self._owner.config, self._desk
+        host = host_view.check(request, owner.user, config.show_secrets)
         key = PoolKey(request.profile, request.environment, request.egress)
         place = None if key == PLAIN else owner.place(key)
         base = config.limits if place is None else place.limits
@@ -130,7 +132,10 @@ class Sandboxes:
         def proceed(mounts: Mounts | None = None) -> Callable[[], None]:
             # Asked again: while folders were opened, that pool may have ended to make room for another.
             place = None if key == PLAIN else owner.place(key)
-            name = desk.open(owner.user, SandboxFacts(limits, request.env, request.metadata, key), opened,
+            if host:
+                mounts = host_view.hiding(request, mounts, (owner.user, owner.group))
+            facts = SandboxFacts(limits, request.env, request.metadata, key, request.cwd or _FOLDER)
+            name = desk.open(owner.user, facts, opened,
                              idle=idle, lifetime=lifetime, most=owner.most_sandboxes, patience=config.queue_timeout,
                              mounts=mounts, pool=None if place is None else place.pool,
                              terms=None if place is None else terms_of(place.spec, place.degraded))
@@ -175,8 +180,8 @@ class Sandboxes:
         argv = request.argv or ("/bin/sh", "-c", request.shell)
         size = request.terminal if isinstance(request, ProcessStart) else None
         return AskedProgram(
-            argv, request.title or request.shell or request.argv[0], request.cwd or _FOLDER, request.env, limits,
-            timed=bounded or "time" in request.limits, bounded=bounded or "output" in request.limits, kept=kept,
+            argv, request.title or request.shell or request.argv[0], request.cwd or sandbox.facts.cwd, request.env,
+            limits, timed=bounded or "time" in request.limits, bounded=bounded or "output" in request.limits, kept=kept,
             stdin=request.stdin, open=isinstance(request, ProcessStart) and (request.open or size is not None),
             size=size, cpu_time=request.cpu_time or None, clean=request.clean)
 

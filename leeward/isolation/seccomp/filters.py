@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from leeward.dataclass import dataclass
-from leeward.errors import Unsupported
+from leeward.errors import Bug, Unsupported
 from leeward.isolation.seccomp._generated_programs import INIT, PROGRAMS
 
 
@@ -35,14 +35,18 @@ class Program:
 
 
 def program(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: bool = False,
-            terminal: bool = False) -> Program:
+            terminal: bool = False, host: bool = False) -> Program:
     """
     The filter of a job; for its arguments see `plan.plan`.
 
     Raises:
         Unsupported: there is none for *arch*.
+        Bug: TCP is asked for with the host in view.
     """
-    rules, insns = _programs(loopback, terminal)[_known(arch), memory_counted, affinity_fixed]
+    if host and loopback:
+        raise Bug("there is no filter for TCP where the host is in view")
+    programs = _host_programs(terminal) if host else _programs(loopback, terminal)
+    rules, insns = programs[_known(arch), memory_counted, affinity_fixed]
     return Program(bytes.fromhex(insns), rules)
 
 
@@ -81,6 +85,14 @@ def _programs(loopback: bool, terminal: bool) -> Mapping[tuple[str, bool, bool],
     else:
         return PROGRAMS
     return widened
+
+
+def _host_programs(terminal: bool) -> Mapping[tuple[str, bool, bool], tuple[int, str]]:
+    if terminal:
+        from leeward.isolation.seccomp._generated_host_terminal import PROGRAMS as programs
+    else:
+        from leeward.isolation.seccomp._generated_host import PROGRAMS as programs
+    return programs
 
 
 def _known(arch: str) -> str:

@@ -140,6 +140,8 @@ class Needs(enum.Enum):
     AFFINITY_FREE = "where the processor limit isn't kept by fixing the affinity"
     LOOPBACK = "where the operator has set `loopback = true`"
     TERMINAL = "where the operator has set `terminal = true`"
+    HOST_HIDDEN = "where the view isn't the host's"
+    HOST_SHOWN = "where the view is the host's, of the profile `shell`"
 
 
 @dataclass(frozen=True, slots=True)

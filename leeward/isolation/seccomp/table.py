@@ -255,9 +255,18 @@ MESSAGES = (("sendto", 3), ("recvfrom", 3), ("sendmsg", 2), ("recvmsg", 2), ("se
 
 SOCKETS = (
     Rule("socket", ALLOW, "Unix sockets; in a network namespace of its own they lead nowhere else. No other family,"
-                          " since each adds kernel code that a job can attack", (is_(0, "AF_UNIX"),)),
-    Rule("socketpair", ALLOW, "asyncio, multiprocessing", (is_(0, "AF_UNIX"),)),
-    *rows("bind connect listen accept accept4 shutdown getsockname getpeername getsockopt", ALLOW, "for Unix sockets"),
+                          " since each adds kernel code that a job can attack", (is_(0, "AF_UNIX"),),
+         Needs.HOST_HIDDEN),
+    Rule("socket", errno(EACCES), "sockets of the host's daemons lie in such a view, and read-only mounts don't keep"
+                                  " anybody from connecting. Not counted: the C library tries nscd's in each `ls -l`",
+         (is_(0, "AF_UNIX"),), Needs.HOST_SHOWN),
+    Rule("socketpair", ALLOW, "asyncio, multiprocessing", (is_(0, "AF_UNIX"),), Needs.HOST_HIDDEN),
+    *(Rule("socketpair", ALLOW, "asyncio, multiprocessing. Not datagrams: each of these may go to another socket's"
+                                " path, by an address that sendmsg has in memory",
+           (is_(0, "AF_UNIX"), under(1, "SOCK_TYPE_MASK", kind)), Needs.HOST_SHOWN)
+      for kind in ("SOCK_STREAM", "SOCK_SEQPACKET")),
+    *rows("connect", ALLOW, "for Unix sockets", needs=Needs.HOST_HIDDEN),
+    *rows("bind listen accept accept4 shutdown getsockname getpeername getsockopt", ALLOW, "for Unix sockets"),
     *(Rule(name, ALLOW, "for Unix sockets; asyncio's loop wakes itself by sendto", (flags(arg, lack="MSG_OOB"),))
       for name, arg in MESSAGES),
     *(Rule(name, errno(EOPNOTSUPP), "urgent bytes of Unix sockets, 2021, had holes since; no program was seen to need"

@@ -12,12 +12,18 @@ from leeward.dataclass import replace
 from leeward.spec.profiles.profile import Profile, extended
 from leeward.spec.profiles.python import PROFILE as PYTHON
 from leeward.spec.profiles.python import WARM, HostPython, python
+from leeward.spec.profiles.shell import NAME as SHELL
+from leeward.spec.profiles.shell import PROFILE as _SHELL
+from leeward.spec.profiles.shell import never_shown, shell
 from leeward.spec.profiles.workdir import PROFILE as WORKDIR
 
-__all__ = ["OURS", "WARM", "HostPython", "Profile", "extended", "python", "with_base"]
+__all__ = ["BASES", "OURS", "SHELL", "WARM", "HostPython", "Profile", "extended", "never_shown", "python", "shell",
+           "with_base"]
 
-#: Ours, by name. An operator's are based on one of these.
-OURS: Mapping[str, Profile] = {"python": PYTHON, "workdir": WORKDIR}
+#: Ours, by name.
+OURS: Mapping[str, Profile] = {"python": PYTHON, "workdir": WORKDIR, SHELL: _SHELL}
+#: Those that an operator's may be based on. Clients have to know `shell` by its name: they tell their current folder.
+BASES = tuple(name for name in OURS if name != SHELL)
 
 
 def with_base(profile: Profile) -> Profile:

@@ -34,6 +34,7 @@ LIMITS = {"timeout": "time"}
 
 #: Options of `exec` that aren't options of a client, with the reason.
 COMMANDS_OWN = {"--file": "is read into the code", "--put": "is read into files", "--into": "where files go",
+                "--profile": "a sandbox of its own, of Sandbox's options", "--show-secrets": "the same",
                 "--json": "how the result is shown",
                 "--raw": "how the result is shown", "--socket": "of the connection"}
 

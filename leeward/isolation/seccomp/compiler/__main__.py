@@ -3,7 +3,7 @@ Prints what is generated from the table: docs/seccomp.md, or with `programs` the
 
     python -m leeward.isolation.seccomp.compiler >docs/seccomp.md
     python -m leeward.isolation.seccomp.compiler programs >leeward/isolation/seccomp/_generated_programs.py
-    for what in broker loopback terminal loopback_terminal; do
+    for what in broker loopback terminal loopback_terminal host host_terminal; do
         python -m leeward.isolation.seccomp.compiler $what >leeward/isolation/seccomp/_generated_$what.py
     done
 
@@ -74,10 +74,11 @@ from __future__ import annotations
 _LINE = 56
 
 
-#: The modules of programs that are wider than the table's own, and what each adds.
+#: The modules of programs that aren't the table's own, and what each is for.
 WIDENED: dict[str, dict[str, bool]] = {
     "loopback": {"loopback": True}, "terminal": {"terminal": True},
     "loopback_terminal": {"loopback": True, "terminal": True},
+    "host": {"host": True}, "host_terminal": {"host": True, "terminal": True},
 }
 
 

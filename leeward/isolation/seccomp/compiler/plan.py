@@ -94,7 +94,7 @@ class SeccompPlan:
 
 
 def plan(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: bool = False,
-         terminal: bool = False) -> SeccompPlan:
+         terminal: bool = False, host: bool = False) -> SeccompPlan:
     """
     Choose the rows that hold on a host.
 
@@ -105,11 +105,12 @@ def plan(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: boo
         arch: as os.uname().machine has it.
         loopback: TCP and UDP are allowed.
         terminal: pseudo-terminals are allowed.
+        host: the view is the host's: no socket is connected to.
 
     Raises:
         Unsupported: no table for *arch*.
     """
-    holds = {Needs.LOOPBACK: loopback, Needs.TERMINAL: terminal,
+    holds = {Needs.LOOPBACK: loopback, Needs.TERMINAL: terminal, Needs.HOST_SHOWN: host, Needs.HOST_HIDDEN: not host,
              Needs.NOTHING: True, Needs.MEMORY_COUNTED: memory_counted, Needs.MEMORY_CHARGED: memory_counted,
              Needs.AFFINITY_FREE: not affinity_fixed}
     return _plan(tuple(rule for rule in RULES if holds[rule.needs]), arch, NOTIFY, errno(ENOSYS))

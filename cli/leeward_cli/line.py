@@ -1,0 +1,49 @@
+"""
+`leeward exec --profile NAME -- LINE`: one line of the shell in a sandbox of its own.
+
+Runs in:   the CLI. The result is shown as that of any job.
+"""
+
+from __future__ import annotations
+
+from leeward.client.arena import map_arenas
+from leeward.client.sandbox import Sandbox
+from leeward.wire.replies import parse_result
+from leeward_cli import job
+from leeward_cli.options import UsageError
+
+TYPE_CHECKING = False  # see leeward/wire/frames.py
+if TYPE_CHECKING:
+    from typing import Any
+
+    from leeward_cli.options import Parsed
+
+#: Options of a job of Python code, which a line isn't.
+_CODES = ("--file", "-m", "--put", "--collect", "--into")
+
+
+def run_line(parsed: Parsed) -> int:
+    """
+    Run what stands behind `--`: one word is a line for the shell, more are a program and its arguments.
+
+    Raises:
+        UsageError: there is nothing, or what only Python code has.
+        LeewardError: the daemon refuses it.
+    """
+    for name in _CODES:
+        if parsed.flag(name):
+            raise UsageError(f"{name} is for Python code, and --profile for a line of the shell")
+    if parsed.words or not parsed.after:
+        raise UsageError("--profile NAME -- 'LINE': the line stands behind --, and nothing before")
+    fields: dict[str, Any] = {"argv": parsed.after} if len(parsed.after) > 1 else {"shell": parsed.after[0]}
+    fields |= job.beside(parsed)
+    if "label" in fields:
+        fields["title"] = fields.pop("label")
+    limits = fields.pop("limits", {})
+    asked: dict[str, Any] = {"timeout" if "time" == name else name: value for name, value in limits.items()}
+    for option in ("profile", "environment", "egress"):
+        if parsed.value(f"--{option}"):
+            asked[option] = parsed.value(f"--{option}")
+    with Sandbox(socket=parsed.value("--socket"), show_secrets=parsed.flag("--show-secrets"), **asked) as box:
+        reply, descriptors = box.run_fields(fields)
+        return job.show(parse_result(reply), map_arenas(descriptors, reply.arenas), parsed)

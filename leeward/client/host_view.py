@@ -1,0 +1,46 @@
+"""
+What a client tells of itself for a sandbox of the profile `shell`: its current folder, its home and its variables.
+
+Runs in:   anybody's program.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from leeward.client.mounts import Mount
+from leeward.errors import RequestRejected
+from leeward.spec.profiles.shell import NAME, needs_mount, passed
+
+
+def told(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple[dict[str, Any], tuple[Mount, ...]]:
+    """
+    The fields of a sandbox_open request, and the mounts, with what the profile that *fields* name needs.
+
+    Raises:
+        RequestRejected: mounts for that profile; or there is no current folder, or none that has a name in UTF-8.
+    """
+    if fields.get("profile") != NAME:
+        return dict(fields), mounts
+    if mounts:
+        raise RequestRejected(f"the profile {NAME!r} shows the host's folders already: no workdir, no mounts")
+    try:
+        cwd = os.getcwd()
+        cwd.encode()
+    except (OSError, UnicodeError) as error:
+        raise RequestRejected(f"the current folder can't be told: {error}") from None
+    home = os.path.realpath(os.environ.get("HOME") or "/")
+    own = {name: value for name, value in passed(os.environ).items() if _is_text(value)}
+    more = {"cwd": cwd, **({"home": home} if _is_text(home) else {})}
+    return ({**fields, **more, "env": {**own, **fields.get("env", {})}},
+            (Mount(cwd, cwd),) if needs_mount(cwd) else ())
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeError:
+        return False
+    return True

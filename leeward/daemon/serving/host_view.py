@@ -1,0 +1,53 @@
+"""
+Who may have a sandbox of the profile `shell`, and what is hidden from it.
+
+Runs in:   the daemon; pure but for the daemon's own user.
+Trust:     none in a client. What it says of its folders only makes more names hidden.
+"""
+
+from __future__ import annotations
+
+import os
+
+from leeward.daemon import owner
+from leeward.errors import BadRequest, Forbidden
+from leeward.sandboxes.mounting import Mounts
+from leeward.spec.profiles.shell import NAME, hidden
+from leeward.wire.sandbox_requests import SandboxOpen
+
+
+def check(request: SandboxOpen, user: int, show_secrets: bool) -> bool:
+    """
+    Does *request* of *user* ask for a view of the host?
+
+    Args:
+        show_secrets: clients may see all.
+
+    Raises:
+        Forbidden: the daemon has other rights than the user, or the operator shows no secrets.
+        BadRequest: fields that the profile hasn't, or that it alone has.
+    """
+    if request.profile != NAME:
+        if request.cwd or request.home or request.show_secrets:
+            raise BadRequest(f"cwd, home and show_secrets are of the profile {NAME!r}")
+        return False
+    if user != os.geteuid():
+        raise Forbidden(f"this daemon runs as user {os.geteuid()}: the profile {NAME!r} would show user {user} the"
+                        " host with other rights than his own. Start a daemon of your own")
+    if request.show_secrets and not show_secrets:
+        raise Forbidden("the operator of this daemon has set show_secrets = false")
+    if request.environment or request.egress:
+        raise BadRequest(f"the profile {NAME!r} is the host as it is: no environment, no egress")
+    for folder in request.mounts:
+        if (folder.path, folder.target, folder.writable, folder.overlay) != (request.cwd, request.cwd, False, False):
+            raise BadRequest(f"the profile {NAME!r} shows the host, and takes no mount but that of cwd, to be read")
+    return True
+
+
+def hiding(request: SandboxOpen, mounts: Mounts | None, user: tuple[int, int]) -> Mounts:
+    """
+    *mounts* of a sandbox that shows the host, if it has any, with what it hides.
+    """
+    made = mounts or Mounts((), [], user, [], 0, [])
+    made.hides = () if request.show_secrets else hidden((owner.home(), request.home), request.cwd)
+    return made

@@ -1,0 +1,159 @@
+"""
+Sandboxes as tools of the command `llm`.
+
+Runs in:   anybody's program; needs the extra `llm`, and a daemon.
+
+    llm -T sandboxed_shell 'which of these files is the largest?'
+    llm chat -T Leeward
+
+`sandboxed_shell` runs each command in a sandbox of its own, of the profile `shell`. `Leeward` has one sandbox of the
+profile `python` for a conversation. A tool answers with text whatever happens: a model can go on from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llm
+
+from leeward.client.sandbox import Sandbox
+from leeward.errors import DaemonError
+from leeward.outcome import Outcome, Result
+
+#: Characters of an answer, at most. A model pays for each.
+MOST = 20_000
+#: Lines of a search, and entries of a list, at most.
+MOST_ROWS = 200
+
+
+def sandboxed_shell(command: str) -> str:
+    """
+    Run a shell command on this machine, in a sandbox: files can be read and not changed, secrets are hidden, there is
+    no network, /tmp is empty and gone afterwards. At most 60 seconds.
+    """
+    return _said(lambda: _shell(command))
+
+
+def _shell(command: str) -> str:
+    with Sandbox(profile="shell") as box:
+        return _text(box.shell(command))
+
+
+def _said(does: Callable[[], str]) -> str:
+    """
+    What *does* gives, or what went wrong.
+    """
+    try:
+        return _cut(does())
+    except (DaemonError, OSError, ValueError, TypeError) as error:
+        return _cut(f"Error: {type(error).__name__}: {error}")
+    except Exception as error:  # a defect, which is no reason to lose the conversation
+        return _cut(f"Error in leeward: {type(error).__name__}: {error}")
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MOST:
+        return text
+    half = MOST // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters cut]\n{text[-half:]}"
+
+
+def _text(result: Result) -> str:
+    """
+    Output, errors and the end, as a model is to read them.
+    """
+    parts = [result.stdout_text.rstrip("\n")]
+    if result.stderr_text.strip():
+        parts.append(f"[stderr]:\n{result.stderr_text.rstrip()}")
+    if result.outcome is Outcome.TIMED_OUT:
+        parts.append(f"[Timed out after {result.duration:.0f} s]")
+    elif result.outcome is not Outcome.FINISHED:
+        parts.append(f"[Ended: {result.outcome}]")
+    if result.exit_code:
+        parts.append(f"[Exit code: {result.exit_code}]")
+    return "\n".join(part for part in parts if part) or "[No output]"
+
+
+class Leeward(llm.Toolbox):
+    """
+    A workspace: Python, a shell and files, in one sandbox for as long as the conversation goes on. No network.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._box = Sandbox()
+        self._kernel: Any = None
+
+    def run_python(self, code: str) -> str:
+        """
+        Run Python. Variables stay for the next call; the value of the last expression is shown.
+        """
+        def does() -> str:
+            if self._kernel is None:
+                self._kernel = self._box.kernel()
+            result = self._kernel.execute(code)
+            value = "" if result.value is None else f"{result.value}\n"
+            said = _text(result)
+            return value + said if value and "[No output]" != said else value.rstrip("\n") or said
+        return _said(does)
+
+    def run_shell(self, command: str) -> str:
+        """
+        Run a shell command in /workspace.
+        """
+        return _said(lambda: _text(self._box.shell(command)))
+
+    def read_file(self, path: str) -> str:
+        """
+        The text in a file.
+        """
+        return _said(lambda: self._box.files.read(path).decode("utf-8", "replace") or "[Empty file]")
+
+    def write_file(self, path: str, content: str) -> str:
+        """
+        Write a file, with the folders that lead to it.
+        """
+        def does() -> str:
+            self._box.files.write(path, content)
+            return f"Wrote {len(content)} characters to {path}"
+        return _said(does)
+
+    def edit_file(self, path: str, old: str, new: str) -> str:
+        """
+        Replace a text that is in a file exactly once.
+        """
+        def does() -> str:
+            self._box.files.edit(path, old, new)
+            return f"Edited {path}"
+        return _said(does)
+
+    def list_files(self, path: str = ".") -> str:
+        """
+        The names in a folder; those of folders end with a slash.
+        """
+        def does() -> str:
+            found = self._box.files.list(path)
+            rows = [entry.name + ("/" if "folder" == entry.kind else "") for entry in found[:MOST_ROWS]]
+            more = [f"[{len(found) - MOST_ROWS} more]"] if len(found) > MOST_ROWS else []
+            return "\n".join([*rows, *more]) or "[Empty folder]"
+        return _said(does)
+
+    def search(self, pattern: str, path: str = ".") -> str:
+        """
+        Lines of the files below a folder that match a regular expression, each with its file and number.
+        """
+        def does() -> str:
+            found = self._box.files.grep(pattern, path=path, limit=MOST_ROWS)
+            rows = [f"{match.path}:{match.line}: {match.text}" for match in found]
+            return "\n".join([*rows, *(["[more matches]"] if found.more else [])]) or "[No matches]"
+        return _said(does)
+
+
+@llm.hookimpl
+def register_tools(register: Callable[..., None]) -> None:
+    """
+    For `llm`, which finds this module by its entry point.
+    """
+    register(sandboxed_shell)
+    register(Leeward)

@@ -1,0 +1,114 @@
+"""
+The profile `shell`: the host, read-only, without its secrets and its sockets.
+
+Runs in:   the daemon and clients; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from leeward.dataclass import replace
+from leeward.spec.folders import within
+from leeward.spec.profiles.profile import Profile
+from leeward.spec.sandbox import Bind, SandboxSpec, Scratch, Symlink
+
+NAME = "shell"
+
+PROFILE = Profile(about="The whole host, read-only, without its secrets and sockets; /tmp, /var and /run of its own, no"
+                        " network.", limits={"time": 60.0})
+
+#: Folders that a sandbox has for itself, in place of the host's. A current folder in one of them is shown still.
+OWN = ("/workspace", "/tmp", "/var", "/run", "/dev/shm")
+#: Names in the root that are never the host's.
+_NOT_SHOWN = frozenset((*(place.split("/")[1] for place in OWN), "proc", "sys", "dev", "lost+found"))
+
+#: Variables that a client passes on. Names that end in * stand for all that begin so.
+PASSED = ("PATH", "HOME", "USER", "TERM", "LANG", "LC_*", "SHELL", "EDITOR", "VISUAL", "PAGER", "COLORTERM")
+
+#: Those of the daemon's that aren't: of a user, and of a home, that aren't there.
+_NOT_SET = ("HOME", "USER", "LOGNAME")
+
+#: What is hidden in the caller's home folder. A name may be a pattern; what isn't there yet is hidden as well.
+SECRETS = (
+    # keys, and who signs with them
+    ".ssh", ".gnupg", ".password-store", ".config/op", ".config/sops", ".config/age", ".pki",
+    # clouds and clusters
+    ".aws", ".azure", ".config/gcloud", ".config/doctl", ".config/rclone", ".kube", ".boto", ".s3cfg", ".vault-token",
+    ".terraform.d", ".oci",
+    # registries, forges and models
+    ".docker", ".config/containers/auth.json", ".netrc", ".pypirc", ".npmrc", ".yarnrc*", ".gem/credentials",
+    ".cargo/credentials*", ".m2/settings*.xml", ".gradle/gradle.properties", ".git-credentials",
+    ".config/git/credentials", ".config/gh", ".config/glab-cli", ".config/hub", ".cache/huggingface/token",
+    ".huggingface", ".config/io.datasette.llm", ".claude.json", ".claude/.credentials.json", ".codex/auth.json",
+    ".config/anthropic", ".config/openai",
+    # databases
+    ".pgpass", ".my.cnf", ".mylogin.cnf",
+    # histories
+    ".*_history", ".*_history-*", ".*history", ".lesshst", ".viminfo", ".local/share/fish", ".local/share/nvim/shada",
+    ".local/state/leeward", ".config/fish/fish_history",
+    # keyrings, and the doors of the display
+    ".local/share/keyrings", ".local/share/kwalletd", ".gnome2/keyrings", ".Xauthority", ".ICEauthority", ".dbus",
+    # browsers and mail
+    ".mozilla", ".thunderbird", ".librewolf", ".config/google-chrome*", ".config/chromium*", ".config/BraveSoftware",
+    ".config/microsoft-edge*", ".config/vivaldi*", ".config/opera*", "snap", ".var",
+    # what programs wrote down
+    ".env", ".env.*", ".envrc",
+)
+#: What is hidden in the current folder.
+SECRETS_HERE = (".env", ".env.*", ".envrc", "*.env")
+
+
+def passed(environment: Mapping[str, str]) -> dict[str, str]:
+    """
+    Those of *environment* that a client passes on.
+    """
+    return {name: value for name, value in environment.items() if any(fnmatchcase(name, each) for each in PASSED)}
+
+
+def needs_mount(cwd: str) -> bool:
+    """
+    Does *cwd* lie in a folder that a sandbox has for itself?
+    """
+    return any(within(cwd, place) and cwd != place for place in OWN)
+
+
+def hidden(homes: Sequence[str], cwd: str) -> list[tuple[str, tuple[str, ...]]]:
+    """
+    What is hidden: folders, the outermost first, each with names in it, or paths of names.
+    """
+    rows: dict[str, tuple[str, ...]] = {}
+    for folder, names in (*((home, SECRETS) for home in homes), (cwd, SECRETS_HERE)):
+        if folder.startswith("/") and folder != "/":
+            rows[folder] = tuple(dict.fromkeys((*rows.get(folder, ()), *names)))
+    return sorted(rows.items(), key=lambda row: row[0].count("/"))
+
+
+def never_shown(path: str) -> bool:
+    """
+    Is *path* of the host, in its root, a sandbox's own, or hidden?
+    """
+    name = path.split("/")[1]
+    return name in _NOT_SHOWN or (path.count("/") == 1 and name.startswith("."))
+
+
+def shell(spec: SandboxSpec, binds: Sequence[Bind], links: Sequence[Symlink], *, uid: int) -> SandboxSpec:
+    """
+    The profile for one host, made of *spec*, the one for Python.
+
+    Args:
+        binds: what shows the host.
+        links: of the host, which lie in no folder of *binds*.
+        uid: user and group id inside.
+    """
+    there = [*(bind.target for bind in binds), *(link.target for link in links)]
+    view = spec.view
+    more = [bind for bind in view.binds if bind.device or not any(within(bind.target, place) for place in there)]
+    variables = tuple((name, value) for name, value in spec.environment if name not in _NOT_SET)
+    return replace(spec, profile=NAME, uid=uid, host=True, environment=variables, view=replace(
+        view,
+        binds=(*binds, *more),
+        texts=tuple(text for text in view.texts if within(text.target, "/sys")),
+        links=(*links, *(link for link in view.links if within(link.target, "/dev"))),
+        scratch=Scratch(OWN)))
