@@ -23,7 +23,7 @@
         build-system = with pkgs.python3Packages; [ hatchling cffi setuptools ];
         buildInputs = [ pkgs.liburing ];
         dependencies = with pkgs.python3Packages; [ cffi click msgpack structlog ];
-        optional-dependencies.egress = with pkgs.python3Packages; [ h11 httpx pyroute2 ];
+        optional-dependencies.egress = with pkgs.python3Packages; [ cryptography h11 httpx pyroute2 ];
         # The tests need namespaces and cgroups, which a build doesn't have.
         doCheck = false;
         pythonImportsCheck = [ "leeward" "leeward._native._shim" "leeward_cli" ];

@@ -6,6 +6,7 @@ Runs in:   the daemon, and `leeward run`; pure. `spec.egress` has the grammar; i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,8 @@ COMMENTS = {
     "methods": "of requests, [] is any; what passes unseen is refused where methods are named",
     "schemes": '[] is any, else "http", "https" or both',
     "limits": "of each sandbox: bytes of a request and a response, seconds to connect and in total",
+    "secrets": 'put into requests to their hosts: { KEY = { from = "env:KEY", hosts = ["x.org"], in = ["header"] } }',
+    "authorities": "a file with certificates of authorities, beside the host's, for hosts whose TLS the broker ends",
 }
 
 
@@ -45,11 +48,13 @@ def policies(before: Mapping[str, Any], value: Any, place: str) -> dict[str, Any
     found = dict(before)
     for name, table in value.items():
         here = f"{place}.{name!s:.60}"
-        if isinstance(table, Mapping):
-            for key in ("secrets", "within"):
-                if key in table:
-                    raise BadRequest(f"{here}.{key}: unknown; these are known: {', '.join(COMMENTS)}")
-        found[name] = _fitting(parse_policy(table, here, name), here)
+        if isinstance(table, Mapping) and "within" in table:
+            raise BadRequest(f"{here}.within: unknown; these are known: {', '.join(COMMENTS)}")
+        policy = found[name] = _fitting(parse_policy(table, here, name), here)
+        for secret in policy.secrets:
+            if not secret.source:
+                raise BadRequest(f"{here}.secrets.{secret.name}: must have `from`; write \"env:NAME\", \"file:PATH\" or"
+                                 " \"command:...\"")
     return found
 
 
@@ -103,5 +108,4 @@ def _toml(value: Any) -> str:
         return f"{{ {', '.join(f'{key} = {_toml(each)}' for key, each in value.items())} }}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
-    # Rules are printable ASCII without quotation marks or backslashes.
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    return json.dumps(value) if isinstance(value, str) else repr(value)

@@ -44,6 +44,15 @@ class Plans:
         if config().egress:  # likewise: importing pyroute2 takes most of a second on a busy host
             with contextlib.suppress(Unsupported):  # whoever asks for a policy is told
                 route(socket.AF_INET)
+                self._warm_up_tls(config())
+
+    @staticmethod
+    def _warm_up_tls(config: Config) -> None:
+        from leeward.pool.seals import cryptography
+        from leeward.spec.egress_tls import ends_some
+
+        if any(map(ends_some, config.egress.values())):
+            cryptography()
 
     def __call__(self, key: PoolKey) -> Settings:
         """

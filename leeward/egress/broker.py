@@ -16,6 +16,7 @@ import os
 import socket
 from collections import deque
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from leeward.egress.dialling import Lookup
 from leeward.egress.listeners import LeasedListeners
@@ -23,6 +24,9 @@ from leeward.egress.tenancy import Tenancy
 from leeward.errors import PeerError
 from leeward.spec.egress import parse_policy
 from leeward.wire import egress_control as control
+
+if TYPE_CHECKING:
+    from leeward.egress.sealing import Sealing
 
 _MOST_ROWS = 4096
 
@@ -37,6 +41,7 @@ class Broker:
     def __init__(self, channel: socket.socket, lookup: Lookup) -> None:
         self._channel, self._lookup = channel, lookup
         self._places: dict[int, LeasedListeners] = {}
+        self._seals: dict[int, Sealing] = {}
         self._rows: deque[control.Decided] = deque()
         self._dropped = 0
         self._loop = asyncio.get_running_loop()
@@ -71,15 +76,21 @@ class Broker:
         match message:
             case control.Stand(number, ports, families):
                 self._stand(number, ports, families, fds)
-            case control.Leased(number, lease, key, policy):
+            case control.Sealed():
+                self._seals[message.place] = self._sealing(message, fds)
+            case control.Leased(number, lease, key, policy, seal):
                 if number in self._places:
-                    self._places[number].lease(Tenancy(lease, parse_policy(policy), key, self._tell))
+                    tenancy = Tenancy(lease, parse_policy(policy), key, self._tell)
+                    tenancy.sealing = self._seals.get(seal)
+                    self._places[number].lease(tenancy)
             case control.Over(number):
                 if number in self._places:
                     self._places[number].over()
             case control.Gone(number):
                 if number in self._places:
                     self._places.pop(number).close()
+                elif number in self._seals:
+                    self._seals.pop(number).close()
             case _:
                 raise PeerError(f"the daemon says {type(message).__name__}")
 
@@ -94,6 +105,12 @@ class Broker:
         listeners = [(end, port) for at in range(families)
                      for end, port in zip(ends[at * each + 1:(at + 1) * each], ports, strict=True)]
         self._places[number] = LeasedListeners(names, listeners, self._lookup, self._catch_up)
+
+    @staticmethod
+    def _sealing(message: control.Sealed, fds: list[int]) -> Sealing:
+        from leeward.egress.sealing import Sealing  # only here: it needs cryptography
+
+        return Sealing(message, fds)
 
     # --- the record -----------------------------------------------------------
 

@@ -10,6 +10,7 @@ import asyncio
 import concurrent.futures.thread
 import socket
 import traceback
+from contextlib import suppress
 
 from leeward.egress import lockdown
 from leeward.egress.broker import receive, serve
@@ -51,5 +52,7 @@ async def _warm_up() -> None:
     """
     Have the C library load what its resolver needs, and Python what names need.
     """
+    with suppress(ImportError):  # a policy for which TLS ends is refused by a daemon without cryptography
+        import leeward.egress.sealing  # noqa: F401
     async with asyncio.timeout(60):
         socket.getaddrinfo("localhost", None, type=socket.SOCK_STREAM)

@@ -62,6 +62,13 @@ class Pipe:
             await self._loop.sock_sendall(self._socket, data)
             self.written += len(data)
 
+    def push(self, data: bytes) -> None:
+        """
+        Send as much of *data* as there is room for, at once; a peer that has gone misses nothing.
+        """
+        with suppress(OSError):
+            self._socket.send(data, socket.MSG_NOSIGNAL)
+
     @property
     def is_quiet(self) -> bool:
         """

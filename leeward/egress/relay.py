@@ -4,10 +4,11 @@ One connection of a sandbox: where it was to go, what it says, what the policy s
 Runs in:   the broker, one task a connection.
 Theory of operation. The address that the connection was made to, which getsockname(2) tells, is one that the sandbox's
            resolver gave to a name, or one that the job wrote itself. On port 443 the client hello is read, and its name
-           has to be that name; on port 80 requests are read, each with its own decision (exchanges.py); on other ports
-           the first byte tells, unless the policy lets bytes pass there unseen. Then the name is resolved, here, and an
-           address that the policy allows is dialled. What isn't allowed is answered by 403 where it is HTTP, else by a
-           reset.
+           has to be that name; where the policy has to see requests (spec/egress_tls.py) the broker ends TLS there,
+           with a certificate of its own, and reads them as on port 80; on port 80 requests are read, each with its own
+           decision (exchanges.py); on other ports the first byte tells, unless the policy lets bytes pass there unseen.
+           Then the name is resolved, here, and an address that the policy allows is dialled. What isn't allowed is
+           answered by 403 where it is HTTP, else by a reset.
 Bound:     the hello's bytes and the time for it; pipes.py.
 """
 
@@ -23,6 +24,7 @@ from leeward.egress.policy import ALLOW, DENY, NEED_ADDRESS, PROTOCOLS, Request,
 from leeward.egress.requests import serve_requests
 from leeward.egress.tenancy import NotAllowed, Tenancy, refusal
 from leeward.spec.egress_rules import NAMES_V4, NAMES_V6
+from leeward.spec.egress_tls import ends
 from leeward.spec.hosts import Address, plain
 
 #: The first byte of TLS.
@@ -84,8 +86,10 @@ async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> N
         if why_not is not None:
             raise why_not
         protocol = await _protocol(tenancy, client, goal)
-        if "http" == protocol:
-            await serve_requests(tenancy, client, lookup, goal.name, goal.address, goal.port)
+        if "https" == protocol and tenancy.sealing is not None:
+            client = await tenancy.sealing.inner(client, goal.name, tenancy.policy.limits.connect)
+        if protocol in ("http", "https"):
+            await serve_requests(tenancy, client, lookup, goal.name, goal.address, goal.port, protocol)
             return
         request = Request(goal.name, goal.address, goal.port, protocol)
         made, asked, decision = await dial(tenancy.policy, request, lookup)
@@ -117,7 +121,8 @@ async def _protocol(tenancy: Tenancy, client: Pipe, goal: Goal) -> str:
         OSError: it has gone.
     """
     bare = Request(goal.name, goal.address, goal.port, "tcp")
-    if _TLS_PORT != goal.port and DENY != decide(tenancy.policy, bare).verdict:
+    ended = tenancy.sealing is not None and ends(tenancy.policy, goal.name)
+    if not ended and _TLS_PORT != goal.port and DENY != decide(tenancy.policy, bare).verdict:
         return "tcp"  # the server may be the one that speaks first
     seconds = tenancy.policy.limits.connect
     try:
@@ -135,7 +140,7 @@ async def _protocol(tenancy: Tenancy, client: Pipe, goal: Goal) -> str:
         return "tcp"
     if hello.name != goal.name:
         raise refusal(f"TLS asks for {hello.name}, and the address is that of {goal.name}")
-    return "tls"
+    return "https" if ended else "tls"
 
 
 async def _hello(client: Pipe) -> Hello | None:

@@ -1,5 +1,6 @@
 """
-Requests of HTTP that a sandbox sends in the clear: each is read, decided, and written anew to its host.
+Requests of HTTP that a sandbox sends in the clear, or in TLS that ends here: each is read, decided,
+and written anew to its host.
 
 Runs in:   the broker, within a connection's task. Needs h11, of the extra `egress`.
 See also:  `exchanges` has the protocol, this module the sockets.
@@ -10,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import h11
 
@@ -19,8 +21,12 @@ from leeward.egress.exchanges import BodyEnd, Requests, ResponseError, Responses
 from leeward.egress.heads import Head, HeadError
 from leeward.egress.pipes import ROOM, Pipe, join
 from leeward.egress.policy import ALLOW, Request, decide
+from leeward.egress.swap import Swap
 from leeward.egress.tenancy import Attempt, NotAllowed, Tenancy, refusal
 from leeward.spec.hosts import Address, plain
+
+if TYPE_CHECKING:
+    from leeward.egress.injection import Injection
 
 #: Seconds that a client may be silent between two requests.
 _IDLE_S = 60.0
@@ -48,14 +54,17 @@ class Served:
     Args:
         name, address: where the job has connected to: each request has to be for it. Both are "" and None in a proxy,
             where a request says by itself where it goes.
+        scheme: "https" where *client*'s TLS ends here; the host is spoken to by it, too.
     """
 
     def __init__(self, tenancy: Tenancy, client: Pipe, lookup: Lookup, name: str, address: Address | None,
-                 port: int) -> None:
+                 port: int, scheme: str = "http") -> None:
         self._tenancy, self._client, self._lookup = tenancy, client, lookup
         self._name, self._address, self._port = name, address, port
         self._proxy = not name and address is None
-        self._requests = Requests("http", tenancy.policy.limits.request)
+        self._scheme = scheme
+        self._requests = Requests(scheme, tenancy.policy.limits.request)
+        self._sealing = tenancy.sealing if "https" == scheme else None
         self._server: Upstream | None = None
 
     async def run(self) -> Head | None:
@@ -123,6 +132,10 @@ class Served:
             attempt.refused(refused)
             await self.answer(refused.status, f"leeward: {refused}")
             return False
+        except OSError as error:  # the host has gone within its handshake
+            attempt.failed((error.strerror or str(error)).lower())
+            await self.answer(502, "leeward: the host has closed the connection before its response")
+            return False
         sent, received, said = server.pipe.written, server.pipe.read, ""
         try:
             return await self._exchange(head, server.pipe)
@@ -149,18 +162,20 @@ class Served:
         elif "absolute" != head.form:
             raise refusal("a request to a proxy without the whole URL", status=400)
         address = None if head.host.address is None else plain(head.host.address)
-        request = Request(head.host.name, address, head.port, "http", head.method, head.target)
+        request = Request(head.host.name, address, head.port, self._scheme, head.method, head.target)
         server = self._server
         if server is not None and server.pipe.is_quiet and (server.name, server.port) == (
                 request.name, request.port) and (request.name or server.address == address):
-            decision = decide(self._tenancy.policy, Request(request.name, server.address, request.port, "http",
-                                                            head.method, head.target))
+            decision = decide(self._tenancy.policy, replace(request, address=server.address))
             if ALLOW != decision.verdict:
                 raise NotAllowed(decision)
         else:
             self._close_server()
             made, asked, decision = await dial(self._tenancy.policy, request, self._lookup)
-            server = self._server = Upstream(Pipe(made), request.name, asked.address, request.port)
+            pipe = Pipe(made)
+            if self._sealing is not None:
+                pipe = await self._sealing.outer(pipe, request.name, self._tenancy.policy.limits.connect)
+            server = self._server = Upstream(pipe, request.name, asked.address, request.port)
         if server.address is not None:
             attempt.allowed(decision, server.address)
         return server
@@ -181,12 +196,15 @@ class Served:
         The request, and the response to it; may another one follow?
         """
         limits = self._tenancy.policy.limits
+        put = None
+        if self._sealing is not None:
+            put = await self._sealing.injection(self._tenancy.policy, head, limits.connect)
         responses = Responses(limits.response)
-        await server.send(responses.request(head))
-        sending = asyncio.ensure_future(self._send_body(responses, server))
+        await server.send(responses.request(head if put is None else put.head))
+        sending = asyncio.ensure_future(self._send_body(responses, server, None if put is None else put.body))
         try:
             await asyncio.sleep(0)  # a quick response may be there before `sending` has had the turn that it needs
-            switched = await self._send_response(responses, server)
+            switched = await self._send_response(responses, server, put)
             if switched:
                 sending.cancel()
                 await self._client.send(responses.rest())
@@ -204,18 +222,22 @@ class Served:
             self._close_server()
         return self._requests.is_done
 
-    async def _send_body(self, responses: Responses, server: Pipe) -> None:
+    async def _send_body(self, responses: Responses, server: Pipe, swap: Swap | None) -> None:
         while True:
             event = self._requests.next()
             if isinstance(event, BodyEnd):
+                if swap is not None and (rest := swap.end()):
+                    await server.send(responses.data(rest))
                 await server.send(responses.end())
                 return
             if isinstance(event, bytes):
-                await server.send(responses.data(event))
+                piece = event if swap is None else swap.feed(event)
+                if piece:
+                    await server.send(responses.data(piece))
                 continue
             self._requests.receive(await self._client.receive(min(ROOM, self._requests.room)))
 
-    async def _send_response(self, responses: Responses, server: Pipe) -> bool:
+    async def _send_response(self, responses: Responses, server: Pipe, put: Injection | None) -> bool:
         """
         Returns:
             Was it an agreement to another protocol?
@@ -232,6 +254,10 @@ class Served:
                 ended = not data
                 responses.receive(data)
                 continue
+            if put is not None:
+                if isinstance(event, h11.EndOfMessage) and (rest := put.rest()) is not None:
+                    await self._client.send(self._requests.send(rest))
+                event = put.response(event)
             await self._client.send(self._requests.send(event))
             if isinstance(event, h11.EndOfMessage):
                 return False
@@ -263,12 +289,12 @@ class Served:
 
 
 async def serve_requests(tenancy: Tenancy, client: Pipe, lookup: Lookup, name: str, address: Address | None,
-                         port: int) -> None:
+                         port: int, scheme: str = "http") -> None:
     """
     Serve a connection on which requests come for one host.
     """
     try:
         with suppress(OSError):
-            await Served(tenancy, client, lookup, name, address, port).run()
+            await Served(tenancy, client, lookup, name, address, port, scheme).run()
     finally:
         client.close()

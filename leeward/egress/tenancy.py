@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from leeward.egress.names import NameTable
 from leeward.egress.policy import ALLOW, NEED_ADDRESS, Decision, Request, decide
@@ -22,6 +22,9 @@ from leeward.errors import PeerError
 from leeward.spec.egress import Policy
 from leeward.spec.hosts import Address
 from leeward.wire.egress_control import MAX_TEXT, Decided
+
+if TYPE_CHECKING:
+    from leeward.egress.sealing import Sealing
 
 #: Names whose refusal is in the record; the same one is there once.
 _MOST_ASKED = 1024
@@ -70,7 +73,10 @@ class Tenancy:
     Attributes:
         open: connections that are served now.
         sent, received: bytes of the sandbox's and for it, of connections that are over.
+        sealing: by what its TLS is ended; None where none is.
     """
+
+    sealing: Sealing | None = None
 
     def __init__(self, lease: int, policy: Policy, key: bytes, tell: Tell) -> None:
         self.lease, self.policy, self._tell = lease, policy, tell

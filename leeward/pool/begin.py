@@ -158,16 +158,22 @@ def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinne
     Raises:
         BadRequest: it can't be shown what its profile says.
     """
+    ways_out = _ways_out(settings)
+    seal = ways_out.pop("seal", None)
     spec = profiles.python(host, interpreter.root_links(), limits=settings.limits,
                            localtime=interpreter.localtime(), preload=settings.preload, warm=settings.warm,
                            memory_counted=memory_counted, landlocked=landlock.probe() > 0,
                            machine=interpreter.machine(), pinned=pinned,
                            configured=interpreter.configured(), term=interpreter.term(),
                            loopback=settings.loopback, terminal=settings.terminal, node=interpreter.node(),
-                           **_ways_out(settings))
+                           **ways_out)
     if settings.profile == profiles.SHELL:
         # Run by root, its processes have on the host an id that owns nothing; inside it is nobody's as well.
         return profiles.shell(spec, *interpreter.roots(), uid=os.geteuid() or NOBODY)
+    if seal is not None and settings.egress is not None:
+        from leeward.pool import seals
+
+        spec = seals.trusting(spec, seal, settings.egress)
     if settings.profile != spec.profile:
         spec = profiles.extended(spec, settings.profile, _binds(settings.show, spec.view), settings.variables)
     return spec
@@ -200,9 +206,10 @@ def _ways_out(settings: Settings) -> dict[str, Any]:
     if settings.egress is None:
         return {}
     from leeward.isolation.egress import RESOLV_CONF
+    from leeward.pool import seals
     from leeward.spec.egress import ports_of
 
-    return {"egress": ports_of(settings.egress), "resolver": RESOLV_CONF}
+    return {"egress": ports_of(settings.egress), "resolver": RESOLV_CONF, "seal": seals.make(settings.egress)}
 
 
 def _limits_to_inherit() -> None:

@@ -29,6 +29,7 @@ from leeward.errors import PeerError, Unsupported
 from leeward.isolation.egress import EgressPlan
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, WRITE, Reactor, Timer
+from leeward.pool.sources import OpenSeal
 from leeward.pool.zygotes import EventLog
 from leeward.wire import egress_control as control
 from leeward.wire.egress_control import Begin, Decided, Gone, Leased, Message, Over, Stand
@@ -52,13 +53,14 @@ _TURN = 64
 @dataclass(slots=True, eq=False)
 class Standing:
     """
-    A worker's listeners, and the lease of them.
+    A worker's listeners, the lease of them, and by what TLS of theirs is ended.
     """
 
     number: int
     plan: EgressPlan
     listeners: Sequence[int]
     lease: Leased | None = None
+    seal: OpenSeal | None = None
 
 
 class BrokerLink:
@@ -84,6 +86,7 @@ class BrokerLink:
         self._stuck: Timer | None = None
         self._again: Timer | None = None
         self._pause, self._since = _AGAIN_S, 0.0
+        self._told_seals: set[int] = set()
         self._closed = False
         self.starts = 0
 
@@ -103,11 +106,13 @@ class BrokerLink:
 
     # --- for the workers ------------------------------------------------------
 
-    def stand(self, worker: object, plan: EgressPlan, listeners: Sequence[int]) -> None:
+    def stand(self, worker: object, plan: EgressPlan, listeners: Sequence[int], seal: OpenSeal | None = None) -> None:
         """
         A worker has these listeners until `gone`.
         """
-        place = self._places[worker] = Standing(next(self._numbers), plan, listeners)
+        if seal is not None and seal.number not in self._sealed():
+            seal.number = next(self._numbers)
+        place = self._places[worker] = Standing(next(self._numbers), plan, listeners, seal=seal)
         if self._channel is not None:
             self._tell_of(place)
         elif self._again is None:
@@ -118,7 +123,8 @@ class BrokerLink:
         From now on what comes to *worker*'s listeners is of *runner*, and under *policy*.
         """
         place = self._places[worker]
-        place.lease = Leased(place.number, runner, secrets.token_bytes(32), policy)
+        place.lease = Leased(place.number, runner, secrets.token_bytes(32), policy,
+                             0 if place.seal is None else place.seal.number)
         self._send(place.lease)
 
     def over(self, worker: object) -> None:
@@ -137,6 +143,12 @@ class BrokerLink:
         place = self._places.pop(worker, None)
         if place is not None:
             self._send(Gone(place.number))
+            if place.seal is not None and place.seal.number not in self._sealed():
+                self._told_seals.discard(place.seal.number)
+                self._send(Gone(place.seal.number))
+
+    def _sealed(self) -> set[int]:
+        return {place.seal.number for place in self._places.values() if place.seal is not None}
 
     # --- its process ----------------------------------------------------------
 
@@ -154,11 +166,16 @@ class BrokerLink:
         self._since = self._reactor.now()
         self._reactor.watch(self._channel.fileno(), READ, self._hear)
         self._log.info("egress broker started", pid=self._process.pid)
+        self._told_seals.clear()
         self._send(self._begin())
         for place in self._places.values():
             self._tell_of(place)
 
     def _tell_of(self, place: Standing) -> None:
+        if place.seal is not None and place.seal.number not in self._told_seals:
+            self._told_seals.add(place.seal.number)
+            with place.seal.opened() as fds:
+                self._send(place.seal.message(), fds)
         self._send(Stand(place.number, list(place.plan.ports), len(place.plan.routes)), place.listeners)
         if place.lease is not None:
             self._send(place.lease)
@@ -291,8 +308,8 @@ def start() -> tuple[subprocess.Popen[bytes], socket.socket]:
     Raises:
         OSError: it can't be started.
     """
-    found = find_spec("h11")
-    places = [os.path.dirname(os.path.dirname(found.origin))] if found is not None and found.origin else []
+    found = [each.origin for each in map(find_spec, ("h11", "cryptography")) if each is not None and each.origin]
+    places = list(dict.fromkeys(os.path.dirname(os.path.dirname(origin)) for origin in found))
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with there:
         source = (f"import sys\nsys.path[:0] = {[*import_path(), *places]!r}\n"

@@ -7,6 +7,7 @@ Runs in:   the daemon, and `leeward run`, before the first keeper; makes no proc
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass
 from leeward.errors import Unsupported
@@ -19,6 +20,9 @@ from leeward.pool.relief import SURPLUS
 from leeward.spec.sandbox import SandboxSpec
 from leeward.worker.idmaps import first_worker_id
 
+if TYPE_CHECKING:
+    from leeward.spec.egress_tls import Seal
+
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
@@ -29,6 +33,7 @@ class Confinement:
         further: workers that other pools may have; the same.
         layers: what `leeward status` says of each.
         degraded: the layers that are missing, by leave of the settings.
+        seal: as of the spec.
     """
 
     plan: WorkerPlan
@@ -37,6 +42,7 @@ class Confinement:
     further: int
     layers: dict[str, dict[str, object]]
     degraded: tuple[str, ...]
+    seal: Seal | None = None
 
 
 def decide(settings: Settings, spec: SandboxSpec, driver: Driver, room: int = 0, further: int = 0) -> Confinement:
@@ -100,4 +106,4 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
                    "passed_over": dict(driver.passed_over)},
     }
     degraded = (*(("landlock",) if not rules.abi else ()), *(("cgroup",) if driver.degraded else ()))
-    return Confinement(plan, first_id, room, further, layers, degraded)
+    return Confinement(plan, first_id, room, further, layers, degraded, spec.seal)

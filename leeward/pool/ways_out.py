@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from leeward.pool.begin import Settings
 from leeward.pool.broker import BrokerLink, check
 from leeward.pool.confinement import Confinement
 from leeward.pool.egress_record import EgressRecord
+from leeward.pool.sources import OpenSeal
 from leeward.pool.zygotes import EventLog
 from leeward.wire.egress_control import Begin
 from leeward.worker.hatch import import_path
@@ -36,11 +38,13 @@ class PoolWays:
 
     Args:
         policy: as `spec.egress.policy_map` makes it.
+        seal: by what its TLS is ended, if it is.
     """
 
-    def __init__(self, broker: BrokerLink, record: EgressRecord, plan: EgressPlan, policy: dict[str, Any],
-                 name: str) -> None:
+    def __init__(self, broker: BrokerLink, record: EgressRecord, plan: EgressPlan, policy: dict[str, Any], name: str,
+                 seal: OpenSeal | None) -> None:
         self._broker, self._record, self._plan, self._policy, self._name = broker, record, plan, policy, name
+        self._seal = seal
         self._runners: dict[object, int] = {}
 
     @property
@@ -48,7 +52,7 @@ class PoolWays:
         return self._plan.listeners
 
     def stand(self, worker: object, listeners: Sequence[int]) -> None:
-        self._broker.stand(worker, self._plan, listeners)
+        self._broker.stand(worker, self._plan, listeners, self._seal)
 
     def lease(self, worker: object, runner: int) -> None:
         self._forget(worker)
@@ -102,7 +106,12 @@ class Exits:
 
         if self.broker is None:
             self.broker = BrokerLink(self._reactor, self._log, partial(begin, confinement), self.record.told)
-        return PoolWays(self.broker, self.record, plan, policy_map(settings.egress), settings.egress.name)
+        policy = settings.egress
+        seal = None
+        if confinement.seal is not None:
+            seal = OpenSeal(self._reactor, self._log, confinement.seal, policy.secrets)
+            policy = replace(policy, secrets=tuple(replace(each, source="") for each in policy.secrets), authorities="")
+        return PoolWays(self.broker, self.record, plan, policy_map(policy), policy.name, seal)
 
     def close(self) -> None:
         """

@@ -21,7 +21,10 @@ __all__ = ["EgressLimits", "Policy", "PolicyError", "EgressRule", "Secret", "NET
            "parse_rule", "policy_map", "ports_of"]
 
 #: Of one policy: rules in each list, further ranges, ports, secrets and their hosts, at most.
-MAX_RULES, MAX_RANGES, MAX_PORTS, MAX_SECRETS, MAX_HOSTS = 1000, 256, 64, 64, 64
+MAX_RULES, MAX_RANGES, MAX_PORTS, MAX_SECRETS, MAX_HOSTS = 1000, 256, 64, 16, 64
+
+#: Where in a request a secret may stand.
+PLACES = ("header", "query", "body")
 
 #: How many policies may narrow each other.
 MAX_DEPTH = 4
@@ -64,11 +67,13 @@ class Secret:
         name: of the variable that jobs see.
         hosts: names, "*.NAME" for the sub-domains of one.
         source: "env:NAME", "file:PATH" or "command:..."; "" in what a client sends, who can't say where from.
+        places: of PLACES.
     """
 
     name: str
     hosts: tuple[str, ...]
     source: str = ""
+    places: tuple[str, ...] = ("header",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,8 @@ class Policy:
         schemes: () is any; else "http", "https" or both, and nothing else passes.
         limits: of one sandbox.
         secrets: that requests get.
+        authorities: a file with certificates of authorities that hosts may have, beside those that this host trusts; ""
+            is none. For TLS that the broker ends.
         within: another policy that has to allow a request as well; `narrow` makes such a policy.
     """
 
@@ -100,6 +107,7 @@ class Policy:
     schemes: tuple[str, ...] = ()
     limits: EgressLimits = field(default_factory=EgressLimits)
     secrets: tuple[Secret, ...] = ()
+    authorities: str = ""
     within: Policy | None = None
 
 
@@ -110,7 +118,8 @@ _LIMITS: dict[str, tuple[float, float]] = {
 }
 
 #: The keys of a policy's table or map.
-KEYS = ("allow", "deny", "ask", "ports", "addresses", "methods", "schemes", "limits", "secrets", "within")
+KEYS = ("allow", "deny", "ask", "ports", "addresses", "methods", "schemes", "limits", "secrets", "authorities",
+        "within")
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
@@ -162,8 +171,9 @@ def policy_map(policy: Policy) -> dict[str, Any]:
         "methods": list(policy.methods),
         "schemes": list(policy.schemes),
         "limits": {key: getattr(policy.limits, key) for key in _LIMITS},
-        "secrets": {each.name: {"hosts": list(each.hosts), **({"from": each.source} if each.source else {})}
-                    for each in policy.secrets},
+        "secrets": {each.name: {**({"from": each.source} if each.source else {}), "hosts": list(each.hosts),
+                                "in": list(each.places)} for each in policy.secrets},
+        "authorities": policy.authorities,
         **({} if policy.within is None else {"within": {**policy_map(policy.within)}}),
     }
 
@@ -171,7 +181,7 @@ def policy_map(policy: Policy) -> dict[str, Any]:
 def narrow(operator: Policy, client: Policy) -> Policy:
     """
     *client*'s policy as far as *operator*'s reaches: what it decides is the stricter of what both would; each limit is
-    the smaller; of the secrets it has those that both name, for hosts that both name.
+    the smaller; of the secrets it has those that both name, for hosts and in places that both name.
 
     Raises:
         PolicyError: a secret that the operator's policy doesn't have, or for hosts that it doesn't name there, or too
@@ -186,7 +196,8 @@ def narrow(operator: Policy, client: Policy) -> Policy:
         if beyond:
             raise PolicyError(f"secrets.{each.name}.hosts", f"{beyond[0]!r:.80} is none of the operator's hosts of it",
                               f"these are: {', '.join(own[each.name].hosts)}")
-        secrets.append(replace(own[each.name], hosts=each.hosts))
+        places = tuple(place for place in each.places if place in own[each.name].places)
+        secrets.append(replace(own[each.name], hosts=each.hosts, places=places))
     limits = EgressLimits(**{key: min(getattr(operator.limits, key), getattr(client.limits, key)) for key in _LIMITS})
     policies, bottom = 1, client
     while bottom.within is not None:
@@ -196,7 +207,8 @@ def narrow(operator: Policy, client: Policy) -> Policy:
         above, policies = above.within, policies + 1
     if policies >= MAX_DEPTH:
         raise PolicyError("within", f"more than {MAX_DEPTH} policies within each other")
-    return replace(_onto(client, operator), name=client.name or operator.name, limits=limits, secrets=tuple(secrets))
+    return replace(_onto(client, operator), name=client.name or operator.name, limits=limits, secrets=tuple(secrets),
+                   authorities=operator.authorities)
 
 
 def _onto(policy: Policy, last: Policy) -> Policy:
@@ -293,8 +305,8 @@ def _secrets(value: object, place: str) -> tuple[Secret, ...]:
         where = _at(place, str(name)[:60])
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
             raise PolicyError(where, "no name of a variable")
-        if not isinstance(about, Mapping) or not {"hosts"} <= set(about) <= {"hosts", "from"}:
-            raise PolicyError(where, "must be a table with `hosts`, and with `from` in the operator's")
+        if not isinstance(about, Mapping) or not {"hosts"} <= set(about) <= {"hosts", "from", "in"}:
+            raise PolicyError(where, "must be a table with `hosts`, perhaps `in`, and `from` in the operator's")
         hosts = _each(about["hosts"], _at(where, "hosts"), MAX_HOSTS, _secret_host)
         if not hosts:
             raise PolicyError(where, "a secret for no hosts", "name them in `hosts`")
@@ -303,8 +315,15 @@ def _secrets(value: object, place: str) -> tuple[Secret, ...]:
         if "from" in about and not (kind in ("env", "file", "command") and colon and 0 < len(rest) <= 4096):
             raise PolicyError(_at(where, "from"), f"{source!r:.60} says not where the value is",
                               'write "env:NAME", "file:PATH" or "command:..."')
-        secrets.append(Secret(name, hosts, source))
+        places = _each(about.get("in", ["header"]), _at(where, "in"), len(PLACES), _word(PLACES, "place", False))
+        secrets.append(Secret(name, hosts, source, tuple(place for place in PLACES if place in places)))
     return tuple(secrets)
+
+
+def _authorities(value: object, place: str) -> str:
+    if not isinstance(value, str) or (value and not value.startswith("/")) or not value.isprintable():
+        raise PolicyError(place, f"{value!r:.80} is no path of a file", 'write "/etc/leeward/authorities.pem"')
+    return value
 
 
 def _secret_host(value: Any, place: str) -> str:
@@ -322,6 +341,7 @@ _PARSERS: dict[str, Callable[[Any, str], Any]] = {
                                                                                           False)))),
     "limits": _limits,
     "secrets": _secrets,
+    "authorities": _authorities,
 }
 
 #: `allow_network=true`, `--network`: all public names and addresses.

@@ -6,8 +6,13 @@ Runs in:   anywhere; pure. `profiles.py` makes these, `isolation` plans from the
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from leeward.dataclass import dataclass, field
 from leeward.spec.limits import Limits
+
+if TYPE_CHECKING:
+    from leeward.spec.egress_tls import Seal
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,7 @@ class SandboxSpec:
         host: the view is the host's: no socket can be connected to, and what is secret is hidden when a sandbox is
             opened, for its client.
         egress: the ports of TCP on which they reach what a policy allows, in that namespace still; () for none.
+        seal: by what the broker ends their TLS; None where it ends none.
     """
 
     profile: str
@@ -123,3 +129,4 @@ class SandboxSpec:
     loopback: bool = False
     egress: tuple[int, ...] = ()
     host: bool = False
+    seal: Seal | None = None

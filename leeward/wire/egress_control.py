@@ -8,6 +8,7 @@ Trust:     the broker trusts the daemon. The daemon doesn't trust the broker, wh
 
     daemon -> broker   Begin, once, and first
     daemon -> broker   Stand    [listeners, in the order of isolation.egress.steps]
+    daemon -> broker   Sealed   [where the values of secrets can be read, in their order]
     daemon -> broker   Leased | Over | Gone
     broker -> daemon   Decided
 """
@@ -68,6 +69,31 @@ class Stand:
     families: int
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Sealed:
+    """
+    By what the broker ends TLS of a pool's sandboxes, until `Gone` of *place*.
+
+    Each descriptor beside it gives one secret's value and a NUL, which says that the value is whole, and then ends.
+
+    Attributes:
+        place: a number as of `Stand`.
+        key, certificate: the authority's, PEM.
+        bundle: the host's file of certificates, or "".
+        trusted: further ones, PEM.
+        secrets: their names.
+        placeholders: what stands for each in sandboxes.
+    """
+
+    place: int
+    key: bytes
+    certificate: bytes
+    bundle: str
+    trusted: bytes
+    secrets: list[str]
+    placeholders: list[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Leased:
     """
@@ -77,12 +103,14 @@ class Leased:
         lease: never used again.
         key: by which its names get their addresses; the same one gives the same ones.
         policy: as `spec.egress.parse_policy` reads it.
+        seal: the place of a `Sealed`; 0 for none.
     """
 
     place: int
     lease: int
     key: bytes
     policy: dict[str, object]
+    seal: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +125,7 @@ class Over:
 @dataclass(frozen=True, slots=True)
 class Gone:
     """
-    So are the listeners.
+    So are the listeners; or what was `Sealed`.
     """
 
     place: int
@@ -134,9 +162,9 @@ class Decided:
     received: int = 0
 
 
-Message = Begin | Stand | Leased | Over | Gone | Decided
+Message = Begin | Stand | Sealed | Leased | Over | Gone | Decided
 
-_KINDS: tuple[type, ...] = (Begin, Stand, Leased, Over, Gone, Decided)
+_KINDS: tuple[type, ...] = (Begin, Stand, Sealed, Leased, Over, Gone, Decided)
 _TAGS = {kind: tag for tag, kind in enumerate(_KINDS)}
 _HINTS: dict[str, type] = {"int": int, "float": float, "str": str, "bytes": bytes, "list[int]": list, "list[str]": list,
                            "dict[str, object]": dict}

@@ -94,7 +94,7 @@ def test_nothing_is_the_default() -> None:
     ({"limits": {"connect": float("nan")}}, "limits.connect", "is no time"),
     ({"limits": {"total": True}}, "limits.total", "is no time"),
     ({"secrets": []}, "secrets", "must be a table"),
-    ({"secrets": {f"K{n}": {"hosts": ["a"]} for n in range(65)}}, "secrets", "64 are the most"),
+    ({"secrets": {f"K{n}": {"hosts": ["a"]} for n in range(65)}}, "secrets", "16 are the most"),
     ({"secrets": {"A B": {"hosts": ["a"]}}}, "secrets.A B", "no name of a variable"),
     ({"secrets": {"A": {}}}, "secrets.A", "with `hosts`"),
     ({"secrets": {"A": {"hosts": []}}}, "secrets.A", "for no hosts"),

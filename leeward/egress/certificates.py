@@ -1,0 +1,114 @@
+"""
+Contexts of TLS: with a certificate of a pool's authority for each name, towards sandboxes; and towards hosts.
+
+Runs in:   the broker. Needs cryptography, of the extra `egress`.
+Bound:     _MOST contexts of one authority; the one that wasn't used for the longest goes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import ssl
+from collections import OrderedDict
+from contextlib import suppress
+from functools import cached_property
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+_MOST = 256
+
+#: The one protocol that is read.
+_PROTOCOLS = ["http/1.1"]
+
+
+class Certificates:
+    """
+    Args:
+        key, certificate: the authority's, PEM.
+        bundle: the host's file of certificates; "" for what OpenSSL takes by itself.
+        trusted: further ones, PEM.
+    """
+
+    def __init__(self, key: bytes, certificate: bytes, bundle: str, trusted: bytes) -> None:
+        made = load_pem_private_key(key, None)
+        assert isinstance(made, ec.EllipticCurvePrivateKey)
+        self._key, self._authority = made, x509.load_pem_x509_certificate(certificate)
+        self._own = ec.generate_private_key(ec.SECP256R1())
+        self._bundle, self._trusted = bundle, trusted
+        self._contexts: OrderedDict[str, ssl.SSLContext] = OrderedDict()
+
+    def towards_sandboxes(self, name: str) -> ssl.SSLContext:
+        """
+        What the broker has in place of *name*.
+        """
+        context = self._contexts.pop(name, None)
+        if context is None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.set_alpn_protocols(_PROTOCOLS)
+            _load(context, self.certificate(name).public_bytes(Encoding.PEM),
+                  self._own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        self._contexts[name] = context
+        if len(self._contexts) > _MOST:
+            self._contexts.popitem(last=False)
+        return context
+
+    @cached_property
+    def towards_hosts(self) -> ssl.SSLContext:
+        """
+        What verifies hosts.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.set_alpn_protocols(_PROTOCOLS)
+        with suppress(OSError):  # without, no host is verified
+            if self._bundle:
+                context.load_verify_locations(self._bundle)
+            else:
+                context.load_default_certs()
+        if self._trusted:
+            context.load_verify_locations(cadata=self._trusted.decode())
+        return context
+
+    def certificate(self, name: str) -> x509.Certificate:
+        """
+        For *name*, in the form of `parse_host`, by the authority.
+        """
+        of = self._authority
+        now = dt.datetime.now(dt.UTC)
+        usage = dict.fromkeys(("content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+                               "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"), False)
+        identifier = of.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        return (x509.CertificateBuilder().subject_name(x509.Name([])).issuer_name(of.subject)
+                .public_key(self._own.public_key()).serial_number(x509.random_serial_number())
+                .not_valid_before(now - dt.timedelta(hours=12)).not_valid_after(of.not_valid_after_utc)
+                .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=True)
+                .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+                .add_extension(x509.KeyUsage(digital_signature=True, **usage), critical=True)
+                .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+                .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
+                               critical=False)
+                .sign(self._key, hashes.SHA256()))
+
+
+def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """
+    Python takes both from files alone. The broker can write none: these are pipes, which it can open by their names
+    below /proc/self, Landlock or not.
+    """
+    fds = []
+    try:
+        for data in (certificate, key):
+            out, into = os.pipe2(os.O_CLOEXEC)
+            fds.append(out)
+            try:
+                os.write(into, data)  # far less than a pipe holds
+            finally:
+                os.close(into)
+        context.load_cert_chain(*(f"/proc/self/fd/{fd}" for fd in fds))
+    finally:
+        for fd in fds:
+            os.close(fd)

@@ -1,0 +1,96 @@
+"""
+TLS that the broker ends: which, with what certificate, and with which secrets in its requests.
+
+Runs in:   the broker, on its loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from leeward.egress.certificates import Certificates
+from leeward.egress.heads import Head
+from leeward.egress.injection import Injection, Known
+from leeward.egress.pipes import Pipe
+from leeward.egress.tls import TlsPipe
+from leeward.egress.values import Values, unavailable
+from leeward.spec.egress import Policy
+from leeward.spec.egress_tls import is_for
+from leeward.wire.egress_control import Sealed
+
+
+class Sealing:
+    """
+    A pool's.
+
+    Args:
+        message: what the daemon says of it.
+        fds: where the values of its secrets can be read; owned from now on.
+    """
+
+    def __init__(self, message: Sealed, fds: Sequence[int]) -> None:
+        self._certificates = Certificates(message.key, message.certificate, message.bundle, message.trusted)
+        self._values = Values(message.secrets, message.placeholders, fds)
+
+    async def inner(self, client: Pipe, name: str, seconds: float) -> Pipe:
+        """
+        What a sandbox says to *name*; *client* is the caller's no more, if this doesn't fail.
+
+        Raises:
+            NotAllowed: no handshake.
+            OSError: the sandbox has gone.
+        """
+        pipe = TlsPipe(client, self._certificates.towards_sandboxes(name))
+        await pipe.shake_hands(seconds)
+        return pipe
+
+    async def outer(self, server: Pipe, name: str, seconds: float) -> Pipe:
+        """
+        A connection in TLS with *name*, which is verified.
+
+        Raises:
+            NotAllowed: it is somebody else, or there is no handshake. *server* is closed.
+            OSError: the host has gone; the same.
+        """
+        pipe = TlsPipe(server, self._certificates.towards_hosts, name)
+        try:
+            await pipe.shake_hands(seconds)
+        except BaseException:
+            server.close()
+            raise
+        return pipe
+
+    async def injection(self, policy: Policy, head: Head, seconds: float) -> Injection | None:
+        """
+        What a request gets; None where no secret is for its host.
+
+        Raises:
+            NotAllowed: a secret that it needs can't be had.
+            HeadError: it asks for what couldn't be searched.
+        """
+        secrets = [each for each in policy.secrets if is_for(each, head.host.name)]
+        if not secrets:
+            return None
+        known = []
+        for each in secrets:
+            value = await self._values.get(each.name, seconds)
+            placeholder = self._values.placeholders.get(each.name, b"")
+            if isinstance(value, bytes):
+                known.append(Known(placeholder, value, each.places))
+            elif "body" in each.places or _has(head, placeholder):
+                raise unavailable(each.name, value)
+        return Injection(head, known)
+
+    def close(self) -> None:
+        """
+        No sandbox has it any more.
+        """
+        self._values.close()
+
+
+def _has(head: Head, placeholder: bytes) -> bool:
+    """
+    Does the secret matter to the request? Credentials in base64 may have it.
+    """
+    return (placeholder in head.target.encode()
+            or any(placeholder in value or b"authorization" == name for name, value in head.fields))

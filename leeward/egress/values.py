@@ -1,0 +1,105 @@
+"""
+The values of a pool's secrets, read from the descriptors that the daemon has opened.
+
+Runs in:   the broker, on its loop.
+Stands if: a value is nowhere but here: no text and no error names it, this process writes no core and can't be traced
+           (lockdown.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+
+from leeward.egress.tenancy import refusal
+
+#: Bytes of a value. Shorter ones would be found in responses by chance.
+LEAST, MOST = 8, 4096
+
+_VALUE = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
+
+
+class Values:
+    """
+    Args:
+        names: of the secrets.
+        placeholders: what stands for each in sandboxes.
+        fds: where each value can be read; owned from now on.
+    """
+
+    def __init__(self, names: Sequence[str], placeholders: Sequence[str], fds: Sequence[int]) -> None:
+        self.placeholders = {name: text.encode() for name, text in zip(names, placeholders, strict=True)}
+        self._loop = asyncio.get_running_loop()
+        self._values: dict[str, asyncio.Future[bytes | str]] = {}
+        self._fds: set[int] = set()
+        for name, fd in zip(names, fds, strict=True):
+            self._values[name] = self._loop.create_future()
+            self._fds.add(fd)
+            self._loop.add_reader(fd, self._read, name, fd, bytearray())
+
+    def _read(self, name: str, fd: int, data: bytearray) -> None:
+        try:
+            piece = os.read(fd, MOST + 3 - len(data))
+        except BlockingIOError:
+            return
+        except OSError:
+            piece = b""
+        data += piece
+        if piece and len(data) < MOST + 3:
+            return
+        self._leave(fd)
+        self._values[name].set_result(checked(bytes(data)))
+
+    def _leave(self, fd: int) -> None:
+        self._fds.discard(fd)
+        self._loop.remove_reader(fd)
+        os.close(fd)
+
+    async def get(self, name: str, seconds: float) -> bytes | str:
+        """
+        The value, or as a text why there is none.
+
+        Args:
+            seconds: to wait for it.
+        """
+        value = self._values.get(name)
+        if value is None:
+            return "the broker wasn't told of it"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(value)
+        return f"its source has told nothing for {seconds:g} s"
+
+    def close(self) -> None:
+        """
+        Forget them.
+        """
+        for fd in list(self._fds):
+            self._leave(fd)
+        for value in self._values.values():
+            value.cancel()
+        self._values.clear()
+
+
+def checked(data: bytes) -> bytes | str:
+    """
+    The value in what a source has told, or what is wrong with it, without a byte of it.
+    """
+    if not data.endswith(b"\0"):
+        return "its source has failed" if len(data) <= MOST + 2 else f"it has more than {MOST} bytes"
+    value = data[:-1].rstrip(b"\r\n")
+    if not LEAST <= len(value) <= MOST:
+        return f"it has {len(value)} bytes, and must have from {LEAST} to {MOST}"
+    if not _VALUE.fullmatch(value):
+        return "it has other bytes than printable ASCII in one line, or spaces at its ends"
+    return value
+
+
+def unavailable(name: str, why: str) -> Exception:
+    """
+    The refusal of a request that would need the secret.
+    """
+    return refusal(f"the secret {name} can't be had: {why}", failed=True, status=502)

@@ -1,0 +1,154 @@
+"""
+The authority of a pool's sandboxes, the placeholders of their secrets, and the files and variables by which programs
+there trust the authority.
+
+Runs in:   the daemon, and `leeward run`, when a pool with such a policy is made. Needs cryptography, of the extra
+           `egress`.
+Stands if: a job has everything that its sandbox shows: the certificate, and no key.
+Leaves:    the authority's key in the daemon's memory as long as the pool is. It opens nothing but connections of this
+           pool's sandboxes, which the broker reads anyway.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import secrets
+from typing import Any
+
+from leeward.dataclass import replace
+from leeward.errors import BadRequest, Unsupported
+from leeward.pool.trust import TrustFile
+from leeward.spec.egress import Policy, Secret
+from leeward.spec.egress_tls import BUNDLE_VARIABLES, BUNDLES, Seal, ends_some
+from leeward.spec.sandbox import Bind, SandboxSpec, Symlink
+
+#: Where distributions keep the file of all certificates.
+_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+            "/etc/ssl/cert.pem")
+
+#: Bytes of the host's file, and of a policy's, at most.
+_MOST_BUNDLE, _MOST_TRUSTED = 4 << 20, 64 << 10
+
+_LASTS = dt.timedelta(days=3650)
+
+
+def cryptography() -> tuple[Any, Any, Any]:
+    """
+    Of that package: x509, hashes and ec.
+
+    Raises:
+        Unsupported: it isn't installed.
+    """
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError:
+        raise Unsupported("egress", have="no cryptography", need="it, for TLS that the broker ends",
+                          cure="pip install 'leeward[egress]'") from None
+    return x509, hashes, ec
+
+
+def make(policy: Policy) -> Seal | None:
+    """
+    For a pool with *policy*; None where no TLS is ended.
+
+    Raises:
+        BadRequest: a secret's source, or the file of authorities, can't be read.
+        Unsupported: cryptography isn't installed, or the host's certificates are too many.
+    """
+    if not ends_some(policy):
+        return None
+    x509, hashes, ec = cryptography()
+    for secret in policy.secrets:
+        check_source(secret)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"leeward {secrets.token_hex(8)}")])
+    now = dt.datetime.now(dt.UTC)
+    usage = dict.fromkeys(("digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
+                           "key_agreement", "encipher_only", "decipher_only"), False)
+    made = (x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(days=1)).not_valid_after(now + _LASTS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(x509.KeyUsage(key_cert_sign=True, crl_sign=True, **usage), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256()))
+    from cryptography.hazmat.primitives import serialization as forms
+
+    certificate = made.public_bytes(forms.Encoding.PEM)
+    bundle, trust = _host_bundle()
+    return Seal(key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()), certificate,
+                bundle, _trusted(policy, x509), TrustFile(trust + b"\n" + certificate),
+                tuple(f"leeward-{secrets.token_hex(16)}" for _ in policy.secrets))
+
+
+def trusting(spec: SandboxSpec, seal: Seal, policy: Policy) -> SandboxSpec:
+    """
+    *spec* whose programs trust the authority and see placeholders.
+    """
+    folders = {os.path.dirname(path) for path in BUNDLES} - {"/etc/ssl"}
+    view = replace(spec.view,
+                   binds=(*(bind for bind in spec.view.binds if bind.target not in folders),
+                          Bind(seal.trust.path, seal.trust.path, file=True)),
+                                      links=(*spec.view.links, *(Symlink(path, seal.trust.path) for path in BUNDLES)))
+    variables = dict.fromkeys(BUNDLE_VARIABLES, BUNDLES[0])
+    variables |= {secret.name: placeholder
+                  for secret, placeholder in zip(policy.secrets, seal.placeholders, strict=True)}
+    return replace(spec, view=view, seal=seal, environment=tuple({**dict(spec.environment), **variables}.items()))
+
+
+def check_source(secret: Secret) -> None:
+    """
+    Can its value be read, as far as one sees without reading it?
+
+    Raises:
+        BadRequest: no; whose, and why.
+    """
+    kind, _, rest = secret.source.partition(":")
+    why = ""
+    if kind == "env" and rest not in os.environ:
+        why = f"the daemon's environment has no variable {rest!r:.80}"
+    elif kind == "file":
+        try:
+            os.close(os.open(rest, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+        except OSError as error:
+            why = f"{rest!r:.200}: {error.strerror}"
+    if why:
+        raise BadRequest(f"the secret {secret.name} can't be had: {why}")
+
+
+def _host_bundle() -> tuple[str, bytes]:
+    for path in _BUNDLES:
+        try:
+            with open(path, "rb") as file:
+                data = file.read(_MOST_BUNDLE + 1)
+        except OSError:
+            continue
+        if len(data) > _MOST_BUNDLE:
+            raise Unsupported("egress", have=f"a file of certificates, {path}, of more than {_MOST_BUNDLE} bytes",
+                              need="a smaller one, for sandboxes whose TLS the broker ends")
+        return path, data
+    return "", b""
+
+
+def _trusted(policy: Policy, x509: Any) -> bytes:
+    if not policy.authorities:
+        return b""
+    try:
+        with open(policy.authorities, "rb") as file:
+            data = file.read(_MOST_TRUSTED + 1)
+        if len(data) > _MOST_TRUSTED:
+            raise ValueError(f"more than {_MOST_TRUSTED} bytes")
+        return b"".join(map(_pem, x509.load_pem_x509_certificates(data)))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadRequest(f"authorities, {policy.authorities!r:.200}: {reason}") from None
+
+
+def _pem(certificate: Any) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    data: bytes = certificate.public_bytes(Encoding.PEM)
+    return data

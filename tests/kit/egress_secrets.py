@@ -1,0 +1,148 @@
+"""
+Sandboxes with secrets for tests: hosts in TLS that give back what they were sent, and a policy with a secret for one.
+
+    with mirrors() as host, sealed(folder, host) as box:
+        box.run(code)
+        host.heads
+"""
+
+from __future__ import annotations
+
+import http.server
+import os
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from kit.box import PATIENCE_S, Box
+from kit.egress import reaching
+from kit.egress_hosts import AUTHORITY, certified
+
+#: The value, the variable of the daemon's that has it, and the one that jobs see.
+VALUE, SOURCE, NAME = "sk-live-0123456789+/=abcdef", "LEEWARD_TEST_SECRET", "API_KEY"
+
+
+class Mirror(http.server.BaseHTTPRequestHandler):
+    """
+    Gives back head and body of each request: in pieces after /pieces, compressed after /compressed. After /away it
+    redirects to what follows.
+    """
+
+    protocol_version = "HTTP/1.1"
+    server: Mirrors.Web
+
+    def do_GET(self) -> None:
+        length = self.headers.get("Content-Length")
+        body = self._chunks() if length is None and "Transfer-Encoding" in self.headers else self.rfile.read(
+            int(length or 0))
+        said = f"{self.command} {self.path}\n{self.headers}".encode() + body
+        self.server.said.append(said)
+        if self.path.startswith("/away/"):
+            self.send_response(302)
+            self.send_header("Location", f"https://{self.path.removeprefix('/away/')}")
+            said = b""
+        else:
+            self.send_response(200)
+        self.send_header("X-Given", self.headers.get("Authorization", ""))
+        if self.path.startswith("/compressed"):
+            said = zlib.compress(said)
+            self.send_header("Content-Encoding", "deflate")
+        if self.path.startswith("/pieces"):
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for at in range(0, len(said), 5):
+                piece = said[at:at + 5]
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            self.wfile.write(b"0\r\n\r\n")
+        else:
+            self.send_header("Content-Length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+    do_POST = do_PUT = do_GET
+
+    def _chunks(self) -> bytes:
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+class Mirrors:
+    """
+    Attributes:
+        tls, http: ports of 127.0.0.1.
+        said: what was sent, head and body.
+    """
+
+    class Web(http.server.ThreadingHTTPServer):
+        daemon_threads = True
+        said: list[bytes]
+
+        def handle_error(self, *_: Any) -> None: ...
+
+    def __init__(self) -> None:
+        self.servers = [self.Web(("127.0.0.1", 0), Mirror) for _ in range(2)]
+        inner = self.servers[0]
+        inner.socket = certified().wrap_socket(inner.socket, server_side=True, do_handshake_on_connect=False)
+        self.said: list[bytes] = []
+        for each in self.servers:
+            each.said = self.said
+        self.tls, self.http = (each.server_address[1] for each in self.servers)
+
+    def last(self) -> str:
+        """
+        The last request's head and body.
+        """
+        return self.said[-1].decode()
+
+
+@contextmanager
+def mirrors() -> Iterator[Mirrors]:
+    """
+    A host in TLS, and one in the clear.
+    """
+    made = Mirrors()
+    threads = [threading.Thread(target=each.serve_forever, args=(0.05,), daemon=True) for each in made.servers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield made
+    finally:
+        for each in made.servers:
+            each.shutdown()
+            each.server_close()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+
+
+def policy(folder: Path, host: Mirrors, **more: Any) -> dict[str, Any]:
+    """
+    Everything of example.org, and a secret for api.example.org.
+
+    Args:
+        more: keys of the secret.
+    """
+    authorities = folder / "authorities.pem"
+    authorities.write_text(AUTHORITY)
+    return {"allow": [f"*.example.org:{host.tls}", f"*.example.org:{host.http}"], "addresses": ["127.0.0.1/32"],
+            "limits": {"connect": "20s"}, "authorities": str(authorities),
+            "secrets": {NAME: {"from": f"env:{SOURCE}", "hosts": ["api.example.org"], **more}}}
+
+
+@contextmanager
+def sealed(folder: Path, host: Mirrors, **more: Any) -> Iterator[Box]:
+    """
+    A Box with that policy.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(os.environ, {SOURCE: VALUE}))
+        yield stack.enter_context(reaching(policy(folder, host, **more), spares=0))

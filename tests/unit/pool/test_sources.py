@@ -1,0 +1,112 @@
+"""
+Where secrets come from: what the broker can read, from each kind of source.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from leeward.errors import BadRequest
+from leeward.loop.reactor import Reactor
+from leeward.pool import seals, sources
+from leeward.pool.sources import OpenSeal
+from leeward.spec.egress import Secret, parse_policy
+from leeward.spec.egress_tls import BUNDLES, Seal
+from leeward.spec.sandbox import Bind, SandboxSpec, Scratch, View
+
+SEAL = Seal(b"key", b"certificate", "", b"", mock.Mock(), ("leeward-1",))
+
+
+class Log:
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, dict[str, object]]] = []
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        self.lines.append((event, fields))
+
+    debug = info = warning
+
+
+def told(source: str, log: Log, until: int = 0) -> bytes:
+    """
+    What a broker would read of this source; and so many lines of the log waited for.
+    """
+    reactor = Reactor()
+    try:
+        made = OpenSeal(reactor, log, SEAL, (Secret("KEY", ("a.org",), source),))
+        with made.opened() as fds:
+            out = os.dup(fds[0])
+        os.set_blocking(out, True)
+        with open(out, "rb") as file:
+            data = file.read()
+        reactor.run(lambda: len(log.lines) >= until and not reactor._callbacks)
+        return data
+    finally:
+        reactor.close()
+
+
+def test_a_value_comes_with_its_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "key").write_text("sk-live-0123\n")
+    monkeypatch.setenv("A_KEY", "sk-live-0123")
+    for source in (f"file:{tmp_path}/key", "env:A_KEY", "command:echo $A_KEY", "command:echo sk-live-0123; true"):
+        log = Log()
+        assert b"sk-live-0123" == told(source, log).rstrip(b"\n\0")
+        assert told(source, log).endswith(b"\0")
+        assert not log.lines
+
+
+@pytest.mark.parametrize(("source", "lines"), [
+    ("env:NO_SUCH_KEY", 0), ("file:/no/such/file", 1), ("file:/dev/zero", 0), ("command:echo sk-live-0123; exit 3", 1),
+    ("command:no-such-program", 1)])
+def test_what_fails_has_no_mark_and_no_value_in_the_log(source: str, lines: int) -> None:
+    log = Log()
+    assert not told(source, log, lines).endswith(b"\0")
+    assert lines == len(log.lines)
+    assert "live" not in repr(log.lines)
+
+
+def test_a_command_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "COMMAND_S", 0.05)
+    log = Log()
+
+    assert b"" == told("command:sleep 3600", log, 2)
+    assert ["took too long", "has failed"] == [line.partition("secret ")[2] for line, _ in log.lines]
+
+
+@pytest.mark.parametrize(("table", "why"), [
+    ({"secrets": {"KEY": {"hosts": ["a.org"], "from": "env:NO_SUCH_KEY"}}}, "KEY can't be had: .*no variable"),
+    ({"secrets": {"KEY": {"hosts": ["a.org"], "from": "file:/no/such"}}}, "KEY can't be had: .*No such file"),
+    ({"methods": ["GET"], "authorities": "/no/such"}, "authorities, '/no/such': No such file"),
+    ({"methods": ["GET"], "authorities": "/etc/passwd"}, "authorities, '/etc/passwd': "),
+])
+def test_a_pool_is_refused_whose_files_are_not_there(table: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadRequest, match=why):
+        seals.make(parse_policy(table))
+
+
+def test_no_authority_where_no_tls_is_ended() -> None:
+    assert seals.make(parse_policy({"allow": ["*"]})) is None
+
+
+def test_a_sandbox_sees_placeholders_and_one_file_of_certificates() -> None:
+    policy = parse_policy({"secrets": {"KEY": {"hosts": ["a.org"], "from": "command:true"}}})
+    seal, other = seals.make(policy), seals.make(policy)
+    assert seal is not None
+    assert other is not None
+    view = View((Bind("/etc/ssl/certs", "/etc/ssl/certs"), Bind("/usr", "/usr")), (), (), Scratch(()))
+    spec = seals.trusting(SandboxSpec("python", view, "/usr/bin/python3", (), environment=(("A", "1"),)), seal, policy)
+
+    assert ["/usr", seal.trust.path] == [bind.target for bind in spec.view.binds]
+    content = Path(spec.view.binds[1].source).read_bytes()
+    assert content.endswith(seal.certificate)
+    assert b"PRIVATE" not in content
+    variables = dict(spec.environment)
+    assert (BUNDLES[0], "1", seal.placeholders[0]) == (variables["SSL_CERT_FILE"], variables["A"], variables["KEY"])
+    assert seal.placeholders != other.placeholders
+    assert seal.certificate != other.certificate
+    assert len("leeward-") + 32 == len(seal.placeholders[0])

@@ -1,0 +1,44 @@
+"""
+Which TLS the broker ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from leeward.spec.egress import parse_policy
+from leeward.spec.egress_tls import Seal, ends, ends_some, is_for
+
+SECRETS = {"KEY": {"from": "env:KEY", "hosts": ["api.example.org", "*.in.example.org"]}}
+
+
+@pytest.mark.parametrize(("table", "names", "others"), [
+    ({"allow": ["*", "http://a.org/x", "GET http://a.org", "https://a.org"]}, [], ["a.org", ""]),
+    ({"secrets": SECRETS}, ["api.example.org", "x.in.example.org"], ["in.example.org", "example.org", ""]),
+    ({"allow": ["GET https://a.org"]}, ["a.org"], ["b.a.org"]),
+    ({"allow": ["GET *.a.org"]}, ["b.a.org"], ["a.org"]),
+    ({"allow": ["*"], "deny": ["https://a.org/x/*"]}, ["a.org"], ["b.org"]),
+    ({"ask": ["https://a.org/x"]}, ["a.org"], ["b.org"]),
+    ({"methods": ["GET"]}, ["a.org"], [""]),
+    ({"within": {"secrets": SECRETS}}, ["api.example.org"], ["a.org"]),
+])
+def test_tls_ends_where_requests_have_to_be_seen(table: dict[str, Any], names: list[str], others: list[str]) -> None:
+    policy = parse_policy(table)
+
+    assert bool(names) == ends_some(policy)
+    assert all(ends(policy, name) for name in names)
+    assert not any(ends(policy, name) for name in others)
+
+
+def test_a_secrets_hosts() -> None:
+    secret = parse_policy({"secrets": SECRETS}).secrets[0]
+
+    assert [True, True, False, False] == [is_for(secret, name) for name in (
+        "api.example.org", "a.b.in.example.org", "evilapi.example.org", "api.example.org.evil.net")]
+
+
+def test_a_seal_shows_nothing_of_itself() -> None:
+    assert "key" not in repr(Seal(b"key", b"", "", b"", mock.Mock(), ()))
