@@ -46,6 +46,7 @@ class Config:
     recycle_after: int = 100
     layout_jobs: int = 10_000
     layout_time: float = 600.0
+    fresh_layout: bool = False
     queue_size: int = 64
     queue_delay: float = 0.1
     queue_timeout: float = 30.0

@@ -59,6 +59,10 @@ KEYS: dict[str, Key] = {
                                                 " never"),
     "layout_time": Key(seconds(0, 86400 * 365), "seconds after which a new zygote takes over if there were jobs; 0 is"
                                                 " never"),
+    "fresh_layout": Key(flag, "an interpreter of its own for each job, session and sandbox, started for it: none shares"
+                              " its address layout or hash seed with another. A worker then serves one job, and costs"
+                              " the processor time of an interpreter's start and imports; spares, recycle_after,"
+                              " layout_jobs and layout_time have no effect"),
     "queue_size": Key(whole(0, 65536), "requests that may wait for a worker; others are refused at once", True),
     "queue_delay": Key(seconds(0, 86400), "seconds that a request may have to wait for a worker, or 10 times the time"
                                           " of a job if that is more. Once all requests have waited longer for that"

@@ -72,6 +72,7 @@ class Settings:
     session_grace: float = 2.0
     layout_jobs: int = 0
     layout_time: float = 0.0
+    fresh_layout: bool = False
     warm: bool = True
     sandboxes: bool = True
     profile: str = DEFAULT_PROFILE

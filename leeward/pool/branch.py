@@ -17,6 +17,7 @@ from leeward.isolation.plan import ZygotePlan
 from leeward.loop.reactor import Reactor, Timer
 from leeward.pool.begin import Settings
 from leeward.pool.confinement import Confinement
+from leeward.pool.fresh import FreshZygotes
 from leeward.pool.pool import Pool
 from leeward.pool.quotas import Book
 from leeward.pool.relief import NO_BOUNDS, SeatBounds
@@ -79,7 +80,7 @@ class Branch:
         self._ways_out = ground.ways_out(settings, confinement)
         self.problem: tuple[str, str] | None = None
         self.stood = False
-        self.zygotes: Zygotes
+        self.zygotes: Zygotes | FreshZygotes
         self.pool = Pool(reactor, self, size=settings.pool_size, queue_size=settings.queue_size,
                          queue_delay=settings.queue_delay, quotas=settings.quotas, max_sessions=settings.max_sessions,
                          surplus=surplus, room=confinement.room, first=first, book=book, bounds=bounds)
@@ -90,8 +91,11 @@ class Branch:
         Have *hatched*, which is the branch's from now on, make the workers.
         """
         settings = self.settings
-        self.zygotes = Zygotes(self._reactor, plan, self.confinement.plan, self.pool.workforce, self,
-                               Term(settings.layout_jobs, settings.layout_time))
+        workers, workforce = self.confinement.plan, self.pool.workforce
+        self.zygotes = (
+            FreshZygotes(self._reactor, plan, workers, workforce, self, len(os.sched_getaffinity(0)))
+            if settings.fresh_layout else
+            Zygotes(self._reactor, plan, workers, workforce, self, Term(settings.layout_jobs, settings.layout_time)))
         self.zygotes.adopt(hatched)
         self.pool.open()
 
@@ -106,7 +110,8 @@ class Branch:
         uid = self.confinement.first_id + slot if root else os.geteuid()
         gid = self.confinement.first_id + slot if root else os.getegid()
         group = driver.worker(slot, uid, settings.limits)
-        terms = WorkerSettings(settings.limits, self.spec.uid, settings.spares, settings.recycle_after,
+        spares, jobs = (0, 1) if settings.fresh_layout else (settings.spares, settings.recycle_after)
+        terms = WorkerSettings(settings.limits, self.spec.uid, spares, jobs,
                                self.confinement.degraded, self.patience, self._ground.supervisor, settings.results,
                                settings.session_grace, self._ways_out, self._awake)
         try:

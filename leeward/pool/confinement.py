@@ -98,7 +98,9 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
         loopback=sockets, egress=way_out,
     )
     layers: dict[str, dict[str, object]] = {
-        "namespaces": {"state": "active", "namespaces": ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"]},
+        "namespaces": {"state": "active", "namespaces": ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"],
+                       # What the kernel counts by user is counted for each worker, or for all of them together.
+                       "ids": "one for each worker" if 0 == os.geteuid() else "one for all workers"},
         "mounts": {"state": "active", "root": "tmpfs, read-only", "binds": len(spec.view.binds)},
         "landlock": {"state": "active" if rules.abi else "missing", "abi": rules.abi, "rules": len(rules.rules)},
         "seccomp": {"state": "active", "rules": program.rules, "instructions": program.instructions},

@@ -129,7 +129,8 @@ class Engine:
             first_id=self.confinement.first_id, workers=self.confinement.further, surplus=self.surplus,
             idle=self.pool_idle)
         self.main.begin(bootstrap.zygote_plan, bootstrap.take())
-        self.zygotes = self.main.zygotes
+        if isinstance(self.main.zygotes, Zygotes):
+            self.zygotes = self.main.zygotes
         meanwhile()
         deadline = self._reactor.now() + self.patience.start
         while not (self.pool.any_free or self.main.problem or self._reactor.stopped) and self._reactor.now() < deadline:
@@ -233,7 +234,8 @@ class Engine:
         `leeward status`, but for transport and uptime.
         """
         return {**self.pool.counts(), "faults": self._reactor.barrier.faults, "layers": self.confinement.layers,
-                "degraded": list(self.confinement.degraded), "pools": self.branches.status()}
+                "degraded": list(self.confinement.degraded), "pools": self.branches.status(),
+                "fresh_layout": self._settings.fresh_layout}
 
     # --- when a callback has failed -------------------------------------------
 

@@ -35,6 +35,13 @@ _BACKOFF_S = 0.2
 _MOST_WORDS = 4096
 
 
+def pause_after(lost: int) -> float:
+    """
+    Seconds until another zygote is started, after so many have ended one after the other.
+    """
+    return min(5.0, _BACKOFF_S * 2.0 ** min(lost, 8))
+
+
 class EventLog(Protocol):
     """
     Where the engine tells what happens.
@@ -256,7 +263,7 @@ class Zygotes:
             self._restart_later()
 
     def _restart_later(self) -> None:
-        self._reactor.after(min(5.0, _BACKOFF_S * 2 ** min(self._lost, 8)), self._restart)
+        self._reactor.after(pause_after(self._lost), self._restart)
 
     def _restart(self) -> None:
         if self._stopped or self.current is not None:

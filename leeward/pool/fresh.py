@@ -1,0 +1,299 @@
+"""
+A zygote for each keeper, where `fresh_layout` asks for it: no two jobs share an address layout or a hash seed.
+
+Runs in:   the daemon.
+
+Theory of operation. A worker of such a pool serves one job, session or sandbox. For each worker that is wanted a zygote
+is started, as many at a time as there are processors. When it is ready it takes one order, makes that keeper, and is
+let go when the keeper serves. A worker waits here until a zygote has taken its order; jobs wait until a worker is
+there, so none ever runs by a layout that another has seen. A zygote that ends early, or is silent for too long, is
+followed by another one: at once, or, if several end one after the other, after a pause.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+
+from leeward.errors import LeewardError
+from leeward.isolation.plan import WorkerPlan, ZygotePlan
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import Reactor, Timer
+from leeward.pool.workforce import Workforce
+from leeward.pool.zygotes import ZygoteOwner, pause_after
+from leeward.wire import control
+from leeward.worker.hatch import Hatched
+from leeward.worker.states import WorkerState
+from leeward.worker.worker import Worker
+from leeward.worker.zygote import Zygote
+
+
+class _Single:
+    """
+    A zygote that makes one keeper.
+
+    Attributes:
+        ready: it serves.
+        worker: whose keeper it makes, or has made.
+        due: when it has kept us waiting for too long.
+        words: what it has said, for the reason of its end.
+    """
+
+    __slots__ = ("due", "ready", "words", "worker", "zygote")
+
+    def __init__(self) -> None:
+        self.zygote: Zygote
+        self.ready = False
+        self.worker: Worker | None = None
+        self.due: Timer | None = None
+        self.words = ""
+
+    @property
+    def over(self) -> bool:
+        """
+        Has the worker that it was for no use for it any more?
+        """
+        return self.worker is not None and self.worker.state is not WorkerState.MAKING
+
+    def quiet(self) -> None:
+        """
+        Nothing is expected of it.
+        """
+        if self.due is not None:
+            self.due.cancel()
+            self.due = None
+
+
+class FreshZygotes:
+    """
+    Args:
+        plan: of the zygotes.
+        worker_plan: of their keepers.
+        most: zygotes that warm up at a time.
+
+    Attributes:
+        stands: always: a worker that has had its job goes, whether or not there is a zygote for the next one.
+    """
+
+    stands = True
+
+    def __init__(self, reactor: Reactor, plan: ZygotePlan, worker_plan: WorkerPlan, workforce: Workforce,
+                 engine: ZygoteOwner, most: int) -> None:
+        self._reactor, self._plan, self._worker_plan, self._most = reactor, plan, worker_plan, most
+        self._workforce, self._engine, self._log = workforce, engine, engine.log
+        self._waiting: list[Worker] = []
+        self._there: set[_Single] = set()
+        self._leaving: set[Zygote] = set()
+        self._lost = 0  # in a row
+        self._rests = self._stopped = False
+
+    def order(self, worker: Worker) -> None:
+        """
+        Have *worker*'s keeper made, by a zygote of its own.
+        """
+        self._waiting.append(worker)
+        self._reactor.soon(self._go_on)
+
+    def runner_made(self) -> None:
+        """
+        A runner is armed: its zygote may go, and further ones start.
+        """
+        self._go_on()
+
+    def job_ended(self) -> None:
+        """
+        Of no consequence: the worker goes.
+        """
+
+    def _go_on(self) -> None:
+        """
+        Let those go that have done their work; give orders to those that are ready; start those that are missing.
+        """
+        if self._stopped:
+            return
+        for single in [each for each in self._there if each.over]:
+            self._let_go(single)
+        self._waiting = [worker for worker in self._waiting if worker.state is WorkerState.MAKING]
+        for single in [each for each in self._there if each.ready and each.worker is None][:len(self._waiting)]:
+            self._place_order(single)
+        # At the start the first one has the processors to itself until its worker can take a job.
+        most = self._most if self._workforce.runners_made else 1
+        free = most - sum(each.worker is None or each.worker.pid < 0 for each in self._there)
+        warming = sum(each.worker is None for each in self._there)
+        for _ in range(0 if self._rests else min(free, len(self._waiting) - warming)):
+            self._start()
+
+    def _start(self) -> None:
+        try:
+            self.adopt(Hatched(self._plan))
+        except (LeewardError, OSError) as error:  # no descriptors left, say
+            self._log.warning("zygote can't be started", error=str(error))
+            self._fail(f"zygote: {error}")
+
+    def adopt(self, hatched: Hatched) -> None:
+        """
+        Have this one make a keeper.
+        """
+        single = _Single()
+        self._there.add(single)
+        single.zygote = Zygote(
+            self._reactor, hatched, ready=partial(self._on_ready, single), made=partial(self._on_made, single),
+            failed=partial(self._on_failed, single), said=partial(self._on_words, single),
+            gone=partial(self._on_gone, single))
+        self._expect(single, self._engine.patience.start)
+        try:
+            single.zygote.give(self._worker_plan)
+        except OSError:
+            return  # gone: its last words are on their way, or the end of its channel
+
+    def _place_order(self, single: _Single) -> None:
+        worker = self._waiting.pop(0)
+        message, fds = worker.order()
+        try:
+            single.zygote.make_keeper(message, fds)
+        except LeewardError as error:  # the end of its channel brings another one
+            self._waiting.insert(0, worker)
+            self._log.warning("zygote takes no orders", error=str(error))
+            single.ready = False
+            return
+        single.worker = worker
+        self._expect(single, self._engine.patience.zygote)
+        worker.ordered()
+
+    # --- what they say ----------------------------------------------------------
+
+    def _expect(self, single: _Single, seconds: float) -> None:
+        single.quiet()
+        single.due = self._reactor.after(seconds, partial(self._on_silence, single, seconds))
+
+    def _on_silence(self, single: _Single, seconds: float) -> None:
+        single.due = None
+        if single in self._there:
+            self._log.warning("zygote doesn't answer", pid=single.zygote.pid, seconds=seconds)
+            single.zygote.process.kill()  # the end of its channel brings the next one
+
+    def _on_ready(self, single: _Single) -> None:
+        single.ready, single.words = True, ""
+        single.quiet()  # it waits for us
+        self._go_on()
+
+    def _on_made(self, single: _Single, message: control.Made, pidfd: int) -> None:
+        self._lost = 0
+        single.quiet()
+        worker = single.worker
+        if worker is not None and worker.pid < 0 and worker in self._workforce.workers:
+            worker.made(message, pidfd)
+        else:
+            os.close(pidfd)  # its worker retired meanwhile; the keeper reads end of file and goes
+        self._reactor.soon(self._go_on)
+
+    def _on_failed(self, single: _Single, message: control.Failed) -> None:
+        self._engine.blame(message.layer, message.message)
+        self._log.warning("zygote failed", layer=message.layer, error=message.message)
+        worker = single.worker
+        if worker is not None and worker.pid < 0:
+            self._workforce.worker_failed(worker, message.layer, message.message)
+            worker.retire(message.message)
+        self._reactor.soon(self._go_on)
+
+    def _on_words(self, single: _Single, text: str) -> None:
+        """
+        While it warms up these are the modules' that it imports, and a failure only if it ends.
+        """
+        if single.ready:
+            self._engine.blame("", text)
+        else:
+            single.words = (single.words + "\n" + text)[-4096:]
+        self._log.warning("zygote says", text=text)
+
+    def _on_gone(self, single: _Single) -> None:
+        """
+        A keeper that it has made lives on; one that was on order isn't made.
+        """
+        single.quiet()
+        self._there.discard(single)
+        single.zygote.process.wait()
+        worker = single.worker
+        if self._stopped or (worker is not None and worker.pid >= 0):
+            return
+        if single.words:
+            self._engine.blame("", single.words.strip())
+        self._log.warning("zygote is gone", lost=self._lost + 1)
+        if worker is not None:
+            worker.retire("the zygote is gone")
+        self._fail("the zygote ends as soon as it starts")
+
+    def _fail(self, why: str) -> None:
+        """
+        There is one fewer than there was to be: another one comes at once, or after a pause.
+        """
+        self._lost += 1
+        if self._lost > 1:
+            self._engine.blame("", why)
+            if not self._rests:
+                self._rests = True
+                self._reactor.after(pause_after(self._lost), self._rested)
+        self._reactor.soon(self._go_on)
+
+    def _rested(self) -> None:
+        self._rests = False
+        self._go_on()
+
+    # --- the end ------------------------------------------------------------------
+
+    def _let_go(self, single: _Single) -> None:
+        single.quiet()
+        self._there.discard(single)
+        zygote = single.zygote
+        self._leaving.add(zygote)
+        zygote.retire(self._engine.patience.start, partial(self._leaving.discard, zygote))
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: the engine hears of it.
+        """
+        self._engine.broken(error)
+
+    def mend(self) -> None:
+        """
+        After a callback of ours has failed: do what may not have been done.
+        """
+        self._rests = False
+        self._go_on()
+
+    def stop(self) -> None:
+        """
+        Start no other.
+        """
+        self._stopped = True
+
+    def retire(self, seconds: float, left: Callable[[], None]) -> None:
+        """
+        Let them go without waiting for it; *left* is called when all were reaped. Call `stop` before.
+        """
+        there, self._there = self._there, set()
+        for single in there:
+            single.quiet()
+        missing = {single.zygote for single in there}
+
+        def gone(zygote: Zygote) -> None:
+            missing.discard(zygote)
+            if not missing:
+                left()
+
+        in_any_case(self._end_leaving, *(partial(zygote.retire, seconds, partial(gone, zygote))
+                                         for zygote in list(missing)), *([] if missing else [left]))
+
+    def end(self) -> None:
+        """
+        End them and reap them; see Zygote.end.
+        """
+        there, self._there = self._there, set()
+        for single in there:
+            single.quiet()
+        in_any_case(*(single.zygote.end for single in there), self._end_leaving)
+
+    def _end_leaving(self) -> None:
+        leaving, self._leaving = self._leaving, set()
+        in_any_case(*(zygote.end for zygote in leaving))
