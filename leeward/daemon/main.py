@@ -161,7 +161,7 @@ class Daemon:
         config = self._config
         asked = room(config, budget.memory())
         divide = partial(descriptors.shares, driver=driver, workers=config.pool_size,
-                         spares=1 if config.fresh_layout else config.spares,  # a zygote of its own takes fewer than a spare
+                         spares=1 if config.fresh_layout else config.spares,  # a zygote takes fewer than a spare
                          asked=config.max_connections, metrics=bool(config.metrics), room=asked,
                          further=config.pool_workers, listeners=most_listeners(config.egress))
         shares = divide(descriptors.limit())
