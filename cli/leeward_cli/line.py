@@ -6,13 +6,14 @@ Runs in:   the CLI. The result is shown as that of any job.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from leeward.client.arena import map_arenas
 from leeward.client.sandbox import Sandbox
 from leeward.wire.replies import parse_result
 from leeward_cli import job
 from leeward_cli.options import UsageError
 
-TYPE_CHECKING = False  # see leeward/wire/frames.py
 if TYPE_CHECKING:
     from typing import Any
 

@@ -16,16 +16,20 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor
 from leeward.pool.zygotes import EventLog
-from leeward.spec.egress import Secret
-from leeward.spec.egress_tls import Seal
 from leeward.wire.egress_control import Sealed
+
+if TYPE_CHECKING:  # a daemon without policies doesn't import these
+    from leeward.spec.egress import Secret
+    from leeward.spec.egress_tls import Seal
 
 #: Seconds that a command has to tell a value.
 COMMAND_S = 30.0
+
 
 #: Bytes that a value can have; the broker takes no more than `egress.values.MOST` of them.
 _MOST = 32768
@@ -114,8 +118,6 @@ class _Command:
     """
     A command that runs, until it has ended and was collected.
     """
-
-    costs = "nothing"
 
     def __init__(self, reactor: Reactor, log: EventLog, name: str, process: subprocess.Popen[bytes]) -> None:
         self._reactor, self._log, self._name, self._process = reactor, log, name, process

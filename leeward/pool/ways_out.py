@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -109,6 +108,8 @@ class Exits:
         policy = settings.egress
         seal = None
         if confinement.seal is not None:
+            from dataclasses import replace
+
             seal = OpenSeal(self._reactor, self._log, confinement.seal, policy.secrets)
             policy = replace(policy, secrets=tuple(replace(each, source="") for each in policy.secrets), authorities="")
         return PoolWays(self.broker, self.record, plan, policy_map(policy), policy.name, seal)

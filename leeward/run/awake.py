@@ -11,6 +11,7 @@ what is asked next, in some 100 us.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 from leeward.loop.reactor import Reactor, Timer
@@ -27,8 +28,6 @@ class Awake:
     Args:
         most: at once; 0 for no bound.
     """
-
-    costs = "nothing"
 
     def __init__(self, most: int = 0) -> None:
         self._most = most
@@ -56,7 +55,7 @@ class Awake:
 
     def _look_later(self, reactor: Reactor) -> None:
         due = next(iter(self._until.values()))
-        self._timer = reactor.after(max(0.0, due - reactor.now()), lambda: self._look(reactor))
+        self._timer = reactor.after(max(0.0, due - reactor.now()), partial(self._look, reactor))
 
     def _look(self, reactor: Reactor) -> None:
         self._timer = None

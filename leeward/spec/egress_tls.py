@@ -7,9 +7,9 @@ Runs in:   anywhere; pure. `pool.seals` makes these.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
-from leeward.dataclass import dataclass
 from leeward.spec.egress import Policy, Secret
 from leeward.spec.egress_rules import EgressRule
 from leeward.spec.hosts import is_below

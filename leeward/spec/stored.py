@@ -15,9 +15,9 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest
 from leeward.spec.pool_key import is_name
 

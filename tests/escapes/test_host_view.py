@@ -261,6 +261,7 @@ def test_c277_cannot_write_anywhere(daemon: LiveDaemon, home: Path, token: str) 
     """
     with control():
         (home / "open").write_text("for all to read\n")
+        assert "for all to read\n" == (home / "open").read_text()
     with leeward.Sandbox(socket=daemon.socket, profile="shell") as box:
         for line in (f"echo x >>{home}/open", f"rm {home}/open", f"mv {home}/open {home}/b", f"chmod 777 {home}/open",
                      f"touch {home}/open", f"mkdir {home}/d", f"ln -s x {home}/l", f"ln {home}/open {home}/run/l",

@@ -41,11 +41,10 @@ def told(source: str, log: Log, until: int = 0) -> bytes:
         made = OpenSeal(reactor, log, SEAL, (Secret("KEY", ("a.org",), source),))
         with made.opened() as fds:
             out = os.dup(fds[0])
+        reactor.run(lambda: len(log.lines) >= until and not reactor._callbacks)
         os.set_blocking(out, True)
         with open(out, "rb") as file:
-            data = file.read()
-        reactor.run(lambda: len(log.lines) >= until and not reactor._callbacks)
-        return data
+            return file.read()
     finally:
         reactor.close()
 
