@@ -117,7 +117,8 @@ def _library() -> Iterator[Program]:
     add("faulthandler", "import faulthandler, os, signal; faulthandler.register(signal.SIGUSR1)\n"
         "os.kill(os.getpid(), signal.SIGUSR1); print('went on')", "(?s)^went on.*most recent call first")
     add("signals", "import signal; signal.signal(signal.SIGALRM, lambda *_: print('alarm'))\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02); signal.pause()", "^alarm")
+        "signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02); signal.pause(); signal.setitimer(signal.ITIMER_REAL, 0)",
+        "^alarm")
     add("resource", "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (100, 100))\n"
         "print(r.getrusage(r.RUSAGE_SELF).ru_maxrss > 1000)", "^True")
     add("threads", "import threading as t; all_ = [t.Thread(target=print, args=('t',)) for _ in range(20)]\n"
