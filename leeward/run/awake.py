@@ -57,6 +57,14 @@ class Awake:
         due = next(iter(self._until.values()))
         self._timer = reactor.after(max(0.0, due - reactor.now()), partial(self._look, reactor))
 
+    def broken(self, _error: Exception) -> None:
+        """
+        A look has failed: the next sandbox that is used makes for another one.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+
     def _look(self, reactor: Reactor) -> None:
         self._timer = None
         try:

@@ -102,3 +102,16 @@ def test_a_failure_of_one_is_no_others() -> None:
         clock.turn(QUIET_S)
 
     assert [one] == rested
+
+
+def test_a_look_that_failed_is_made_up_for_by_the_next_use() -> None:
+    clock: Any = Clock()
+    rested: list[Any] = []
+    awake, one, other = Awake(), Sandbox(rested), Sandbox(rested)
+    awake.stir(clock, one)
+    clock.due.clear()  # the barrier has caught what the callback raised
+    awake.broken(ValueError())
+    awake.stir(clock, other)
+    clock.turn(QUIET_S * 2)
+
+    assert [one, other] == rested
