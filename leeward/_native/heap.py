@@ -7,19 +7,27 @@ Source:    mallopt(3)
 
 from __future__ import annotations
 
+import errno
+
 from leeward._native._shim import lib
 from leeward.errors import KernelRefusal
 
 
-def give_back(threshold: int) -> None:
+def give_back(threshold: int) -> bool:
     """
     Have blocks from *threshold* bytes on go back to the kernel when they are freed.
 
     By itself glibc keeps blocks of up to 32 MiB once one of that size was freed.
 
+    Returns:
+        False where the allocator has no such setting.
+
     Raises:
-        KernelRefusal: the C library doesn't take such a threshold.
+        KernelRefusal: *threshold* is no int of C.
     """
     error = lib.lw_heap_give_back(threshold)
+    if -errno.ENOSYS == error:
+        return False
     if error < 0:
         raise KernelRefusal("mallopt", f"M_MMAP_THRESHOLD, {threshold}", -error)
+    return True

@@ -15,14 +15,15 @@
 
 /* Have blocks from *threshold* bytes on go back to the kernel when they are freed.
  *
- * mallopt(3). Returns 0 or -EINVAL; other C libraries than glibc have no such setting: 0. */
+ * mallopt(3). Returns 0, -EINVAL for a threshold that is no int, or -ENOSYS where the allocator has no such setting:
+ * another one may stand in for glibc's, a sanitizer's among them. */
 int lw_heap_give_back(size_t threshold)
 {
 	if (threshold > INT_MAX)
 		return -EINVAL;
 #if defined(M_MMAP_THRESHOLD) && defined(M_TRIM_THRESHOLD)
-	if (!mallopt(M_MMAP_THRESHOLD, (int)threshold) || !mallopt(M_TRIM_THRESHOLD, (int)threshold))
-		return -EINVAL;
+	if (mallopt(M_MMAP_THRESHOLD, (int)threshold) && mallopt(M_TRIM_THRESHOLD, (int)threshold))
+		return 0;
 #endif
-	return 0;
+	return -ENOSYS;
 }
