@@ -377,8 +377,9 @@ def _terminals() -> Iterator[Program]:
     table.python("job control", "import pty\npty.spawn(['bash', '-ic', 'set -m; sleep 5 & kill -STOP %1; sleep 0.05; jobs; kill -9 %1'])",
                  r"Stopped\s+sleep 5", "usr-bash")
     table.shell("script", "script -qc tty /dev/null </dev/null", "^/dev/pts/0", "script")
-    table.shell("tmux", "export TERM=screen; tmux -L t new-session -d 'tty >/tmp/o; tmux -L t wait-for -S done';"
-                " tmux -L t wait-for done; cat /tmp/o", "^/dev/pts/", "tmux")
+    # The session stays: with the last one the server goes, and with it the word that the program is done.
+    table.shell("tmux", "export TERM=screen; tmux -L t new-session -d 'tty >/tmp/o; tmux -L t wait-for -S done; sleep 60';"
+                " tmux -L t wait-for done; cat /tmp/o; tmux -L t kill-server", "^/dev/pts/", "tmux")
     table.shell("vim on a terminal", "echo a >f; TERM=xterm script -qc 'vim -u NONE -c s/a/b/ -c wq f' /dev/null </dev/null >/dev/null;"
                 " cat f", "^b", "vim", "script")
     return iter(table.rows)
