@@ -86,6 +86,9 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
     if (index_url or trusted) and not egress:
         raise BadRequest("--index-url needs --egress, the policy by which pip reaches the index")
     lines = [*requirements, *(line for file in files for line in _lines(file))]
+    if lines and not egress and not folders:
+        raise BadRequest("pip gets packages from nowhere: --egress names the policy by which it reaches an index"
+                         " (docs/environments.md), --find-links a folder of this host")
     recipe = made.recipe(lines, source, from_source=allow_source)
     started = time.monotonic()
     told = EscapedStream(sys.stderr.fileno(), raw=False)  # a package's build can write anything
@@ -136,6 +139,8 @@ def list_(config_file: str | None, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(rows))
         return 0
+    if not rows and not config.environments:
+        click.echo("none; `leeward env create` makes one")
     width = max([len(row["name"]) for row in rows] + [4])
     for row in rows:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"])) if row["created"] else "unusable"

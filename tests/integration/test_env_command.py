@@ -140,7 +140,8 @@ def test_a_package_that_replaces_the_interpreter_is_refused(place: Place) -> Non
 def test_what_cant_be_made_is_said(place: Place) -> None:
     for words, why in (
             (["create", "x", "--index-url=http://a"], b"--index-url needs --egress"),
-            (["create", "../x", "flavour"], b"can't be an environment's name"),
+            (["create", "x", "flavour"], b"pip gets packages from nowhere"),
+            (["create", "../x"], b"can't be an environment's name"),
             (["create", "x", "--find-links", "/nowhere"], b"is no folder"),
             (["show", "nothing"], b"there is no environment 'nothing'"),
             (["remove", "nothing"], b"there is no environment 'nothing'")):
