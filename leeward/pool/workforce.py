@@ -366,8 +366,9 @@ class Workforce:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: the pool hears of it.
+        For the barrier: the pool hears of it. If what failed was to end a slot's rest, nothing else would.
         """
+        self._resting.clear()
         self._work.broken(error)
 
     # --- for the status -------------------------------------------------------
