@@ -25,6 +25,7 @@ def soaked(*arguments: str, seconds: float = 300.0) -> subprocess.CompletedProce
                           timeout=seconds, check=False)
 
 
+@pytest.mark.timeout(SECONDS + 60)
 def test_nothing_is_lost_doubled_wrong_or_left():
     ended = soaked("--jobs", str(JOBS), "--hostile", "0.05", "--kills", "0.005", seconds=SECONDS)
 

@@ -940,12 +940,10 @@ def job_side(runner: Runner, count: int) -> Iterator[None]:
                 return
             runner.end(b"out\n")
 
-    thread = threading.Thread(target=serve)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
+    yield
+    thread.join()  # a test that fails has others that wait for it
 
 
 def test_an_answer_within_the_turn_that_started_its_job(box: Box) -> None:
@@ -1016,15 +1014,13 @@ def asking(box: Box, *requests: bytes) -> Iterator[list[int]]:
             box.client.recv(1 << 16)
         os.write(write, b"x")
 
-    thread = threading.Thread(target=ask)
+    thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    try:
-        yield heard
-    finally:
-        thread.join()
-        box.reactor.forget(read)
-        os.close(read)
-        os.close(write)
+    yield heard
+    thread.join()
+    box.reactor.forget(read)
+    os.close(read)
+    os.close(write)
 
 
 def test_the_next_request_within_the_same_turn(box: Box) -> None:
@@ -1046,7 +1042,7 @@ def test_a_session_goes_on_within_the_turn(box: Box, monkeypatch: pytest.MonkeyP
     Its next job needs nothing of Python's: a turn reports several, in order.
     """
     monkeypatch.setattr(fast_path, "_HELD_S", 3600.0)
-    box.reactor.linger(FOR_EVER, 0)
+    box.reactor.linger(FOR_EVER, FOR_EVER)  # the client's next request may take a while
     runner = held(box)
     with job_side(runner, 3), asking(box, turn(1), turn(2), turn(3)) as heard:
         while not heard and not box.ends:
