@@ -7,6 +7,7 @@ Leaves:    where the daemon was killed, the file, which holds nothing but certif
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -16,8 +17,12 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
+from leeward.spec.folders import within
+
 _PREFIX, _NAME = "leeward-trust-", "certificates.pem"
 
+#: Where a sandbox has folders of its own.
+_HIDING = ("/tmp", "/var/tmp", "/workspace", "/dev", "/proc")
 #: Seconds after which a folder without a lock is nobody's any more.
 _OLD_S = 60.0
 
@@ -60,9 +65,12 @@ def place() -> str:
     """
     if 0 == os.geteuid():
         return "/run"
-    folder = os.path.realpath(os.environ.get("XDG_RUNTIME_DIR") or os.path.expanduser("~/.cache"))
-    os.makedirs(folder, 0o700, exist_ok=True)
-    return folder
+    for name in (os.environ.get("XDG_RUNTIME_DIR", ""), os.path.expanduser("~/.cache")):
+        folder = os.path.realpath(name)
+        if name and not any(within(folder, hiding) for hiding in _HIDING):
+            os.makedirs(folder, 0o700, exist_ok=True)
+            return folder
+    raise OSError(errno.ENOENT, "XDG_RUNTIME_DIR and ~/.cache are below /tmp, which a sandbox has for itself")
 
 
 def _remove(folder: str, fd: int) -> None:

@@ -21,6 +21,8 @@ from unittest import mock
 from kit.box import PATIENCE_S, Box
 from kit.egress import reaching
 from kit.egress_hosts import AUTHORITY, certified
+from kit.packages import outside_tmp
+from leeward.pool import trust
 
 #: The value, the variable of the daemon's that has it, and the one that jobs see.
 VALUE, SOURCE, NAME = "sk-live-0123456789+/=abcdef", "LEEWARD_TEST_SECRET", "API_KEY"
@@ -145,4 +147,6 @@ def sealed(folder: Path, host: Mirrors, **more: Any) -> Iterator[Box]:
     """
     with ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, {SOURCE: VALUE}))
+        if os.environ.get("LEEWARD_TESTS_OUTSIDE_TMP"):  # this user has all folders below /tmp
+            stack.enter_context(mock.patch.object(trust, "place", outside_tmp))
         yield stack.enter_context(reaching(policy(folder, host, **more), spares=0))
