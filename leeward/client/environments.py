@@ -210,9 +210,8 @@ class Environments:
                 raise Unsupported("venv", have=(done.stdout + done.stderr).strip()[-300:],
                                   need="Python's module venv", cure="install it, Debian's python3-venv")
             before = _interpreter(path)
-            packages = _install(path, recipe, source, said)
-            if _interpreter(path) != before:
-                raise BuildFailed("a package has replaced the interpreter or pyvenv.cfg of the environment")
+            packages = _install(path, recipe, source, said, lambda: _check_interpreter(path, before))
+            _check_interpreter(path, before)
             size, content = seal(path)
             if used + size > source.size:
                 raise BadRequest(f"the environment has {size} bytes, and {used} of {source.size} are taken"
@@ -285,7 +284,13 @@ class Environments:
             return []
 
 
-def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[bytes], object]) -> dict[str, str]:
+def _check_interpreter(path: str, before: list[tuple[str, str]]) -> None:
+    if _interpreter(path) != before:
+        raise BuildFailed("a package has replaced the interpreter or pyvenv.cfg of the environment")
+
+
+def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[bytes], object],
+             check: Callable[[], object]) -> dict[str, str]:
     """
     Have pip install what was *recipe* for into *path*, in a sandbox. Returns what there is then, with versions.
     """
@@ -314,6 +319,7 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
         run([recipe.python, "-m", "venv", _TOOL])
         if recipe.requirements:
             run([*words, "--", *recipe.requirements])
+            check()  # before anything is run by it
             run([*pip, "check"])
         listed = box.run([*pip, "list", "--format=json"], timeout=source.timeout)
     try:

@@ -132,8 +132,7 @@ def test_a_package_that_replaces_the_interpreter_is_refused(place: Place) -> Non
     before = place.built()
     done = place.env("create", "hungry", "hungry", "--find-links", str(place.wheels))
     assert 1 == done.returncode, done
-    # pip's own check may fail before, by an interpreter that finds the host's packages.
-    assert b"a package has replaced the interpreter" in done.stderr or b"pip failed" in done.stderr
+    assert b"a package has replaced the interpreter" in done.stderr
     assert b"Successfully installed hungry" in done.stderr  # pip had nothing against it
     assert before == place.built()
 

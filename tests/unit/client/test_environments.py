@@ -21,7 +21,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environments:
     """
     pip installs one file, without a sandbox.
     """
-    def install(path: str, recipe: Recipe, source: PackageSource, said: object) -> dict[str, str]:
+    def install(path: str, recipe: Recipe, source: PackageSource, said: object, check: object) -> dict[str, str]:
         if "bad" in recipe.requirements:
             raise BuildFailed("pip failed")
         Path(path, "lib", "package.py").write_text("1\n")
