@@ -20,6 +20,7 @@ import signal
 import sys
 import termios
 import threading
+import time
 import tty
 from types import FrameType, TracebackType
 from typing import Any
@@ -30,8 +31,11 @@ from leeward.errors import DaemonError
 
 #: Keys that are read at once.
 _READ = 1 << 16
-#: Seconds without an answer of the terminal, after which none is expected any more.
-_QUIET_S, _QUIET_MOST = 0.05, 20
+#: A question of ours to the terminal, "device status report", and its answer. A terminal answers questions in order.
+_ASK, _ANSWER = b"\x1b[5n", b"\x1b[0n"
+#: Seconds without a byte after which nothing more is expected from the terminal: before its answer to our question,
+#: and after it. And the most seconds for all of it.
+_SILENT_S, _QUIET_S, _FORGET_S = 1.0, 0.05, 3.0
 #: Ends that a person or the system asks of us.
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: What a program that was killed can't put back itself: colours, the cursor, the mouse's and the paste's reports.
@@ -108,11 +112,23 @@ class _Modes:
 
 
 def _forget_answers() -> None:
+    """
+    Discard what the terminal still sends. The program may have asked the same question as we do, so the answer to it
+    is followed by a short wait.
+    """
+    wait = _QUIET_S
     if os.environ.get("TERM", "dumb") not in ("", "dumb"):
-        _write(_PLAIN)
-    for _ in range(_QUIET_MOST):
-        if not select.select([0], [], [], _QUIET_S)[0] or not os.read(0, _READ):
+        _write(_PLAIN + _ASK)
+        wait = _SILENT_S
+    last, until = b"", time.monotonic() + _FORGET_S
+    while time.monotonic() < until and select.select([0], [], [], wait)[0]:
+        data = os.read(0, _READ)
+        if not data:
             return
+        last += data
+        if _ANSWER in last:
+            wait = _QUIET_S
+        last = last[-len(_ANSWER):]
 
 
 def size() -> tuple[int, int]:
@@ -147,11 +163,10 @@ def attend(process: Process) -> int:
         DaemonError: the daemon has gone, or the sandbox.
     """
     changed = threading.Event()
-    with _Modes():
+    with _Modes(), _Keys(process):
         before = signal.signal(signal.SIGWINCH, lambda _number, _frame: changed.set())
         changed.set()  # it may have changed since the program was started
-        for work, what in ((_type, None), (_follow, changed)):
-            threading.Thread(target=work, args=(process, what), daemon=True).start()
+        threading.Thread(target=_follow, args=(process, changed), daemon=True).start()
         try:
             for chunk in process:
                 _write(chunk.data)
@@ -166,11 +181,33 @@ def attend(process: Process) -> int:
     return result.exit_code
 
 
-def _type(process: Process, _: None) -> None:
-    with contextlib.suppress(DaemonError, OSError):  # it has ended
-        while keys := os.read(0, _READ):
-            process.write(keys)
-        process.signal(signal.SIGHUP)
+class _Keys:
+    """
+    What is typed goes to *process* for the time of the block. Nobody else reads our terminal meanwhile, and after the
+    block this doesn't.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._over, self._end = os.pipe()
+        self._thread = threading.Thread(target=self._type, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._end)
+        self._thread.join(_FORGET_S)  # it may wait for a daemon that doesn't answer, and then it isn't reading
+
+    def _type(self) -> None:
+        with contextlib.suppress(DaemonError, OSError):  # the process has ended
+            while self._over not in select.select([0, self._over], [], [])[0]:
+                keys = os.read(0, _READ)
+                if not keys:
+                    self._process.signal(signal.SIGHUP)
+                    break
+                self._process.write(keys)
+        os.close(self._over)
 
 
 def _follow(process: Process, changed: threading.Event) -> None:

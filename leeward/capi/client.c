@@ -197,7 +197,8 @@ static bool again(leeward_handle *handle, const leeward_options *options, struct
 		return false;
 	if (!(attempts->until < INFINITY))
 		attempts->until = lw_now() + RETRY_S;
-	if (lw_now() + seconds >= attempts->until)
+	/* As much time for the answer as it waits before: an attempt that begins at the deadline could only end without. */
+	if (lw_now() + 2 * seconds >= attempts->until)
 		return false;
 	lw_calls_lose(handle, code); /* the daemon that refused is not the one to ask again */
 	sleep_for(seconds);

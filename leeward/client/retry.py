@@ -80,7 +80,8 @@ class Retry:
             return None
         if self._until is None:
             self._until = now + RETRY_S
-        return pause if now + pause < self._until else None
+        # As much time for the answer as the attempt waits: one that begins at the deadline could only end without.
+        return pause if now + 2 * pause < self._until else None
 
     def _pause_for_room(self, error: Refused, now: float, progress: float) -> float | None:
         if not self._busy:

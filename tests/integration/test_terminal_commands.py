@@ -192,8 +192,7 @@ def test_c189_an_answer_of_the_terminal_is_typed_into_nothing(daemon: LiveDaemon
     line = " ".join([*map(_quoted, command("shell", "--", "printf", r"\033[6n")), ";",
                      *map(_quoted, [sys.executable, "-c", after])])
     with OperatorTerminal(["sh", "-c", line], environment(daemon.socket)) as screen:
-        screen.until("\x1b\\[6n")
-        screen.types("\x1b[1;1R\r")
+        screen.answers["\x1b[6n"] = "\x1b[1;1R\r"
         screen.until(r"left \[\]")
         assert 0 == screen.end()
 

@@ -28,7 +28,10 @@ from leeward.isolation.terminals import resize
 
 class OperatorTerminal:
     """
+    It answers a program's questions in the order in which they are shown.
+
     Attributes:
+        answers: its answer to each question.
         shown: what nobody has waited for yet.
         all: everything that was ever shown.
         usual: the modes before the command.
@@ -36,6 +39,8 @@ class OperatorTerminal:
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], size: tuple[int, int] = (24, 80)) -> None:
         self.shown = self.all = ""
+        self.answers = {"\x1b[5n": "\x1b[0n"}
+        self._answered = 0
         self.master, self._slave = os.openpty()
         self.resize(*size)
         self.usual = self.modes()
@@ -64,6 +69,9 @@ class OperatorTerminal:
         text = os.read(self.master, 1 << 16).decode(errors="replace")
         self.shown += text
         self.all += text
+        while found := re.compile("|".join(map(re.escape, self.answers))).search(self.all, self._answered):
+            self.types(self.answers[found[0]])
+            self._answered = found.end()
         return True
 
     def until(self, pattern: str) -> re.Match[str]:
