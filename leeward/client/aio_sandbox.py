@@ -278,7 +278,7 @@ class AsyncSandbox:
 
     async def kill(self) -> None:
         """
-        End it with everything in it. Calls that wait get SandboxOver.
+        End it with everything in it, and return when no process of it is left. Calls that wait get SandboxOver.
         """
         await self.ask("sandbox_kill", {})
 

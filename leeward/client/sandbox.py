@@ -358,7 +358,7 @@ class Sandbox(OverlayCalls):
 
     def kill(self) -> None:
         """
-        End it with everything in it. Calls that wait get SandboxOver.
+        End it with everything in it, and return when no process of it is left. Calls that wait get SandboxOver.
         """
         self.ask("sandbox_kill", {})
 

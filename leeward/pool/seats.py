@@ -5,7 +5,8 @@ Runs in:   the daemon, on the reactor's thread.
 
 Theory of operation. As a session does, a sandbox waits in the pool's queue for a worker and counts as one running job
 of its user as long as it has one. What it gets there is a live runner, which takes processes until it ends. A seat that
-is given back is forgotten; the runner then takes its time to end, and only the user's account still knows of it.
+is given back is forgotten; the runner then takes its time to end, and only the user's account still knows of it, and
+whoever wants to know that nothing of it is left.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Seat:
         self._opened: Callable[[Any | Refused], None] | None = opened
         self._lost: Callable[[str], None] | None = lost
         self._drained = drained
+        self._gone: Callable[[], None] | None = None
         self._wait: Taken | None = None
         self._runner: SeatRunner | None = None
 
@@ -84,7 +86,9 @@ class Seat:
 
     def _ended(self, why: str) -> None:
         lost, self._lost, self._runner = self._lost, None, None
-        in_any_case(partial(self._pool.lease_over, self._user, self._limits), *([partial(lost, why)] if lost else []))
+        gone, self._gone = self._gone, None
+        in_any_case(partial(self._pool.lease_over, self._user, self._limits), *([partial(lost, why)] if lost else []),
+                    *([gone] if gone else []))
 
     def _refused(self, report: Report) -> None:
         self._wait = None
@@ -109,13 +113,18 @@ class Seat:
         lost = self._lost
         in_any_case(self.close, *([partial(lost, f"a bug of the daemon's: {error}")] if lost else []))
 
-    def close(self) -> None:
+    def close(self, gone: Callable[[], None] | None = None) -> None:
         """
         Give it back; nobody is told any more.
+
+        Args:
+            gone: called once no process of its runner is left, perhaps before this returns.
         """
         self._opened = self._lost = None
         wait, self._wait = self._wait, None
         runner, self._runner = self._runner, None
+        if runner is not None:
+            self._gone = gone
         in_any_case(*([wait.cancel] if wait is not None else []),
                     *([partial(runner.end, "its sandbox is over")] if runner is not None else []),
-                    partial(self._pool.forget_seat, self))
+                    partial(self._pool.forget_seat, self), *([gone] if runner is None and gone is not None else []))

@@ -40,7 +40,7 @@ class HeldSeat(Protocol):
     `leeward.pool.seats.Seat`.
     """
 
-    def close(self) -> None: ...
+    def close(self, gone: Callable[[], None] | None = None) -> None: ...
 
 
 class SeatPool(Protocol):
@@ -292,8 +292,11 @@ class Desk:
 
     # --- the end --------------------------------------------------------------------
 
-    def kill(self, entry: RegistryEntry[Held]) -> None:
-        self._end(entry.name, Reason.KILLED)
+    def kill(self, entry: RegistryEntry[Held], gone: Callable[[], None]) -> None:
+        """
+        End it. *gone* is called once when no process of it is left, perhaps before this returns.
+        """
+        self._end(entry.name, Reason.KILLED, gone=gone)
 
     def give_up(self, name: str, user: int) -> None:
         """
@@ -309,7 +312,8 @@ class Desk:
     def _drained(self, name: str) -> None:
         self._end(name, Reason.SHUTDOWN)
 
-    def _end(self, name: str, reason: Reason, detail: str = "", why: Refused | None = None) -> None:
+    def _end(self, name: str, reason: Reason, detail: str = "", why: Refused | None = None,
+             gone: Callable[[], None] | None = None) -> None:
         entry = self._registry.find(name)
         if entry is None:
             return
@@ -322,7 +326,9 @@ class Desk:
         mounts, held.mounts = held.mounts, None
         mounting, held.mounting = held.mounting, None
         in_any_case(partial(held.sandbox.end, reason, detail), *([mounting.cancel] if mounting is not None else []),
-                    *([mounts.close] if mounts is not None else []), *([seat.close] if seat is not None else []),
+                    *([mounts.close] if mounts is not None else []),
+                    *([partial(seat.close, gone)] if seat is not None else []),
+                    *([gone] if seat is None and gone is not None else []),
                     *([partial(on_open, refusal)] if on_open is not None else []), *book)
 
     def close(self) -> None:

@@ -53,6 +53,31 @@ def test_a_folder_is_the_sandboxs_workspace(daemon: LiveDaemon, project: Path) -
     assert (os.geteuid(), 0o640) == (about.st_uid, about.st_mode & 0o777)
 
 
+def test_nothing_writes_to_the_folder_after_the_end(daemon: LiveDaemon, project: Path) -> None:
+    """
+    When `close` returns, no process of the sandbox is left.
+    """
+    for each in range(10):
+        mark = f"leeward-end-{os.getpid()}-{each}"
+        with leeward.Sandbox(socket=daemon.socket, workdir=project) as box:
+            for _ in range(3):
+                box.start(["python3", "-c", f"'{mark}'; n = 0\nwhile True: open('made', 'w').write('x'); n += 1"])
+            poll_until(lambda mark=mark: len(_running(mark)) >= 3, "processes of a sandbox tell nobody when they begin")
+        assert [] == _running(mark)
+
+
+def _running(mark: str) -> list[str]:
+    """
+    The processes that have *mark* among their arguments.
+    """
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (folder / "cmdline").read_bytes():
+                found.append(folder.name)
+    return found
+
+
 def test_mounts_anywhere_in_the_view(daemon: LiveDaemon, project: Path) -> None:
     """
     Below the writable folders, in the root and deep in it, a single file; all else is where it was.

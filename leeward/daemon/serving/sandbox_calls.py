@@ -14,11 +14,15 @@ from leeward.daemon.serving.functions import Exchanges
 from leeward.daemon.serving.home import PoolPlace
 from leeward.daemon.serving.parcel import Parcel
 from leeward.errors import Refused
+from leeward.loop.reactor import Reactor, Timer
 from leeward.pool.sessions import Cancellable
 from leeward.run.report import Report
 from leeward.sandboxes.desk import Desk, Held
 from leeward.sandboxes.registry import RegistryEntry
 from leeward.spec.pool_key import PoolKey
+
+#: Seconds after which a request that ends a sandbox is answered, whatever is left of it: before clients give up.
+ENDING_S = 4.0
 
 
 class SandboxOwner(Protocol):
@@ -84,3 +88,33 @@ class SandboxCall:
 class SandboxOpening:
     def __init__(self, give_up: Callable[[], None]) -> None:
         self.cancel = give_up
+
+
+class SandboxEnding:
+    """
+    A request that ends a sandbox, as a ticket. It is answered once, when no process of the sandbox is left, and at the
+    latest after `ENDING_S`: the kernel may hold a process for long whose file system doesn't answer.
+    """
+
+    costs = "connection"
+
+    def __init__(self, reactor: Reactor, answer: Callable[[], None]) -> None:
+        self._answer: Callable[[], None] | None = answer
+        self._timer: Timer | None = reactor.after(ENDING_S, self.gone)
+
+    def gone(self) -> None:
+        answer = self._answer
+        self.cancel()
+        if answer is not None:
+            answer()
+
+    def cancel(self) -> None:
+        timer, self._timer, self._answer = self._timer, None, None
+        if timer is not None:
+            timer.cancel()
+
+    def broken(self, _error: Exception) -> None:
+        """
+        For the barrier: the answer has failed, and the connection with it.
+        """
+        self.cancel()

@@ -19,7 +19,7 @@ from leeward.daemon.serving.file_calls import serve_file_call
 from leeward.daemon.serving.folders import FolderOpening
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.overlays import OverlayCall, change_overlay
-from leeward.daemon.serving.sandbox_calls import SandboxCall, SandboxOpening, SandboxOwner
+from leeward.daemon.serving.sandbox_calls import SandboxCall, SandboxEnding, SandboxOpening, SandboxOwner
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused
 from leeward.outcome import Outcome
@@ -166,9 +166,13 @@ class Sandboxes:
         self._desk.extend(entry, request.idle, request.lifetime)
         return self._desk.info(entry)
 
-    def _kill_sandbox(self, _request: SandboxKill, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
-        self._desk.kill(entry)
-        return {}
+    def _kill_sandbox(self, request: SandboxKill, entry: RegistryEntry[Held]) -> None:
+        """
+        Answered when no process is left, so that the caller finds a folder of the host as it stays.
+        """
+        ending = SandboxEnding(self._desk.reactor, partial(self._owner.answer, request.id, {}))
+        self._owner.wait(request.id, ending)
+        self._desk.kill(entry, ending.gone)
 
     # --- programs -------------------------------------------------------------------
 

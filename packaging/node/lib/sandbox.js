@@ -181,7 +181,7 @@ class Sandbox {
     return this.ask('sandbox_extend', { idle, lifetime });
   }
 
-  /** End it with everything in it. */
+  /** End it with everything in it; resolves when no process of it is left. */
   async kill() {
     await this.ask('sandbox_kill');
   }

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from kit.sandbox_stand import ENVIRONMENT, HostPool
+from kit.sandbox_stand import ENVIRONMENT, HostPool, HostRunner
 from kit.waiting import PATIENCE_S
 from leeward.daemon.config import Config
-from leeward.daemon.serving import sandboxes
+from leeward.daemon.serving import sandbox_calls, sandboxes
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.isolation.cgroup.entry import Usage
@@ -231,6 +231,42 @@ def test_pipelined_requests_are_answered_once_each(table: Table) -> None:
     assert {None, "killed"} == kinds
     late = peer.ask("process_run", sandbox=box, argv=["true"])
     assert ("sandbox_over", "killed") == (late["kind"], late["reason"])
+
+
+def test_the_end_is_answered_when_no_process_is_left(table: Table) -> None:
+    peer = table.peer()
+    box = peer.open()
+    peer.start(box, "sleep", "60")
+    runner, = table.pool.runners
+    killed = peer.send("sandbox_kill", sandbox=box)
+    left: list[int] = []
+
+    def answered() -> bool:
+        has = peer.has(killed)
+        left.append(len(runner.processes))
+        return has
+
+    table.until(answered)
+    assert {} == peer.wait(killed)
+    assert 0 == left[-1]
+
+
+def test_the_end_is_answered_though_a_process_stays(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    As one does for long whose file system doesn't answer.
+    """
+    monkeypatch.setattr(sandbox_calls, "ENDING_S", 0.1)
+    peer = table.peer()
+    box = peer.open()
+    runner, = table.pool.runners
+    peer.start(box, "sleep", "60")
+    end: list[str] = []
+    with monkeypatch.context() as stuck:
+        stuck.setattr(HostRunner, "end", lambda _runner, why: end.append(why))
+        assert {} == peer.ask("sandbox_kill", sandbox=box)
+        assert 1 == len(runner.processes)
+    assert 1 == table.pool.accounts  # it counts as long as it is there
+    runner.end(*end)
 
 
 def test_a_request_that_is_taken_back(table: Table) -> None:
