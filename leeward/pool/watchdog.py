@@ -8,7 +8,9 @@ call of the loop's thread block, on a disk or a peer, or take long, jobs would r
 looks at the loop every LOOK_S while something runs. The loop says when it waits, until when, and how many waits are
 over (`Reactor.pulse`): plain stores, nothing for each job. It stands still if it has worked in one turn since the look
 before, or should have woken as long ago. Only then this thread acts: it ends what is past its time limit by LATE_S,
-and takes the memory watch's looks. With nothing running it sleeps until the loop calls `Reactor.rouse`.
+and takes the memory watch's looks. Every _REST-th look asks whether anything runs; if not, the thread sleeps until the
+loop calls `Reactor.rouse`. A look at a loop that turns asks nothing else: it runs beside all jobs, and takes the
+interpreter's lock (GIL) from the loop.
 
 It signals, and writes down why (`ended_by_watchdog`), and does nothing else. When the loop comes back it finds the
 runner empty, as after any other end, and reports `timed_out` or `out_of_memory`; a reply that was complete before
@@ -61,7 +63,7 @@ LOOK_S, WATCH_S = 0.1, 0.02
 LATE_S = 0.1
 #: Seconds between looks while the loop stands still.
 STALLED_S = 0.02
-#: Looks in a row that find nothing running before the thread sleeps.
+#: Looks until it is asked whether anything runs.
 _REST = 10
 #: Steps of a hunt in one look.
 _STEPS = 8
@@ -141,6 +143,26 @@ def runner_of(tenant: Execution | Lease | LiveRunner) -> Runner:
     return tenant.held if isinstance(tenant, Lease) else tenant.runner
 
 
+class _Bell:
+    """
+    Wakes one thread. A bare lock: threading.Event makes a new one for each wait.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def ring(self) -> None:
+        """
+        The present wait, or else the next one, ends at once.
+        """
+        with contextlib.suppress(RuntimeError):  # it was rung already
+            self._lock.release()
+
+    def wait(self, seconds: float | None) -> None:
+        self._lock.acquire(timeout=-1 if seconds is None else seconds)
+
+
 class Watchdog:
     """
     Args:
@@ -156,7 +178,8 @@ class Watchdog:
                  period: float = 0.0) -> None:
         self._reactor, self._workers, self._time, self._report = reactor, workers, time, report
         self._alive, self._period = alive, period
-        self._wake = threading.Event()
+        self._bell = _Bell()
+        self._watching = False  # memory: is there a runner whose leaf needs looks, or was there one?
         self._over = self._failed = False
         self._loop_thread = threading.get_ident()
         self._turns = -1
@@ -184,7 +207,7 @@ class Watchdog:
         Wait for the thread to end, before the reactor is closed. Harmless twice.
         """
         self._over = True
-        self._wake.set()
+        self._bell.ring()
         if self._thread.is_alive():
             self._thread.join()
         for fd in (self._null, self._slot):
@@ -196,19 +219,18 @@ class Watchdog:
 
     def _run(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's
-        idle = 0
+        looks = 0
         while not self._over:
             try:
                 pause = self.look()
             except Exception as error:  # the next look comes
                 pause = LOOK_S
                 self._fail(error)
-            idle = 0 if self._still is not None or self._busy() else idle + 1
-            if idle >= _REST:
+            looks += 1
+            if looks % _REST == 0 and self._still is None and not self._busy():
                 self._sleep()
-                idle = 0
             else:
-                self._wake.wait(min(pause, self._period / 4) if self._period else pause)
+                self._bell.wait(min(pause, self._period / 4) if self._period else pause)
 
     def _fail(self, error: Exception) -> None:
         """
@@ -226,17 +248,13 @@ class Watchdog:
         """
         Until work begins, or the service manager wants a sign.
         """
-        if not self._over:
-            self._wake.clear()
-        self._reactor.rouse = self._wake.set
+        self._reactor.rouse = self._bell.ring
         try:
             # Whoever begins afterwards sees `rouse`, and who began before is seen here.
-            if not self._busy():
-                self._wake.wait(self._period / 4 if self._period else None)
+            if not self._over and not self._busy():
+                self._bell.wait(self._period / 4 if self._period else None)
         finally:
             self._reactor.rouse = None
-            if not self._over:
-                self._wake.clear()
 
     def _busy(self) -> bool:
         return any(worker.tenant is not None for worker in list(self._workers()))
@@ -246,7 +264,7 @@ class Watchdog:
         Take one look, and act where that is needed; returns the seconds until the next one.
         """
         now = self._reactor.now()
-        watching = any(self._ticks())
+        self._watching = watching = self._watching or any(self._ticks())
         since = self._still_since(now, WATCH_S if watching else LATE_S)
         if self._period and now - self._beat >= self._period / 4 and (since is None or now - since < self._period):
             self._beat = now
