@@ -24,6 +24,7 @@ int lw_supervisor_total(struct lw_supervisor *supervisor, uint32_t slot, uint64_
 int lw_supervisor_remove(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
 			 uint32_t *ret_count);
 int lw_supervisor_grant(struct lw_supervisor *supervisor, uint32_t slot, uint64_t limit, int files);
+void lw_supervisor_set_watches(struct lw_supervisor *supervisor, uint64_t most);
 int lw_supervisor_share(struct lw_supervisor *supervisor, uint32_t slot, uint32_t of);
 int lw_supervisor_charged(struct lw_supervisor *supervisor, uint32_t slot, uint64_t *ret_bytes);
 int lw_supervisor_drain(struct lw_supervisor *supervisor, struct lw_denied *ret_denied, uint32_t *ret_count);

@@ -108,6 +108,13 @@ class Thread:
         if failed:
             raise KernelRefusal("malloc", "what a job is charged with", -failed)
 
+    def set_watches(self, most: int) -> None:
+        """
+        Grant *most* watches of epoll to all jobs together that are granted anything. Each may have as many as it
+        leaves.
+        """
+        lib.lw_supervisor_set_watches(self.handle, most)
+
     def share(self, slot: int, of: int) -> None:
         """
         Grant the job in *slot* what that in *of* is granted, from the same limit.

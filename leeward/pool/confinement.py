@@ -7,11 +7,12 @@ Runs in:   the daemon, and `leeward run`, before the first keeper; makes no proc
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass
 from leeward.errors import Unsupported
-from leeward.isolation import egress, landlock, rlimits
+from leeward.isolation import egress, landlock, rlimits, watches
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.plan import WorkerPlan
 from leeward.isolation.seccomp import filters
@@ -34,6 +35,7 @@ class Confinement:
         layers: what `leeward status` says of each.
         degraded: the layers that are missing, by leave of the settings.
         seal: as of the spec.
+        watches: of epoll, that all jobs together may have; 0 where the filter doesn't ask for each.
     """
 
     plan: WorkerPlan
@@ -43,6 +45,7 @@ class Confinement:
     layers: dict[str, dict[str, object]]
     degraded: tuple[str, ...]
     seal: Seal | None = None
+    watches: int = 0
 
 
 def decide(settings: Settings, spec: SandboxSpec, driver: Driver, room: int = 0, further: int = 0) -> Confinement:
@@ -82,14 +85,14 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
     """
     way_out = egress.plan(spec.egress) if spec.egress else None
     sockets = spec.loopback or way_out is not None
-    arch, host = os.uname().machine, spec.host
+    arch, host, shared = os.uname().machine, spec.host, of_one_user()
     rules = landlock.plan(spec.view, landlock.probe(), loopback=spec.loopback,
                           ports=() if way_out is None else way_out.ports,
                           allow_missing="landlock" in settings.allow_degraded)
-    program = filters.program(memory_counted=driver.memory_counted, affinity_fixed=driver.affinity_fixed, arch=arch,
-                              loopback=sockets, terminal=spec.view.terminals > 0, host=host)
-    on_terminal = filters.program(memory_counted=driver.memory_counted, affinity_fixed=driver.affinity_fixed, arch=arch,
-                                  loopback=sockets, terminal=True, host=host) if settings.sandboxes else None
+    chosen = partial(filters.program, memory_counted=driver.memory_counted, affinity_fixed=driver.affinity_fixed,
+                     arch=arch, loopback=sockets, host=host, shared=shared)
+    program = chosen(terminal=spec.view.terminals > 0)
+    on_terminal = chosen(terminal=True) if settings.sandboxes else None
     plan = WorkerPlan(
         uid=spec.uid, hostname=spec.hostname, view=spec.view, scratch_bytes=settings.limits.files,
         rlimits=rlimits.plan(settings.limits), landlock=rules, seccomp=program.insns,
@@ -100,7 +103,9 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
     layers: dict[str, dict[str, object]] = {
         "namespaces": {"state": "active", "namespaces": ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"],
                        # What the kernel counts by user is counted for each worker, or for all of them together.
-                       "ids": "one for each worker" if 0 == os.geteuid() else "one for all workers"},
+                       "ids": "one for all workers" if shared else "one for each worker",
+                       # Of that, what one job can use up so that the others lack it: docs/decisions/0069.
+                       "not_kept_apart": ["descriptors in flight", "pipes"] if shared else []},
         "mounts": {"state": "active", "root": "tmpfs, read-only", "binds": len(spec.view.binds)},
         "landlock": {"state": "active" if rules.abi else "missing", "abi": rules.abi, "rules": len(rules.rules)},
         "seccomp": {"state": "active", "rules": program.rules, "instructions": program.instructions},
@@ -108,4 +113,12 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
                    "passed_over": dict(driver.passed_over)},
     }
     degraded = (*(("landlock",) if not rules.abi else ()), *(("cgroup",) if driver.degraded else ()))
-    return Confinement(plan, first_id, room, further, layers, degraded, spec.seal)
+    return Confinement(plan, first_id, room, further, layers, degraded, spec.seal,
+                       watches.granted() if shared or not driver.memory_counted else 0)
+
+
+def of_one_user() -> bool:
+    """
+    Have the workers of a pool one user id, for which the kernel counts what they all have?
+    """
+    return os.geteuid() != 0

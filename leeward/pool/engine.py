@@ -116,7 +116,7 @@ class Engine:
         except BaseException:
             bootstrap.close()  # nothing else was made yet
             raise
-        self.supervisor = Supervisor()
+        self.supervisor = Supervisor(self.confinement.watches)
         self._reactor.watch(self.supervisor.fileno(), READ, self._on_denials)
         book = Book()
         self.main = Branch(self._reactor, self, self._settings, self.spec, self.confinement, surplus=self.surplus,

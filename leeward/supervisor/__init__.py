@@ -53,12 +53,16 @@ class Supervisor:
     """
     Answers for any number of listeners. Its methods are for one Python thread.
 
-    Raises:
-        KernelRefusal: the thread can't start.
+    Args:
+        watches: of epoll, that all jobs together may have where the filter asks for each (isolation/watches.py); 0
+            where it doesn't.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, watches: int = 0) -> None:
         self._thread = Thread()
+        self._watches = watches
+        if watches:
+            self._thread.set_watches(watches)
         self._slots: dict[int, int] = {}
         self._departed: deque[Denied] = deque(maxlen=DEPARTED)
         self.lost = 0  # records that nobody drained in time; the counts of a job's result hold all
@@ -77,10 +81,13 @@ class Supervisor:
             os.close(listener_fd)
             raise Bug(f"job {job} has a listener already")
         try:
-            self._slots[job] = self._thread.add(listener_fd, job, quiet=checking)
+            slot = self._thread.add(listener_fd, job, quiet=checking)
         except BaseException:
             os.close(listener_fd)
             raise
+        self._slots[job] = slot
+        if self._watches:
+            self._thread.grant(slot, 0, -1)
 
     def settle(self, job: int) -> None:
         """

@@ -5,6 +5,7 @@ The command line over the real thing: what `leeward exec` and `leeward run` prom
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -229,6 +230,12 @@ def test_status(daemon: LiveDaemon) -> None:
     assert before["jobs"]["done"] + 1 == after["jobs"]["done"]
     assert {"namespaces", "mounts", "landlock", "seccomp", "cgroup"} == set(after["layers"])
     assert all(layer["state"] for layer in after["layers"].values())
+    spaces = after["layers"]["namespaces"]
+    if 0 == os.geteuid():  # what the kernel counts by user it counts for each worker
+        assert ("one for each worker", []) == (spaces["ids"], spaces["not_kept_apart"])
+    else:
+        assert "one for all workers" == spaces["ids"]
+        assert ["descriptors in flight", "pipes"] == spaces["not_kept_apart"]
     assert after["transport"] in ("socket", "uring")
     assert after["uptime"] > before["uptime"] > 0
     text = daemon.run("status").stdout.decode()

@@ -71,6 +71,70 @@ def test_grants_what_it_charges(supervisor: Supervisor, tmp_path: Path, shares: 
     assert [] == list(tmp_path.iterdir())
 
 
+#: The same for watches of epoll, where a cgroup counts memory but workers share a user id.
+OF_ONE_USER = filters.program(memory_counted=True, affinity_fixed=True, arch=os.uname().machine, shared=True).insns
+
+#: Has one epoll descriptor wait for `count` others, or for as many as it may; how many, and why no more.
+WATCH = """
+import select
+epoll, done = select.epoll(), []
+try:
+    while len(done) < {count}:
+        fd = os.eventfd(0)
+        epoll.register(fd, select.EPOLLIN)
+        done.append(fd)
+    tell([len(done), 0])
+except OSError as error:
+    tell([len(done), error.errno])
+link.recv(1)
+"""
+
+
+@pytest.mark.parametrize("program", [UNCOUNTED, OF_ONE_USER], ids=["uncounted", "of-one-user"])
+def test_a_job_gets_as_many_watches_as_it_leaves(tmp_path: Path, program: bytes) -> None:
+    """
+    Half of what there is, then half of the rest, and so on; what is over gives back its own. What shares a limit has
+    its part of that together.
+    """
+    supervisor = Supervisor(watches=100)
+    with contextlib.ExitStack() as stack:
+        def child(count: int = 1000) -> confined.Confined:
+            return stack.enter_context(confined.confined("link.recv(1)\n" + WATCH.format(count=count), supervisor,
+                                                         program=program))
+
+        def told(one: confined.Confined) -> object:
+            one.go()
+            return one.told()
+
+        first, second, third, beside = child(), child(), child(10), child()
+        supervisor.share(beside.job, first.job)
+        assert [50, errno.ENOSPC] == told(first)
+        assert [0, errno.ENOSPC] == told(beside)
+        assert [25, errno.ENOSPC] == told(second)
+        assert [10, 0] == told(third)
+        assert [{}] * 4 == [supervisor.counts(each.job) for each in (first, second, third, beside)]
+        supervisor.remove(beside.job)
+        supervisor.remove(first.job)
+        assert [33, errno.ENOSPC] == told(child())  # of 65 that are left
+    supervisor.close()
+
+
+def test_watches_are_memory_where_nobody_counts_it(supervisor: Supervisor) -> None:
+    """
+    256 bytes each, of the job's limit: what the kernel keeps is less.
+    """
+    plenty = Supervisor(watches=1 << 30)
+    with confined.confined("link.recv(1)\n" + WATCH.format(count=1000), plenty, program=UNCOUNTED) as child:
+        plenty.grant(child.job, 40 * 256, -1)
+        child.go()
+        assert [40, errno.ENOMEM] == child.told()
+        assert 40 * 256 == plenty.charged(child.job)
+    plenty.close()
+    with confined.confined("link.recv(1)\n" + WATCH.format(count=1000), supervisor, program=UNCOUNTED) as child:
+        child.go()
+        assert [0, errno.EACCES] == child.told()  # of a supervisor that was told of none
+
+
 #: Eight threads, which signals interrupt, each with so many mappings; how many there were.
 AT_ONCE = f"""
 link.recv(1)

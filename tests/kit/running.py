@@ -27,12 +27,16 @@ _WAITS = b"import os, signal\nos.write(1, b'here')\nwhile True: signal.pause()\n
 class Running:
     """
     The host's pids of everything around one job.
+
+    Attributes:
+        said: what it has written to stdout by then.
     """
 
     zygote: int
     keeper: int
     init: int
     job: int
+    said: bytes = b""
 
 
 @contextmanager
@@ -52,7 +56,8 @@ def running(box: Box, code: bytes = _WAITS, limits: Limits | None = None) -> Ite
     assert not reports
     assert runner is not None
     assert zygote is not None
-    yield Running(zygote.pid, worker.pid, runner.pid, job_of(runner.pid))
+    yield Running(zygote.pid, worker.pid, runner.pid, job_of(runner.pid),
+                  bytes(execution._output.out.head))
     ticket.cancel()
     box.reactor.run(lambda: worker._leasing.running is not runner)
 

@@ -19,6 +19,7 @@
 #include <netinet/tcp.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
@@ -136,7 +137,7 @@ static const struct { const char *name; uint32_t value; } values[] = {
 
 	V(F_OFD_GETLK) V(F_OFD_SETLK) V(F_OFD_SETLKW) V(F_DUPFD_CLOEXEC) V(F_SETPIPE_SZ)
 	V(F_GETPIPE_SZ) V(F_ADD_SEALS) V(F_GET_SEALS) V(F_SETLEASE) V(F_NOTIFY) V(F_SETOWN)
-	V(F_SETSIG)
+	V(F_SETSIG) V(EPOLL_CTL_ADD) V(EPOLL_CTL_MOD) V(EPOLL_CTL_DEL)
 
 	V(PR_SET_PDEATHSIG) V(PR_GET_PDEATHSIG) V(PR_GET_DUMPABLE) V(PR_SET_DUMPABLE)
 	V(PR_SET_NAME) V(PR_GET_NAME) V(PR_GET_SECCOMP) V(PR_SET_SECCOMP) V(PR_CAPBSET_READ)

@@ -256,7 +256,7 @@ static void release(struct lw_supervisor *supervisor)
 		if (supervisor->listeners[slot] && supervisor->listeners[slot]->fd >= 0)
 			close(supervisor->listeners[slot]->fd);
 		if (supervisor->listeners[slot])
-			lw_leave_purse(supervisor->listeners[slot]);
+			lw_leave_purse(supervisor, supervisor->listeners[slot]);
 		free(supervisor->listeners[slot]);
 	}
 	if (supervisor->epoll >= 0)
@@ -397,7 +397,7 @@ int lw_supervisor_remove(struct lw_supervisor *supervisor, uint32_t slot, struct
 		unwatch(supervisor, listener);
 		if (listener->fd >= 0)
 			close(listener->fd);
-		lw_leave_purse(listener);
+		lw_leave_purse(supervisor, listener);
 		supervisor->listeners[slot] = NULL;
 		while (supervisor->top && !supervisor->listeners[supervisor->top - 1])
 			supervisor->top--;

@@ -8,6 +8,11 @@
  * process and those that it forks, which are all of this listener; so the charge is taken back when the listener is
  * removed, and not before.
  *
+ * A watch of epoll goes on, and is counted: the kernel lets all processes of one user have so many (epoll(7)), and
+ * keeps memory for each that no resident set shows. A job may have as many as it leaves to the others. Which call it is
+ * is a register, too; that it may fail afterwards, or the watch be removed, isn't known, so a count is only given back
+ * with the listener.
+ *
  * A memory file is an unnamed file on the job's tmpfs, whose size the tmpfs bounds and the watch reads. It is opened
  * with the ids of the job, since no other user exists on that file system. */
 
@@ -20,6 +25,7 @@
 #include <linux/seccomp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -44,6 +50,9 @@
 #define BESIDE 4096
 #define PAGE 4096
 
+/* What the kernel keeps for a watch: an epitem and an eppoll_entry, 128 and 64 to 72 bytes on Linux 6.18. */
+#define WATCH 256
+
 /* The type of a mapping, in its flags. */
 #define TYPE 0x0f
 
@@ -63,6 +72,15 @@ static void refuse(struct lw_supervisor *supervisor, const struct lw_listener *l
 	sent(supervisor, listener);
 }
 
+/* Have the kernel make the call after all. Only for calls whose registers say all that was decided by: who waits could
+ * have another thread change its memory meanwhile. */
+static bool let_go_on(struct lw_supervisor *supervisor, const struct lw_listener *listener)
+{
+	supervisor->response->error = 0;
+	supervisor->response->flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+	return sent(supervisor, listener);
+}
+
 static void grant_mapping(struct lw_supervisor *supervisor, struct lw_listener *listener, uint64_t length)
 {
 	struct lw_purse *purse = listener->purse;
@@ -80,9 +98,36 @@ static void grant_mapping(struct lw_supervisor *supervisor, struct lw_listener *
 	/* Charged before the task goes on, and taken back only if it doesn't. */
 	listener->charged += cost;
 	purse->charged += cost;
-	supervisor->response->error = 0;
-	supervisor->response->flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-	if (!sent(supervisor, listener)) {
+	if (!let_go_on(supervisor, listener)) {
+		listener->charged -= cost;
+		purse->charged -= cost;
+	}
+}
+
+static void grant_watch(struct lw_supervisor *supervisor, struct lw_listener *listener)
+{
+	struct lw_purse *purse = listener->purse;
+	uint64_t left = supervisor->most_watches > supervisor->watches
+		? supervisor->most_watches - supervisor->watches : 0;
+	uint64_t cost = purse->limit ? WATCH : 0;	/* 0: a cgroup counts it */
+
+	if (purse->watches >= left) {
+		refuse(supervisor, listener, ENOSPC);
+		return;
+	}
+	if (cost && (purse->limit < purse->charged || purse->limit - purse->charged < cost)) {
+		refuse(supervisor, listener, ENOMEM);
+		return;
+	}
+	listener->watches++;
+	purse->watches++;
+	supervisor->watches++;
+	listener->charged += cost;
+	purse->charged += cost;
+	if (!let_go_on(supervisor, listener)) {
+		listener->watches--;
+		purse->watches--;
+		supervisor->watches--;
 		listener->charged -= cost;
 		purse->charged -= cost;
 	}
@@ -140,7 +185,7 @@ static void grant_file(struct lw_supervisor *supervisor, const struct lw_listene
 	close(fd);
 }
 
-/* Answer supervisor->request if it asks for such memory and may. If it returns false the call is to be refused. */
+/* Answer supervisor->request if it asks for such memory, or for a watch, and may. If it returns false the call is to be refused. */
 bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	const struct seccomp_data *call = &supervisor->request->data;
@@ -155,6 +200,12 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 		grant_mapping(supervisor, listener, call->args[1]);
 		return true;
 	}
+	if (call->nr == SYS_epoll_ctl) {
+		if ((uint32_t)call->args[1] != EPOLL_CTL_ADD)
+			return false;
+		grant_watch(supervisor, listener);
+		return true;
+	}
 	if (call->nr == SYS_memfd_create) {
 		flags = (uint32_t)call->args[1];
 		if (flags & ~(uint32_t)(MFD_CLOEXEC | MFD_EXEC) || listener->purse->files < 0)
@@ -165,8 +216,8 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 	return false;
 }
 
-/* The purse of a listener that goes; the last one frees it. */
-void lw_leave_purse(struct lw_listener *listener)
+/* The purse of a listener that goes, or has another one's; the last one frees it. */
+void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	struct lw_purse *purse = listener->purse;
 
@@ -174,9 +225,13 @@ void lw_leave_purse(struct lw_listener *listener)
 		return;
 	listener->purse = NULL;
 	purse->charged -= listener->charged;
+	purse->watches -= listener->watches;
+	supervisor->watches -= listener->watches;
+	listener->charged = listener->watches = 0;
 	if (listener->owns_purse) {	/* its descriptor is going to be closed */
 		purse->files = -1;
 		purse->limit = 0;
+		listener->owns_purse = false;
 	}
 	if (!--purse->users)
 		free(purse);
@@ -188,7 +243,8 @@ static struct lw_listener *in_slot(const struct lw_supervisor *supervisor, uint3
 }
 
 /* Grant the job in `slot` shared mappings without a file of `limit` bytes altogether, and memory files in the folder
- * `files`, which stays the caller's: it has to remove the slot before it closes that.
+ * `files`, which stays the caller's: it has to remove the slot before it closes that. Watches as well; 0 and -1 grant
+ * those alone.
  * Returns 0 or -errno; -ENOENT for a slot that isn't in use. */
 int lw_supervisor_grant(struct lw_supervisor *supervisor, uint32_t slot, uint64_t limit, int files)
 {
@@ -225,12 +281,21 @@ int lw_supervisor_share(struct lw_supervisor *supervisor, uint32_t slot, uint32_
 	pthread_mutex_lock(&supervisor->mutex);
 	listener = in_slot(supervisor, slot);
 	owner = in_slot(supervisor, of);
-	if (listener && owner && owner->purse && !listener->purse) {
+	if (listener && owner && owner->purse && listener->purse != owner->purse) {
+		lw_leave_purse(supervisor, listener);
 		listener->purse = owner->purse;
 		listener->purse->users++;
 	}
 	pthread_mutex_unlock(&supervisor->mutex);
 	return listener && owner ? 0 : -ENOENT;
+}
+
+/* Grant watches of epoll to all jobs together, `most` of them; each may have as many as it leaves. */
+void lw_supervisor_set_watches(struct lw_supervisor *supervisor, uint64_t most)
+{
+	pthread_mutex_lock(&supervisor->mutex);
+	supervisor->most_watches = most;
+	pthread_mutex_unlock(&supervisor->mutex);
 }
 
 /* The bytes that the purse of `slot` is charged with. Returns 0, or -ENOENT for a slot that isn't in use. */

@@ -21,10 +21,11 @@ struct lw_refused {
 	uint32_t pid;
 };
 
-/* What some listeners are granted together of memory that no resident set shows. In bytes. */
+/* What some listeners are granted together of memory that no resident set shows, in bytes, and of watches. */
 struct lw_purse {
 	uint64_t limit;
 	uint64_t charged;
+	uint64_t watches;	/* of epoll, that were granted */
 	uint32_t users;		/* listeners that have it */
 	int files;		/* the folder of memory files, not ours; -1 once its owner is gone */
 };
@@ -44,6 +45,7 @@ struct lw_listener {
 	bool owns_purse;
 	struct lw_purse *purse;	/* NULL: it is granted nothing */
 	uint64_t charged;	/* of what the purse is charged with, bytes */
+	uint64_t watches;	/* of the purse's */
 	struct lw_refused kinds[LW_SUPERVISOR_KINDS];	/* open addressing; count 0 is free */
 	struct lw_refused other;
 };
@@ -62,6 +64,8 @@ struct lw_supervisor {
 	struct seccomp_notif_resp *response;
 	size_t request_size;
 	size_t response_size;
+	uint64_t most_watches;	/* of epoll, that all jobs may have together */
+	uint64_t watches;
 	uint32_t top;		/* slots below it may be in use */
 	uint32_t generation;
 	uint32_t drain_from;	/* the slot where drain() begins, so that none waits for others */
@@ -72,7 +76,7 @@ void lw_poke(int eventfd);
 void lw_unpoke(int eventfd);
 void lw_count_refusal(struct lw_supervisor *supervisor, struct lw_listener *listener, uint64_t now);
 bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener);
-void lw_leave_purse(struct lw_listener *listener);
+void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listener);
 uint32_t lw_tell_refusals(const struct lw_listener *listener, struct lw_denied *ret_denied);
 
 #endif

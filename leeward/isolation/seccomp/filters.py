@@ -7,10 +7,12 @@ Runs in:   the daemon; pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import ModuleType
 
 from leeward.dataclass import dataclass
 from leeward.errors import Bug, Unsupported
-from leeward.isolation.seccomp._generated_programs import INIT, PROGRAMS
+from leeward.isolation.seccomp import _generated_programs
+from leeward.isolation.seccomp._generated_programs import INIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Program:
 
 
 def program(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: bool = False,
-            terminal: bool = False, host: bool = False) -> Program:
+            terminal: bool = False, host: bool = False, shared: bool = False) -> Program:
     """
     The filter of a job; for its arguments see `plan.plan`.
 
@@ -45,8 +47,12 @@ def program(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: 
     """
     if host and loopback:
         raise Bug("there is no filter for TCP where the host is in view")
-    programs = _host_programs(terminal) if host else _programs(loopback, terminal)
-    rules, insns = programs[_known(arch), memory_counted, affinity_fixed]
+    module = _host_programs(terminal) if host else _programs(loopback, terminal)
+    of_shared: Mapping[tuple[str, bool], tuple[int, str]] = module.SHARED
+    of_own: Mapping[tuple[str, bool, bool], tuple[int, str]] = module.PROGRAMS
+    # Where no cgroup counts memory the supervisor is asked in any case: one program for both.
+    rules, insns = (of_shared[_known(arch), affinity_fixed] if shared and memory_counted
+                    else of_own[_known(arch), memory_counted, affinity_fixed])
     return Program(bytes.fromhex(insns), rules)
 
 
@@ -72,26 +78,26 @@ def broker_program(arch: str) -> bytes:
     return bytes.fromhex(BROKER[_known(arch)])
 
 
-def _programs(loopback: bool, terminal: bool) -> Mapping[tuple[str, bool, bool], tuple[int, str]]:
+def _programs(loopback: bool, terminal: bool) -> ModuleType:
     """
     Those of the table, or of what the operator adds to it: a module that is imported only then.
     """
     if loopback and terminal:
-        from leeward.isolation.seccomp._generated_loopback_terminal import PROGRAMS as widened
+        from leeward.isolation.seccomp import _generated_loopback_terminal as widened
     elif loopback:
-        from leeward.isolation.seccomp._generated_loopback import PROGRAMS as widened
+        from leeward.isolation.seccomp import _generated_loopback as widened
     elif terminal:
-        from leeward.isolation.seccomp._generated_terminal import PROGRAMS as widened
+        from leeward.isolation.seccomp import _generated_terminal as widened
     else:
-        return PROGRAMS
+        return _generated_programs
     return widened
 
 
-def _host_programs(terminal: bool) -> Mapping[tuple[str, bool, bool], tuple[int, str]]:
+def _host_programs(terminal: bool) -> ModuleType:
     if terminal:
-        from leeward.isolation.seccomp._generated_host_terminal import PROGRAMS as programs
+        from leeward.isolation.seccomp import _generated_host_terminal as programs
     else:
-        from leeward.isolation.seccomp._generated_host import PROGRAMS as programs
+        from leeward.isolation.seccomp import _generated_host as programs
     return programs
 
 

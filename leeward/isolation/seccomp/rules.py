@@ -137,6 +137,8 @@ class Needs(enum.Enum):
     NOTHING = "always"
     MEMORY_COUNTED = "where a cgroup counts memory that no resident set shows"
     MEMORY_CHARGED = "where a cgroup counts such memory; else the supervisor grants and charges it"
+    WATCHES_GRANTED = ("where a cgroup counts memory and each worker has a user id of its own; else the supervisor"
+                       " grants and counts it")
     AFFINITY_FREE = "where the processor limit isn't kept by fixing the affinity"
     LOOPBACK = "where the operator has set `loopback = true`"
     TERMINAL = "where the operator has set `terminal = true`"

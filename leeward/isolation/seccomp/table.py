@@ -116,8 +116,13 @@ FILES = (
 DESCRIPTORS = (
     *rows("pipe pipe2 eventfd eventfd2 signalfd signalfd4 timerfd_create timerfd_settime timerfd_gettime", ALLOW,
           "event loops and subprocess"),
-    *rows("poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2", ALLOW,
+    *rows("poll ppoll select pselect6 epoll_create epoll_create1 epoll_wait epoll_pwait epoll_pwait2", ALLOW,
           "waiting for descriptors"),
+    *each("epoll_ctl", 1, "EPOLL_CTL_MOD EPOLL_CTL_DEL", "changes and takes back what an epoll descriptor waits for"),
+    Rule("epoll_ctl", ALLOW, "the kernel bounds how many descriptors all processes of one user wait for by epoll; their"
+                             " memory is in no resident set. Where jobs share a user, one may have as many as it leaves"
+                             " to the others: ENOSPC, as the kernel says it",
+         (is_(1, "EPOLL_CTL_ADD"),), Needs.WATCHES_GRANTED),
     *each("fcntl", 1, "F_DUPFD F_DUPFD_CLOEXEC F_GETFD F_SETFD F_GETFL F_SETFL",
           "usual operations on descriptors"),
     *each("fcntl", 1, "F_GETLK F_SETLK F_SETLKW F_OFD_GETLK F_OFD_SETLK F_OFD_SETLKW",

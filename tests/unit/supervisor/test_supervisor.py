@@ -45,6 +45,9 @@ class FakeThread:
     def grant(self, slot: int, limit: int, files: int) -> None:
         self.granted[slot] = limit
 
+    def set_watches(self, most: int) -> None:
+        self.watches = most
+
     def share(self, slot: int, of: int) -> None:
         self.granted[slot] = self.granted[of]
 

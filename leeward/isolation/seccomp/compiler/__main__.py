@@ -49,7 +49,7 @@ def _lines() -> Iterator[str]:
     for (action, reason, needs), group in groupby(RULES, key=lambda rule: (rule.action, rule.reason, rule.needs)):
         members = list(group)
         calls = " ".join(f"`{name}`" for name in dict.fromkeys(rule.name for rule in members))
-        otherwise = "" if Needs.MEMORY_CHARGED is needs else f"; else {NOTIFY.text}"
+        otherwise = "" if needs in (Needs.MEMORY_CHARGED, Needs.WATCHES_GRANTED) else f"; else {NOTIFY.text}"
         described = f"{action.text} {needs.value}{otherwise}" if Needs.NOTHING is not needs else action.text
         yield f"| {calls} | {_arguments(members)} | {described} | {reason} |\n"
 
@@ -95,6 +95,12 @@ def programs(widened: str = "") -> str:
             for fixed in both:
                 made = plan(memory_counted=counted, affinity_fixed=fixed, arch=arch, **more)
                 lines += [f'    ("{arch}", {counted}, {fixed}): ({made.rules}, (\n', *_hex(made, 8), "    )),\n"]
+    lines += ["}\n\n#: Where a cgroup counts memory and workers share a user id.\n",
+              "#: By architecture, and whether the affinity is fixed.\n", "SHARED = {\n"]
+    for arch in ARCHES:
+        for fixed in both:
+            made = plan(memory_counted=True, affinity_fixed=fixed, arch=arch, shared=True, **more)
+            lines += [f'    ("{arch}", {fixed}): ({made.rules}, (\n', *_hex(made, 8), "    )),\n"]
     if widened:
         return "".join([*lines, "}\n"]).replace("compiler programs`", f"compiler {widened}`")
     lines += ["}\n\n#: Of the sandbox's init, by architecture.\n", "INIT = {\n"]

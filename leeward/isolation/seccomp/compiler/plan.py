@@ -94,7 +94,7 @@ class SeccompPlan:
 
 
 def plan(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: bool = False,
-         terminal: bool = False, host: bool = False) -> SeccompPlan:
+         terminal: bool = False, host: bool = False, shared: bool = False) -> SeccompPlan:
     """
     Choose the rows that hold on a host.
 
@@ -106,13 +106,14 @@ def plan(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: boo
         loopback: TCP and UDP are allowed.
         terminal: pseudo-terminals are allowed.
         host: the view is the host's: no socket is connected to.
+        shared: the workers of several jobs have one user id.
 
     Raises:
         Unsupported: no table for *arch*.
     """
     holds = {Needs.LOOPBACK: loopback, Needs.TERMINAL: terminal, Needs.HOST_SHOWN: host, Needs.HOST_HIDDEN: not host,
              Needs.NOTHING: True, Needs.MEMORY_COUNTED: memory_counted, Needs.MEMORY_CHARGED: memory_counted,
-             Needs.AFFINITY_FREE: not affinity_fixed}
+             Needs.WATCHES_GRANTED: memory_counted and not shared, Needs.AFFINITY_FREE: not affinity_fixed}
     return _plan(tuple(rule for rule in RULES if holds[rule.needs]), arch, NOTIFY, errno(ENOSYS))
 
 

@@ -60,6 +60,23 @@ def test_a_host_gets_the_program_of_its_plan(arch: str, counted: bool, fixed: bo
     assert len(program.insns) == 8 * program.instructions
 
 
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("name", ["", *WIDENED])
+def test_workers_of_one_user_have_a_program_of_their_own(name: str, arch: str, fixed: bool) -> None:
+    """
+    But where no cgroup counts memory, when the supervisor is asked for watches whoever the worker is.
+    """
+    def made(counted: bool, shared: bool) -> filters.Program:
+        return filters.program(memory_counted=counted, affinity_fixed=fixed, arch=arch, shared=shared,
+                               **named.get(name, {}))
+
+    check(plan(memory_counted=True, affinity_fixed=fixed, arch=arch, shared=True, **named.get(name, {})),
+          bpf.disassemble(made(True, True).insns))
+    assert made(True, True) != made(True, False)
+    assert made(False, True) == made(False, False)
+
+
 @pytest.mark.parametrize("arch", ARCHES)
 def test_the_inits_is_tiny(arch: str) -> None:
     """

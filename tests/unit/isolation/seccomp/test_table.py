@@ -13,7 +13,7 @@ import pytest
 from leeward._native.arguments import value
 from leeward.isolation.seccomp.compiler.__main__ import listing
 from leeward.isolation.seccomp.compiler.plan import CallPolicy, plan
-from leeward.isolation.seccomp.rules import ALLOW, NOTIFY, Needs, Rule
+from leeward.isolation.seccomp.rules import ALLOW, NOTIFY, Action, Needs, Rule
 from leeward.isolation.seccomp.syscalls import ALL, NUMBERS
 from leeward.isolation.seccomp.table import INIT_RULES, RULES
 
@@ -151,6 +151,22 @@ def test_a_fixed_affinity_stays() -> None:
     fixed = plan(memory_counted=True, affinity_fixed=True, arch="x86_64")
 
     assert {"sched_setaffinity"} == newly_refused(free.calls, fixed.calls)
+
+
+@pytest.mark.parametrize(("counted", "shared", "want"), [
+    (True, False, ALLOW), (True, True, NOTIFY), (False, False, NOTIFY), (False, True, NOTIFY)])
+@pytest.mark.parametrize("above", [0, 1, 0xFFFF_FFFF])
+def test_watches_are_asked_for_where_others_could_lack_them(counted: bool, shared: bool, want: Action,
+                                                             above: int) -> None:
+    """
+    c259: or where no cgroup counts their memory. Only those that are added; the kernel looks at 32 bits of the number.
+    """
+    made = plan(memory_counted=counted, affinity_fixed=False, arch="x86_64", shared=shared)
+    epoll_ctl = made.calls[NUMBERS["x86_64"]["epoll_ctl"]]
+
+    for name, said in (("EPOLL_CTL_ADD", want), ("EPOLL_CTL_MOD", ALLOW), ("EPOLL_CTL_DEL", ALLOW)):
+        assert said == epoll_ctl.decide((3, value(name) | above << 32, 4, 0, 0, 0))
+    assert NOTIFY == epoll_ctl.decide((3, 4, 4, 0, 0, 0))  # none that the kernel knows
 
 
 def test_what_an_operator_adds_takes_nothing_away() -> None:

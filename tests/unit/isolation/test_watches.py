@@ -1,0 +1,22 @@
+"""
+How many watches jobs get of what the kernel grants a user.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from leeward.isolation import watches
+
+
+@pytest.mark.parametrize(("text", "most"), [("5491533\n", 2745766), ("2\n", 1), ("1\n", 1), ("0\n", 1)])
+def test_half_is_the_jobs(text: str, most: int) -> None:
+    assert most == watches.half(text)
+
+
+def test_of_what_this_kernel_grants() -> None:
+    most = int(Path("/proc/sys/fs/epoll/max_user_watches").read_text())
+
+    assert max(1, most // 2) == watches.granted()
