@@ -49,13 +49,15 @@ def refusing(pid: int, kind: str, told: Path) -> Iterator[None]:
 
 def answer(socket: Path, number: int) -> str:
     """
-    How job *number* ended. Every fourth one writes much, and every third one brings a file and takes it back.
+    How job *number* ended. Every fourth one writes much, every third one brings a file and takes it back, and every
+    fifth one is asked for by a megabyte, which goes by the connection's arena.
     """
     size = 200_000 if number % 4 == 0 else 5
     files = {"a": b"1"} if number % 3 == 0 else {}
+    comment = "#" * (1 << 20 if number % 5 == 0 else 0)
     try:
         with leeward.Client(str(socket)) as client:
-            result = client.execute(f"print('x' * {size})", files=files, collect=list(files), timeout=5.0)
+            result = client.execute(f"print('x' * {size}){comment}", files=files, collect=list(files), timeout=5.0)
     except leeward.DaemonAway:
         return "away"  # its connection was refused, or is gone
     if result.outcome is leeward.Outcome.FINISHED:

@@ -58,6 +58,17 @@ def test_every_test_file_that_a_page_names_exists(page: str):
     assert set() == {path for path in named if not (ROOT / path).is_file()}
 
 
+def test_every_test_that_the_page_on_reliability_names_is_there():
+    named = re.findall(r"`([a-z_/]+\.py)(?:::(test_\w+))?`", (ROOT / "docs/reliability.md").read_text())
+
+    assert 40 < sum(bool(function) for _, function in named)
+    for path, function in named:
+        file = ROOT / path if "/" in path and (ROOT / path).exists() else ROOT / "tests" / path
+        if not file.exists():
+            file = ROOT / "tests/integration" / path  # named behind another one of its folder
+        assert f"\ndef {function}" in file.read_text(), (path, function)
+
+
 def test_how_long_the_tests_take():
     """
     README.md says what ./dev says.

@@ -83,22 +83,28 @@ def _programs(loopback: bool, terminal: bool) -> ModuleType:
     Those of the table, or of what the operator adds to it: a module that is imported only then.
     """
     if loopback and terminal:
-        from leeward.isolation.seccomp import _generated_loopback_terminal as widened
-    elif loopback:
-        from leeward.isolation.seccomp import _generated_loopback as widened
-    elif terminal:
-        from leeward.isolation.seccomp import _generated_terminal as widened
-    else:
-        return _generated_programs
-    return widened
+        from leeward.isolation.seccomp import _generated_loopback_terminal
+
+        return _generated_loopback_terminal
+    if loopback:
+        from leeward.isolation.seccomp import _generated_loopback
+
+        return _generated_loopback
+    if terminal:
+        from leeward.isolation.seccomp import _generated_terminal
+
+        return _generated_terminal
+    return _generated_programs
 
 
 def _host_programs(terminal: bool) -> ModuleType:
     if terminal:
-        from leeward.isolation.seccomp import _generated_host_terminal as programs
-    else:
-        from leeward.isolation.seccomp import _generated_host as programs
-    return programs
+        from leeward.isolation.seccomp import _generated_host_terminal
+
+        return _generated_host_terminal
+    from leeward.isolation.seccomp import _generated_host
+
+    return _generated_host
 
 
 def _known(arch: str) -> str:
