@@ -9,7 +9,6 @@ import os
 import signal
 import stat
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,11 @@ import pytest
 
 import leeward
 from kit.live_daemon import PATIENCE, LiveDaemon, command, descendants, environment, run, watched
+from kit.stalling import standing_still
 from kit.waiting import poll_until, until_written
 
-#: Seconds within which a SIGTERM is over, whatever runs.
-DRAIN = 5.0
+#: Seconds that running jobs have in a test build: nobody waits for so long.
+LONG = 20 * PATIENCE
 
 
 def test_the_socket_is_private(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_start_and_stop(tmp_path: Path) -> None:
     assert "/" == os.readlink(f"/proc/{pid}/cwd")
     with watched([pid, *descendants(pid)]) as wait:
         assert 0 == run(socket, "daemon", "stop").returncode
-        assert [] == wait(1.0)
+        assert [] == wait(PATIENCE)
     assert not socket.exists()
     log = (tmp_path / "leeward.log").read_text()
     assert "ready" in log
@@ -102,8 +102,7 @@ def test_c109_a_second_daemon_refuses(tmp_path: Path) -> None:
 
 def test_killed_outright(tmp_path: Path) -> None:
     """
-    SIGKILL, while a job runs: within a second no process of it is left, and the next daemon
-    takes the stale socket.
+    SIGKILL, while a job runs: no process of it is left, and the next daemon takes the stale socket.
     """
     daemon = LiveDaemon(tmp_path, "--pool-size", "2")
     with daemon:
@@ -115,7 +114,7 @@ def test_killed_outright(tmp_path: Path) -> None:
         assert len(workers) >= 5  # zygote, two keepers, their inits and jobs
         with watched(workers) as wait:
             daemon.process.kill()
-            assert [] == wait(1.0)
+            assert [] == wait(PATIENCE)
         assert daemon.socket.exists()
         _, said = job.communicate(timeout=PATIENCE)
         assert 1 == job.returncode
@@ -124,9 +123,9 @@ def test_killed_outright(tmp_path: Path) -> None:
         assert b"1\n" == daemon.run("exec", "print(1)").stdout
 
 
-def in_flight(daemon: LiveDaemon, code: str, then: signal.Signals) -> tuple[object, object, float]:
+def in_flight(daemon: LiveDaemon, code: str, then: signal.Signals) -> tuple[object, object]:
     """
-    Run *code*, send *then* once it runs; its answer, that of a job after it, and the seconds until the end.
+    Run *code*, send *then* once it runs, and wait for the daemon's end; its answer, and that of a job after it.
     """
     async def main() -> tuple[object, object]:
         async with leeward.AsyncClient(str(daemon.socket)) as client:
@@ -138,40 +137,37 @@ def in_flight(daemon: LiveDaemon, code: str, then: signal.Signals) -> tuple[obje
             late = await asyncio.gather(client.execute("1"), return_exceptions=True)
             return (await asyncio.gather(job, return_exceptions=True))[0], late[0]
 
-    start = time.monotonic()
-    answer, late = asyncio.run(main())
+    answers = asyncio.run(main())
     daemon.process.wait(PATIENCE)
-    return answer, late, time.monotonic() - start
+    return answers
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_running_jobs_are_finished(tmp_path: Path, number: signal.Signals) -> None:
     """
-    New ones are refused meanwhile.
+    New ones are refused meanwhile, and it ends with the last one, not when the time for them is up.
     """
-    with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
-        answer, late, took = in_flight(daemon, "import time; time.sleep(1); print('done')", number)
+    with standing_still(tmp_path, "--pool-size", "1", drain=LONG) as daemon:
+        answer, late = in_flight(daemon, "import time; time.sleep(1); print('done')", number)
 
     assert isinstance(answer, leeward.Result)
     assert "done\n" == answer.stdout_text
     assert isinstance(late, leeward.ShuttingDown)
-    assert took < DRAIN
     assert 0 == daemon.process.returncode
 
 
 def test_a_job_that_never_ends_is_ended(tmp_path: Path) -> None:
     """
-    Within five seconds, with an answer.
+    With an answer, by the daemon and not by its own limit on time, which is several times as long.
     """
     with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
         workers = descendants(daemon.process.pid)
         with watched(workers) as wait:
-            answer, _, took = in_flight(daemon, "while True: pass", signal.SIGTERM)
-            assert [] == wait(1.0)
+            answer, _ = in_flight(daemon, "while True: pass", signal.SIGTERM)
+            assert [] == wait(PATIENCE)
 
     assert isinstance(answer, leeward.Result)
     assert CUT == (answer.outcome, answer.error and answer.error.message)
-    assert took < DRAIN + 1  # the second is the test's own, for its start
     assert 0 == daemon.process.returncode
 
 
@@ -228,14 +224,12 @@ def test_a_hurry_is_asked_for(tmp_path: Path, drains: bool) -> None:
                 await asyncio.to_thread(daemon.logged, lambda rows: any("draining" == row["event"] for row in rows))
             jobs += [asyncio.create_task(client.execute("1")) for _ in range(4)]
             await client.ping()  # they are there
-            start = time.monotonic()
             stop = await asyncio.to_thread(daemon.run, "daemon", "stop", "--now")
             assert (0, b"") == (stop.returncode, stop.stderr)
             assert daemon.process.wait(0) == 0  # it was gone when the command returned
-            assert time.monotonic() - start < DRAIN - 1
             return await asyncio.gather(*jobs, return_exceptions=True)
 
-    with LiveDaemon(tmp_path, "--pool-size", "2") as daemon:
+    with standing_still(tmp_path, "--pool-size", "2", drain=LONG) as daemon:
         answers = asyncio.run(main(daemon))
 
     assert [CUT] * 2 == [(answer.outcome, answer.error.message) for answer in answers[:2]]
@@ -251,7 +245,7 @@ def test_ctrl_c_at_the_terminal(tmp_path: Path) -> None:
         with watched(descendants(daemon.process.pid)) as wait:
             os.killpg(daemon.process.pid, signal.SIGINT)
             assert 0 == daemon.process.wait(PATIENCE)
-            assert [] == wait(1.0)
+            assert [] == wait(PATIENCE)
         daemon.end()
     assert "ended" in [row["event"] for row in daemon.log]
     assert not any("Traceback" in str(row) for row in daemon.log)
@@ -304,5 +298,5 @@ def test_told_to_end_while_it_starts(tmp_path: Path) -> None:
     with watched(descendants(process.pid)) as wait:
         process.terminate()
         assert 0 == process.wait(PATIENCE)
-        assert [] == wait(DRAIN)
+        assert [] == wait(PATIENCE)
     assert not socket.exists()
