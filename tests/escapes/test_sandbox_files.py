@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from kit.attack import serves
-from kit.box import RUNS, Box, Run, control
+from kit.box import PATIENCE_S, RUNS, Box, Run, control
 from kit.sessions import Wire
 from leeward.client.file_calls import Call, answer_of
 from leeward.client.file_tars import export_tar
@@ -251,19 +251,18 @@ def test_c182_files_that_are_swapped_hang_no_call(files: Files):
         late = files.peer.ask("process_run", sandbox=files.box, argv=["cat", "fifo"], limits={"time": 0.5})
         assert "timed_out" == late["outcome"]
     process = files.ask("process_start", argv=["/usr/bin/python3", "-c", SWAPS])["process"]
-    outcomes = set()
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
+    outcomes: set[int] = set()
+    rounds, end = 0, time.monotonic() + PATIENCE_S
+    while (rounds < 25 or len(outcomes) < 4) and time.monotonic() < end:
+        rounds += 1
         for op, fields in (("file_read", {}), ("file_append", {"data": b"x"}), ("file_write", {"data": b"text\n"}),
                            ("file_stat", {}), ("file_list", {}), ("file_edit", {"old": b"e", "new": b"a"}),
                            ("file_grep", {"pattern": b"t"}), ("file_walk", {"path": b"."}),
                            ("file_copy", {"to": b"copy"}), ("file_remove", {"recursive": True, "missing": True})):
-            began = time.monotonic()
-            told = files.ask(op, **{"path": b"spot", "timeout": 10.0, **fields})
+            told = files.ask(op, **{"path": b"spot", "timeout": PATIENCE_S, **fields})
             assert "kind" not in told, told
             assert told.get("errno") != errno.ETIMEDOUT, (op, told)
             outcomes.add(told.get("errno", 0))
-            assert time.monotonic() - began < 10
     assert len(outcomes) > 3  # they were swapped
     files.ask("process_kill", process=process)
     assert {} == files.ask("file_mkdir", path=b"after")
@@ -282,7 +281,7 @@ def test_c183_work_without_end_is_ended(files: Files, tmp_path: Path):
         assert "timed_out" == late["outcome"]
     began = time.monotonic()
     assert errno.ETIMEDOUT == files.ask("file_grep", path=b"evil", pattern=b"(a+)+$", timeout=0.3)["errno"]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < PATIENCE_S
 
     deep = "import os\nfor _ in range(3000):\n os.mkdir('d')\n os.chdir('d')\n"
     files.shell(f"/usr/bin/python3 -c \"{deep}\"; mkdir many; cd many;"

@@ -16,12 +16,14 @@ import pytest
 from kit.attack import serves
 from kit.box import Box, control, settle_all
 from kit.features import ROOT
-from kit.live_daemon import LiveDaemon, descendants
+from kit.live_daemon import PATIENCE, LiveDaemon, descendants
 from kit.sessions import Wire
 from leeward.outcome import Limit, Outcome
 
 LIMIT_S = 0.1
 LONGER_S = 0.3
+#: Within this it is ended on any machine, however much else that does; each of them would stay for a thousand seconds.
+SOON_S = PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +53,7 @@ STAY = {
 @pytest.mark.parametrize("way", STAY)
 def test_c057_cannot_outlast_its_time(box: Box, way: str) -> None:
     """
-    A result by the limit and a second, and then no process is left. It stays for as long as it is let.
+    A result by the limit, and then no process is left. It stays for as long as it is let.
     """
     code = "import os, signal, time\n" + STAY[way]
     settle_all()
@@ -63,10 +65,10 @@ def test_c057_cannot_outlast_its_time(box: Box, way: str) -> None:
         return got.duration
 
     with control():  # with more time it stays for longer: what ends it is its limit
-        assert LONGER_S <= stays(LONGER_S) <= LONGER_S + 1
+        assert LONGER_S <= stays(LONGER_S) <= SOON_S
     settle_all()
     assert before == len(descendants(os.getpid()))
-    assert LIMIT_S <= stays(LIMIT_S) <= LIMIT_S + 1
+    assert LIMIT_S <= stays(LIMIT_S) <= SOON_S
     settle_all()
     assert before == len(descendants(os.getpid()))
 
@@ -83,7 +85,7 @@ DEAF_TO_IT = {
 @pytest.mark.parametrize("way", DEAF_TO_IT)
 def test_c057_cannot_outlast_its_grace_in_a_session(way: str) -> None:
     """
-    The interrupt at the limit gives it the grace, and no more: a result by both and a second.
+    The interrupt at the limit gives it the grace, and no more.
     """
     def stays(grace: float) -> float:
         with Box(pool_size=2, spares=0, max_sessions=1, session_grace=grace) as box, Wire(box) as wire:
@@ -96,8 +98,8 @@ def test_c057_cannot_outlast_its_grace_in_a_session(way: str) -> None:
             return duration
 
     with control():  # with a longer grace it stays for longer: what ends it is that
-        assert LIMIT_S + LONGER_S <= stays(LONGER_S) <= LIMIT_S + LONGER_S + 1
-    assert 2 * LIMIT_S <= stays(LIMIT_S) <= 2 * LIMIT_S + 1
+        assert LIMIT_S + LONGER_S <= stays(LONGER_S) <= SOON_S
+    assert 2 * LIMIT_S <= stays(LIMIT_S) <= SOON_S
 
 
 #: Clocks of a host whose wall clock jumps a day forth and a day back, at every look.
@@ -169,14 +171,14 @@ def test_c058_a_clock_that_jumps_moves_no_limit(jumping: str, tmp_path: Path) ->
         assert "True True\n" == seen.stdout
 
     with LiveDaemon(tmp_path, "--pool-size", "1", env={"LD_PRELOAD": jumping}) as daemon:
-        for program, asked, outcome, least, most in (
-            ("import time; time.sleep(0.3)", 20.0, Outcome.FINISHED, 0.3, 10.0),
-            ("import time; time.sleep(1000)", 0.3, Outcome.TIMED_OUT, 0.3, 1.3),
+        for program, asked, outcome in (
+            ("import time; time.sleep(0.3)", 20.0, Outcome.FINISHED),
+            ("import time; time.sleep(1000)", 0.3, Outcome.TIMED_OUT),
         ):
             with daemon.client() as client:
                 got = client.execute(program, timeout=asked)
             assert outcome is got.outcome
-            assert least <= got.duration <= most
+            assert 0.3 <= got.duration <= SOON_S
         done = daemon.run("exec", "--timeout", "0.3", "while True: pass")
         assert 124 == done.returncode
 

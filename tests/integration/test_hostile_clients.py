@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import leeward
-from kit import features, reactors
+from kit import reactors
 from kit.live_daemon import PATIENCE, LiveDaemon, held
 from kit.stalling import standing_still
 from leeward.daemon.serving.listener import Inherited, refuse_descriptors
@@ -71,14 +71,15 @@ def test_a_kernel_that_cannot_is_told() -> None:
 
 # --- where the kernel lets everybody pass descriptors --------------------------
 
-#: Seconds for which a close of the descriptor lasts.
-LINGER_S = 3 * features.SLOWER
+#: Seconds for which a close of the descriptor lasts, or until the test is over: longer than whoever is served waits on
+#: any machine; and in the control, where somebody does wait for it.
+LINGER_S, SHORT_S = 4 * PATIENCE, 3.0
 
 
 @contextlib.contextmanager
-def lingering() -> Iterator[socket.socket]:
+def lingering(seconds: float = LINGER_S) -> Iterator[socket.socket]:
     """
-    A TCP socket whose last close waits for LINGER_S: its peer doesn't read what it has sent. The test has no descriptor
+    A TCP socket whose last close waits for so long: its peer doesn't read what it has sent. The test has no descriptor
     of it any more after `hand_over`.
     """
     with socket.socket() as listener:
@@ -94,7 +95,7 @@ def lingering() -> Iterator[socket.socket]:
                 while True:
                     mine.send(bytes(1 << 16))
             mine.setblocking(True)
-            mine.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, int(LINGER_S)))
+            mine.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, int(seconds)))
             yield mine
 
 
@@ -110,23 +111,25 @@ def hand_over(daemon: LiveDaemon, mine: socket.socket, data: bytes, flags: int =
     return hostile
 
 
-def slowest(daemon: LiveDaemon, seconds: float) -> float:
+def slowest(daemon: LiveDaemon, enough: float = LINGER_S) -> float:
     """
-    The longest time that one of the jobs took that ran for so many *seconds*.
+    The longest time that one of ten jobs took, or the first time that is *enough*.
     """
-    most, until = 0.0, time.monotonic() + seconds
+    most = 0.0
     with daemon.client() as client:
-        while time.monotonic() < until:
+        for _ in range(10):
             start = time.monotonic()
             assert b"on\n" == client.execute("print('on')").stdout
             most = max(most, time.monotonic() - start)
+            if most >= enough:
+                break
     return most
 
 
 def test_control_a_descriptor_that_is_closed_in_the_loops_thread_holds_it_up(tmp_path: Path) -> None:
-    with standing_still(tmp_path, "--io=socket", rights=True, guarded=False) as daemon, lingering() as mine, \
+    with standing_still(tmp_path, "--io=socket", rights=True, guarded=False) as daemon, lingering(SHORT_S) as mine, \
             hand_over(daemon, mine, b"\0"):
-        assert slowest(daemon, LINGER_S / 2) > LINGER_S / 3
+        assert slowest(daemon, SHORT_S / 3) > SHORT_S / 3
 
 
 @pytest.mark.parametrize("way", [reactors.REFERENCE, *reactors.WAYS])
@@ -139,10 +142,11 @@ def test_a_descriptor_that_takes_long_to_close_holds_nobody_up(tmp_path: Path, w
         daemon.idle()
         before = held(daemon.process.pid)
         with lingering() as mine, hand_over(daemon, mine, data) as hostile:
-            assert slowest(daemon, LINGER_S / 2) < LINGER_S / 4
+            assert slowest(daemon) < LINGER_S / 2
             hostile.settimeout(PATIENCE)
             with contextlib.suppress(ConnectionResetError):  # what it has sent was never read
                 assert b"" == hostile.recv(1)
+            assert slowest(daemon) < LINGER_S / 2
         until = time.monotonic() + PATIENCE
         while held(daemon.process.pid) > before and time.monotonic() < until:
             daemon.idle()
@@ -162,12 +166,11 @@ def test_nor_one_that_is_never_received(tmp_path: Path) -> None:
             hand_over(daemon, mine, b"\0").close()
             mine = kept.enter_context(lingering())
             kept.enter_context(hand_over(daemon, mine, b"\0"))
-        until = time.monotonic() + LINGER_S / 2
-        while time.monotonic() < until:
+        for _ in range(20):
             start = time.monotonic()
             with contextlib.suppress(leeward.Busy, leeward.NoAnswer), daemon.client() as client:
                 client.ping()
-            assert time.monotonic() - start < LINGER_S / 4
+            assert time.monotonic() - start < LINGER_S / 2
 
 
 def test_nor_one_beside_an_urgent_byte(tmp_path: Path) -> None:
@@ -178,7 +181,7 @@ def test_nor_one_beside_an_urgent_byte(tmp_path: Path) -> None:
             pytest.skip("this kernel has no urgent bytes on Unix sockets")
         with hostile:
             hostile.send(b"\0")
-            assert slowest(daemon, LINGER_S / 2) < LINGER_S / 4
+            assert slowest(daemon) < LINGER_S / 2
 
 
 @pytest.mark.parametrize("way", [reactors.REFERENCE, *reactors.WAYS])
