@@ -1,0 +1,221 @@
+"""
+Rules: what is decided without a person, and in which order.
+
+Runs in:   the operator's program; pure.
+Order:     what the operator forbids for good, allowed endpoints, rules that deny, rules that allow, the category's
+           mode, a person. The first that says something decides; deny stands before allow.
+In doubt:  a person is asked. What can't be read fits no rule that allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from leeward.approvals.patterns import CompiledPattern, compile_pattern
+from leeward.approvals.subjects import (
+    BranchName,
+    Endpoint,
+    Invocation,
+    NamedPackage,
+    ProjectPath,
+    RuleSubject,
+    SandboxAction,
+)
+from leeward.errors import BadRequest
+from leeward.spec.hosts import Host, is_below
+
+Effect = Literal["allow", "deny"]
+Answer = Literal["allow", "deny", "ask"]
+
+CATEGORIES = ("network", "filesystem", "git", "packages", "sandbox", "exec")
+
+#: approve-bulk: collected, and decided together.
+MODES = ("approve-each", "approve-bulk", "allow-all", "deny-all")
+DEFAULT_MODE = "approve-each"
+
+#: Here a person decides each request that no rule of the operator's names.
+LOCKED = ("exec", "packages")
+
+#: Rules of each list, at most.
+MOST_RULES = 1000
+
+_CATEGORY_OF: dict[type[RuleSubject], str] = {
+    Endpoint: "network", ProjectPath: "filesystem", BranchName: "git", NamedPackage: "packages",
+    SandboxAction: "sandbox", Invocation: "exec",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRule:
+    """
+    What is allowed or denied without a person.
+
+    Attributes:
+        effect: "allow" or "deny".
+        category: one of CATEGORIES.
+        pattern: in normal form; two rules that say the same are equal.
+    """
+
+    effect: Effect
+    category: str
+    pattern: str
+    _compiled: CompiledPattern = field(repr=False, compare=False)
+
+    @property
+    def text(self) -> str:
+        return f"{self.category}({self.pattern})"
+
+    @property
+    def never_matches(self) -> bool:
+        """
+        It would allow every command or every package: it is kept, shown as such, and allows none.
+        """
+        return "allow" == self.effect and self.category in LOCKED and self._compiled.everything
+
+    def matches(self, subject: RuleSubject) -> bool:
+        """
+        Whether it decides about *subject*.
+        """
+        if _CATEGORY_OF[type(subject)] != self.category or self.never_matches:
+            return False
+        return self._compiled.matches(subject, "deny" == self.effect)
+
+
+def parse_rule(text: str, effect: Effect) -> ApprovalRule:
+    """
+    A rule from `category(pattern)`; `category` alone is `category(*)`.
+
+    Args:
+        text: as an operator writes it.
+        effect: "allow" or "deny".
+
+    Raises:
+        BadRequest: no rule. The message says why.
+    """
+    category, bracket, rest = text.strip().partition("(")
+    category = category.strip()
+    if category not in CATEGORIES:
+        raise BadRequest(f"no category of rules; these are: {', '.join(CATEGORIES)}")
+    if bracket and not rest.endswith(")"):
+        raise BadRequest("a rule is written as category(pattern)")
+    try:
+        compiled = compile_pattern(category, rest[:-1] if bracket else "*")
+    except BadRequest as error:
+        raise BadRequest(f"{category}: {error}") from None
+    return ApprovalRule(effect, category, compiled.text, compiled)
+
+
+#: What a store of rules begins with.
+DEFAULT_DENY = ("network(*.datadoghq.com)",)
+
+
+def check_mode(category: str, mode: str) -> None:
+    """
+    Raises:
+        BadRequest: no category, no mode, or one that isn't for this category.
+    """
+    if category not in CATEGORIES:
+        raise BadRequest(f"no category of rules; these are: {', '.join(CATEGORIES)}")
+    if mode not in MODES:
+        raise BadRequest(f"no mode; these are: {', '.join(MODES)}")
+    if category in LOCKED and mode != DEFAULT_MODE:
+        raise BadRequest(f"the mode of {category} is {DEFAULT_MODE} and stays so")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """
+    Everything that decides without a person.
+
+    Attributes:
+        forbidden: rules of the operator's configuration that no other rule overrules.
+        endpoints: hosts that are allowed, each with all its sub-domains.
+        deny: rules that deny.
+        allow: rules that allow.
+        modes: of categories; `approve-each` of those that aren't named.
+    """
+
+    forbidden: tuple[ApprovalRule, ...] = ()
+    endpoints: tuple[Host, ...] = ()
+    deny: tuple[ApprovalRule, ...] = ()
+    allow: tuple[ApprovalRule, ...] = ()
+    modes: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for category, mode in self.modes.items():
+            check_mode(category, mode)
+        for rules, effect in ((self.forbidden, "deny"), (self.deny, "deny"), (self.allow, "allow")):
+            if len(rules) > MOST_RULES:
+                raise BadRequest(f"more than {MOST_RULES} rules")
+            if any(rule.effect != effect for rule in rules):
+                raise BadRequest("a rule in the wrong list")
+
+    def mode(self, category: str) -> str:
+        return self.modes.get(category, DEFAULT_MODE)
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """
+    What is decided, and by what.
+
+    Attributes:
+        answer: "allow", "deny", or "ask" for a person.
+        by: "operator", "endpoint", "rule", "mode" or "person".
+        rule: the text of the rule; "" if none decided.
+        mode: of the category.
+    """
+
+    answer: Answer
+    by: str
+    rule: str = ""
+    mode: str = DEFAULT_MODE
+
+    @property
+    def reason(self) -> str:
+        """
+        What whoever asked is told of a denial.
+        """
+        return {"operator": "Blocked by policy", "rule": "Blocked by rule",
+                "mode": "Blocked by policy"}.get(self.by, "") if "deny" == self.answer else ""
+
+
+def decide_subject(rules: RuleSet, subject: RuleSubject) -> Ruling:
+    """
+    The one decision of approvals: what *rules* say of *subject*.
+    """
+    category = _CATEGORY_OF[type(subject)]
+    mode = rules.mode(category)
+    forbidden = matching(rules.forbidden, subject)
+    if forbidden is not None:
+        return Ruling("deny", "operator", forbidden.text, mode)
+    if isinstance(subject, Endpoint) and any(is_allowed(subject.host, host) for host in rules.endpoints):
+        return Ruling("allow", "endpoint", "", mode)
+    for among, answer in ((rules.deny, "deny"), (rules.allow, "allow")):
+        found = matching(among, subject)
+        if found is not None:
+            return Ruling("deny" if "deny" == answer else "allow", "rule", found.text, mode)
+    if mode in ("allow-all", "deny-all"):
+        return Ruling("allow" if "allow-all" == mode else "deny", "mode", "", mode)
+    return Ruling("ask", "person", "", mode)
+
+
+def is_allowed(host: Host, allowed: Host) -> bool:
+    """
+    Whether *host* is *allowed* or one of its sub-domains.
+    """
+    return host == allowed or (bool(allowed.name) and is_below(host.name, allowed.name))
+
+
+def matching(rules: Iterable[ApprovalRule], subject: RuleSubject) -> ApprovalRule | None:
+    """
+    The first of *rules* that matches.
+    """
+    return next((rule for rule in rules if rule.matches(subject)), None)
+
+
+def category_of(subject: RuleSubject) -> str:
+    return _CATEGORY_OF[type(subject)]
+

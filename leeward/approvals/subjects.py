@@ -1,0 +1,278 @@
+"""
+What a request is about, in the one form in which rules compare it.
+
+Runs in:   the operator's program; pure.
+Trust:     none. A text becomes a subject, or BadRequest with the reason.
+Why:       `./a`, `x/../a` and `a` are one file, `Example.ORG.` and `example.org` one host, `Foo_Bar` and `foo-bar` one
+           package of pip's. Whoever compares texts before they are in one form compares nothing.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from leeward.errors import BadRequest
+from leeward.spec.hosts import Host, InvalidHost, parse_host
+
+#: Characters of a path, and of one argument; arguments of a command; links on the way to a file.
+MOST_PATH, MOST_ARGUMENT, MOST_ARGUMENTS, MOST_LINKS = 4096, 65536, 1024, 40
+
+MANAGERS = ("bun", "npm", "pip", "cargo")
+
+_BRANCH = re.compile(r"[^\x00-\x20\x7f~^:?*\[\\]+")
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,127}")
+_NAMES = {
+    "npm": re.compile(r"(?:@[A-Za-z0-9][A-Za-z0-9._~-]*/)?[A-Za-z0-9][A-Za-z0-9._~-]*"),
+    "pip": re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"),
+    "cargo": re.compile(r"[A-Za-z][A-Za-z0-9_-]*"),
+}
+#: What a shell acts on. A line with one of these is no list of arguments.
+_ACTIVE = frozenset(";&|<>$`(){}[]*?!#~\n\r\0")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """
+    Where a connection goes.
+
+    Attributes:
+        host: a name or an address.
+        port: 0 where none was named.
+    """
+
+    host: Host
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectPath:
+    """
+    A file or folder of the project.
+
+    Attributes:
+        path: relative to the project; no `.`, no `..`, no link on the way.
+    """
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """
+    A command.
+
+    Attributes:
+        argv: its arguments, the program first; () for a line that only a shell can read.
+        line: such a line; "" where there are arguments.
+    """
+
+    argv: tuple[str, ...]
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPackage:
+    """
+    A package as its manager names it.
+
+    Attributes:
+        manager: one of MANAGERS.
+        name: in the manager's normal form.
+        version: as it was asked for; "" for whichever comes.
+    """
+
+    manager: str
+    name: str
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchName:
+    """
+    A branch of a repository.
+
+    Attributes:
+        name: without refs/heads/.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxAction:
+    """
+    Something that is asked of leeward itself.
+
+    Attributes:
+        text: what, in one line.
+    """
+
+    text: str
+
+
+RuleSubject = Endpoint | ProjectPath | Invocation | NamedPackage | BranchName | SandboxAction
+
+
+def endpoint(host: str, port: int = 0) -> Endpoint:
+    """
+    Args:
+        host: a name or an address, in any of its forms.
+        port: 0 where none is named.
+
+    Raises:
+        BadRequest: no host, or no port.
+    """
+    try:
+        found = parse_host(host)
+    except InvalidHost as error:
+        raise BadRequest(f"no host: {error}") from None
+    if not 0 <= port <= 65535:
+        raise BadRequest("a port is a number from 1 to 65535")
+    return Endpoint(found, port)
+
+
+def project_path(path: str, link: Callable[[str], str | None] = lambda path: None) -> ProjectPath:
+    """
+    *path* with `.`, `..` and links resolved as the kernel would, beneath the project.
+
+    Args:
+        path: relative to the project.
+        link: the text of the link at a path of the project; None where no link is.
+
+    Raises:
+        BadRequest: it leads out of the project, is the project itself, or its links have no end.
+    """
+    if "\0" in path or not 0 < len(path) <= MOST_PATH:
+        raise BadRequest(f"a path has 1 to {MOST_PATH} characters, and no NUL among them")
+    todo, done, links = list(reversed(_parts(path))), list[str](), 0
+    while todo:
+        part = todo.pop()
+        if part in ("", "."):
+            continue
+        if ".." == part:
+            if not done:
+                raise BadRequest("a path that leads out of the project")
+            done.pop()
+            continue
+        text = link("/".join([*done, part]))
+        if text is None:
+            done.append(part)
+            continue
+        links += 1
+        if links > MOST_LINKS or len(text) > MOST_PATH:
+            raise BadRequest("a path whose links have no end")
+        todo.extend(reversed(_parts(text)))
+    if not done:
+        raise BadRequest("a path that is the project itself")
+    return ProjectPath("/".join(done))
+
+
+def _parts(path: str) -> list[str]:
+    if path.startswith("/"):
+        raise BadRequest("a path that leads out of the project: an absolute one")
+    return path.split("/")
+
+
+def invocation(command: str | Sequence[str]) -> Invocation:
+    """
+    A command by its arguments, or by a line: a line of plain words is its words, any other stays a line.
+
+    Raises:
+        BadRequest: no program, or more or longer arguments than a command may have.
+    """
+    if isinstance(command, str):
+        if not command.strip() or len(command) > MOST_ARGUMENT or "\0" in command:
+            raise BadRequest(f"a command has 1 to {MOST_ARGUMENT} characters, and no NUL among them")
+        words = plain_words(command)
+        return Invocation((), command) if words is None else Invocation(words)
+    argv = tuple(command)
+    if not argv or not argv[0] or len(argv) > MOST_ARGUMENTS:
+        raise BadRequest(f"a command has 1 to {MOST_ARGUMENTS} arguments, the program first")
+    if sum(map(len, argv)) > MOST_ARGUMENT or any("\0" in argument for argument in argv):
+        raise BadRequest(f"arguments have {MOST_ARGUMENT} characters together at most, and no NUL among them")
+    return Invocation(argv)
+
+
+def plain_words(line: str) -> tuple[str, ...] | None:
+    """
+    The words of *line* if every shell reads it as these words and nothing else; None for any other line.
+    """
+    words, word, quote, started = list[str](), "", "", False
+    for letter in line:
+        if "'" == quote:
+            if "'" == letter:
+                quote = ""
+            elif letter in "\n\r\0":
+                return None
+            else:
+                word += letter
+        elif '"' == quote:
+            if '"' == letter:
+                quote = ""
+            elif letter in "$`\\!\n\r\0":
+                return None
+            else:
+                word += letter
+        elif letter in "'\"":
+            quote, started = letter, True
+        elif letter in " \t":
+            if started:
+                words.append(word)
+            word, started = "", False
+        elif letter in _ACTIVE or "\\" == letter or not (letter.isprintable() or letter > "\x7f"):
+            return None
+        else:
+            word, started = word + letter, True
+    if quote:
+        return None
+    if started:
+        words.append(word)
+    if not words or not words[0] or _ASSIGNMENT.match(words[0]):
+        return None
+    return tuple(words)
+
+
+def package(manager: str, name: str, version: str = "") -> NamedPackage:
+    """
+    Raises:
+        BadRequest: another manager, or a name or version that it wouldn't take for one.
+    """
+    if manager not in MANAGERS:
+        raise BadRequest(f"no manager of packages that is known; these are: {', '.join(MANAGERS)}")
+    form = _NAMES["npm" if "bun" == manager else manager]
+    if len(name) > 214 or not form.fullmatch(name):
+        raise BadRequest(f"{manager} has no package of such a name")
+    if version and not _VERSION.fullmatch(version):
+        raise BadRequest("a version is letters, digits and . + ! _ - alone")
+    if "pip" == manager:
+        name = re.sub(r"[-_.]+", "-", name).lower()
+    elif "cargo" == manager:
+        name = name.replace("_", "-").lower()
+    return NamedPackage(manager, name, version)
+
+
+def branch(name: str) -> BranchName:
+    """
+    Raises:
+        BadRequest: git would refuse the name, or read it as something else.
+    """
+    name = name.removeprefix("refs/heads/")
+    if (not _BRANCH.fullmatch(name) or len(name) > 255 or ".." in name or "@{" in name or "@" == name
+            or name.startswith(("-", "refs/")) or name.endswith("/") or posixpath.normpath(name) != name
+            or any(part.startswith(".") or part.endswith((".lock", ".")) or not part for part in name.split("/"))):
+        raise BadRequest("no name of a branch")
+    return BranchName(name)
+
+
+def sandbox_action(text: str) -> SandboxAction:
+    """
+    Raises:
+        BadRequest: more than one line, or none.
+    """
+    if not 0 < len(text) <= MOST_PATH or not text.isprintable():
+        raise BadRequest(f"an action is one line of 1 to {MOST_PATH} characters that can be shown")
+    return SandboxAction(text)
