@@ -174,6 +174,20 @@ class Ruling:
     mode: str = DEFAULT_MODE
 
     @property
+    def status(self) -> str:
+        """
+        What a request becomes by it.
+        """
+        return {"allow": "approved", "deny": "denied"}.get(self.answer, "pending")
+
+    @property
+    def decider(self) -> str:
+        """
+        Who has decided: "rule" or "mode".
+        """
+        return "mode" if "mode" == self.by else "rule"
+
+    @property
     def reason(self) -> str:
         """
         What whoever asked is told of a denial.

@@ -152,8 +152,9 @@ def test_what_is_no_rule_is_refused_with_the_reason(text: str) -> None:
 COMMANDS: list[RuleSubject] = [invocation(each) for each in (
     "ls", "git status", "/bin/x -a b c", ["a", ""], ["Z9_", "b c"], ["\u00e9", "x"], "x" * 300, ["1"], ["a b", "c"],
     ["=x", "y"], ["-", "-"], ["%", "@", "+", ",", ":", "^"])]
-PACKAGES: list[RuleSubject] = [package(manager, name, version) for manager in MANAGERS for name in ("a", "zed-1", "requests")
-            for version in ("", "1.0", "2")] + [package("npm", "react", "9")]
+PACKAGES: list[RuleSubject] = [package("npm", "react", "9")]
+PACKAGES += [package(manager, name, version) for manager in MANAGERS for name in ("a", "zed-1", "requests")
+             for version in ("", "1.0", "2")]
 SAMPLES: dict[str, list[RuleSubject]] = {"exec": COMMANDS, "packages": PACKAGES}
 
 

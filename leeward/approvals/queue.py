@@ -1,0 +1,439 @@
+"""
+The queue: requests come in, rules or a person decide them, whoever waits is told.
+
+Runs in:   the operator's program that decides.
+Threads:   any may call; one lock is around each transaction. Subscribers are called by the thread that decided, after
+           the transaction and without the lock, in the order of decisions.
+Holds:     a request is decided once. Of two that decide it one wins, and the other is told who did. What was asked
+           never changes, so whoever decides about an id decides about what was shown under it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from leeward.approvals.generating import generate_rule
+from leeward.approvals.notices import Notices
+from leeward.approvals.requests import (
+    LASTING,
+    ApprovalRequest,
+    IntakeBounds,
+    IntakeRate,
+    NewRequest,
+    Resolution,
+    check_room,
+    checked,
+    digest_of,
+    subject_text,
+)
+from leeward.approvals.rules import (
+    MOST_RULES,
+    ApprovalRule,
+    Effect,
+    RuleSet,
+    category_of,
+    check_mode,
+    decide_subject,
+    parse_rule,
+)
+from leeward.approvals.store import RequestStore
+from leeward.approvals.subjects import ProjectPath
+from leeward.errors import BadRequest, Busy, ShuttingDown
+from leeward.spec.hosts import Host
+
+#: Rows of one answer, at most.
+MOST_ROWS = 500
+
+
+class ApprovalQueue:
+    """
+    Args:
+        folder: of the user, for the file of requests and rules.
+        forbidden: rules of the configuration, which no other rule overrules.
+        endpoints: hosts of the configuration that are allowed.
+        bounds: of what a sandbox may ask.
+        lasting: seconds after which a request of a category expires.
+        clock: seconds since the epoch.
+        steady: seconds of a monotonic clock.
+    """
+
+    def __init__(self, folder: str, *, forbidden: Sequence[ApprovalRule] = (), endpoints: Sequence[Host] = (),
+                 bounds: IntakeBounds | None = None, lasting: Mapping[str, float] = LASTING,
+                 clock: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
+        self._forbidden, self._endpoints = tuple(forbidden), tuple(endpoints)
+        self._bounds, self._lasting, self._clock, self._steady = bounds or IntakeBounds(), lasting, clock, steady
+        self._rate = IntakeRate(self._bounds.each_minute)
+        self._store = RequestStore(folder)
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._notices = Notices(self._lock)
+        self._open, self._closed = True, False
+        self._rules = self._load()
+
+    def close(self) -> None:
+        """
+        What is pending stays so. Who still waits hears ShuttingDown.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._open, self._closed = False, True
+            self._changed.notify_all()
+            self._store.close()
+
+    def subscribe(self, told: Callable[[ApprovalRequest], None]) -> Callable[[], None]:
+        """
+        Args:
+            told: is called with each request that comes, that was decided and that was carried out. It returns soon.
+
+        Returns:
+            What ends it.
+        """
+        return self._notices.subscribe(told)
+
+    def submit(self, new: NewRequest) -> ApprovalRequest:
+        """
+        Take a request in; a rule may decide it at once. A request that is pending already isn't taken twice, and one
+        for a file takes the place of the one before for the same file.
+
+        Raises:
+            BadRequest: what is asked is too large.
+            Busy: the sandbox has asked too much.
+            ShuttingDown: nobody decides any more.
+        """
+        new, now = checked(new), self._clock()
+        category = category_of(new.subject)
+        with self._lock:
+            self._check_open()
+            self._expire(now)
+            wait = self._rate.take(new.sandbox, self._steady())
+            if wait:
+                raise Busy(f"more than {self._bounds.each_minute} requests a minute of one sandbox", wait)
+            with self._store.transaction():
+                same = self._store.pending_of(new.sandbox, subject_text(new.subject))
+                digest = digest_of(new)
+                for request in same:
+                    if request.digest == digest:
+                        self._store.repeat(request.id)
+                        return request
+                superseded, ruling = list[int](), decide_subject(self._rules, new.subject)
+                if "ask" == ruling.answer and isinstance(new.subject, ProjectPath):
+                    superseded = [each.id for each in same
+                                  if self._store.decide(each.id, "superseded", "supersession", now)]
+                if "deny" != ruling.answer:
+                    check_room(self._bounds, self._store.load_of(new.sandbox), len(new.payload or b""))
+                lasts = self._lasting.get(category)
+                number = self._store.insert(new, now, None if lasts is None else now + lasts)
+                if "ask" != ruling.answer:
+                    self._store.decide(number, ruling.status, ruling.decider, now, ruling.rule)
+                self._store.prune()
+            found = self._tell([*superseded, number])[-1]
+        self._notices.pass_on()
+        return found
+
+    def get(self, number: int) -> ApprovalRequest | None:
+        with self._lock:
+            return self._store.get(number)
+
+    def payload(self, number: int) -> bytes | None:
+        """
+        What is carried out; None where nothing is, or where it was.
+        """
+        with self._lock:
+            return self._store.payload(number)
+
+    def pending(self, limit: int = 50, after: int = 0, category: str | None = None) -> list[ApprovalRequest]:
+        """
+        The oldest first.
+
+        Args:
+            limit: rows at most.
+            after: an id; only later ones.
+            category: of these alone.
+        """
+        with self._lock:
+            return self._store.pending(min(limit, MOST_ROWS), after, category)
+
+    def recent(self, limit: int = 50) -> list[ApprovalRequest]:
+        """
+        Whatever became of them, the newest first.
+        """
+        with self._lock:
+            return self._store.recent(min(limit, MOST_ROWS))
+
+    def decide(self, numbers: Iterable[int], approved: bool, by: str, *, always: bool = False) -> Resolution:
+        """
+        Decide requests.
+
+        Args:
+            numbers: ids.
+            approved: or denied.
+            by: "cli" or "page".
+            always: store a rule for what is like the first, and decide by it what else is pending.
+
+        Raises:
+            BadRequest: nothing was decided: there is no rule for it, or it would match nothing.
+            Unsupported: a rule for a name needs the list of public suffixes, which isn't installed.
+        """
+        with self._lock:
+            self._check_open()
+            now = self._clock()
+            effect: Effect = "allow" if approved else "deny"
+            self._expire(now)
+            decided, before, unknown, rule = list[int](), list[int](), list[int](), None
+            wanted = list(dict.fromkeys(numbers))
+            with self._store.transaction():
+                if always:
+                    rule = self._rule_for(wanted, effect)
+                for number in wanted:
+                    done = self._store.decide(number, "approved" if approved else "denied", by, now,
+                                              "" if rule is None else rule.text)
+                    (decided if done else before if self._store.get(number) else unknown).append(number)
+                if rule is not None:
+                    self._keep_rule(rule, now)
+                    decided += self._by_rules(now)
+            if rule is not None:
+                self._rules = self._load()
+            found = self._tell(decided)
+            resolution = Resolution(tuple(found), tuple(filter(None, map(self._store.get, before))), tuple(unknown),
+                                    "" if rule is None else rule.text)
+        self._notices.pass_on()
+        return resolution
+
+    def decide_category(self, category: str, approved: bool, by: str, upto: int) -> Resolution:
+        """
+        Decide all of a category that were there to be seen.
+
+        Args:
+            category: of rules.
+            approved: or denied.
+            by: "cli" or "page".
+            upto: the id of the last that was seen. What came later stays.
+        """
+        with self._lock:
+            numbers, after = list[int](), 0
+            while rows := self._store.pending(MOST_ROWS, after, category):
+                numbers += [row.id for row in rows if row.id <= upto]
+                after = rows[-1].id
+        return self.decide(numbers, approved, by)
+
+    def _rule_for(self, numbers: Sequence[int], effect: Effect) -> ApprovalRule:
+        for number in numbers:
+            request = self._store.get(number)
+            if request is not None and "pending" == request.status:
+                return generate_rule(request.subject, effect)
+        raise BadRequest("none of these is pending, so there is nothing to make a rule of")
+
+    def _keep_rule(self, rule: ApprovalRule, now: float) -> None:
+        if len(self._store.rules(rule.effect)) >= MOST_RULES:
+            raise BadRequest(f"there are {MOST_RULES} rules already; remove some")
+        self._store.add_rule(rule.effect, rule.text, now)
+
+    def _by_rules(self, now: float) -> list[int]:
+        """
+        Decide what is pending and what the rules of the store say something about. In a transaction.
+        """
+        rules, decided, after = self._load(), list[int](), 0
+        while rows := self._store.pending(MOST_ROWS, after):
+            after = rows[-1].id
+            for request in rows:
+                ruling = decide_subject(rules, request.subject)
+                if "ask" != ruling.answer and self._store.decide(request.id, ruling.status, ruling.decider, now,
+                                                                 ruling.rule):
+                    decided.append(request.id)
+        return decided
+
+    def rules(self) -> RuleSet:
+        with self._lock:
+            return self._rules
+
+    def add_rule(self, text: str, effect: Effect) -> tuple[ApprovalRule, Resolution]:
+        """
+        Store a rule, and decide by it what is pending.
+
+        Raises:
+            BadRequest: no rule, or too many.
+        """
+        rule = parse_rule(text, effect)
+        with self._lock:
+            self._check_open()
+            now = self._clock()
+            self._expire(now)
+            with self._store.transaction():
+                self._keep_rule(rule, now)
+                decided = self._by_rules(now)
+            self._rules = self._load()
+            resolution = Resolution(tuple(self._tell(decided)), rule=rule.text)
+        self._notices.pass_on()
+        return rule, resolution
+
+    def remove_rule(self, text: str) -> bool:
+        """
+        Remove a rule from both lists.
+
+        Returns:
+            False if it is in none.
+
+        Raises:
+            BadRequest: no rule.
+        """
+        with self._lock:
+            self._check_open()
+            with self._store.transaction():
+                found = [self._store.remove_rule(effect, parse_rule(text, effect).text) for effect in _EFFECTS]
+            self._rules = self._load()
+            return any(found)
+
+    def set_mode(self, category: str, mode: str) -> Resolution:
+        """
+        Raises:
+            BadRequest: no mode, or one that isn't for this category.
+        """
+        check_mode(category, mode)
+        with self._lock:
+            self._check_open()
+            now = self._clock()
+            self._expire(now)
+            with self._store.transaction():
+                self._store.set_mode(category, mode)
+                decided = self._by_rules(now)
+            self._rules = self._load()
+            resolution = Resolution(tuple(self._tell(decided)))
+        self._notices.pass_on()
+        return resolution
+
+    def _load(self) -> RuleSet:
+        deny, allow = (tuple(parse_rule(text, effect) for text in self._store.rules(effect)) for effect in _EFFECTS)
+        return RuleSet(self._forbidden, self._endpoints, deny, allow, self._store.modes())
+
+    def wait(self, number: int, timeout: float | None = None) -> ApprovalRequest | None:
+        """
+        Wait until a request is decided or expires.
+
+        Args:
+            number: its id.
+            timeout: seconds at most.
+
+        Returns:
+            The request as it is then; None if there is none of this id.
+
+        Raises:
+            ShuttingDown: the queue was closed.
+        """
+        end = None if timeout is None else self._steady() + timeout
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise ShuttingDown("nobody decides any more")
+                if not self._expire(self._clock()):
+                    request = self._store.get(number)
+                    left = None if end is None else end - self._steady()
+                    if request is None or "pending" != request.status or (left is not None and left <= 0):
+                        return request
+                    if request.expires is not None:
+                        until = max(0.001, request.expires - self._clock())
+                        left = until if left is None else min(left, until)
+                    self._changed.wait(left)
+            self._notices.pass_on()
+
+    def expire(self) -> float | None:
+        """
+        Deny what is overdue.
+
+        Returns:
+            When the next one is, in seconds since the epoch; None if none is.
+        """
+        with self._lock:
+            self._check_open()
+            self._expire(self._clock())
+            found = self._store.next_expiry()
+        self._notices.pass_on()
+        return found
+
+    def shut_down(self) -> None:
+        """
+        Deny what is pending, and take nothing more. What was begun can still be finished, until `close`.
+        """
+        with self._lock:
+            self._check_open()
+            now = self._clock()
+            self._expire(now)
+            with self._store.transaction():
+                decided, after = list[int](), 0
+                while rows := self._store.pending(MOST_ROWS, after):
+                    after = rows[-1].id
+                    decided += [row.id for row in rows if self._store.decide(row.id, "denied", "shutdown", now)]
+            self._open = False
+            self._tell(decided)
+        self._notices.pass_on()
+
+    def begin(self, number: int, way: str = "") -> bytes | None:
+        """
+        Begin to carry out what was approved: the caller alone may, and says by `finish` what became of it.
+
+        Args:
+            number: the request's id.
+            way: the name under which something may be left behind if this program ends in between.
+
+        Returns:
+            What is to be carried out; None if nothing is, or somebody else has begun.
+        """
+        with self._lock:
+            self._check_open()
+            return self._store.payload(number) if self._store.begin(number, way) else None
+
+    def finish(self, number: int, note: str = "", *, failed: bool = False, stale: bool = False) -> None:
+        """
+        Args:
+            number: the request's id.
+            note: why it wasn't done.
+            failed: it wasn't done.
+            stale: it wasn't, since the host isn't any more what the request was made against: the request is denied.
+        """
+        with self._lock:
+            with self._store.transaction():
+                done = self._store.finish(number, "failed" if failed or stale else "applied", note[:1000], stale=stale,
+                                          now=self._clock())
+            self._tell([number] if done else [])
+        self._notices.pass_on()
+
+    def due(self) -> list[ApprovalRequest]:
+        """
+        Approved, and not begun.
+        """
+        with self._lock:
+            return self._store.staged("due")
+
+    def interrupted(self) -> list[tuple[ApprovalRequest, str]]:
+        """
+        Begun by a program that ended before it could say what became of it, each with its way.
+        """
+        with self._lock:
+            return [(request, self._store.way(request.id)) for request in self._store.staged("applying")]
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ShuttingDown("nobody decides any more")
+
+    def _expire(self, now: float) -> bool:
+        overdue = self._store.overdue(now)
+        if overdue:
+            with self._store.transaction():
+                done = [number for number in overdue if self._store.decide(number, "expired", "expiry", now)]
+            self._tell(done)
+        return bool(overdue)
+
+    def _tell(self, numbers: Iterable[int]) -> list[ApprovalRequest]:
+        """
+        Wake who waits, and note what subscribers are to be told. With the lock.
+        """
+        found = [request for request in map(self._store.get, numbers) if request is not None]
+        if found:
+            self._notices.note(found)
+            self._changed.notify_all()
+        return found
+
+
+_EFFECTS: tuple[Effect, Effect] = ("deny", "allow")

@@ -1,0 +1,291 @@
+"""
+Requests and rules on disk: each change is one transaction, and what was asked never changes.
+
+Runs in:   the operator's program that decides; one at a time, by a lock that the kernel drops with its holder.
+Trust:     the folder is the user's alone, else it isn't opened.
+Source:    sqlite.org/wal.html; flock(2)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from leeward.approvals.requests import ApprovalRequest, NewRequest, digest_of, subject_of, subject_text
+from leeward.approvals.rules import DEFAULT_DENY, Effect, category_of
+from leeward.errors import Busy, Unsupported
+
+FORMAT = 1
+FILE = "requests.sqlite"
+
+#: Decided requests that are kept; the oldest go first. Those that are being carried out stay.
+KEPT = 10_000
+
+_SCHEMA = """
+CREATE TABLE requests (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    category TEXT NOT NULL, action TEXT NOT NULL, subject TEXT NOT NULL, description TEXT NOT NULL,
+    reason TEXT NOT NULL, metadata TEXT NOT NULL, sandbox TEXT NOT NULL, asker TEXT NOT NULL, digest TEXT NOT NULL,
+    payload BLOB, created REAL NOT NULL, expires REAL,
+    status TEXT NOT NULL DEFAULT 'pending', decided_by TEXT NOT NULL DEFAULT '', decided REAL,
+    rule TEXT NOT NULL DEFAULT '', repeats INTEGER NOT NULL DEFAULT 0,
+    stage TEXT NOT NULL DEFAULT '', note TEXT NOT NULL DEFAULT '', way TEXT NOT NULL DEFAULT '');
+CREATE INDEX pending ON requests (id) WHERE status = 'pending';
+CREATE INDEX pending_of ON requests (sandbox, subject) WHERE status = 'pending';
+CREATE INDEX expiring ON requests (expires) WHERE status = 'pending' AND expires IS NOT NULL;
+CREATE INDEX staged ON requests (stage) WHERE stage = 'due' OR stage = 'applying';
+CREATE TRIGGER asked_once BEFORE UPDATE OF
+    id, category, action, subject, description, reason, metadata, sandbox, asker, digest, created, expires ON requests
+BEGIN SELECT RAISE(ABORT, 'what was asked does not change'); END;
+CREATE TRIGGER payload_once BEFORE UPDATE OF payload ON requests WHEN NEW.payload IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'what was asked does not change'); END;
+CREATE TRIGGER decided_once BEFORE UPDATE OF status ON requests
+    WHEN OLD.status != 'pending' AND NOT (OLD.status = 'approved' AND NEW.status = 'denied' AND NEW.stage = 'failed')
+BEGIN SELECT RAISE(ABORT, 'what was decided does not change'); END;
+CREATE TABLE rules (effect TEXT NOT NULL, text TEXT NOT NULL, made REAL NOT NULL, PRIMARY KEY (effect, text));
+CREATE TABLE modes (category TEXT PRIMARY KEY, mode TEXT NOT NULL);
+"""
+
+#: Of a row, in the order of ApprovalRequest.
+_COLUMNS = ("id, category, action, subject, description, reason, metadata, sandbox, asker, digest, created, expires, "
+            "status, decided_by, decided, rule, repeats, stage, note")
+
+
+class RequestStore:
+    """
+    The file of requests and rules.
+
+    Args:
+        folder: of the user; it is made where it isn't there.
+
+    Raises:
+        Busy: another program has it.
+        Unsupported: the folder is another user's or writable for others, or the file is of another version.
+    """
+
+    def __init__(self, folder: str) -> None:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        about = os.stat(folder)
+        if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
+            raise Unsupported("a folder for approvals", have=f"{folder}, which others may enter or own",
+                              need="one of this user's with mode 0700", cure=f"chmod 700 {folder}")
+        self._lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise Busy(f"another program decides by {folder} now") from None
+        try:
+            path = os.path.join(folder, FILE)
+            # The files that SQLite puts beside it have its mode.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            # One connection, which callers use one at a time: ApprovalQueue has the lock.
+            self._file = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "trusted_schema = OFF"):
+                self._file.execute(f"PRAGMA {pragma}")
+            self._prepare(folder)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _prepare(self, folder: str) -> None:
+        with self.transaction():
+            version = self._one("PRAGMA user_version")[0]
+            if 0 == version:
+                for statement in _statements(_SCHEMA):
+                    self._file.execute(statement)
+                self._file.execute(f"PRAGMA user_version = {FORMAT}")
+                for text in DEFAULT_DENY:
+                    self.add_rule("deny", text, 0.0)
+            elif FORMAT != version:
+                raise Unsupported("the file of approvals", have=f"version {version} in {folder}",
+                                  need=f"version {FORMAT}")
+
+    def close(self) -> None:
+        self._file.close()
+        os.close(self._lock)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """
+        All of it, or nothing.
+        """
+        self._file.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            if self._file.in_transaction:  # SQLite may have ended it itself, on a full disk for one
+                self._file.execute("ROLLBACK")
+            raise
+        self._file.execute("COMMIT")
+
+    def _one(self, statement: str, *values: Any) -> Any:
+        return self._file.execute(statement, values).fetchone()
+
+    def insert(self, new: NewRequest, now: float, expires: float | None) -> int:
+        """
+        Returns:
+            The id.
+        """
+        cursor = self._file.execute(
+            "INSERT INTO requests (category, action, subject, description, reason, metadata, sandbox, asker, digest, "
+            "payload, created, expires) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (category_of(new.subject), new.action, subject_text(new.subject), new.description, new.reason,
+             json.dumps(dict(new.metadata)), new.sandbox, new.asker, digest_of(new), new.payload, now, expires))
+        return int(cursor.lastrowid or 0)
+
+    def get(self, number: int) -> ApprovalRequest | None:
+        row = self._one(f"SELECT {_COLUMNS} FROM requests WHERE id = ?", number)
+        return None if row is None else _request(row)
+
+    def payload(self, number: int) -> bytes | None:
+        """
+        What is carried out; None where nothing is, or where it was.
+        """
+        row = self._one("SELECT payload FROM requests WHERE id = ?", number)
+        return None if row is None or row[0] is None else bytes(row[0])
+
+    def pending(self, limit: int, after: int = 0, category: str | None = None) -> list[ApprovalRequest]:
+        """
+        The oldest first.
+        """
+        which = "" if category is None else "AND category = ?"
+        rows = self._file.execute(
+            f"SELECT {_COLUMNS} FROM requests INDEXED BY pending WHERE status = 'pending' AND id > ? {which} "
+            "ORDER BY id LIMIT ?", (after, *(() if category is None else (category,)), limit))
+        return list(map(_request, rows))
+
+    def pending_of(self, sandbox: str, subject: str) -> list[ApprovalRequest]:
+        rows = self._file.execute(f"SELECT {_COLUMNS} FROM requests WHERE status = 'pending' AND sandbox = ? "
+                                  "AND subject = ?", (sandbox, subject))
+        return list(map(_request, rows))
+
+    def recent(self, limit: int) -> list[ApprovalRequest]:
+        """
+        Whatever became of them, the newest first.
+        """
+        return list(map(_request, self._file.execute(
+            f"SELECT {_COLUMNS} FROM requests ORDER BY id DESC LIMIT ?", (limit,))))
+
+    def load_of(self, sandbox: str) -> tuple[int, int, int]:
+        """
+        Pending requests of *sandbox*; the bytes of what it asked for that are held; pending requests of all.
+        """
+        count, size = self._one("SELECT count(*), coalesce(sum(length(payload)), 0) FROM requests "
+                                "WHERE status = 'pending' AND sandbox = ?", sandbox)
+        begun = self._one("SELECT coalesce(sum(length(payload)), 0) FROM requests "
+                          "WHERE (stage = 'due' OR stage = 'applying') AND sandbox = ?", sandbox)[0]
+        return count, size + begun, self._one("SELECT count(*) FROM requests INDEXED BY pending "
+                                              "WHERE status = 'pending'")[0]
+
+    def repeat(self, number: int) -> None:
+        self._file.execute("UPDATE requests SET repeats = repeats + 1 WHERE id = ?", (number,))
+
+    def decide(self, number: int, status: str, by: str, now: float, rule: str = "") -> bool:
+        """
+        Decide a request that is pending.
+
+        Returns:
+            False if it isn't, or if it has expired.
+        """
+        done = self._file.execute(
+            "UPDATE requests SET status = ?1, decided_by = ?2, decided = ?3, rule = ?4, "
+            "stage = CASE WHEN ?1 = 'approved' AND payload IS NOT NULL THEN 'due' ELSE '' END "
+            "WHERE id = ?5 AND status = 'pending' AND (?2 = 'expiry' OR expires IS NULL OR expires > ?3)",
+            (status, by, now, rule, number))
+        if 1 == done.rowcount and "approved" != status:
+            self._file.execute("UPDATE requests SET payload = NULL WHERE id = ?", (number,))
+        return 1 == done.rowcount
+
+    def overdue(self, now: float) -> list[int]:
+        return [row[0] for row in self._file.execute(
+            "SELECT id FROM requests WHERE status = 'pending' AND expires <= ?", (now,))]
+
+    def next_expiry(self) -> float | None:
+        row = self._one("SELECT min(expires) FROM requests WHERE status = 'pending' AND expires IS NOT NULL")
+        return None if row[0] is None else float(row[0])
+
+    def staged(self, stage: str) -> list[ApprovalRequest]:
+        return list(map(_request, self._file.execute(
+            f"SELECT {_COLUMNS} FROM requests WHERE stage = ? ORDER BY id", (stage,))))
+
+    def begin(self, number: int, way: str) -> bool:
+        """
+        Record that what was approved is being carried out, before anything of it is.
+
+        Args:
+            number: the request's id.
+            way: the name under which something may be left behind.
+
+        Returns:
+            False if somebody else has begun it, or it isn't due.
+        """
+        return 1 == self._file.execute("UPDATE requests SET stage = 'applying', way = ? WHERE id = ? AND stage = 'due' "
+                                       "AND status = 'approved'", (way, number)).rowcount
+
+    def way(self, number: int) -> str:
+        row = self._one("SELECT way FROM requests WHERE id = ?", number)
+        return "" if row is None else str(row[0])
+
+    def finish(self, number: int, stage: str, note: str, *, stale: bool = False, now: float = 0.0) -> bool:
+        """
+        Record what became of it.
+        """
+        done = 1 == self._file.execute("UPDATE requests SET stage = ?, note = ?, payload = NULL WHERE id = ? "
+                                       "AND stage = 'applying'", (stage, note, number)).rowcount
+        if done and stale:
+            self._file.execute("UPDATE requests SET status = 'denied', decided_by = 'stale', decided = ? WHERE id = ?",
+                               (now, number))
+        return done
+
+    def prune(self) -> None:
+        """
+        Forget decided requests that are too old to be shown.
+        """
+        self._file.execute(
+            "DELETE FROM requests WHERE status != 'pending' AND stage NOT IN ('due', 'applying') AND id <= "
+            "(SELECT coalesce(max(id), 0) FROM requests) - ?", (KEPT,))
+
+    def add_rule(self, effect: Effect, text: str, now: float) -> bool:
+        """
+        Returns:
+            False if it was there.
+        """
+        return 1 == self._file.execute("INSERT OR IGNORE INTO rules VALUES (?, ?, ?)", (effect, text, now)).rowcount
+
+    def remove_rule(self, effect: Effect, text: str) -> bool:
+        return 1 == self._file.execute("DELETE FROM rules WHERE effect = ? AND text = ?", (effect, text)).rowcount
+
+    def rules(self, effect: Effect) -> list[str]:
+        rows = self._file.execute("SELECT text FROM rules WHERE effect = ? ORDER BY rowid", (effect,))
+        return [row[0] for row in rows]
+
+    def set_mode(self, category: str, mode: str) -> None:
+        self._file.execute("INSERT INTO modes VALUES (?, ?) ON CONFLICT (category) DO UPDATE SET mode = excluded.mode",
+                           (category, mode))
+
+    def modes(self) -> dict[str, str]:
+        return dict(self._file.execute("SELECT category, mode FROM modes"))
+
+
+def _statements(script: str) -> Iterator[str]:
+    """
+    Its statements one by one, since `executescript` would end the transaction.
+    """
+    held = ""
+    for line in script.splitlines(keepends=True):
+        held += line
+        if sqlite3.complete_statement(held):
+            yield held
+            held = ""
+
+
+def _request(row: Any) -> ApprovalRequest:
+    number, category, action, subject, description, reason, data, *rest = row
+    return ApprovalRequest(number, category, action, subject_of(subject), description, reason, json.loads(data), *rest)
