@@ -1,0 +1,380 @@
+"""
+The files of the record: one writer, which never holds anybody up, and readers.
+
+Runs in:   the program that decides; `read` and `verify` in the CLI.
+Threads:   `write` puts a row into a bounded queue; a thread of its own puts it on disk. What can't be queued or written
+           is counted, and the next line that can be says how many are missing.
+Files:     audit.jsonl; older ones are audit.jsonl.1, .2, ..., the newest with the smallest number. The head, "number
+           hash first", is in a file of its own, which may lie in another folder; it is written when no row waits.
+Holds:     whoever cuts the record off while nobody writes doesn't make it fit again: the writer goes on behind the line
+           that the head names, so the gap stays to be seen.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import queue
+import re
+import secrets
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from leeward.audit.rows import BEGINNING, MOST_LINE, AuditRow, ReadLine, chained, read_line, written
+from leeward.errors import Busy
+
+FILE, HEAD = "audit.jsonl", "audit.head"
+
+#: Bytes after which another file is begun, files that are kept, and rows that wait for the disk, at most.
+ROTATE, KEPT_FILES, MOST_WAITING = 16 << 20, 16, 10_000
+
+_HEAD_LINE = re.compile(rb"([0-9]{1,15}) ([0-9a-f]{64}) ([0-9]{1,15})\n")
+_OLD = re.compile(r"audit\.jsonl\.([1-9][0-9]{0,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """
+    What came of a check.
+
+    Attributes:
+        lines: how many there are.
+        fault: the first line that doesn't fit, or None.
+        head: what is wrong with the end of the record by the head; "" if nothing is.
+    """
+
+    lines: int
+    fault: ReadLine | None
+    head: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        return self.fault is None and not self.head
+
+
+class Journal:
+    """
+    The writer of a record. One program at a time has it.
+
+    Args:
+        folder: of the record; it is made.
+        head: the folder of the head; None for the same.
+        rotate: bytes after which another file is begun.
+        kept: files that are kept.
+
+    Attributes:
+        lost: rows that weren't written.
+        trouble: why the last one wasn't; "" once rows are written again.
+
+    Raises:
+        Busy: another program writes it.
+    """
+
+    def __init__(self, folder: str, head: str | None = None, *, rotate: int = ROTATE, kept: int = KEPT_FILES) -> None:
+        self._folder, self._head_folder = folder, head or folder
+        self._rotate_at, self._kept = rotate, kept
+        self.lost, self.trouble = 0, ""
+        self._untold, self._counting = 0, threading.Lock()
+        self._begun = False
+        self._fd = self._lock = -1
+        self._number, self._before, self._size = 0, BEGINNING, 0
+        self._first = 1  # of the lines that rotation has left
+        self._rows: queue.Queue[AuditRow | None] = queue.Queue(MOST_WAITING)
+        try:
+            self._take_lock()
+        except OSError as error:  # a disk that can't be written costs rows, each of which is counted
+            self.trouble = _said(error)
+        self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+        self._thread.start()
+
+    def _take_lock(self) -> None:
+        for each in (self._folder, self._head_folder):
+            os.makedirs(each, mode=0o700, exist_ok=True)
+        lock = os.open(os.path.join(self._folder, "audit.lock"),
+                       os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise Busy(f"another program writes {self._folder} now") from None
+        self._lock = lock
+
+    def write(self, row: AuditRow) -> bool:
+        """
+        Leave *row* to the writer. Never waits.
+
+        Returns:
+            False if too many wait already; it is counted.
+        """
+        try:
+            self._rows.put_nowait(row)
+        except queue.Full:
+            self._missed("rows come faster than the disk takes them")
+            return False
+        return True
+
+    def close(self) -> None:
+        """
+        Write what waits, and end.
+        """
+        self._rows.put(None)
+        self._thread.join()
+        for fd in (self._fd, self._lock):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._lock = -1
+
+    def _missed(self, why: str) -> None:
+        with self._counting:
+            self.lost += 1
+            self._untold += 1
+            self.trouble = why
+
+    def _run(self) -> None:
+        while True:
+            row = self._rows.get()
+            if row is None:
+                return
+            try:
+                self._put(row)
+            except OSError as error:
+                self._missed(_said(error))
+                if self._fd >= 0:
+                    os.close(self._fd)
+                self._fd = -1
+                continue
+            try:
+                if self._rows.empty() or self._rows.queue[0] is None:
+                    self._note_head()
+                self.trouble = ""
+            except OSError as error:
+                self.trouble = _said(error)
+
+    def _put(self, row: AuditRow) -> None:
+        if self._fd < 0:
+            self._open()
+        if self._size >= self._rotate_at:
+            self._rotate()
+        if self._untold:
+            untold = self._untold
+            self._append(AuditRow(row.time, "audit", "write", "failed", metadata={"lost": untold}))
+            with self._counting:
+                self._untold -= untold
+        self._append(row)
+
+    def _open(self) -> None:
+        if self._lock < 0:
+            try:
+                self._take_lock()
+            except Busy as error:
+                raise OSError(errno.EBUSY, str(error)) from None
+        path = os.path.join(self._folder, FILE)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            self._size = os.fstat(fd).st_size
+            if self._size and b"\n" != os.pread(fd, 1, self._size - 1):
+                # A line that a power cut has left half-written stays, as a bad one.
+                self._size += os.write(fd, b"\n")
+            if not self._begun:
+                self._go_on()
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+
+    def _go_on(self) -> None:
+        """
+        Find the line that the next one follows: the last, unless the head names one that isn't there.
+        """
+        head = read_head(self._head_folder)
+        last = next((line for line in map(_alone, _backwards(self._folder)) if line.row is not None), None)
+        if last is not None and last.row is not None:
+            self._number, self._before = last.row["number"], last.hash
+        if head is not None and head.number:
+            self._first = head.first
+            if not self._has(head):
+                self._number, self._before = head.number, head.hash
+        self._begun = True
+
+    def _has(self, head: Head) -> bool:
+        for line in map(_alone, _backwards(self._folder)):
+            if line.row is not None and line.row["number"] <= head.number:
+                return (head.number, head.hash) == (line.row["number"], line.hash)
+        return False
+
+    def _append(self, row: AuditRow) -> None:
+        line, digest = written(row, self._number + 1, self._before)
+        done = os.write(self._fd, line)
+        if done != len(line):
+            # Take the piece back, so that the record has whole lines.
+            os.ftruncate(self._fd, self._size)
+            raise OSError(errno.ENOSPC, "the disk is full")
+        self._size += done
+        self._number, self._before = self._number + 1, digest
+
+    def _note_head(self) -> None:
+        way = os.path.join(self._head_folder, f".head-{secrets.token_hex(8)}")
+        fd = os.open(way, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, f"{self._number} {self._before} {self._first}\n".encode())
+        finally:
+            os.close(fd)
+        try:
+            os.rename(way, os.path.join(self._head_folder, HEAD))
+        except OSError:
+            os.unlink(way)
+            raise
+
+    def _rotate(self) -> None:
+        """
+        Begin another file. Its first line follows the last one of the one before.
+        """
+        os.close(self._fd)
+        self._fd = -1
+        path, dropped = os.path.join(self._folder, FILE), False
+        for number in sorted(_old(self._folder), reverse=True):
+            if number >= self._kept - 1:
+                os.unlink(f"{path}.{number}")
+                dropped = True
+            else:
+                os.rename(f"{path}.{number}", f"{path}.{number + 1}")
+        if self._kept > 1:
+            os.rename(path, f"{path}.1")
+        else:
+            os.unlink(path)
+            self._first = self._number + 1
+        if dropped:
+            kept = (line for name in _files(self._folder) for line in _lines(os.path.join(self._folder, name)))
+            self._first = next((line.row["number"] for line in map(_alone, kept) if line.row is not None), self._first)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._size = 0
+
+
+def _said(error: OSError) -> str:
+    return (error.strerror or "an error").lower()
+
+
+def _old(folder: str) -> list[int]:
+    return sorted(int(match[1]) for match in map(_OLD.fullmatch, os.listdir(folder)) if match)
+
+
+def _files(folder: str) -> list[str]:
+    """
+    The oldest first.
+    """
+    named = [f"{FILE}.{number}" for number in reversed(_old(folder))]
+    return named + [FILE] * os.path.exists(os.path.join(folder, FILE))
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    """
+    Lines, of which none needs more memory than a line may have; a longer one comes as a bad one.
+    """
+    with open(path, "rb") as file:
+        while line := file.readline(MOST_LINE + 100):
+            whole = line.endswith(b"\n") or len(line) < MOST_LINE + 100
+            yield line if whole else b"?"
+            while not whole and (rest := file.readline(MOST_LINE)):
+                whole = rest.endswith(b"\n")
+
+
+def _alone(line: bytes) -> ReadLine:
+    return read_line(line, 0)
+
+
+def _backwards(folder: str) -> Iterator[bytes]:
+    for name in reversed(_files(folder)):
+        # A file has ROTATE bytes or so.
+        yield from reversed(list(_lines(os.path.join(folder, name))))
+
+
+def read(folder: str) -> Iterator[ReadLine]:
+    """
+    All lines, the oldest first; each with what is wrong with it.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    def each() -> Iterator[ReadLine]:
+        number = 0
+        for name in _files(folder):
+            for line in _lines(os.path.join(folder, name)):
+                number += 1
+                found = read_line(line, number)
+                yield ReadLine(number, found.row, found.fault, found.hash, name)
+    return chained(each())
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """
+    Where a record ends.
+
+    Attributes:
+        number: of the last line; 0 for a head that can't be read.
+        hash: of the last line.
+        first: the number of the first line that rotation has left.
+    """
+
+    number: int
+    hash: str
+    first: int
+
+
+def read_head(folder: str) -> Head | None:
+    """
+    None without a head.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    try:
+        with open(os.path.join(folder, HEAD), "rb") as file:
+            found = _HEAD_LINE.fullmatch(file.read(200))
+    except FileNotFoundError:
+        return None
+    return Head(int(found[1]), found[2].decode(), int(found[3])) if found else Head(0, "", 0)
+
+
+def verify(folder: str, head: str | None = None) -> Verified:
+    """
+    Whether the record is whole, and has the line that the head names.
+
+    Args:
+        folder: of the record.
+        head: the folder of the head; None for the same.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    lines, fault, named = 0, None, read_head(head or folder)
+    first = last = 0
+    is_there = False
+    for line in read(folder):
+        lines += 1
+        if line.fault and fault is None:
+            fault = line
+        if line.row is not None:
+            last = line.row["number"]
+            first = first or last
+            is_there = is_there or (named is not None and (last, line.hash) == (named.number, named.hash))
+    return Verified(lines, fault, _beside_head(named, first, last, is_there))
+
+
+def _beside_head(head: Head | None, first: int, last: int, is_there: bool) -> str:
+    """
+    What is wrong with a record by its head; "" if nothing is.
+    """
+    if head is None:
+        return "there is no head" if last else ""
+    if not head.number:
+        return "the head is no head"
+    if last < head.number:
+        return f"the head names line {head.number}, and the record ends with line {last}"
+    if not is_there:
+        return f"the head names another line {head.number} than the record has"
+    if first > head.first:
+        return f"the record begins with line {first}, and by the head with line {head.first}"
+    return ""
