@@ -23,7 +23,7 @@ MOST_PATH, MOST_ARGUMENT, MOST_ARGUMENTS, MOST_LINKS = 4096, 65536, 1024, 40
 MANAGERS = ("bun", "npm", "pip", "cargo")
 
 _BRANCH = re.compile(r"[^\x00-\x20\x7f~^:?*\[\\]+")
-_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,127}")
+_VERSION = re.compile(r"[~^]?[A-Za-z0-9][A-Za-z0-9.+!_-]{0,127}")
 _NAMES = {
     "npm": re.compile(r"(?:@[A-Za-z0-9][A-Za-z0-9._~-]*/)?[A-Za-z0-9][A-Za-z0-9._~-]*"),
     "pip": re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"),
@@ -247,7 +247,7 @@ def package(manager: str, name: str, version: str = "") -> NamedPackage:
     if len(name) > 214 or not form.fullmatch(name):
         raise BadRequest(f"{manager} has no package of such a name")
     if version and not _VERSION.fullmatch(version):
-        raise BadRequest("a version is letters, digits and . + ! _ - alone")
+        raise BadRequest("a version is letters, digits and . + ! _ - alone, after ^ or ~ at most")
     if "pip" == manager:
         name = re.sub(r"[-_.]+", "-", name).lower()
     elif "cargo" == manager:

@@ -1,0 +1,123 @@
+"""
+Commands that add or remove packages: read, checked, and written anew as arguments.
+
+Runs in:   the operator's program; pure.
+Trust:     none in the command. Nothing of it is passed on: the manager, the verb and the flags are this module's own
+           words, and each name and version has the form that the manager gives to those of its registry.
+Leaves:    what an install script of the package does; it runs where the command is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from leeward.approvals.subjects import NamedPackage, invocation, package
+from leeward.errors import BadRequest
+
+#: What each manager calls to add and to remove, by each word that it takes for that.
+_VERBS: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
+    "bun": {"add": ("add", ("add",)), "install": ("add", ("add",)), "i": ("add", ("add",)),
+            "remove": ("remove", ("remove",)), "uninstall": ("remove", ("remove",))},
+    "npm": {"add": ("add", ("install",)), "install": ("add", ("install",)), "i": ("add", ("install",)),
+            "remove": ("remove", ("uninstall",)), "uninstall": ("remove", ("uninstall",))},
+    "pip": {"install": ("add", ("install",)), "uninstall": ("remove", ("uninstall", "--yes"))},
+    "cargo": {"add": ("add", ("add",)), "install": ("add", ("install",)), "remove": ("remove", ("remove",)),
+              "uninstall": ("remove", ("uninstall",))},
+}
+
+#: What a safe flag means.
+_MEANINGS = {"-D": "dev", "--dev": "dev", "--save-dev": "dev", "-E": "exact", "--exact": "exact",
+             "--save-exact": "exact", "-g": "global", "--global": "global", "--save": "save"}
+
+#: How a manager writes it; what it doesn't have is left out, and said.
+_FLAGS: dict[tuple[str, str], dict[str, str]] = {
+    ("bun", "add"): {"dev": "--dev", "exact": "--exact", "global": "--global"},
+    ("bun", "remove"): {"global": "--global"},
+    ("npm", "install"): {"dev": "--save-dev", "exact": "--save-exact", "global": "--global", "save": "--save"},
+    ("npm", "uninstall"): {"dev": "--save-dev", "global": "--global", "save": "--save"},
+    ("cargo", "add"): {"dev": "--dev"},
+    ("cargo", "remove"): {"dev": "--dev"},
+}
+
+#: Flags without a value that change nothing but what is shown. They are left out, and that is said.
+_QUIET = frozenset(("-q", "--quiet", "--silent", "-s", "--verbose", "-v", "--no-fund", "--no-audit", "--no-progress",
+                    "-y", "--yes", "--no-input", "--color", "--no-color"))
+
+#: Packages of one command, at most.
+MOST_PACKAGES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class PackageOrder:
+    """
+    What is to be done with packages.
+
+    Attributes:
+        action: "add" or "remove".
+        packages: each a subject of its own for rules.
+        argv: the command, written anew.
+        dropped: what of the command it leaves out.
+    """
+
+    action: str
+    packages: tuple[NamedPackage, ...]
+    argv: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
+
+
+def parse_packages(command: str | Sequence[str]) -> PackageOrder:
+    """
+    Args:
+        command: a line of plain words, or arguments.
+
+    Raises:
+        BadRequest: no command of a known manager, no package, a flag that isn't safe, or a name that isn't one of a
+            registry: a path, a URL, an alias. The message says which.
+    """
+    argv = invocation(command).argv
+    if not argv:
+        raise BadRequest("a command for packages is plain words, without anything that a shell acts on")
+    manager = "pip" if "pip3" == argv[0] else argv[0]
+    if manager not in _VERBS:
+        raise BadRequest(f"no manager of packages that is known; these are: {', '.join(_VERBS)}")
+    if len(argv) < 2 or argv[1] not in _VERBS[manager]:
+        raise BadRequest(f"{manager} is followed by one of: {', '.join(_VERBS[manager])}")
+    action, words = _VERBS[manager][argv[1]]
+    flags, names, specs, dropped = list[str](), list[NamedPackage](), list[str](), list[str]()
+    known = _FLAGS.get((manager, words[0]), {})
+    for word in argv[2:]:
+        if not word.startswith("-"):
+            names.append(_package(manager, action, word))
+            # Cargo's own programs take a name as it was registered, with - or with _.
+            specs.append(word if "cargo" == manager else _spec(names[-1]))
+        elif word in _MEANINGS and (flag := known.get(_MEANINGS[word])) is not None:
+            if flag not in flags:
+                flags.append(flag)
+        elif word in _MEANINGS or word in _QUIET:
+            dropped.append(word)
+        else:
+            # Whether the next word is its value nobody knows here, and a flag can name another registry.
+            raise BadRequest(f"{word!r:.60} is no flag that is let through; these are: {', '.join(_MEANINGS)}")
+    if not 0 < len(names) <= MOST_PACKAGES:
+        raise BadRequest(f"a command names 1 to {MOST_PACKAGES} packages")
+    return PackageOrder(action, tuple(names), (manager, *words, *flags, *specs), tuple(dropped))
+
+
+def _package(manager: str, action: str, word: str) -> NamedPackage:
+    mark = "==" if "pip" == manager else "@"
+    at = word.find(mark, 1)
+    name, version = (word, "") if at < 0 else (word[:at], word[at + len(mark):])
+    if at >= 0 and not version:
+        raise BadRequest(f"{word!r:.60}: a version is missing")
+    if version and "remove" == action:
+        raise BadRequest(f"{word!r:.60}: what is removed has no version")
+    try:
+        return package(manager, name, version)
+    except BadRequest as error:
+        raise BadRequest(f"{word!r:.60}: {error}") from None
+
+
+def _spec(named: NamedPackage) -> str:
+    mark = "==" if "pip" == named.manager else "@"
+    return f"{named.name}{mark}{named.version}" if named.version else named.name
