@@ -1,0 +1,332 @@
+"""
+Carries out what was approved about files: beneath the project, atomically, once, and only on what the request was made
+against.
+
+Runs in:   the operator's program, with that user's own rights.
+Trust:     none in an order's names, content and links. Everything is opened beneath the project; no link is followed.
+Once:      the queue records that an order is begun before anything is written. If the program ends in between, the
+           host tells what became of it: the file is what it was, or what it is to be, since one rename makes the
+           difference.
+Leaves:    somebody else on the host who writes the same file in the microseconds between the comparison and the rename
+           loses what he wrote.
+Source:    openat2(2), rename(2), link(2), fsync(2)
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import posixpath
+import secrets
+import stat
+from collections.abc import Callable
+
+from leeward._native.beneath import open_beneath
+from leeward.approvals.files import MOST_CONTENT, NOTHING, FileOrder, FileState, unpacked
+from leeward.approvals.queue import ApprovalQueue
+from leeward.approvals.requests import ApprovalRequest
+from leeward.approvals.subjects import ProjectPath, project_path
+from leeward.client.changes import CHUNK, FOLDER, type_of
+from leeward.errors import BadRequest, Stale
+
+_LOOK = os.O_PATH | os.O_NOFOLLOW
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
+
+
+def _no_fault(step: str) -> None:
+    """
+    Tests put something else here: a fault between two steps.
+    """
+
+
+class Project:
+    """
+    A folder of the host.
+
+    Args:
+        path: of the folder itself, not of a link to it.
+        fault: is called with the name of each step before it.
+
+    Raises:
+        OSError: no folder is there.
+    """
+
+    def __init__(self, path: str, fault: Callable[[str], None] = _no_fault) -> None:
+        self.path, self._fault = path, fault
+        self._fd = os.open(path, FOLDER | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def resolve(self, path: str, *, last: bool = True) -> ProjectPath:
+        """
+        *path* as rules compare it: links on the way are followed, as long as they stay in the project.
+
+        Args:
+            path: relative to the project.
+            last: follow a link at the end as well.
+
+        Raises:
+            BadRequest: it leads out of the project.
+        """
+        if last:
+            return project_path(path, self._link)
+        folder, name = posixpath.split(path.rstrip("/"))
+        if name in ("", ".", ".."):
+            return project_path(path, self._link)
+        inner = project_path(f"{folder}/x" if folder else "x", self._link).path
+        return project_path(posixpath.join(posixpath.dirname(inner), name))
+
+    def _link(self, path: str) -> str | None:
+        state = self.state(path)
+        return state.link if "link" == state.type else None
+
+    def state(self, path: str) -> FileState:
+        """
+        What is at *path*; nothing where the way to it leads over a link or another mount.
+
+        Raises:
+            OSError: it can't be read.
+        """
+        return self._read(path, None)
+
+    def content(self, path: str) -> tuple[FileState, bytes]:
+        """
+        What is at *path*, and its content where that is a file.
+
+        Raises:
+            BadRequest: it is too large.
+            OSError: it can't be read.
+        """
+        held: list[bytes] = []
+        state = self._read(path, held)
+        return state, b"".join(held)
+
+    def _read(self, path: str, held: list[bytes] | None) -> FileState:
+        try:
+            fd = open_beneath(self._fd, os.fsencode(path), _LOOK)
+        except OSError as error:
+            if error.errno in (*_NOT_THERE, errno.ELOOP, errno.EXDEV):
+                return NOTHING
+            raise
+        try:
+            about = os.fstat(fd)
+            kind, mode = type_of(about.st_mode), stat.S_IMODE(about.st_mode)
+            if "link" == kind:
+                return FileState(kind, link=os.readlink("", dir_fd=fd))
+            if "file" != kind:
+                return FileState(kind, mode if "folder" == kind else 0)
+            file = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        finally:
+            os.close(fd)
+        try:
+            found, size = hashlib.sha256(), 0
+            while data := os.read(file, CHUNK):
+                found.update(data)
+                size += len(data)
+                if held is not None:
+                    if size > MOST_CONTENT:
+                        raise BadRequest(f"a file has {MOST_CONTENT} bytes at most here")
+                    held.append(data)
+            return FileState(kind, mode, found.hexdigest())
+        finally:
+            os.close(file)
+
+    def put(self, order: FileOrder, way: str) -> None:
+        """
+        Do what *order* says.
+
+        Args:
+            order: as it was asked for.
+            way: the name that the new file has until it takes its place.
+
+        Raises:
+            Stale: the host isn't what the order was made against.
+            OSError: the disk, or a right, is missing.
+        """
+        self._compare(order)
+        parent, name = self._parent(order)
+        try:
+            if "none" == order.goal.type:
+                self._fault("remove")
+                self._compare(order)
+                (os.rmdir if "folder" == order.base.type else os.unlink)(name, dir_fd=parent)
+            elif "folder" == order.goal.type:
+                self._folder(order, parent, name)
+            else:
+                self._place(order, parent, name, os.fsencode(way))
+            self._fault("sync")
+            os.fsync(parent)
+        except (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            raise Stale(f"{order.path!r:.120}: {(error.strerror or '').lower()}", order.path) from None
+        except OSError as error:
+            if errno.ENOTEMPTY == error.errno:
+                raise Stale(f"{order.path!r:.120}: {(error.strerror or '').lower()}", order.path) from None
+            raise
+        finally:
+            os.close(parent)
+
+    def _compare(self, order: FileOrder) -> None:
+        if self.state(order.path) != order.base:
+            raise Stale(f"{order.path!r:.120} isn't on the host what it was when this was asked for", order.path)
+
+    def _parent(self, order: FileOrder) -> tuple[int, bytes]:
+        """
+        A descriptor of the folder, and the name in it. Folders that are missing for a new file are made.
+        """
+        folder, name = os.path.split(os.fsencode(order.path))
+        parts = folder.split(b"/") if folder else []
+        for end in range(len(parts) + 1):
+            try:
+                fd = open_beneath(self._fd, b"/".join(parts[:end]) or b".", FOLDER)
+            except FileNotFoundError:
+                if "none" != order.base.type:
+                    raise Stale(f"the folder of {order.path!r:.120} is gone", order.path) from None
+                above = open_beneath(self._fd, b"/".join(parts[:end - 1]) or b".", FOLDER)
+                try:
+                    os.mkdir(parts[end - 1], 0o755, dir_fd=above)
+                finally:
+                    os.close(above)
+                fd = open_beneath(self._fd, b"/".join(parts[:end]), FOLDER)
+            except OSError as error:
+                why = (error.strerror or "an error").lower()
+                raise Stale(f"the folder of {order.path!r:.120}: {why}", order.path) from None
+            if end == len(parts):
+                return fd, name
+            os.close(fd)
+        raise AssertionError("a path has a last folder")
+
+    def _folder(self, order: FileOrder, parent: int, name: bytes) -> None:
+        self._fault("place")
+        if "folder" != order.base.type:
+            if "none" != order.base.type:
+                os.unlink(name, dir_fd=parent)
+            os.mkdir(name, 0o700, dir_fd=parent)
+        fd = os.open(name, FOLDER | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            os.fchmod(fd, order.goal.mode)
+        finally:
+            os.close(fd)
+
+    def _place(self, order: FileOrder, parent: int, name: bytes, way: bytes) -> None:
+        self._fault("write")
+        if "link" == order.goal.type:
+            os.symlink(os.fsencode(order.goal.link), way, dir_fd=parent)
+        else:
+            self._content(order, parent, name, way)
+        try:
+            self._fault("place")
+            self._compare(order)  # writing took its time
+            if "folder" == order.base.type:
+                os.rmdir(name, dir_fd=parent)
+            if order.base.type in ("none", "folder"):  # link(2) replaces nothing
+                os.link(way, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+            else:
+                os.rename(way, name, src_dir_fd=parent, dst_dir_fd=parent)
+        finally:
+            self._fault("clean")
+            self._unlink(parent, way)
+
+    def _content(self, order: FileOrder, parent: int, name: bytes, way: bytes) -> None:
+        fd = os.open(way, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=parent)
+        try:
+            rest = memoryview(order.content)
+            while rest:
+                rest = rest[os.write(fd, rest):]
+            if 0 == os.geteuid():  # root's new file is whose the old one was, or the folder
+                about = os.fstat(parent) if "file" != order.base.type else os.stat(name, dir_fd=parent,
+                                                                                   follow_symlinks=False)
+                os.fchown(fd, about.st_uid, about.st_gid)
+            os.fchmod(fd, order.goal.mode)
+            os.fsync(fd)
+        except BaseException:
+            self._unlink(parent, way)
+            raise
+        finally:
+            os.close(fd)
+
+    @staticmethod
+    def _unlink(parent: int, way: bytes) -> None:
+        try:
+            os.unlink(way, dir_fd=parent)
+        except FileNotFoundError:
+            pass
+
+    def clean(self, order: FileOrder, way: str) -> None:
+        """
+        Remove what a program that ended in between has left beside the file.
+        """
+        try:
+            parent = open_beneath(self._fd, os.path.dirname(os.fsencode(order.path)) or b".", FOLDER)
+        except OSError:
+            return
+        try:
+            self._unlink(parent, os.fsencode(way))
+        finally:
+            os.close(parent)
+
+
+def carry_out(queue: ApprovalQueue, project: Project, number: int, fault: Callable[[str], None] = _no_fault) -> bool:
+    """
+    Carry out one approved order, unless somebody else has begun it. What came of it is in the queue.
+
+    Args:
+        queue: where it was approved.
+        project: the folder that it is about.
+        number: the request's id.
+        fault: is called with the name of each step before it.
+
+    Returns:
+        Whether it was begun here.
+    """
+    way = f".leeward-{secrets.token_hex(8)}"
+    fault("begin")
+    payload = queue.begin(number, way)
+    if payload is None:
+        return False
+    fault("begun")
+    _finish(queue, project, queue.get(number), unpacked(payload), way)
+    fault("finished")
+    return True
+
+
+def recover(queue: ApprovalQueue, project: Project) -> list[int]:
+    """
+    See to what another program had begun when it ended: what is done is recorded as done, what isn't is done now, and
+    where the host is neither what it was nor what it was to be, nothing is.
+
+    Returns:
+        The ids of what was seen to.
+    """
+    found = []
+    for request, way in queue.interrupted():
+        payload = queue.payload(request.id)
+        if payload is None:
+            continue
+        order = unpacked(payload)
+        project.clean(order, way)
+        if project.state(order.path) == order.goal:
+            queue.finish(request.id)
+        else:
+            _finish(queue, project, request, order, way)
+        found.append(request.id)
+    return found
+
+
+def _finish(queue: ApprovalQueue, project: Project, request: ApprovalRequest | None, order: FileOrder,
+            way: str) -> None:
+    if request is None:
+        return
+    try:
+        if request.subject != ProjectPath(order.path):
+            raise BadRequest("it is about another file than the one that was shown")
+        project.put(order, way)
+    except Stale as error:
+        queue.finish(request.id, str(error), stale=True)
+    except BadRequest as error:
+        queue.finish(request.id, str(error), failed=True)
+    except OSError as error:
+        queue.finish(request.id, f"{order.path!r:.120}: {(error.strerror or 'an error').lower()}", failed=True)
+    else:
+        queue.finish(request.id)

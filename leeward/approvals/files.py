@@ -1,0 +1,266 @@
+"""
+What is to be done to one file of a project: made from a request, kept in the queue, compared with the host.
+
+Runs in:   the operator's program; pure.
+Trust:     none in names, content, modes and links.
+
+An order has the whole content, as it was when it was asked for and shown, and what the host had then. So what a sandbox
+does afterwards changes nothing of what is applied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import unicodedata
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from leeward.approvals.requests import MOST_PAYLOAD, NewRequest
+from leeward.approvals.subjects import ProjectPath
+from leeward.client.applying import leads_out
+from leeward.client.changes import FolderChange
+from leeward.errors import BadRequest, Bug, EditError
+
+#: Bytes of a file's content, at most: what goes with it has room.
+MOST_CONTENT = MOST_PAYLOAD - 65536
+
+#: Of a file that nobody says the mode of.
+NEW_MODE = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """
+    What is at a path.
+
+    Attributes:
+        type: "none", "file", "folder", "link" or "special".
+        mode: permission bits; 0 of what is none of file and folder.
+        sha256: of a file's content, in hexadecimal.
+        link: the text of a link.
+    """
+
+    type: str
+    mode: int = 0
+    sha256: str = ""
+    link: str = ""
+
+
+NOTHING = FileState("none")
+
+
+@dataclass(frozen=True, slots=True)
+class FileOrder:
+    """
+    What is to be done.
+
+    Attributes:
+        path: relative to the project, as `ProjectPath` has it.
+        base: what the host had when it was asked for.
+        goal: what is to be there.
+        content: of a file.
+    """
+
+    path: str
+    base: FileState
+    goal: FileState
+    content: bytes = b""
+
+    def packed(self) -> bytes:
+        """
+        As the queue keeps it.
+        """
+        packed: bytes = msgpack.packb([os.fsencode(self.path), *(_state_row(each) for each in (self.base, self.goal)),
+                                       self.content])
+        return packed
+
+
+def _state_row(state: FileState) -> list[Any]:
+    return [state.type, state.mode, state.sha256, os.fsencode(state.link)]
+
+
+def unpacked(data: bytes) -> FileOrder:
+    """
+    What `FileOrder.packed` has written.
+    """
+    match msgpack.unpackb(data):
+        case [bytes(path), [*base], [*goal], bytes(content)]:
+            return FileOrder(os.fsdecode(path), _state(base), _state(goal), content)
+    raise Bug("an order for a file that nobody has written")
+
+
+def _state(row: list[Any]) -> FileState:
+    kind, mode, found, link = row
+    return FileState(kind, mode, found, os.fsdecode(link))
+
+
+def write_order(path: str, base: FileState, content: bytes, mode: int | None = None) -> FileOrder:
+    """
+    Args:
+        path: as `ProjectPath` has it.
+        base: what is there.
+        content: of the file.
+        mode: permission bits; None for those of the file that is there.
+
+    Raises:
+        BadRequest: it is too large, or something else than a file is there.
+    """
+    if base.type not in ("none", "file"):
+        raise BadRequest(f"{path!r:.120} is a {base.type}, and no file")
+    if len(content) > MOST_CONTENT:
+        raise BadRequest(f"a file has {MOST_CONTENT} bytes at most here")
+    if mode is None:
+        mode = base.mode if "file" == base.type else NEW_MODE
+    return FileOrder(path, base, FileState("file", mode & 0o777, digest(content)), content)
+
+
+def edit_order(path: str, base: FileState, before: bytes, old: bytes, new: bytes) -> FileOrder:
+    """
+    Replace *old*, which is in the file exactly once, by *new*. Both are taken as they are.
+
+    Args:
+        path: as `ProjectPath` has it.
+        base: what is there.
+        before: its content.
+        old: what is replaced.
+        new: by what.
+
+    Raises:
+        EditError: *old* is there never or more than once.
+        BadRequest: no file is there, or *old* is empty.
+    """
+    if "file" != base.type or digest(before) != base.sha256:
+        raise BadRequest(f"{path!r:.120} is no file, or it is being changed")
+    if not old:
+        raise BadRequest("what is to be replaced is empty")
+    first = before.find(old)
+    if first < 0 or before.find(old, first + 1) >= 0:
+        raise EditError(path, before.count(old) if first < 0 else max(2, before.count(old)))
+    return write_order(path, base, before[:first] + new + before[first + len(old):])
+
+
+def delete_order(path: str, base: FileState) -> FileOrder:
+    """
+    Args:
+        path: as `ProjectPath` has it.
+        base: what is there: a file, a link or an empty folder.
+
+    Raises:
+        BadRequest: nothing is there.
+    """
+    if "none" == base.type:
+        raise BadRequest(f"{path!r:.120} isn't there")
+    return FileOrder(path, base, NOTHING)
+
+
+def change_order(change: FolderChange, base: FileState, content: bytes = b"") -> FileOrder:
+    """
+    One row of `Sandbox.diff`.
+
+    Args:
+        change: as the sandbox has it.
+        base: what the host has.
+        content: of a file, read through the sandbox.
+
+    Raises:
+        BadRequest: a special file, a link that leads out of the project, content that isn't what the row says, or a
+            file above the bound.
+    """
+    if "deleted" == change.kind:
+        return delete_order(change.path, base)
+    if "special" == change.type:
+        raise BadRequest(f"{change.path!r:.120} is a FIFO, a socket or a device")
+    if "link" == change.type:
+        if leads_out(change):
+            raise BadRequest(f"{change.path!r:.120} is a link that leads out of the project")
+        return FileOrder(change.path, base, FileState("link", link=change.link or ""))
+    if "folder" == change.type:
+        return FileOrder(change.path, base, FileState("folder", change.mode & 0o777))
+    if change.sha256 is None or digest(content) != change.sha256:
+        raise BadRequest(f"{change.path!r:.120}: its content isn't what was listed, or too large to be listed by hash")
+    if base.type in ("none", "file"):
+        return write_order(change.path, base, content, change.mode)
+    if len(content) > MOST_CONTENT:
+        raise BadRequest(f"a file has {MOST_CONTENT} bytes at most here")
+    return FileOrder(change.path, base, FileState("file", change.mode & 0o777, digest(content)), content)
+
+
+def file_request(order: FileOrder, action: str, *, before: bytes = b"", description: str = "", reason: str = "",
+                 sandbox: str = "", asker: str = "") -> NewRequest:
+    """
+    The request for *order*: rules decide by the path that it writes to, and what could be overlooked is in its
+    metadata.
+
+    Args:
+        order: what is to be done.
+        action: "write", "edit", "delete" or "apply".
+        before: the content of the file that is there.
+        description: for the person who decides.
+        reason: why whoever asks wants it.
+        sandbox: its id.
+        asker: who asks in it.
+    """
+    metadata = {"remarks": remarks(order, before), "before": order.base.sha256, "after": order.goal.sha256,
+                "type": order.goal.type, "mode": order.goal.mode}
+    return NewRequest(ProjectPath(order.path), action, description, reason, metadata, sandbox, asker, order.packed())
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def remarks(order: FileOrder, before: bytes = b"") -> list[str]:
+    """
+    What a person could overlook in a diff: one line each, for people.
+
+    Args:
+        order: what is to be done.
+        before: the content of the file that is there.
+    """
+    found = []
+    parts = order.path.split("/")
+    if not order.path.isprintable() or any(map(is_hidden, order.path)):
+        found.append("the name has characters that can't be seen")
+    if any(part.casefold() == ".git" for part in parts):
+        found.append("it is a file of git's own, which git may run or obey")
+    elif parts[-1].casefold() in (".gitmodules", ".gitattributes"):
+        found.append("git obeys this file")
+    if "link" == order.goal.type:
+        found.append("it is a link")
+    if order.base.type not in ("none", order.goal.type) and "none" != order.goal.type:
+        found.append(f"a {order.base.type} becomes a {order.goal.type}")
+    was = order.base.mode if "none" != order.base.type else 0
+    if "file" == order.goal.type and order.goal.mode != was and (order.goal.mode | was) & 0o111:
+        found.append(f"it can be run: mode {order.goal.mode:o}" if order.goal.mode & 0o111
+                     else f"it can't be run any more: mode {order.goal.mode:o}")
+    elif order.base.type == order.goal.type and order.goal.mode != was:
+        found.append(f"the mode {was:o} becomes {order.goal.mode:o}")
+    if "file" == order.goal.type:
+        found += _content_remarks(order.content, before)
+    return found
+
+
+def _content_remarks(content: bytes, before: bytes) -> list[str]:
+    found = []
+    if before and content != before and content.replace(b"\r\n", b"\n") == before.replace(b"\r\n", b"\n"):
+        found.append("only the ends of lines differ")
+    text, was = content.decode("utf-8", "replace"), before.decode("utf-8", "replace")
+    count = sum(map(is_hidden, text)) - sum(map(is_hidden, was))
+    if count > 0:
+        found.append(f"{count} characters more that can't be seen")
+    return found
+
+
+def is_hidden(letter: str) -> bool:
+    """
+    Whether a character isn't seen, or moves what is: controls but tab and newlines, formats, bidirectional marks,
+    variation selectors, blanks that are no space.
+    """
+    if letter < "\x7f":
+        return letter < " " and letter not in "\t\n\r"
+    return (unicodedata.category(letter) in ("Cc", "Cf", "Co", "Cn", "Zl", "Zp", "Zs")
+            or "\ufe00" <= letter <= "\ufe0f" or "\U000e0100" <= letter <= "\U000e01ef"
+            or letter in "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800")

@@ -1,0 +1,55 @@
+"""
+Every decision of the queue has its line in the record.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from leeward.approvals.queue import ApprovalQueue
+from leeward.approvals.recording import record
+from leeward.approvals.requests import NewRequest
+from leeward.approvals.subjects import branch, endpoint, invocation, project_path
+from leeward.audit.journal import Journal, read, verify
+
+
+def test_every_decision_is_recorded_with_who_made_it(tmp_path: Path) -> None:
+    clock = [100.0]
+    queue, journal = ApprovalQueue(str(tmp_path / "q"), clock=lambda: clock[0]), Journal(str(tmp_path / "a"))
+    record(queue, journal)
+    ask = [queue.submit(NewRequest(each, "ask", sandbox="one", payload=payload)).id for each, payload in (
+        (branch("main"), None), (invocation("ls"), None), (project_path("a"), b"1"), (project_path("a"), b"2"),
+        (endpoint("x.datadoghq.com"), None), (endpoint("example.org"), None))]
+    clock[0] += 2.5
+    queue.decide(ask[:2], True, "cli")
+    queue.decide([ask[3]], True, "page")
+    queue.begin(ask[3])
+    queue.finish(ask[3], "no disk", failed=True)
+    clock[0] += 400
+    queue.expire()
+    queue.submit(NewRequest(branch("late"), "push"))
+    queue.shut_down()
+    queue.close()
+    journal.close()
+
+    rows = [line.row for line in read(str(tmp_path / "a")) if line.row]
+    assert [(3, "superseded", "supersession"), (5, "denied", "rule"), (1, "approved", "cli"), (2, "approved", "cli"),
+            (4, "approved", "page"), (4, "failed", "page"), (6, "expired", "expiry"), (7, "denied", "shutdown")] == [
+        (int(row["id"]), row["decision"], row["by"]) for row in rows]
+    assert 2.5 == rows[2]["duration"]
+    assert ["main"] == rows[2]["metadata"]["subject"]
+    assert "no disk" == rows[5]["metadata"]["note"]
+    assert verify(str(tmp_path / "a")).is_whole
+
+
+def test_a_record_that_cant_be_written_holds_no_decision_up(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a file where the folder is to be")
+    queue, journal = ApprovalQueue(str(tmp_path / "q")), Journal(str(tmp_path / "a"))
+    record(queue, journal)
+    number = queue.submit(NewRequest(branch("main"), "push")).id
+
+    assert "approved" == queue.decide([number], True, "cli").decided[0].status
+    journal.close()
+    queue.close()
+    assert 1 == journal.lost
+    assert journal.trouble
