@@ -16,7 +16,7 @@ import click
 from leeward import __version__
 from leeward.daemon.config_keys import RENAMED
 from leeward.errors import LeewardError
-from leeward_cli import copying, egress, ends_commands, environments, overlays, profiles, sandboxes, shell_aids
+from leeward_cli import audit, copying, egress, ends_commands, environments, overlays, profiles, sandboxes, shell_aids
 from leeward_cli.daemon import DEGRADABLE, configuration, serve
 from leeward_cli.daemon import OPTIONS as DAEMON_OPTIONS
 from leeward_cli.job import complain
@@ -409,6 +409,7 @@ cli.add_command(overlays.checkpoint)
 cli.add_command(overlays.restore)
 cli.add_command(egress.egress)
 cli.add_command(environments.env)
+cli.add_command(audit.audit)
 
 
 def app(argv: Sequence[str]) -> int:

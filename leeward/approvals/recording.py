@@ -22,8 +22,8 @@ def audit_row(request: ApprovalRequest) -> AuditRow | None:
     if "pending" == request.status:
         return None
     done = request.stage in ("applied", "failed")
-    metadata = {"subject": json.loads(subject_text(request.subject))[1:], "digest": request.digest, "rule": request.rule,
-                "repeats": request.repeats, "note": request.note, "asker": request.asker}
+    metadata = {"subject": json.loads(subject_text(request.subject))[1:], "digest": request.digest,
+                "rule": request.rule, "repeats": request.repeats, "note": request.note, "asker": request.asker}
     return AuditRow(request.decided or request.created, request.category, request.action,
                     request.stage if done else request.status, str(request.id), request.decided_by, request.sandbox,
                     None if request.decided is None else request.decided - request.created, metadata)

@@ -19,7 +19,7 @@ import queue
 import re
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from leeward.audit.rows import BEGINNING, MOST_LINE, AuditRow, ReadLine, chained, read_line, written
@@ -32,6 +32,19 @@ ROTATE, KEPT_FILES, MOST_WAITING = 16 << 20, 16, 10_000
 
 _HEAD_LINE = re.compile(rb"([0-9]{1,15}) ([0-9a-f]{64}) ([0-9]{1,15})\n")
 _OLD = re.compile(r"audit\.jsonl\.([1-9][0-9]{0,5})")
+
+
+def default_folder(environ: Mapping[str, str]) -> str:
+    """
+    Where the record of this process's user is.
+
+    Args:
+        environ: the variables of the process; XDG_STATE_HOME and HOME count.
+    """
+    state = environ.get("XDG_STATE_HOME", "")
+    if not state.startswith("/"):
+        state = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "leeward", "audit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +211,7 @@ class Journal:
                 self._number, self._before = head.number, head.hash
         self._begun = True
 
-    def _has(self, head: Head) -> bool:
+    def _has(self, head: RecordHead) -> bool:
         for line in map(_alone, _backwards(self._folder)):
             if line.row is not None and line.row["number"] <= head.number:
                 return (head.number, head.hash) == (line.row["number"], line.hash)
@@ -308,7 +321,7 @@ def read(folder: str) -> Iterator[ReadLine]:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RecordHead:
     """
     Where a record ends.
 
@@ -323,7 +336,7 @@ class Head:
     first: int
 
 
-def read_head(folder: str) -> Head | None:
+def read_head(folder: str) -> RecordHead | None:
     """
     None without a head.
 
@@ -335,7 +348,7 @@ def read_head(folder: str) -> Head | None:
             found = _HEAD_LINE.fullmatch(file.read(200))
     except FileNotFoundError:
         return None
-    return Head(int(found[1]), found[2].decode(), int(found[3])) if found else Head(0, "", 0)
+    return RecordHead(int(found[1]), found[2].decode(), int(found[3])) if found else RecordHead(0, "", 0)
 
 
 def verify(folder: str, head: str | None = None) -> Verified:
@@ -363,7 +376,7 @@ def verify(folder: str, head: str | None = None) -> Verified:
     return Verified(lines, fault, _beside_head(named, first, last, is_there))
 
 
-def _beside_head(head: Head | None, first: int, last: int, is_there: bool) -> str:
+def _beside_head(head: RecordHead | None, first: int, last: int, is_there: bool) -> str:
     """
     What is wrong with a record by its head; "" if nothing is.
     """

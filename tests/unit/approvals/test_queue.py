@@ -158,7 +158,7 @@ def test_ids_arent_given_twice_though_requests_are_forgotten(opened: Open, tmp_p
     assert 2 == opened().submit(asks(invocation("ls"))).id
 
 
-def test_what_was_asked_never_changes(opened: Open, tmp_path: Path) -> None:
+def test_c303_cannot_change_what_was_asked_or_decided(opened: Open, tmp_path: Path) -> None:
     """
     The file itself refuses it, and a second decision.
     """
@@ -201,7 +201,7 @@ def test_the_same_again_is_the_same_request(opened: Open) -> None:
     assert 2 == queue.submit(asks(invocation("ls"), description="another")).id
 
 
-def test_a_flood_is_refused_with_the_reason(opened: Open, clock: Clock) -> None:
+def test_c302_cannot_bury_a_person(opened: Open, clock: Clock) -> None:
     queue = opened(IntakeBounds(pending=3, all_pending=5, bytes=10, each_minute=6))
     for place in range(3):
         queue.submit(asks(invocation(f"run {place}")))
@@ -243,7 +243,7 @@ def test_the_rate_forgets_those_that_are_quiet() -> None:
     assert len(rate._left) < 1100
 
 
-def test_many_rows_of_one_sandbox_become_one(opened: Open) -> None:
+def test_c302_cannot_have_more_than_a_few_rows(opened: Open) -> None:
     queue = opened()
     for place in range(20):
         queue.submit(asks(invocation(f"run {place}")))

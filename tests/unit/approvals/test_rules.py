@@ -119,7 +119,7 @@ def test_a_denial_is_read_widely_and_an_allowance_narrowly(text: str, subject: R
 
 @pytest.mark.parametrize("extra", ["; rm -rf /", " && rm x", "$(rm x)", "`rm x`", "\nrm x", " | sh", " > /x", "\r\nx",
                                    "&", " \\\n x", "${IFS}x", "\u2028x", " *", "\0", "\u202ex"])
-def test_a_command_that_goes_on_isnt_allowed_by_its_beginning(extra: str) -> None:
+def test_c301_cannot_go_on_behind_an_allowed_beginning(extra: str) -> None:
     """
     By a line or by arguments, whatever stands for a star.
     """

@@ -103,7 +103,7 @@ def nested(lines: list[bytes]) -> None:
 
 @pytest.mark.parametrize(("change", "where"), [(flip, 5), (forge, 6), (drop, 5), (swap, 5), (double, 5), (junk, 5),
                                                (huge, 5), (nested, 5)])
-def test_the_first_line_that_doesnt_fit_is_named(tmp_path: Path, change: Callable[[list[bytes]], None],
+def test_c304_cannot_change_a_line(tmp_path: Path, change: Callable[[list[bytes]], None],
                                                  where: int) -> None:
     path = record(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
@@ -119,7 +119,7 @@ def test_the_first_line_that_doesnt_fit_is_named(tmp_path: Path, change: Callabl
 
 
 @pytest.mark.parametrize("left", range(10))
-def test_a_record_that_was_cut_off_is_found_by_the_head(tmp_path: Path, left: int) -> None:
+def test_c304_cannot_cut_the_record_off(tmp_path: Path, left: int) -> None:
     path = record(tmp_path)
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:left]))
 
@@ -134,7 +134,7 @@ def test_a_record_that_was_cut_off_is_found_by_the_head(tmp_path: Path, left: in
     assert left > 0 or "begins with line 11" in again.head
 
 
-def test_a_record_that_was_made_anew_is_found_by_the_head(tmp_path: Path) -> None:
+def test_c304_cannot_make_the_record_anew(tmp_path: Path) -> None:
     record(tmp_path / "real", 10)
     other = Journal(str(tmp_path / "other"))
     for number in range(12):

@@ -1,0 +1,109 @@
+"""
+`leeward audit show` and `leeward audit verify`: a record of decisions.
+
+Runs in:   the CLI, by click; it reads files and asks nobody.
+Trust:     none in a line: texts of it may be a sandbox's, and are shown escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from leeward.audit.journal import default_folder, read, verify
+from leeward.audit.rows import ReadLine
+from leeward.errors import BadRequest
+
+_FOLDER = click.option("--folder", metavar="DIR", help="Where the record is; else leeward/audit of the state folder.")
+
+
+@click.group()
+def audit() -> None:
+    """
+    See a record of what was decided, and whether it is whole.
+    """
+
+
+@audit.command("show")
+@_FOLDER
+@click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Lines at most.")
+@click.option("--sandbox", metavar="ID", help="Of this sandbox alone.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def show(folder: str | None, limit: int, sandbox: str | None, as_json: bool) -> None:
+    """
+    Show the record, the newest line first. A bad line is shown as bad, and skipped.
+    """
+    found: deque[ReadLine] = deque(maxlen=limit)
+    try:
+        for line in read(folder or default_folder(os.environ)):
+            if sandbox is None or line.row is None or line.row.get("sandbox") == sandbox:
+                found.append(line)
+    except OSError as error:
+        raise BadRequest(f"the record: {(error.strerror or 'an error').lower()}: {error.filename}") from None
+    for line in reversed(found):
+        click.echo(_as_json(line) if as_json else plain(text_of(line)))
+
+
+@audit.command("verify")
+@_FOLDER
+@click.option("--head", metavar="DIR", help="Where its head is kept, if elsewhere.")
+def check(folder: str | None, head: str | None) -> int:
+    """
+    Say whether the record is whole: each line follows the one before, and the last is the one that the head names.
+
+    The exit status is 1 if it isn't; the first line that doesn't fit is named.
+    """
+    try:
+        found = verify(folder or default_folder(os.environ), head)
+    except OSError as error:
+        raise BadRequest(f"the record: {(error.strerror or 'an error').lower()}: {error.filename}") from None
+    if found.fault is not None:
+        click.echo(plain(f"line {found.fault.number}, in {found.fault.file}: {found.fault.fault}"))
+    if found.head:
+        click.echo(plain(found.head))
+    if found.is_whole:
+        click.echo(f"{found.lines} lines, and each follows the one before")
+    return 0 if found.is_whole else 1
+
+
+def text_of(line: ReadLine) -> str:
+    """
+    One line, for people.
+    """
+    if line.row is None:
+        return f"BAD line {line.number}, in {line.file}: {line.fault}"
+    row = line.row
+    words = [_when(row.get("time")), *(str(row.get(name) or "-") for name in ("decision", "by", "category", "action"))]
+    if row.get("id"):
+        words.append(f"request {row['id']}")
+    if row.get("sandbox"):
+        words.append(f"sandbox {row['sandbox']}")
+    metadata = row.get("metadata")
+    if isinstance(metadata, Mapping):
+        words += [f"{name}={value}" for name, value in metadata.items() if value not in ("", None, 0)]
+    return ("" if not line.fault else f"BAD line {line.number}: {line.fault}: ") + "  ".join(words)
+
+
+def _when(seconds: Any) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(seconds)))
+    except (TypeError, ValueError, OverflowError, OSError):
+        return "at no time"
+
+
+def _as_json(line: ReadLine) -> str:
+    row = {} if line.row is None else dict(line.row)
+    return json.dumps({**row, **({"bad": line.fault, "line": line.number} if line.fault else {})})
+
+
+def plain(text: str) -> str:
+    """
+    *text* in one line, with nothing in it that a terminal would act on.
+    """
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
