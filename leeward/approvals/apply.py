@@ -91,6 +91,24 @@ class Project:
         """
         return self._read(path, None)
 
+    def changed_since(self, path: str, when: int) -> bool:
+        """
+        Whether a file that is there was changed at *when* or later.
+
+        Args:
+            path: of the file.
+            when: nanoseconds by the clock of file systems.
+        """
+        try:
+            fd = open_beneath(self._fd, os.fsencode(path), _LOOK)
+        except OSError:
+            return False
+        try:
+            about = os.fstat(fd)
+            return not stat.S_ISDIR(about.st_mode) and about.st_ctime_ns >= when
+        finally:
+            os.close(fd)
+
     def content(self, path: str) -> tuple[FileState, bytes]:
         """
         What is at *path*, and its content where that is a file.

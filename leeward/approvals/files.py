@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,7 +190,7 @@ def change_order(change: FolderChange, base: FileState, content: bytes = b"") ->
 
 
 def file_request(order: FileOrder, action: str, *, before: bytes = b"", description: str = "", reason: str = "",
-                 sandbox: str = "", asker: str = "") -> NewRequest:
+                 sandbox: str = "", asker: str = "", more: Sequence[str] = ()) -> NewRequest:
     """
     The request for *order*: rules decide by the path that it writes to, and what could be overlooked is in its
     metadata.
@@ -202,8 +203,9 @@ def file_request(order: FileOrder, action: str, *, before: bytes = b"", descript
         reason: why whoever asks wants it.
         sandbox: its id.
         asker: who asks in it.
+        more: remarks beside those of `remarks`.
     """
-    metadata = {"remarks": remarks(order, before), "before": order.base.sha256, "after": order.goal.sha256,
+    metadata = {"remarks": [*remarks(order, before), *more], "before": order.base.sha256, "after": order.goal.sha256,
                 "type": order.goal.type, "mode": order.goal.mode}
     return NewRequest(ProjectPath(order.path), action, description, reason, metadata, sandbox, asker, order.packed())
 

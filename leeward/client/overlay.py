@@ -91,6 +91,34 @@ class Overlay:
         finally:
             host.close()
 
+    @property
+    def since(self) -> int:
+        """
+        When the sandbox was opened, in nanoseconds by the clock of file systems.
+        """
+        return int(self._row["since"])
+
+    def content(self, path: str, most: int) -> bytes:
+        """
+        A file as the sandbox has it now.
+
+        Args:
+            path: relative to the folder.
+            most: bytes at most.
+
+        Raises:
+            RequestRejected: it has more.
+        """
+        held, size = list[bytes](), 0
+        while True:
+            data = self._fetch("overlay_read", {"path": os.fsencode(path), "offset": size})
+            size += len(data)
+            if size > most:
+                raise RequestRejected(f"{path!r:.120} has more than {most} bytes")
+            held.append(bytes(data))
+            if len(data) < _PIECE:
+                return b"".join(held)
+
     def discard(self, paths: Iterable[str] | None) -> Changes:
         host = HostFolder(self._row)
         try:

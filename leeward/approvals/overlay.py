@@ -1,0 +1,67 @@
+"""
+Asks for what a live sandbox has changed in its copy of a project: a request for each file.
+
+Runs in:   the operator's program, which has the sandbox and the queue.
+Trust:     none in what the sandbox wrote. Content is read once, compared with the hash that was listed, and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leeward.approvals.apply import Project
+from leeward.approvals.files import MOST_CONTENT, change_order, file_request
+from leeward.approvals.queue import ApprovalQueue
+from leeward.approvals.requests import ApprovalRequest, NewRequest
+from leeward.client.changes import FolderChange
+from leeward.client.overlay import Overlay
+from leeward.client.sandbox import Sandbox
+
+
+def request_changes(queue: ApprovalQueue, box: Sandbox, project: Project, *, target: str = "", reason: str = "",
+                    asker: str = "") -> list[ApprovalRequest]:
+    """
+    Ask for all that *box* has changed. Carried out in the order of their ids, they fit onto each other.
+
+    Args:
+        queue: takes them in.
+        box: a live sandbox with an overlay.
+        project: the folder of the host that the overlay is over.
+        target: which overlay, where there are several.
+        reason: of whoever asks.
+        asker: who asks in the sandbox.
+
+    Raises:
+        Busy: the queue has too many of this sandbox; those before were taken.
+        BadRequest, RequestRejected: a change that can't be asked for: a special file, a link that leads out, a file
+            that is too large or is being written; those before were taken.
+        Stale: the host's folder was replaced by another one.
+        SandboxOver, DaemonError: as for `Sandbox.diff`.
+    """
+    return [queue.submit(new) for new in _requests(Overlay(box, target), project, box.id, reason, asker)]
+
+
+def _requests(overlay: Overlay, project: Project, sandbox: str, reason: str, asker: str) -> Iterator[NewRequest]:
+    for change in in_order(overlay.diff()):
+        base, before = project.content(change.path)
+        content = overlay.content(change.path, MOST_CONTENT) if _has_content(change) else b""
+        changed = project.changed_since(change.path, overlay.since)
+        more = ["the host's own was changed since the sandbox was opened"] if changed else []
+        yield file_request(change_order(change, base, content), "apply", before=before, sandbox=sandbox, reason=reason,
+                           asker=asker, description=f"{change.kind} {change.type}", more=more)
+
+
+def _has_content(change: FolderChange) -> bool:
+    return "file" == change.type and "deleted" != change.kind
+
+
+def in_order(found: list[FolderChange]) -> list[FolderChange]:
+    """
+    *found* so that one after the other can be done: what is deleted first, from the inside; folders that are made with
+    what is in them anyway, left out.
+    """
+    deleted = [change for change in reversed(found) if "deleted" == change.kind]
+    others = [change for change in found if "deleted" != change.kind]
+    return deleted + [change for change in others if not (
+        "folder" == change.type and "created" == change.kind
+        and any(other.path.startswith(change.path + "/") for other in others))]
