@@ -297,14 +297,21 @@ def carry_out(queue: ApprovalQueue, project: Project, number: int, fault: Callab
 
     Returns:
         Whether it was begun here.
+
+    Raises:
+        BadRequest: it is about something else than a file.
     """
+    request = queue.get(number)
+    if request is not None and "filesystem" != request.category:
+        raise BadRequest(f"request {number} isn't about a file")
     way = f".leeward-{secrets.token_hex(8)}"
     fault("begin")
     payload = queue.begin(number, way)
     if payload is None:
         return False
     fault("begun")
-    _finish(queue, project, queue.get(number), unpacked(payload), way)
+    if request is not None:
+        _finish(queue, project, request, unpacked(payload), way)
     fault("finished")
     return True
 
@@ -320,11 +327,15 @@ def recover(queue: ApprovalQueue, project: Project) -> list[int]:
     found = []
     for request, way in queue.interrupted():
         payload = queue.payload(request.id)
-        if payload is None:
+        if payload is None or "filesystem" != request.category:
             continue
         order = unpacked(payload)
         project.clean(order, way)
-        if project.state(order.path) == order.goal:
+        try:
+            is_done = project.state(order.path) == order.goal
+        except OSError:
+            is_done = False  # to look again will say why
+        if is_done:
             queue.finish(request.id)
         else:
             _finish(queue, project, request, order, way)
@@ -332,10 +343,7 @@ def recover(queue: ApprovalQueue, project: Project) -> list[int]:
     return found
 
 
-def _finish(queue: ApprovalQueue, project: Project, request: ApprovalRequest | None, order: FileOrder,
-            way: str) -> None:
-    if request is None:
-        return
+def _finish(queue: ApprovalQueue, project: Project, request: ApprovalRequest, order: FileOrder, way: str) -> None:
     try:
         if request.subject != ProjectPath(order.path):
             raise BadRequest("it is about another file than the one that was shown")

@@ -103,35 +103,37 @@ class ApprovalQueue:
             Busy: the sandbox has asked too much.
             ShuttingDown: nobody decides any more.
         """
-        new, now = checked(new), self._clock()
-        category = category_of(new.subject)
-        with self._lock:
-            self._check_open()
-            self._expire(now)
-            wait = self._rate.take(new.sandbox, self._steady())
-            if wait:
-                raise Busy(f"more than {self._bounds.each_minute} requests a minute of one sandbox", wait)
-            with self._store.transaction():
-                same = self._store.pending_of(new.sandbox, subject_text(new.subject))
-                digest = digest_of(new)
-                for request in same:
-                    if request.digest == digest:
-                        self._store.repeat(request.id)
-                        return request
-                superseded, ruling = list[int](), decide_subject(self._rules, new.subject)
-                if "ask" == ruling.answer and isinstance(new.subject, ProjectPath):
-                    superseded = [each.id for each in same
-                                  if self._store.decide(each.id, "superseded", "supersession", now)]
-                if "deny" != ruling.answer:
-                    check_room(self._bounds, self._store.load_of(new.sandbox), len(new.payload or b""))
-                lasts = self._lasting.get(category)
-                number = self._store.insert(new, now, None if lasts is None else now + lasts)
-                if "ask" != ruling.answer:
-                    self._store.decide(number, ruling.status, ruling.decider, now, ruling.rule)
-                self._store.prune()
-            found = self._tell([*superseded, number])[-1]
-        self._notices.pass_on()
-        return found
+        new = checked(new)
+        try:
+            with self._lock:
+                return self._take_in(new, self._clock())
+        finally:
+            self._notices.pass_on()
+
+    def _take_in(self, new: NewRequest, now: float) -> ApprovalRequest:
+        self._check_open()
+        self._expire(now)
+        wait = self._rate.take(new.sandbox, self._steady())
+        if wait:
+            raise Busy(f"more than {self._bounds.each_minute} requests a minute of one sandbox", wait)
+        with self._store.transaction():
+            same, digest = self._store.pending_of(new.sandbox, subject_text(new.subject)), digest_of(new)
+            for request in same:
+                if request.digest == digest:
+                    self._store.repeat(request.id)
+                    return request
+            superseded, ruling = list[int](), decide_subject(self._rules, new.subject)
+            if "ask" == ruling.answer and isinstance(new.subject, ProjectPath):
+                superseded = [each.id for each in same
+                              if self._store.decide(each.id, "superseded", "supersession", now)]
+            if "deny" != ruling.answer:
+                check_room(self._bounds, self._store.load_of(new.sandbox), len(new.payload or b""))
+            lasts = self._lasting.get(category_of(new.subject))
+            number = self._store.insert(new, now, None if lasts is None else now + lasts)
+            if "ask" != ruling.answer:
+                self._store.decide(number, ruling.status, ruling.decider, now, ruling.rule)
+            self._store.prune()
+        return self._tell([*superseded, number])[-1]
 
     def get(self, number: int) -> ApprovalRequest | None:
         with self._lock:
@@ -174,9 +176,11 @@ class ApprovalQueue:
             always: store a rule for what is like the first, and decide by it what else is pending.
 
         Raises:
-            BadRequest: nothing was decided: there is no rule for it, or it would match nothing.
+            BadRequest: nothing was decided: there is no rule for it, or nobody decides by that name.
             Unsupported: a rule for a name needs the list of public suffixes, which isn't installed.
         """
+        if by not in ("cli", "page"):
+            raise BadRequest("who decides is called cli or page")
         with self._lock:
             self._check_open()
             now = self._clock()

@@ -40,6 +40,9 @@ LASTING: Mapping[str, float] = {"network": 300.0}
 #: Characters of the texts, and bytes of metadata as JSON and of what is to be carried out, at most.
 MOST_ACTION, MOST_DESCRIPTION, MOST_REASON, MOST_METADATA, MOST_PAYLOAD = 100, 65536, 4096, 65536, 16 << 20
 
+#: How deep metadata is nested, at most.
+MOST_DEPTH = 20
+
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
@@ -164,15 +167,25 @@ def checked(new: NewRequest) -> NewRequest:
     if not new.action.isascii() or not new.action.isalpha():
         raise BadRequest("an action is one word")
     try:
-        size = len(json.dumps(dict(new.metadata), allow_nan=False))
+        written = json.dumps(dict(new.metadata), allow_nan=False)
+        metadata = json.loads(written)
     except (TypeError, ValueError, RecursionError):
         raise BadRequest("metadata is what JSON can have") from None
-    if size > MOST_METADATA:
+    if _is_deeper(metadata, MOST_DEPTH):  # what is read here at some depth of calls is read at others later
+        raise BadRequest(f"metadata is nested {MOST_DEPTH} deep at most")
+    if len(written) > MOST_METADATA:
         raise BadRequest(f"metadata has {MOST_METADATA} bytes at most")
     if new.payload is not None and len(new.payload) > MOST_PAYLOAD:
         raise BadRequest(f"what is to be carried out has {MOST_PAYLOAD} bytes at most")
     action, reason, description, sandbox, asker = texts
-    return NewRequest(new.subject, action, description, reason, dict(new.metadata), sandbox, asker, new.payload)
+    return NewRequest(new.subject, action, description, reason, metadata, sandbox, asker, new.payload)
+
+
+def _is_deeper(value: Any, than: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return not than or any(_is_deeper(each, than - 1) for each in inner)
 
 
 def digest_of(new: NewRequest) -> str:

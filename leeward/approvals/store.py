@@ -115,15 +115,20 @@ class RequestStore:
     def transaction(self) -> Iterator[None]:
         """
         All of it, or nothing.
+
+        Raises:
+            Busy: the disk is full or can't be written.
         """
-        self._file.execute("BEGIN IMMEDIATE")
         try:
+            self._file.execute("BEGIN IMMEDIATE")
             yield
-        except BaseException:
+            self._file.execute("COMMIT")
+        except BaseException as error:
             if self._file.in_transaction:  # SQLite may have ended it itself, on a full disk for one
                 self._file.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):
+                raise Busy(f"the file of approvals can't be written: {error}") from None
             raise
-        self._file.execute("COMMIT")
 
     def _one(self, statement: str, *values: Any) -> Any:
         return self._file.execute(statement, values).fetchone()

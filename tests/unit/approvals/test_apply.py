@@ -27,7 +27,7 @@ from leeward.approvals.files import (
 )
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import ApprovalRequest, NewRequest
-from leeward.approvals.subjects import project_path
+from leeward.approvals.subjects import invocation, project_path
 from leeward.client.changes import FolderChange
 from leeward.errors import BadRequest, Stale
 
@@ -319,3 +319,17 @@ def test_a_disk_that_is_full_is_a_failure_and_leaves_nothing(folder: Path, queue
     assert ["a.py"] == os.listdir(folder / "src")
     assert b"one\n" == (folder / "src/a.py").read_bytes()
     project.close()
+
+
+def test_what_isnt_about_a_file_is_left_alone(project: Project, queue: ApprovalQueue) -> None:
+    """
+    Whoever carries out commands begins and finishes those.
+    """
+    number = queue.submit(NewRequest(invocation("ls"), "run", payload=b"ls")).id
+    queue.decide([number], True, "cli")
+    with pytest.raises(BadRequest):
+        carry_out(queue, project, number)
+    assert [number] == [each.id for each in queue.due()]
+    queue.begin(number)
+    assert [] == recover(queue, project)
+    assert not carry_out(queue, project, 99)

@@ -452,13 +452,21 @@ def test_subjects_are_stored(subject: RuleSubject, opened: Open) -> None:
     assert subject == opened().submit(asks(subject)).subject
 
 
+def nested(depth: int) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for _ in range(depth):
+        found = {"a": [found]}
+    return found
+
+
 @pytest.mark.parametrize("new", [
     NewRequest(branch("a"), "two words"), NewRequest(branch("a"), ""), NewRequest(branch("a"), "x" * 101),
     NewRequest(branch("a"), "x", "d" * 65537), NewRequest(branch("a"), "x", metadata={"a": {1, 2}}),
     NewRequest(branch("a"), "x", metadata={"a": "x" * 65537}),
-    NewRequest(branch("a"), "x", metadata={"a": float("nan")}),
+    NewRequest(branch("a"), "x", metadata={"a": float("nan")}), NewRequest(branch("a"), "x", metadata=nested(30)),
+    NewRequest(branch("a"), "x", metadata=nested(5000)),
     NewRequest(branch("a"), "x", payload=b"x" * ((16 << 20) + 1)), NewRequest(branch("a"), "x", reason="r" * 5000)],
-    ids=range(9))
+    ids=range(11))
 def test_what_is_too_large_isnt_taken(new: NewRequest) -> None:
     with pytest.raises(BadRequest):
         checked(new)
@@ -518,3 +526,45 @@ def test_ten_thousand_requests_are_shown_by_their_first_rows(opened: Open) -> No
     assert ["pending", "pending_of", "expiring", "staged"] == [plan.split("INDEX ")[1].split()[0] for plan in plans]
     assert not any("TEMP B-TREE" in plan for plan in plans[:3])
     assert "pending" == queue.submit(asks(branch("one-more"))).status
+
+
+def test_metadata_comes_back_as_json_has_it(opened: Open) -> None:
+    request = opened().submit(NewRequest(branch("a"), "x", metadata={1: "a", "b": (1, None), "c": nested(9)}))
+
+    assert {"1": "a", "b": [1, None], "c": nested(9)} == request.metadata
+
+
+def test_nobody_decides_by_another_name(opened: Open) -> None:
+    queue = opened()
+    queue.submit(asks(branch("a")))
+    for by in ("", "rule", "agent"):
+        with pytest.raises(BadRequest):
+            queue.decide([1], True, by)
+    assert [1] == [each.id for each in queue.pending()]
+
+
+def test_a_full_disk_decides_and_takes_nothing(opened: Open) -> None:
+    """
+    And once there is room again all is as before.
+    """
+    queue = opened()
+    number = queue.submit(file("a", b"1")).id
+    pages = queue._store._one("PRAGMA page_count")[0]
+    queue._store._file.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(Busy, match="full"):
+        queue.submit(file("a", bytes(100_001)))
+    assert [number] == [each.id for each in queue.pending()]
+    queue._store._file.execute("PRAGMA max_page_count = 100000")
+    newer = queue.submit(file("a", bytes(100_000)))
+    assert [newer.id] == [each.id for each in queue.decide([number, newer.id], True, "cli").decided]
+
+
+def test_expired_ones_are_told_though_the_next_is_refused(opened: Open, clock: Clock) -> None:
+    queue, told = opened(IntakeBounds(each_minute=1)), list[str]()
+    queue.subscribe(lambda each: told.append(each.status))
+    queue.submit(asks(endpoint("example.org")))
+    clock.now += 300
+    queue._rate.take("one", clock.now)
+    with pytest.raises(Busy):
+        queue.submit(asks(endpoint("example.net")))
+    assert ["pending", "expired"] == told
