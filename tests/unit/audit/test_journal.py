@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kit.waiting import poll_until
 from leeward.audit import journal
 from leeward.audit.journal import FILE, HEAD, Journal, read, verify
 from leeward.audit.rows import BEGINNING, AuditRow, read_line, written
@@ -242,10 +243,9 @@ def test_a_disk_that_refuses_costs_lines_that_are_counted(tmp_path: Path, monkey
 
 def wait_for(writer: Journal, number: int, lost: int) -> None:
     """
-    Until the writer has dealt with all rows so far: it takes them in order, so one more that it is asked about will do.
+    Until the writer has dealt with that many rows.
     """
-    while not writer._rows.empty() or writer._number + writer.lost < number + lost:
-        threading.Event().wait(0.001)
+    poll_until(lambda: writer._rows.empty() and writer._number + writer.lost >= number + lost, "the writer's thread")
 
 
 def test_a_partial_write_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
