@@ -22,8 +22,8 @@ def explain(socket: str | None, names: tuple[str, ...]) -> None:
     Say why a job ended as it did, what it was denied, by which row of the policy, and what would allow it.
 
     JOB is a number, or a sandbox's id, that `leeward logs` shows; without any, the last one that a limit, a signal or
-    a fault has ended, or that was denied something. NAME is "network", or a system call as `denied` and the security
-    log have it.
+    a fault has ended, or that was denied something. NAME is "network", "loopback", "terminal", or a system call as
+    `denied` and the security log have it.
     """
     from leeward_cli.explain import explain as of_a_name
     from leeward_cli.logs import of

@@ -1,5 +1,6 @@
 """
-`leeward explain`: what a name in a result's `denied` means, by the rows of the table of system calls.
+`leeward explain`: what a name in a result's `denied` means, by the rows of the table of system calls;
+and what an operator can switch on.
 
 Runs in:   the CLI; pure. No daemon is asked.
 """
@@ -23,20 +24,37 @@ unless a policy of egress is named.
                   servers and their clients within the job
 """
 
+_LOOPBACK = """\
+loopback: the job asked for TCP or UDP, and a sandbox has neither until the operator says so, not even within itself.
+  to allow it     `loopback = true` in the daemon's configuration, or a profile that has it (`leeward profiles`):
+                  servers and their clients within the job, on 127.0.0.1 and ::1
+  instead         Unix sockets, pipes, multiprocessing.Pipe and socket.socketpair() work as they are
+  what it costs   a part of the kernel more in the reach of jobs; nothing leaves the sandbox by it
+"""
+
+_TERMINAL = """terminal: the job asked for a terminal of its own making (pty, pexpect, script, tmux), and may not have one.
+  to allow it     `terminal = true` in the daemon's configuration: a devpts of the job's own, 16 terminals at most
+  instead         pipes; `leeward shell` and a sandbox's terminal are made outside, and need no such right
+  what it costs   a part of the kernel more in the reach of jobs
+"""
+
+#: What isn't a system call.
+_TOPICS = {"network": _NETWORK, "loopback": _LOOPBACK, "terminal": _TERMINAL}
+
 _NAMES = sorted({name for numbers in NUMBERS.values() for name in numbers})
 
 
 def explain(name: str) -> str:
     """
-    What is said of *name*: a system call, or "network".
+    What is said of *name*: a system call, or one of "network", "loopback" and "terminal".
 
     Raises:
         BadRequest: it is neither.
     """
-    if "network" == name:
-        return _NETWORK
+    if name in _TOPICS:
+        return _TOPICS[name]
     if name not in _NAMES:
-        near = difflib.get_close_matches(name, ["network", *_NAMES], 1)
+        near = difflib.get_close_matches(name, [*_TOPICS, *_NAMES], 1)
         raise BadRequest(f"there is no system call {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     rules = [rule for rule in RULES if name == rule.name]
     lines = [f"{name}: refused with EACCES, and counted in `denied`, " +

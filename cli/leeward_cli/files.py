@@ -12,12 +12,22 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from leeward.wire.fields import MAX_FILE_COUNT, MAX_FILES
 from leeward_cli.options import UsageError
 
 _HERE = "/workspace/"
+
+#: What a reason in a result's `left_out` is to people; leeward.LeftOutReason has them at length.
+_WHY = {
+    "no_match": "nothing there", "hidden": "a hidden file", "folder": "a folder: NAME/** has what is in it",
+    "link": "a link", "special": "no regular file", "unreadable": "unreadable", "name": "a name that can't be sent",
+    "too_large": "too large", "too_many": "one file too many", "ended": "the job had ended and couldn't be asked",
+}
+
+#: How many names one line has.
+_NAMED = 6
 
 
 def put(words: Iterable[str]) -> dict[str, bytes]:
@@ -119,6 +129,18 @@ def bring(files: Mapping[str, bytes | memoryview], into: str, replace: bool) -> 
     finally:
         os.close(top)
     return left
+
+
+def left_out(names: Sequence[tuple[str, str]]) -> str:
+    """
+    One line about what `collect` didn't bring back.
+
+    Args:
+        names: each with its reason, as a result's `left_out` has them; not empty. The names are the job's.
+    """
+    named = [f"{name!a} ({_WHY.get(reason, reason)})" for name, reason in names[:_NAMED] if "more" != reason]
+    rest = ", and more: --json lists them" if len(named) < len(names) else ""
+    return f"not collected: {', '.join(named)}{rest}"
 
 
 def _write(top: int, name: str, content: bytes | memoryview, replace: bool) -> None:

@@ -229,12 +229,14 @@ def show(result: Mapping[str, Any], arenas: Sequence[memoryview], parsed: Parsed
             complain(NO_NETWORK)
     code: int = result["exit_code"]
     if parsed.values("--collect"):
-        from leeward_cli.files import bring
+        from leeward_cli.files import bring, left_out
 
         into = parsed.value("--into")
         files = {name: piece(content, arenas) for name, content in result["files"].items()}
         left = bring(files, into or ".", replace=into is not None)
         for line in left:
             complain(line)
+        if result["left_out"] and not parsed.flag("--json"):
+            complain(left_out(result["left_out"]))
         code = code or int(bool(left))
     return code

@@ -140,6 +140,7 @@ def test_dev_goes_from_nothing_to_a_demo_in_a_path_with_spaces(ordinary_user, op
     assert "Collatz, 1 to 2000: 67.0 steps" in demo.stdout  # what the program computed
     assert "I am uid 1000" in demo.stdout  # where it ran
     assert re.search("^ *seccomp +active", demo.stdout, re.MULTILINE)  # what confined it
+    assert re.search(r" (\S+/leeward) exec 'print\(6 \* 7\)'$", demo.stdout.rstrip())  # what to type next
 
     again = run([dev, "setup"])
     assert (0, "", "") == (again.returncode, again.stdout, again.stderr)  # nothing left to do

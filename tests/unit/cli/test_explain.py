@@ -15,6 +15,8 @@ from leeward_cli.full import cli
 
 @pytest.mark.parametrize(("name", "says"), [
     ("network", "`loopback = true`"),
+    ("loopback", "servers and their clients within the job"),
+    ("terminal", "`terminal = true`"),
     ("socket", "where the operator has set `loopback = true`"),
     ("ptrace", "ptrace: refused with EACCES, and counted in `denied`, in any case\n"),
     ("ioctl", "where the operator has set `terminal = true`"),

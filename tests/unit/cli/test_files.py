@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from leeward.outcome import LeftOutReason
 from leeward_cli import files
 from leeward_cli.options import UsageError
 
@@ -83,3 +84,16 @@ def test_a_hostile_name_leads_nowhere(name: str, replace: bool, tmp_path: Path) 
     assert 1 == len(files.bring({name: b"hostile"}, str(into), replace=replace))
     assert before == sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
     assert b"kept" == (outside / "kept").read_bytes()
+
+
+def test_what_was_left_out_is_a_line_that_no_job_makes_longer() -> None:
+    """
+    Names are the job's, so they are quoted; the rest of many is counted as more.
+    """
+    assert "not collected: 'a*' (nothing there), 'l\\x1b' (a link)" == files.left_out(
+        [("a*", "no_match"), ("l\x1b", "link")])
+    many = files.left_out([(str(number), "hidden") for number in range(9)])
+    assert many.endswith("'5' (a hidden file), and more: --json lists them")
+    assert "not collected: 'a' (no regular file), and more: --json lists them" == files.left_out(
+        [("a", "special"), ("", "more")])
+    assert {str(reason) for reason in LeftOutReason} - {"more"} == set(files._WHY)
