@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
     settings = Settings(pool_size=1, spares=0, recycle_after=1, queue_size=1, limits=config.limits,
                         python_env=config.python_env, preload=config.preload, allow_degraded=config.allow_degraded,
                         rehearse=False, warm=False, sandboxes=False, loopback=config.loopback,
-                        terminal=config.terminal)
+                        terminal=config.terminal, pinned=config.pinned)
     bootstrap = early.start(settings)
     try:
         # While a zygote starts.

@@ -32,7 +32,8 @@ loopback: the job asked for TCP or UDP, and a sandbox has neither until the oper
   what it costs   a part of the kernel more in the reach of jobs; nothing leaves the sandbox by it
 """
 
-_TERMINAL = """terminal: the job asked for a terminal of its own making (pty, pexpect, script, tmux), and may not have one.
+_TERMINAL = """\
+terminal: the job asked for a terminal of its own making (pty, pexpect, script, tmux), and may not have one.
   to allow it     `terminal = true` in the daemon's configuration: a devpts of the job's own, 16 terminals at most
   instead         pipes; `leeward shell` and a sandbox's terminal are made outside, and need no such right
   what it costs   a part of the kernel more in the reach of jobs

@@ -67,6 +67,7 @@ class Config:
     preload: tuple[str, ...] = ()
     loopback: bool = False
     terminal: bool = False
+    pinned: bool = False
     show_secrets: bool = True
     pool_idle: float = 300.0
     pool_workers: int = 64

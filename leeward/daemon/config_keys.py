@@ -106,6 +106,9 @@ KEYS: dict[str, Key] = {
                           " kernel's code for TCP and IP comes into their reach"),
     "terminal": Key(flag, "jobs may make pseudo-terminals, 16 at once: for pexpect, pty.spawn, tmux. The kernel's code"
                           " for terminals comes into their reach"),
+    "pinned": Key(flag, "each worker keeps its jobs on one processor, which they can't leave, so every program sees"
+                        " one: Java, Go and node ask the kernel. A job can take longer, where another is idle."
+                        " limits.cpu is 100 at most then. Without a controller of processor time it is so in any case"),
     "show_secrets": Key(flag, "clients of the profile `shell` may ask to see what it hides. false: nobody may", True),
     "pool_idle": Key(seconds(1, 86400 * 365), "seconds after which the workers of an environment or a profile end that"
                                               " nobody uses"),

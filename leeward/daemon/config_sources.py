@@ -82,6 +82,11 @@ def load(
         default, ceiling = getattr(config.limits, name), getattr(config.ceilings, name)
         if default > ceiling:
             raise BadRequest(f"limits.{name}={default} is above ceilings.{name}={ceiling}")
+    limits = {"limits": config.limits.cpu,
+              **{f"profiles.{name}.limits": profile.limits.get("cpu", 0) for name, profile in config.profiles.items()}}
+    for place, cpu in limits.items():
+        if config.pinned and cpu > 100:
+            raise BadRequest(f"{place}.cpu={cpu} is more than one processor, and `pinned` gives a job one")
     for name, profile in config.profiles.items():
         _check_profile(name, profile, config)
     for owner, quota in (("quota", config.quota), *((f"users.{user}", each) for user, each in

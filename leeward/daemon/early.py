@@ -55,5 +55,5 @@ def settings(config: Config) -> Settings:
         python_env=config.python_env, preload=config.preload, allow_degraded=config.allow_degraded,
         quotas=quotas(config, os.geteuid()), rehearse=config.rehearse, results=config.results,
         max_sessions=config.max_sessions, session_grace=config.session_grace, loopback=config.loopback,
-        terminal=config.terminal,
+        terminal=config.terminal, pinned=config.pinned,
     )

@@ -68,6 +68,7 @@ class Settings:
     max_sessions: int = -1
     loopback: bool = False
     terminal: bool = False
+    pinned: bool = False
     egress: Policy | None = None
     session_grace: float = 2.0
     layout_jobs: int = 0
@@ -123,7 +124,7 @@ def begin(settings: Settings) -> Bootstrap:
     """
     privileges.be_subreaper()  # orphans of a dead zygote or keeper come to us, and are reaped
     _limits_to_inherit()
-    driver = choose(settings.cgroup)  # before the zygote, which is to live where this moves us
+    driver = choose(settings.cgroup, pinned=settings.pinned)  # before the zygote, which is to live where this moves us
     try:
         driver.sweep()
         return Bootstrap(driver, *prepare(settings, driver))

@@ -79,8 +79,8 @@ def test_an_unbuffered_job_loses_no_part_of_a_line(daemon: LiveDaemon) -> None:
 
 
 @pytest.mark.parametrize(("source", "ends"), [
-    ("width = 5\nprint(widht)", b"    print(widht)\n          ^^^^^\n"
-                                b"NameError: name 'widht' is not defined. Did you mean: 'width'?\n"),
+    ("width = 5\nprint(widht)",
+     b"    print(widht)\n          ^^^^^\nNameError: name 'widht' is not defined. Did you mean: 'width'?\n"),
     ("x = (1 +", b"    x = (1 +\n        ^\nSyntaxError: '(' was never closed\n"),
 ])
 @pytest.mark.parametrize("newline", ["", "\n"])
@@ -114,7 +114,7 @@ def test_what_a_client_says_of_a_mistake(client: leeward.Client) -> None:
     """
     with pytest.raises(TypeError, match="execute\\(\\) has no option 'tiemout'; did you mean 'timeout'\\?"):
         client.execute("1", tiemout=3)  # type: ignore[call-arg]
-    with pytest.raises(leeward.RequestRejected, match="code is Python source as text, not the function print: a functi"):
+    with pytest.raises(leeward.RequestRejected, match="code is Python source as text, not the function print: a func"):
         client.execute(print)  # type: ignore[arg-type]
     with pytest.raises(leeward.RequestRejected, match="collect takes several strings, not one"):
         client.execute("1", collect="a")

@@ -38,7 +38,7 @@ class Boxes:
         both = {"loopback": True, "terminal": True}
         if "packages" == where:
             return {**both, "python_env": str(packages.shown(Path(sys.executable), self._folder))}
-        return {name: allowed for name, allowed in both.items() if name == where}
+        return {where: True} if where else {}
 
 
 @pytest.fixture(scope="module")

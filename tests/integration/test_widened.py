@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,29 @@ def test_a_job_with_limits_of_its_own_sees_a_machine_as_large_as_those(tmp_path:
         with leeward.Sandbox(socket=str(daemon.socket), memory="512M", processes=64) as box:
             assert with_its_first == told(box)
         assert usual == told(client)
+
+
+def test_a_pinned_job_has_one_processor_whomever_it_asks(tmp_path: Path) -> None:
+    """
+    Also a program that asks the kernel, and one in a sandbox; none can take another. Without the switch, and with a
+    controller that holds the limit, a job may run on each of the host's.
+    """
+    code = ("import os, subprocess\nprint(os.cpu_count(), len(os.sched_getaffinity(0)), flush=True)\n"
+            "subprocess.run(['nproc'])\n"
+            "try:\n    os.sched_setaffinity(0, range(os.sysconf('SC_NPROCESSORS_CONF')))\n"
+            "except PermissionError:\n    print('refused')")
+    config = tmp_path / "leeward.toml"
+    for pinned in (True, False):
+        config.write_text(f"pinned = {str(pinned).lower()}\n")
+        config.chmod(0o600)
+        with LiveDaemon(tmp_path, "--pool-size", "2", "--config", str(config)) as daemon, daemon.client() as client:
+            results = [client.execute(code) for _ in range(3)]
+            with leeward.Sandbox(socket=str(daemon.socket)) as box:
+                results.append(box.execute(code))
+            alone = "cgroup" in results[0].degraded
+        one = "1 1\n1\nrefused\n"
+        host = len(os.sched_getaffinity(0))
+        assert [one if pinned or alone else f"1 {host}\n1\n"] * 4 == [result.text for result in results]
 
 
 def test_a_switch_takes_a_word_and_no_other(tmp_path: Path) -> None:

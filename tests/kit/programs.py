@@ -25,7 +25,8 @@ class Program:
             processors that sched_getaffinity(2) tells, which a limit of processor time doesn't change.
         refused: it ends with another status than 0, after it has said so.
         needs: features of this machine; kit/features.py.
-        where: "" for the profile as it comes, "loopback", "terminal", or "packages", which has both and a python_env.
+        where: "" for the profile as it comes, "loopback", "terminal", "pinned", or "packages", which has the first two
+            and a python_env.
         memory: bytes; 0 is the default.
         processes: at once; 0 is the default.
     """
@@ -217,6 +218,30 @@ def _tools() -> Iterator[Program]:
     return iter(table.rows)
 
 
+_NODES = "node -e 'const os = require(\"os\"); console.log(os.cpus().length, os.availableParallelism())'"
+_JAVAS = _c_like("A.java", "public class A { public static void main(String[] a) {\n"
+                           "System.out.println(Runtime.getRuntime().availableProcessors()); } }") + (
+    "javac -J-Xmx200m -J-XX:+UseSerialGC A.java; run='java -Xmx100m -XX:+UseSerialGC';"
+    " $run A; $run -XX:ActiveProcessorCount=1 A")
+_GOS = _c_like("a.go", 'package main\n\nimport "runtime"\n\n'
+                       "func main() { println(runtime.GOMAXPROCS(0), runtime.NumCPU()) }") + "GOFLAGS=-p=1 go run a.go"
+
+
+def _pinned() -> Iterator[Program]:
+    """
+    Where a job has one processor, those agree that ask the kernel.
+    """
+    table = _Table("pinned")
+    table.python("processors where jobs are pinned", "import os; print(os.cpu_count(), len(os.sched_getaffinity(0)))", "^1 1")
+    table.python("another processor where jobs are pinned", "import os; os.sched_setaffinity(0, {0})", "Permission denied",
+                 refused=True)
+    table.shell("nproc where jobs are pinned", "nproc; nproc --all; getconf _NPROCESSORS_ONLN", "^1\n1\n1")
+    table.shell("node where jobs are pinned", _NODES, "^1 1", "node", memory=512 * MIB)
+    table.shell("java where jobs are pinned", _JAVAS, "^1\n1", "java", "javac", memory=1024 * MIB, processes=64)
+    table.shell("go where jobs are pinned", _GOS, "^1 1", "go", memory=1024 * MIB, processes=64)
+    return iter(table.rows)
+
+
 def _languages() -> Iterator[Program]:
     table = _Table()
     add = table.shell
@@ -252,16 +277,9 @@ def _languages() -> Iterator[Program]:
     add("node's server without loopback",
         "node -e 'require(\"http\").createServer().listen(8080).on(\"error\", e => { console.log(e.code);"
         " process.exit(1) })'", "^EACCES", "node", refused=True, memory=512 * MIB)
-    add("processors of node", "node -e 'const os = require(\"os\"); console.log(os.cpus().length, os.availableParallelism())'",
-        "^1 AFFINITY", "node", memory=512 * MIB)
-    add("processors of java", _c_like("A.java", "public class A { public static void main(String[] a) {\n"
-                                      "System.out.println(Runtime.getRuntime().availableProcessors()); } }")
-        + "javac -J-Xmx200m -J-XX:+UseSerialGC A.java; run='java -Xmx100m -XX:+UseSerialGC';"
-        " $run A; $run -XX:ActiveProcessorCount=1 A",
-        "^AFFINITY\n1", "java", "javac", memory=1024 * MIB, processes=64)
-    add("processors of go", _c_like("a.go", 'package main\n\nimport "runtime"\n\n'
-                                    "func main() { println(runtime.GOMAXPROCS(0), runtime.NumCPU()) }")
-        + "GOFLAGS=-p=1 go run a.go", "^1 AFFINITY", "go", memory=1024 * MIB, processes=64)
+    add("processors of node", _NODES, "^1 AFFINITY", "node", memory=512 * MIB)
+    add("processors of java", _JAVAS, "^AFFINITY\n1", "java", "javac", memory=1024 * MIB, processes=64)
+    add("processors of go", _GOS, "^1 AFFINITY", "go", memory=1024 * MIB, processes=64)
     add("npm init", "npm init -y >/dev/null; grep -c version package.json", "^1", "npm", memory=1024 * MIB)
     add("npm install", "npm install left-pad --fetch-retries=0 --no-audit 2>&1", "network|ENOTFOUND|EAI_AGAIN", "npm",
         refused=True, memory=1024 * MIB)
@@ -436,4 +454,4 @@ def _packages() -> Iterator[Program]:
     return iter(table.rows)
 
 
-PROGRAMS = (*_library(), *_tools(), *_languages(), *_pip(), *_servers(), *_terminals(), *_packages())
+PROGRAMS = (*_library(), *_tools(), *_languages(), *_pinned(), *_pip(), *_servers(), *_terminals(), *_packages())

@@ -17,12 +17,15 @@ from leeward.isolation.cgroup.v2 import V2Driver
 NAMES = ("v2", "v1", "none")
 
 
-def choose(wanted: str | None = None) -> Driver:
+def choose(wanted: str | None = None, *, pinned: bool = False) -> Driver:
     """
     Set up the best driver, or the one that is *wanted*.
 
     Version 2 may need this process in a group of its own; it is moved there then. Groups that dead daemons left stay:
     call `sweep`.
+
+    Args:
+        pinned: each worker has one processor, also where a controller holds the limit.
 
     Raises:
         Unsupported: no driver can serve, or the wanted one can't. The error says why, for each.
@@ -33,9 +36,9 @@ def choose(wanted: str | None = None) -> Driver:
         try:
             match name:
                 case "v2":
-                    return V2Driver(hierarchies, passed_over)
+                    return V2Driver(hierarchies, passed_over, pinned=pinned)
                 case "v1":
-                    return V1Driver(hierarchies, passed_over)
+                    return V1Driver(hierarchies, passed_over, pinned=pinned)
                 case "none":
                     return NoneDriver(passed_over)
         except Unsupported as missing:

@@ -18,6 +18,7 @@ exact to the page.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping
 
 from leeward.errors import KernelRefusal, Unsupported
@@ -40,20 +41,25 @@ class V1Driver:
     name = "v1"
     degraded = False
     memory_counted = True
-    affinity_fixed = False
     worker_descriptors = 2
     leaf_descriptors = DESCRIPTORS
     resting_descriptors = 1  # the worker's folder
     kept_leaves = MOST_KEPT
 
-    def __init__(self, hierarchies: tuple[Hierarchy, ...], passed_over: tuple[tuple[str, str], ...] = ()) -> None:
+    def __init__(self, hierarchies: tuple[Hierarchy, ...], passed_over: tuple[tuple[str, str], ...] = (), *,
+                 pinned: bool = False) -> None:
         """
         Make this daemon's homes.
+
+        Args:
+            pinned: each worker has one processor, beside the limit.
 
         Raises:
             Unsupported: a controller of NEEDED isn't on version 1, or no group can be made there.
         """
         self.passed_over = passed_over
+        self.affinity_fixed = pinned
+        self._cpus = sorted(os.sched_getaffinity(0))
         self._hierarchies = hierarchies
         self._homes: dict[str, Group] = {}
         self._most_leaves = 0
@@ -98,7 +104,8 @@ class V1Driver:
 
     def worker(self, slot: int, owner_uid: int, limits: Limits) -> V1Worker:
         self._make_homes()
-        return V1Worker(self._homes, slot, owner_uid, self._memsw, self._mend, self._most_leaves)
+        return V1Worker(self._homes, slot, owner_uid, self._memsw, self._mend, self._most_leaves,
+                        self._cpus[slot % len(self._cpus)] if self.affinity_fixed else None)
 
     def _mend(self) -> bool:
         """

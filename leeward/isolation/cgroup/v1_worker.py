@@ -72,7 +72,7 @@ class V1Leaf:
         return {}
 
     def cpu(self) -> int | None:
-        return None
+        return self._worker.cpu
 
     def usage(self) -> Usage:
         if self._place is not None:
@@ -150,13 +150,15 @@ class V1Worker:
         most: places at once, including those that are kept, where descriptors are scarce; 0 is no bound.
 
     Attributes:
+        cpu: the processor of its jobs, or None for any.
         places: the places that exist, including those that are kept.
     """
 
     def __init__(self, homes: Mapping[str, Group], slot: int, owner_uid: int, memsw: bool,
-                 mend: Callable[[], bool] = bool, most: int = 0) -> None:
+                 mend: Callable[[], bool] = bool, most: int = 0, cpu: int | None = None) -> None:
         self.patience = next(row for row in PATIENT if row is PATIENT[-1] or homes["cpu"].has(row[0]))
         self.places = 0
+        self.cpu = cpu
         self._homes, self._mend, self._most = homes, mend, most
         self._owner_uid, self._memsw = owner_uid, memsw
         self._prefix = f"w{slot}"

@@ -66,7 +66,8 @@ class V2Leaf:
 
     def __init__(self, worker: V2Worker, name: str, limits: Limits, *, patient: bool) -> None:
         self._cpu = worker.cpu
-        self._patience = worker.patience if worker.cpu is None else None
+        self._timed = worker.timed
+        self._patience = worker.patience if worker.timed else None
         self._patient = False
         self._limits: Limits | None = None
         self._peak = 0
@@ -115,7 +116,7 @@ class V2Leaf:
             self._group.write("memory.max", str(limits.memory))
         if before is None or before.processes != limits.processes:
             self._group.write("pids.max", str(limits.processes))
-        if self._cpu is None and (before is None or before.cpu != limits.cpu):
+        if self._timed and (before is None or before.cpu != limits.cpu):
             self._group.write("cpu.max", f"{limits.cpu * PERIOD_US // 100} {PERIOD_US}")
         self._limits = limits
 
@@ -195,15 +196,19 @@ class V2Leaf:
 class V2Worker:
     """
     The group of one worker. Which control files this kernel has is looked up once, here, for all of its leaves.
+
+    Attributes:
+        cpu: the processor of its jobs, or None for any.
+        timed: the cpu controller holds their limit.
     """
 
-    def __init__(self, parent: Group, slot: int, owner_uid: int, cpu: int | None) -> None:
-        self.owner_uid, self.cpu = owner_uid, cpu
+    def __init__(self, parent: Group, slot: int, owner_uid: int, cpu: int | None, *, timed: bool) -> None:
+        self.owner_uid, self.cpu, self.timed = owner_uid, cpu, timed
         self.group = parent.make(f"w{slot}")
         self._keeper: Group | None = None
         try:
             self._keeper = self.group.make("keeper")
-            self.group.write("cgroup.subtree_control", _enable(NEEDED if cpu is not None else NEEDED | WELCOME))
+            self.group.write("cgroup.subtree_control", _enable(NEEDED | WELCOME if timed else NEEDED))
             if owner_uid != os.geteuid():
                 self.group.give(owner_uid, "cgroup.procs")
             if self.group.has("memory.swap.max"):  # it is absent where the kernel doesn't count swap
@@ -247,9 +252,13 @@ class V2Driver:
     resting_descriptors = worker_descriptors + 5
     kept_leaves = 0
 
-    def __init__(self, hierarchies: tuple[Hierarchy, ...], passed_over: tuple[tuple[str, str], ...] = ()) -> None:
+    def __init__(self, hierarchies: tuple[Hierarchy, ...], passed_over: tuple[tuple[str, str], ...] = (), *,
+                 pinned: bool = False) -> None:
         """
         Make this daemon's home, move this process into it, and enable controllers.
+
+        Args:
+            pinned: each worker has one processor, also where the cpu controller is delegated.
 
         Raises:
             Unsupported: the memory or pids controller can't be used. The groups are as they were before.
@@ -266,7 +275,8 @@ class V2Driver:
             self.close()
             raise Unsupported("cgroup v2", have=str(refusal), need="a delegated group that holds leeward alone",
                               cure=CURE if os.geteuid() else CURE_ROOT) from refusal
-        self.affinity_fixed = "cpu" not in have
+        self._timed = "cpu" in have
+        self.affinity_fixed = pinned or not self._timed
         self._cpus = sorted(os.sched_getaffinity(0))
 
     def _take_over(self) -> frozenset[str]:
@@ -288,12 +298,12 @@ class V2Driver:
     @property
     def detail(self) -> Mapping[str, str]:
         return {"home": self._home.path if self._home is not None else "",
-                "cpu": "one processor per worker: controller not delegated" if self.affinity_fixed else "cpu.max"}
+                "cpu": "cpu.max" if self._timed else "one processor per worker: controller not delegated"}
 
     def worker(self, slot: int, owner_uid: int, limits: Limits) -> V2Worker:
         assert self._home is not None
         return V2Worker(self._home, slot, owner_uid,
-                        self._cpus[slot % len(self._cpus)] if self.affinity_fixed else None)
+                        self._cpus[slot % len(self._cpus)] if self.affinity_fixed else None, timed=self._timed)
 
     def limit_leaves(self, most: int) -> None:
         return  # none is kept

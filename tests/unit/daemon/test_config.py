@@ -80,6 +80,8 @@ def test_what_a_reload_takes_and_what_it_leaves(home: Path) -> None:
     ('[profiles.x]\nvariables = { "A=B" = "1" }', "profiles.x.variables: must be a table of text"),
     ("[profiles.x]\nlimits = { speed = 1 }", "profiles.x.limits: must have no speed"),
     ("[profiles.x]\nlimits = { memory = 1 }", "profiles.x.limits: must be bytes"),
+    ("pinned = true\n[limits]\ncpu = 101", "limits.cpu=101 is more than one processor, and `pinned` gives a job one"),
+    ("pinned = true\n[profiles.x]\nlimits = { cpu = 200 }", "profiles.x.limits.cpu=200 is more than one processor"),
     ('[profiles.x]\nlimits = { memory = "5G" }', "profiles.x.limits.memory=5368709120 is above ceilings.memory"),
     ('socket = "/srv/run/s"\n[profiles.x]\nshow = ["/srv"]', "profiles.x.show: '/srv' has the daemon's socket in it"),
 ])

@@ -44,7 +44,7 @@ def test_an_engine_is_told_all_that_the_configuration_says() -> None:
     config = Config(pool_size=7, spares=3, recycle_after=5, layout_jobs=7, layout_time=8.0, fresh_layout=True,
                     queue_size=9, queue_delay=0.5, limits=Limits(time=1.5),
                     python_env="/env", preload=("json",), allow_degraded=("landlock",), rehearse=False,
-                    results="inline", max_sessions=2, session_grace=0.5, loopback=True, terminal=True,
+                    results="inline", max_sessions=2, session_grace=0.5, loopback=True, terminal=True, pinned=True,
                     users={5: {"jobs": 3}})
     told, unsaid = early.settings(config), Settings()
 

@@ -49,7 +49,8 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """
     done: list[str] = []
 
-    def choose(_name: str | None) -> Any:
+    def choose(_name: str | None, *, pinned: bool) -> Any:
+        assert not pinned
         done.append("choose")
         return FakeDriver(done)
 

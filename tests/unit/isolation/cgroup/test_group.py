@@ -152,7 +152,7 @@ def test_the_driver_is_the_first_that_can_serve(monkeypatch):
     The others are named, with their reasons.
     """
     def cannot(name: str):
-        def driver(hierarchies: object, passed_over: object) -> object:
+        def driver(hierarchies: object, passed_over: object, *, pinned: bool) -> object:
             raise Unsupported(name, have=f"no {name}", need="more")
         return driver
 

@@ -51,6 +51,18 @@ def test_a_hybrid_host(fake):
     assert sorted(fake.groups()) == sorted(HYBRID)
 
 
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_pinned_worker_keeps_its_controller(fake, pinned: bool):
+    """
+    The limit may be less than a processor.
+    """
+    driver = V1Driver(mounted(fake, *HYBRID), pinned=pinned)
+    leaf = driver.worker(0, os.geteuid(), Limits()).leaf(1, Limits(cpu=50))
+
+    assert (pinned, min(os.sched_getaffinity(0)) if pinned else None) == (driver.affinity_fixed, leaf.cpu())
+    assert "50000" == written(fake)[f"cpu/{HOME}/w0.1/cpu.cfs_quota_us"]
+
+
 def test_the_unified_hierarchy_is_left_alone_by_who_may_not_give_its_groups_away(fake, monkeypatch):
     """
     Root of a container that was left but a few capabilities.

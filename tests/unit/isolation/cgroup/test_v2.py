@@ -157,6 +157,21 @@ def test_without_cpu_a_processor_is_fixed(fake_cgroups):
     assert not [path for path, _ in fake.written if "cpu.max" in path]
 
 
+def test_a_pinned_worker_keeps_its_controller(fake_cgroups):
+    """
+    The limit may be less than a processor.
+    """
+    fake = fake_cgroups(kernel())
+    driver = V2Driver(v2(fake), pinned=True)
+    first, second = (driver.worker(slot, os.geteuid(), Limits()).leaf(1, Limits(cpu=50)) for slot in (0, 1))
+    processors = sorted(os.sched_getaffinity(0))
+
+    assert driver.affinity_fixed
+    assert (processors[0], processors[1 % len(processors)]) == (first.cpu(), second.cpu())
+    assert "cpu.max" == driver.detail["cpu"]
+    assert (f"{HOME}/w0/1/cpu.max", "50000 100000") in fake.written
+
+
 def test_a_worker_and_a_leaf(fake):
     """
     The worker's uid gets what clone3 asks for, and no more: not the keeper's group, no limit.
