@@ -1,5 +1,5 @@
 """
-Every example of docs/sandboxes.md and docs/workdir.md works as it stands, and prints what the page says.
+Every example of docs/sandboxes.md, docs/workdir.md and docs/shell.md works as it stands, and prints what the page says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kit.live_daemon import LiveDaemon, environment
 from leeward.sandboxes.states import Reason
 
 PAGE = (ROOT / "docs/sandboxes.md").read_text()
-PAGES = PAGE + (ROOT / "docs/workdir.md").read_text()
+PAGES = "".join([PAGE, *((ROOT / f"docs/{name}.md").read_text() for name in ("workdir", "shell"))])
 EXAMPLES = re.findall(r"```(python|sh)\n(.*?)```\n\n```text\n(.*?)```", PAGES, re.DOTALL)
 
 
