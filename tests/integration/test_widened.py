@@ -107,7 +107,7 @@ def test_a_pinned_job_has_one_processor_whomever_it_asks(tmp_path: Path) -> None
     """
     code = ("import os, subprocess\nprint(os.cpu_count(), len(os.sched_getaffinity(0)), flush=True)\n"
             "subprocess.run(['nproc'])\n"
-            "try:\n    os.sched_setaffinity(0, range(os.sysconf('SC_NPROCESSORS_CONF')))\n"
+            "try:\n    os.sched_setaffinity(0, range(1024))\n"
             "except PermissionError:\n    print('refused')")
     config = tmp_path / "leeward.toml"
     for pinned in (True, False):

@@ -122,7 +122,7 @@ class Attack:
         options: of the request: limits.
         repeat: so many jobs run it, one after the other.
         ends: outcomes that are an answer though the program says nothing more.
-        needs: "controllers" where only those of cgroups can hold it, else "".
+        needs: "controllers" where without those of cgroups less than a processor can't be held, else "".
         only: the lock without which the attack succeeds while all others stand, "" where there are more of them.
     """
 

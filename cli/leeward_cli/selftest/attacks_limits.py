@@ -77,8 +77,12 @@ def attack():
     Attack("c056", "limits", "compute on more processors than it may have", ("limits",), """
 import time
 def attack():
+    try:
+        os.sched_setaffinity(0, range(1024))
+    except OSError:
+        pass
     start = time.monotonic()
-    children = os.sched_getaffinity(0)
+    children = range(max(4, len(os.sched_getaffinity(0))))
     for _ in children:
         if 0 == os.fork():
             while time.monotonic() < start + 1.0:
