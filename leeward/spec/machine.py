@@ -63,14 +63,17 @@ def proc(machine: Machine, limits: Limits, count: int) -> tuple[Text, ...]:
     """
     /proc/meminfo, /proc/cpuinfo and /proc/stat of a machine with *count* processors and the limits' memory.
     """
-    return (Text("/proc/meminfo", _meminfo(limits)),
-            Text("/proc/cpuinfo", _cpuinfo(machine.cpuinfo, count)),
-            Text("/proc/stat", _stat(machine.booted, count)))
+    return (Text("/proc/meminfo", _meminfo(limits)),                  # free, psutil, node's totalmem
+            Text("/proc/cpuinfo", _cpuinfo(machine.cpuinfo, count)),  # lscpu, node's cpus, psutil
+            Text("/proc/stat", _stat(machine.booted, count)))         # psutil, ps, top: since when the host is up
 
 
 def sys(limits: Limits, count: int) -> tuple[Text, ...]:
     """
     The numbers of processors, and the limits as a cgroup of version 2 shows them.
+
+    Who needs them: glibc's get_nprocs and get_nprocs_conf (os.cpu_count, getconf, lscpu) ask the first; joblib's loky
+    and Rust's available_parallelism the second.
     """
     online = f"0-{count - 1}\n" if count > 1 else "0\n"
     period = 100_000  # microseconds, the kernel's default

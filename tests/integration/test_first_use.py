@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,31 @@ def test_exit_ends_a_job_of_a_session_and_no_more(client: leeward.Client) -> Non
     assert left.ok
     assert '  File "<job 1>", line 2, in half\n    return x / 0\n' in failed.stderr_text
     assert "def half(x):\n    return x / 0\n False\n" == source.text
+
+
+def test_there_are_more_sessions_than_workers(daemon: LiveDaemon) -> None:
+    """
+    As many as memory has room for, each with its own state.
+    """
+    with daemon.client() as client, ExitStack() as stack:
+        sessions = [stack.enter_context(client.session()) for _ in range(6)]
+        for number, session in enumerate(sessions):
+            session.execute(f"mine = {number}")
+        texts = [session.execute("print(mine)").text for session in sessions]
+
+    assert [f"{number}\n" for number in range(6)] == texts
+
+
+def test_a_server_is_refused_with_one_line_that_leads_on(daemon: LiveDaemon) -> None:
+    """
+    An exception inside, a count in the result, and one line of the command's own.
+    """
+    code = "import socket; socket.create_server(('127.0.0.1', 0))"
+    done, told = daemon.run("exec", code), json.loads(daemon.run("exec", "--json", code).stdout)
+
+    assert b"PermissionError" in done.stderr
+    assert 1 == done.stderr.count(b"leeward: ") == done.stderr.count(b"`leeward explain network`")
+    assert {"network": 1, "socket": 1} == told["denied"]
 
 
 @pytest.mark.parametrize(("name", "says"), [("network", "`loopback = true`"), ("loopback", "127.0.0.1"),

@@ -134,17 +134,18 @@ def _binds(below_usr: list[str], root_links: Mapping[str, str], *, memory_counte
            landlocked: bool) -> tuple[Bind, ...]:
     roots = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
     return (
-        Bind("/usr", "/usr"),
+        Bind("/usr", "/usr"),                                           # every program, and Python's standard library
         *(Bind(root, root, optional=True) for root in roots if root not in root_links),
         *(Bind(folder, folder) for folder in _outermost(below_usr)),
         Bind("/etc/alternatives", "/etc/alternatives", optional=True),  # /usr/bin/awk and others are links into it
-        Bind("/etc/ld.so.cache", "/etc/ld.so.cache", optional=True, file=True),
+        Bind("/etc/ld.so.cache", "/etc/ld.so.cache", optional=True, file=True),  # the dynamic linker, ctypes.util
         Bind("/etc/ssl/certs", "/etc/ssl/certs", optional=True),        # the roots of trust, no private key
-        Bind("/etc/ssl/openssl.cnf", "/etc/ssl/openssl.cnf", optional=True, file=True),
-        Bind("/etc/pki/tls/certs", "/etc/pki/tls/certs", optional=True),
-        Bind("/etc/fonts", "/etc/fonts", optional=True),
+        Bind("/etc/ssl/openssl.cnf", "/etc/ssl/openssl.cnf", optional=True, file=True),  # openssl, ssl
+        Bind("/etc/pki/tls/certs", "/etc/pki/tls/certs", optional=True),  # the roots of trust on Fedora and its like
+        Bind("/etc/fonts", "/etc/fonts", optional=True),                # fontconfig: matplotlib, Java, cairo
         Bind("/etc/services", "/etc/services", optional=True, file=True),      # socket.getservbyname
         Bind("/etc/mime.types", "/etc/mime.types", optional=True, file=True),  # mimetypes
+        # Shells, OpenSSL, uuid; `full` is for tests of a full disk.
         *(Bind(f"/dev/{name}", f"/dev/{name}", device=True) for name in ("null", "full", "random", "urandom")),
         *((Bind("/dev/zero", "/dev/zero", device=True, written=memory_counted),)
           if memory_counted or landlocked else ()),
@@ -153,29 +154,31 @@ def _binds(below_usr: list[str], root_links: Mapping[str, str], *, memory_counte
 
 def _texts(uid: int, resolver: str) -> tuple[Text, ...]:
     return (
+        # getpass.getuser, os.path.expanduser, ssh, git; what each says is the sandbox's own
         Text("/etc/passwd", f"root:x:0:0:root:/nonexistent:{_NOLOGIN}\n"
                             f"{_USER}:x:{uid}:{uid}:{_USER}:/workspace:/bin/sh\n"
                             f"nobody:x:65534:65534:nobody:/nonexistent:{_NOLOGIN}\n".encode()),
         Text("/etc/group", f"root:x:0:\n{_USER}:x:{uid}:\nnogroup:x:65534:\n".encode()),
-        Text("/etc/hosts", b"127.0.0.1 localhost leeward\n::1 localhost\n"),
-        Text("/etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n"),
-        Text("/etc/hostname", b"leeward\n"),
-        Text("/etc/resolv.conf", resolver.encode()),
+        Text("/etc/hosts", b"127.0.0.1 localhost leeward\n::1 localhost\n"),  # the name localhost, Java's getLocalHost
+        Text("/etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n"),  # glibc, before any of these
+        Text("/etc/hostname", b"leeward\n"),        # scripts that don't ask uname(2)
+        Text("/etc/resolv.conf", resolver.encode()),  # resolvers that don't ask glibc: Go, c-ares, dnspython
+        # socket.getprotobyname, getprotobynumber
         Text("/etc/protocols", "".join(f"{name}\t{number}\t{name.upper()}\n"
                                        for name, number in _PROTOCOLS).encode()),
-        Text("/etc/shells", b"/bin/sh\n/bin/bash\n"),
+        Text("/etc/shells", b"/bin/sh\n/bin/bash\n"),  # getusershell(3)
     )
 
 
 def _links(below_usr: list[str], root_links: Mapping[str, str], localtime: str) -> tuple[Symlink, ...]:
     return (
         *(Symlink(root, to) for root, to in root_links.items()),
-        Symlink("/dev/fd", "/proc/self/fd"),
+        Symlink("/dev/fd", "/proc/self/fd"),  # <(...) of bash
         Symlink("/dev/stdin", "/proc/self/fd/0"),
         Symlink("/dev/stdout", "/proc/self/fd/1"),
         Symlink("/dev/stderr", "/proc/self/fd/2"),
-        Symlink("/etc/mtab", "/proc/self/mounts"),
-        Symlink("/etc/os-release", "/usr/lib/os-release"),
+        Symlink("/etc/mtab", "/proc/self/mounts"),          # psutil.disk_partitions
+        Symlink("/etc/os-release", "/usr/lib/os-release"),  # platform.freedesktop_os_release, installers
         *(() if any(_within(folder, f"/home/{_USER}") for folder in below_usr) else
           (Symlink(f"/home/{_USER}", "/workspace"),)),
         *(() if any(_within(folder, "/var/tmp") for folder in below_usr) else (Symlink("/var/tmp", "/tmp"),)),
