@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -123,7 +122,7 @@ class BrokerLink:
         From now on what comes to *worker*'s listeners is of *runner*, and under *policy*.
         """
         place = self._places[worker]
-        place.lease = Leased(place.number, runner, secrets.token_bytes(32), policy,
+        place.lease = Leased(place.number, runner, os.urandom(32), policy,
                              0 if place.seal is None else place.seal.number)
         self._send(place.lease)
 

@@ -10,7 +10,6 @@ for. Two names that asked for the same share one environment.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -54,6 +53,8 @@ class Recipe:
         """
         32 hexadecimal digits. The order of the requirements and blanks in them don't matter.
         """
+        import hashlib  # a daemon without environments doesn't pay for it
+
         lines = sorted("".join(line.split()) for line in self.requirements)
         text = json.dumps([_FORMAT, lines, self.python, self.version, self.from_source, list(self.index)])
         return hashlib.sha256(text.encode()).hexdigest()[:32]

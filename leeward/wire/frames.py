@@ -14,8 +14,10 @@ from msgpack import Packer, unpackb
 
 from leeward.errors import PeerError
 
-# Not typing's own: `leeward exec` imports no typing, which costs it as much as all the rest of this module. Only the
-# modules that it imports do so; tests/unit/cli/test_imports.py
+# Not typing's own: `leeward exec` in Python imports no typing. Its imports take 16 ms of processor time beside the
+# interpreter's own 13 so, and 22 with typing (medians of twelve rounds in turn, 2026-11-24). All else that starts often
+# has typing anyhow, from a library or another module, so only the modules that `exec` imports do without;
+# tests/unit/cli/test_imports.py holds the list.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping

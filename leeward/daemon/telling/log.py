@@ -12,11 +12,13 @@ Library:   structlog makes the lines, by the processors below. Importing it take
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
+import sys
 import time
 from collections import deque
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Protocol
 
 from leeward.daemon.telling import journal
@@ -165,7 +167,8 @@ class Log:
         """
         if self._logger is not None:
             return
-        import structlog
+        with _without_rich():
+            import structlog
 
         class Bound(structlog.BoundLoggerBase):
             def tell(self, level: str, event: str, when: str, fields: Mapping[str, object]) -> object:
@@ -222,6 +225,22 @@ class Log:
             self._lines.line(rendered)
         elif self._journal is not None:
             self._journal.line(rendered)
+
+
+@contextlib.contextmanager
+def _without_rich() -> Iterator[None]:
+    """
+    In this context nothing imports `rich`. Where it is installed structlog imports it, for colours and tracebacks that
+    a daemon doesn't print, and that takes as long as structlog itself. None in `sys.modules` says that there is none.
+    """
+    absent = "rich" not in sys.modules
+    if absent:
+        sys.modules["rich"] = None  # type: ignore[assignment]  # as the import system documents it
+    try:
+        yield
+    finally:
+        if absent:
+            del sys.modules["rich"]
 
 
 class _Sink:

@@ -8,10 +8,14 @@ import fcntl
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import leeward
 from leeward.daemon.telling.log import MAX_HELD, MAX_LINE, LineWriter, Log, escape, log, stamp
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -109,6 +113,30 @@ def test_what_is_said_before_the_library_is_there_is_written_then(pipe: tuple[in
     assert [f"number={number}" for number in range(3, MAX_HELD + 3)] == [line.split()[-1] for line in lines[:-1]]
     assert all(before <= line.split()[0] <= after for line in lines[:-1])
     assert "at once" in lines[-1]
+
+
+def test_rich_is_left_out_and_can_be_imported_afterwards(tmp_path: Path) -> None:
+    """
+    structlog would import it where it is installed; that takes as long as structlog itself, and a daemon has no use
+    for it.
+    """
+    (tmp_path / "rich").mkdir()
+    (tmp_path / "rich/__init__.py").write_text("")
+    (tmp_path / "rich/console.py").write_text("")
+    (tmp_path / "rich/traceback.py").write_text("")
+    program = """
+import sys
+from leeward.daemon.telling.log import log
+log.load()
+print("rich" in sys.modules, "structlog" in sys.modules)
+import rich
+print(rich.__file__)
+"""
+    path = f"{tmp_path}:{Path(leeward.__file__).parents[1]}"
+    said = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, capture_output=True,
+                          text=True, check=True)
+
+    assert ["False True", str(tmp_path / "rich/__init__.py")] == said.stdout.splitlines()
 
 
 def test_an_exception_comes_with_its_traceback(pipe: tuple[int, int]) -> None:
