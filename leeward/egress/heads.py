@@ -63,7 +63,6 @@ class Head:
         length: bytes of the body; None where it comes in chunks.
         keeps: another request may follow.
         upgrade: "websocket", or "" for none.
-        is_old: HTTP/1.0.
         scheme: by which it came.
     """
 
@@ -76,7 +75,6 @@ class Head:
     length: int | None
     keeps: bool
     upgrade: str = ""
-    is_old: bool = False
     scheme: str = "http"
 
     @property
@@ -146,7 +144,7 @@ def parse_head(data: bytes, scheme: str = "http") -> Head:
     if _one(fields, b"expect", b"100-continue").lower() != b"100-continue":
         raise HeadError("an expectation other than 100-continue", 417)
     return Head(method, form, passed, host, port, tuple(each for each in fields if each[0] not in dropped), length,
-                b"close" not in options and (minor == 1 or b"keep-alive" in options), upgrade, minor == 0, scheme)
+                b"close" not in options and (minor == 1 or b"keep-alive" in options), upgrade, scheme)
 
 
 def _bad_line(line: bytes) -> tuple[str, int]:

@@ -25,7 +25,6 @@ class ZygotePlan:
 
     Attributes:
         import_path: `sys.path` for leeward and its dependencies; removed once they are imported.
-        unprivileged: drop root's groups and capabilities first; set if the daemon runs as root.
         bare: no site-packages at all, since no python_env was given.
         rehearse: find the pages that every job writes; see crossing/scout.py.
         warm: prepare for many jobs. For a single one (`leeward run`) the preparation costs more than it saves.
@@ -35,7 +34,6 @@ class ZygotePlan:
     """
 
     import_path: tuple[str, ...]
-    unprivileged: bool
     preload: tuple[str, ...]
     bare: bool
     executable: str

@@ -143,7 +143,7 @@ def prepare(settings: Settings, driver: Driver) -> tuple[SandboxSpec, ZygotePlan
     host = settings.host or interpreter.find(settings.python_env)
     spec = spec_of(settings, host, memory_counted=driver.memory_counted, pinned=driver.affinity_fixed)
     return spec, ZygotePlan(
-        import_path=import_path(), unprivileged=0 == os.geteuid(), preload=spec.preload, bare=not host.env,
+        import_path=import_path(), preload=spec.preload, bare=not host.env,
         executable=spec.executable, environment=spec.environment, rehearse=settings.rehearse, warm=settings.warm,
         view=spec.view, modules=modules(), idle_threads=libraries.IDLE)
 

@@ -351,7 +351,7 @@ class Control(Target):
         control.Ready({"landlock": "abi 4", "seccomp": "x"}), control.Failed(5, "mounts", "no")))
     fixed = tuple(control._FIXED.pack(control._MARK, kind, into, 1, value, 7, 5000, 3, 4)
                   for kind in range(1, 9) for into in (0, 5, 32) for value in (-1, 0, 2))
-    plan = records.pack(ZygotePlan(import_path=("/x",), unprivileged=True, preload=("json",), bare=False,
+    plan = records.pack(ZygotePlan(import_path=("/x",), preload=("json",), bare=False,
                                    executable="/usr/bin/python3", environment=(("A", "b"),), rehearse=True, warm=True))
 
     def seeds(self) -> list[tuple[bytes, list[tuple[int, int]]]]:

@@ -71,28 +71,27 @@ def test_the_authority_that_goes_on(authority: str, host: str, port: int) -> Non
     assert host == read.authority
 
 
-@pytest.mark.parametrize(("lines", "length", "keeps", "upgrade", "is_old"), [
-    (("GET / HTTP/1.1",), 0, True, "", False),
-    (("GET / HTTP/1.1", "Connection: close"), 0, False, "", False),
-    (("GET / HTTP/1.1", "Connection: Keep-Alive, CLOSE"), 0, False, "", False),
-    (("GET / HTTP/1.0",), 0, False, "", True),
-    (("GET / HTTP/1.0", "Connection: keep-alive"), 0, True, "", True),
-    (("POST / HTTP/1.1", "Content-Length: 007"), 7, True, "", False),
-    (("POST / HTTP/1.1", "Transfer-Encoding: Chunked"), None, True, "", False),
-    (("GET / HTTP/1.1", "Connection: Upgrade", "Upgrade: WebSocket"), 0, True, "websocket", False),
-    (("GET / HTTP/1.1", "Upgrade: websocket"), 0, True, "", False),
-    (("GET / HTTP/1.1", "Connection: upgrade", "Upgrade: h2c"), 0, True, "", False),
-    (("GET / HTTP/1.1", "Connection: upgrade", "Upgrade: websocket", "Upgrade: h2c"), 0, True, "", False),
-    (("POST / HTTP/1.1", "Expect: 100-Continue", "Content-Length: 1"), 1, True, "", False),
+@pytest.mark.parametrize(("lines", "length", "keeps", "upgrade"), [
+    (("GET / HTTP/1.1",), 0, True, ""),
+    (("GET / HTTP/1.1", "Connection: close"), 0, False, ""),
+    (("GET / HTTP/1.1", "Connection: Keep-Alive, CLOSE"), 0, False, ""),
+    (("GET / HTTP/1.0",), 0, False, ""),
+    (("GET / HTTP/1.0", "Connection: keep-alive"), 0, True, ""),
+    (("POST / HTTP/1.1", "Content-Length: 007"), 7, True, ""),
+    (("POST / HTTP/1.1", "Transfer-Encoding: Chunked"), None, True, ""),
+    (("GET / HTTP/1.1", "Connection: Upgrade", "Upgrade: WebSocket"), 0, True, "websocket"),
+    (("GET / HTTP/1.1", "Upgrade: websocket"), 0, True, ""),
+    (("GET / HTTP/1.1", "Connection: upgrade", "Upgrade: h2c"), 0, True, ""),
+    (("GET / HTTP/1.1", "Connection: upgrade", "Upgrade: websocket", "Upgrade: h2c"), 0, True, ""),
+    (("POST / HTTP/1.1", "Expect: 100-Continue", "Content-Length: 1"), 1, True, ""),
 ])
-def test_what_follows_a_head(lines: tuple[str, ...], length: int | None, keeps: bool, upgrade: str,
-                             is_old: bool) -> None:
+def test_what_follows_a_head(lines: tuple[str, ...], length: int | None, keeps: bool, upgrade: str) -> None:
     """
     The body, another request, another protocol.
     """
     read = parse_head(head(*lines, HOST))
 
-    assert (length, keeps, upgrade, is_old) == (read.length, read.keeps, read.upgrade, read.is_old)
+    assert (length, keeps, upgrade) == (read.length, read.keeps, read.upgrade)
 
 
 @pytest.mark.parametrize(("lines", "status", "reason"), [

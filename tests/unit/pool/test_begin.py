@@ -109,16 +109,13 @@ def test_a_step_that_fails_takes_back_those_before(steps: list[str], wrong: str,
     assert ["choose", "sweep", "close driver"] == steps[2:]
 
 
-@pytest.mark.parametrize("uid", [0, 1000])
-def test_what_the_zygote_is_told(steps: list[str], uid: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_zygote_is_told(steps: list[str]) -> None:
     """
-    To give up root's rights where we are root; and what of the settings concerns it.
+    What of the settings concerns it.
     """
-    monkeypatch.setattr(os, "geteuid", lambda: uid)
     some = plan_of(begin(Settings(preload=("json",))).take())
     other = plan_of(begin(Settings(rehearse=False, warm=False)).take())
 
-    assert (0 == uid) is some.unprivileged is other.unprivileged
     assert some.bare  # no environment was given
     assert "json" in some.preload
     assert "json" not in other.preload

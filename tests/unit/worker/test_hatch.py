@@ -17,7 +17,7 @@ from leeward.isolation.plan import ZygotePlan
 from leeward.worker import hatch
 from leeward.worker.hatch import Hatched
 
-PLAN = ZygotePlan(import_path=("/nowhere",), unprivileged=False, preload=(), bare=True, executable=sys.executable,
+PLAN = ZygotePlan(import_path=("/nowhere",), preload=(), bare=True, executable=sys.executable,
                   environment=(("A", "b"),))
 
 #: In place of the zygote: says what it finds, and waits.
@@ -91,7 +91,7 @@ def test_nothing_is_left_of_one_that_cant_be_started(begun: list[subprocess.Pope
     """
     before = descriptors()
     with pytest.raises(FileNotFoundError):
-        Hatched(ZygotePlan(import_path=(), unprivileged=False, preload=(), bare=True, executable="/nowhere/python",
+        Hatched(ZygotePlan(import_path=(), preload=(), bare=True, executable="/nowhere/python",
                            environment=()))
 
     assert before == descriptors()
