@@ -35,8 +35,8 @@ def log(socket: str | None, follow: bool, as_json: bool, file: str | None, job: 
     """
     Show what your jobs and sandboxes tried to reach, and what was decided: a row each.
 
-    ID is a job's number or a sandbox's id. Who runs the daemon sees the rows of all users. The daemon remembers the
-    last 10,000 rows; where users share them, whoever has the most loses his oldest first.
+    ID is a job's number or a sandbox's id. The user who runs the daemon sees the rows of all users. The daemon
+    remembers the last 10,000 rows; where users share them, the user with the most rows loses their oldest first.
     """
     from leeward_cli import egress_log
 
@@ -51,9 +51,9 @@ def log(socket: str | None, follow: bool, as_json: bool, file: str | None, job: 
 @egress.command("test")
 @click.option("--policy", metavar="NAME", required=True, help="The policy, [egress.NAME] of the configuration.")
 @click.option("--config", "config_file", metavar="FILE", help="Read this file as well, as `leeward daemon run` does.")
-@click.option("--method", metavar="METHOD", default="GET", show_default=True, help="Of requests by http.")
-@click.option("--address", metavar="ADDRESS", help="Where the names lead to; else a public address is assumed.")
-@click.option("--fetch", is_flag=True, help="As `fetch` would be decided, which sees methods and paths by https too.")
+@click.option("--method", metavar="METHOD", default="GET", show_default=True, help="The method of requests by http.")
+@click.option("--address", metavar="ADDRESS", help="The address that the names resolve to; default: a public one.")
+@click.option("--fetch", is_flag=True, help="Decide as for `fetch`, which sees methods and paths by https too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
 def test(policy: str, config_file: str | None, method: str, address: str | None, fetch: bool, as_json: bool,
@@ -61,7 +61,7 @@ def test(policy: str, config_file: str | None, method: str, address: str | None,
     """
     Say which rule of a policy decides about URL: http, https, or tcp://HOST:PORT.
 
-    No name is asked for and nothing is connected to. The exit status is 1 if one of them isn't allowed.
+    No name is resolved and no connection is made. The exit status is 1 if one of them isn't allowed.
     """
     from leeward.daemon.config_sources import load
 

@@ -183,7 +183,7 @@ def show(name: str, config_file: str | None, as_json: bool) -> int:
 @_CONFIG
 def remove(name: str, config_file: str | None) -> int:
     """
-    Take NAME away. What it stood for goes with `prune`.
+    Remove NAME. Its environment is removed by `prune`, if no other name stands for it.
     """
     _open(config_file)[0].remove(name)
     return 0

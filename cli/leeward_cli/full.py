@@ -117,7 +117,7 @@ def _daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for old in RENAMED:
         command = click.option(f"--{old}/--no-{old}", default=None, hidden=True, expose_value=False,
                                callback=_renamed)(command)
-    for option in DAEMON_OPTIONS:
+    for option in reversed(DAEMON_OPTIONS):  # the last one applied is shown first
         command = _daemon_option(option)(command)
     return command
 
@@ -286,7 +286,7 @@ def daemon_install(user: bool | None, root: str, group: str) -> None:
 @_unit_options
 def daemon_uninstall(user: bool | None, root: str) -> None:
     """
-    Stop that service, and remove all of it.
+    Stop the service that `install` made, and remove its files.
     """
     from leeward_cli.install import Place, uninstall
 

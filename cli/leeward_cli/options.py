@@ -49,7 +49,7 @@ ENVIRONMENT = Option("--environment", "NAME", "The interpreter and its packages,
                                               " configuration names.")
 EGRESS = Option("--egress", "NAME", "The policy of what the job may reach, of those that the daemon's configuration"
                                     " names; without one it reaches nothing.")
-PROFILE = Option("--profile", "NAME", "Run one line of the shell, which stands behind --, in a sandbox of this kind:"
+PROFILE = Option("--profile", "NAME", "Run one shell line, given after --, in a sandbox of this kind:"
                                       " see `leeward profiles`.")
 SHOW_SECRETS = Option("--show-secrets", "", "With --profile shell: hide nothing.")
 JSON = Option("--json", "", "Print one JSON object.")
