@@ -18,8 +18,8 @@ import time
 from typing import Any
 
 from leeward.errors import DaemonAway, LeewardError
+from leeward_cli.detach import log_file
 from leeward_cli.job import complain, escape, write
-from leeward_cli.settle import log_file
 from leeward_cli.stopping import Line, pidfd_of, stop
 
 #: Seconds that a daemon may take to answer, and to read its configuration again.
@@ -70,7 +70,7 @@ class Running:
             return f"`{' '.join(journal(self.unit))}`"
         return log_file(self.socket) if self.arguments is not None else "its standard error"
 
-    def tell(self, number: int) -> None:
+    def signal(self, number: int) -> None:
         """
         Send it a signal.
 
@@ -207,7 +207,7 @@ def reload(socket: str) -> int:
     try:
         background = daemon.arguments is not None and not daemon.unit
         end = _size(log_file(socket)) if background else 0
-        daemon.tell(signal.SIGHUP)
+        daemon.signal(signal.SIGHUP)
     finally:
         daemon.close()
     if not background:

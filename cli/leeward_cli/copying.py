@@ -55,7 +55,7 @@ def cp(socket: str | None, source: str, target: str) -> int:
         box = Sandbox.attach(from_id or to_id, socket=socket)
         done = _copy(box, path, to, out=not to_id, within=bool(from_id and to_id))
     except (OSError, LeewardError, ValueError) as error:
-        complain(_told(error))
+        complain(_message(error))
         return 1
     finally:
         if box is not None:
@@ -82,7 +82,7 @@ def _is_folder(box: Sandbox, path: str) -> bool:
         return False
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         name = error.filename
         shown = os.fsdecode(name) if isinstance(name, (str, bytes)) else ""

@@ -108,7 +108,7 @@ def serve(ready_fd: int | None, options: Mapping[str, Any]) -> int:
 
     def ready() -> None:
         if ready_fd is not None:
-            from leeward_cli.settle import detach
+            from leeward_cli.detach import detach
 
             detach(ready_fd, config.socket)
 

@@ -70,13 +70,13 @@ def test(policy: str, config_file: str | None, method: str, address: str | None,
         raise BadRequest(f"there is no policy {policy!r:.80}; the configuration has: {', '.join(policies) or 'none'}")
     allowed = True
     for url in urls:
-        found = told(policies[policy], url, method.upper(), address, fetch)
+        found = verdict(policies[policy], url, method.upper(), address, fetch)
         allowed = allowed and found["verdict"] == "allow"
         click.echo(json.dumps(found) if as_json else line(found))
     return 0 if allowed else 1
 
 
-def told(policy: object, text: str, method: str, address: str | None, fetch: bool) -> dict[str, str]:
+def verdict(policy: object, text: str, method: str, address: str | None, fetch: bool) -> dict[str, str]:
     """
     What *policy* says of one URL.
 

@@ -135,7 +135,7 @@ def of(path: str, asked: str) -> str:
         raise BadRequest(f"the daemon remembers no job or sandbox {asked!r} of yours: `leeward logs` lists what it does"
                          if asked else "nothing that the daemon remembers of you ended by a limit, a signal or a fault,"
                          " and nothing was denied")
-    return "".join(_shown(text) + "\n" for text in (*_told(wanted[-1]), *explained(path, wanted[-1])))
+    return "".join(_shown(text) + "\n" for text in (*_summary(wanted[-1]), *explained(path, wanted[-1])))
 
 
 def _shown(text: str) -> str:
@@ -151,7 +151,7 @@ def _is_fine(row: Mapping[str, Any]) -> bool:
     return row.get("outcome") in ("finished", "raised") and not row.get("limit") and not row.get("denied")
 
 
-def _told(row: Mapping[str, Any]) -> list[str]:
+def _summary(row: Mapping[str, Any]) -> list[str]:
     lines = [f"{name_of(row)}: {_OUTCOMES.get(row.get('outcome') or '', row.get('outcome') or 'over')}"
              + (f", exit status {row['exit_code']}" if row.get("exit_code") is not None else "")
              + (f", after {row['seconds']:.3f} s" if row.get("seconds") is not None else "")]

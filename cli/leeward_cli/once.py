@@ -7,6 +7,7 @@ Runs in:   the CLI, which for once is the daemon as well.
 from __future__ import annotations
 
 from leeward.daemon.signals import Signals
+from leeward.loop.native import NativeReactor
 from leeward.loop.reactor import Reactor
 from leeward.pool.begin import Bootstrap, Settings
 from leeward.pool.engine import Engine
@@ -36,7 +37,7 @@ def perform(one: Job, settings: Settings, bootstrap: Bootstrap) -> tuple[Report,
     Raises:
         LeewardError: a layer can't be set.
     """
-    reactor = Reactor()
+    reactor = NativeReactor("socket", fast_path=False)
     asked = Asked(reactor)
     signals = Signals(reactor, asked.arrived)
     engine = Engine(reactor, settings, Quiet(), bootstrap=bootstrap)

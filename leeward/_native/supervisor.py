@@ -66,7 +66,7 @@ class Thread:
     def add(self, fd: int, job: int, *, quiet: bool = False) -> int:
         """
         Answer for the listener *fd*, which is the thread's from now on; return its slot. If *quiet*, what is refused
-        makes `fileno` readable only from `settle` on.
+        makes `fileno` readable only from `end_check` on.
 
         Raises:
             KernelRefusal: and then *fd* is still the caller's.
@@ -78,11 +78,11 @@ class Thread:
                                 "as many jobs as the supervisor can have" if -failed == errno.EUSERS else "")
         return int(slot[0])
 
-    def settle(self, slot: int) -> None:
+    def end_check(self, slot: int) -> None:
         """
         Forget what was refused so far in *slot*, and tell of what follows.
         """
-        if lib.lw_supervisor_settle(self.handle, slot):
+        if lib.lw_supervisor_end_check(self.handle, slot):
             raise Bug("the supervisor has no such slot")
 
     def counts(self, slot: int) -> list[Tally]:

@@ -158,7 +158,7 @@ int leeward_sandbox_extend(leeward_sandbox *sandbox, double idle, double lifetim
 }
 
 /* What an answer says of sandboxes, or NULL. Frees it. */
-static leeward_sandboxes *told(leeward_handle *handle, struct lw_answer *answer, bool is_list)
+static leeward_sandboxes *parse_sandboxes(leeward_handle *handle, struct lw_answer *answer, bool is_list)
 {
 	struct lw_value rows = answer->reply.ok;
 	leeward_sandboxes *list = NULL;
@@ -204,7 +204,7 @@ leeward_sandboxes *leeward_sandbox_info_of(leeward_sandbox *sandbox)
 	if (lw_sandbox_check(sandbox))
 		return NULL;
 	lw_about(sandbox, "sandbox_info", 0);
-	return lw_ask(sandbox->handle, "sandbox_info", &answer) ? NULL : told(sandbox->handle, &answer, false);
+	return lw_ask(sandbox->handle, "sandbox_info", &answer) ? NULL : parse_sandboxes(sandbox->handle, &answer, false);
 }
 
 leeward_sandboxes *leeward_sandbox_list(leeward_handle *handle)
@@ -216,7 +216,7 @@ leeward_sandboxes *leeward_sandbox_list(leeward_handle *handle)
 		return NULL;
 	}
 	lw_begin(handle, "sandbox_list", 0);
-	return lw_ask(handle, "sandbox_list", &answer) ? NULL : told(handle, &answer, true);
+	return lw_ask(handle, "sandbox_list", &answer) ? NULL : parse_sandboxes(handle, &answer, true);
 }
 
 /* --- Python ------------------------------------------------------------------- */

@@ -180,7 +180,7 @@ class AsyncClient:
                     if "execute" == one.op and connection.gate.jobs:  # the gate opens when one of these was answered
                         pause = 0.0
                 else:
-                    place.leave(connection)
+                    place.retire(connection)
                 one.sent = one.sent and error.may_have_run
             await asyncio.sleep(pause)
 
@@ -247,7 +247,7 @@ class _Place:
         self.connecting = asyncio.Lock()
         self.era = 0
 
-    def leave(self, connection: AsyncConnection) -> None:
+    def retire(self, connection: AsyncConnection) -> None:
         """
         Make no more calls over *connection*.
         """

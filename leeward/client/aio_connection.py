@@ -95,7 +95,7 @@ class AsyncConnection:
                 self.gate.served(time.monotonic())
             return reply, descriptors
         finally:
-            self.gate.leave(job=True, refused=refused)
+            self.gate.release(job=True, refused=refused)
 
     async def turn(self, op: str, fields: Mapping[str, Any], functions: AwaitedFunctions | None = None) -> Answer:
         """
@@ -105,14 +105,14 @@ class AsyncConnection:
         try:
             return await self.call(op, fields, functions)
         finally:
-            self.gate.leave(job=False)
+            self.gate.release(job=False)
 
     async def _enter(self, *, job: bool, first: bool) -> None:
         if self._error is not None:
             raise self._failure(self._error, self._handed)
         if self.gate.curious and self._learning is None:
             self._learning = self._loop.create_task(self._learn())
-        await self.gate.enter(job=job, first=first)
+        await self.gate.acquire(job=job, first=first)
 
     async def _learn(self) -> None:
         """

@@ -103,7 +103,7 @@ async def _in_thread(function: Callable[..., Any], *args: Any, **named: Any) -> 
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
-    def settle(value: Any, error: BaseException | None) -> None:
+    def resolve(value: Any, error: BaseException | None) -> None:
         if future.done():
             return
         if error is None:
@@ -119,7 +119,7 @@ async def _in_thread(function: Callable[..., Any], *args: Any, **named: Any) -> 
         except BaseException as error:  # it goes to the job, whatever it is
             failed = error
         try:
-            loop.call_soon_threadsafe(settle, value, failed)
+            loop.call_soon_threadsafe(resolve, value, failed)
         except RuntimeError:
             pass  # the loop is closed: nobody waits
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from leeward.client.aio import AsyncClient
 from leeward.client.aio_process import AsyncKernel, AsyncProcess
 from leeward.client.files import AsyncFiles
-from leeward.client.host_view import told
+from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount, mounts_of, open_with_await
 from leeward.client.options import TurnOptions, awaited_by
 from leeward.client.results import result_of
@@ -66,7 +66,7 @@ class AsyncSandbox:
                  **options: Unpack[OpenOptions]) -> None:
         self._blocking: Sandbox | None = None
         self._client = AsyncClient(socket)
-        self._fields, self._mounts = told(open_fields(**options), mounts_of(mounts, workdir, overlay))
+        self._fields, self._mounts = add_host_view(open_fields(**options), mounts_of(mounts, workdir, overlay))
         self._opening = asyncio.Lock()
         self._id = ""
         self._closed = False

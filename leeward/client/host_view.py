@@ -15,7 +15,7 @@ from leeward.errors import RequestRejected
 from leeward.spec.profiles.shell import NAME, needs_mount, passed
 
 
-def told(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple[dict[str, Any], tuple[Mount, ...]]:
+def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple[dict[str, Any], tuple[Mount, ...]]:
     """
     The fields of a sandbox_open request, and the mounts, with what the profile that *fields* name needs.
 
@@ -30,7 +30,7 @@ def told(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple[dict[str
         cwd = os.getcwd()
         cwd.encode()
     except (OSError, UnicodeError) as error:
-        raise RequestRejected(f"the current folder can't be told: {error}") from None
+        raise RequestRejected(f"the current folder can't be named: {error}") from None
     home = os.path.realpath(os.environ.get("HOME") or "/")
     own = {name: value for name, value in passed(os.environ).items() if _is_text(value)}
     more = {"cwd": cwd, **({"home": home} if _is_text(home) else {})}

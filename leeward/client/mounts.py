@@ -99,7 +99,7 @@ class OpenFolders:
         self.rows.append({"path": os.readlink(f"/proc/self/fd/{fd}"), "target": _plain(mount.target),
                           "writable": bool(mount.writable), "overlay": bool(mount.overlay), "file": not folder})
 
-    def leave(self, reply: Reply, descriptors: list[int]) -> int:
+    def send(self, reply: Reply, descriptors: list[int]) -> int:
         """
         Put the descriptors on the socket that came with *reply*, which is closed; the dock's number.
 
@@ -144,7 +144,7 @@ def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount]) ->
     with OpenFolders(mounts) as folders:
         while True:
             try:
-                number = folders.leave(*link.call("sandbox_dock", {}))
+                number = folders.send(*link.call("sandbox_dock", {}))
                 return link.call("sandbox_open", {**fields, "mounts": folders.rows, "dock": number}, retry=False,
                                  retry_busy=False)[0]
             except DaemonError as error:
@@ -161,5 +161,5 @@ async def open_with_await(ask: Callable[[str, Mapping[str, Any]], Awaitable[tupl
     As `open_with`, over a connection of asyncio's. A refusal isn't tried again.
     """
     with OpenFolders(mounts) as folders:
-        number = folders.leave(*await ask("sandbox_dock", {}))
+        number = folders.send(*await ask("sandbox_dock", {}))
         return (await ask("sandbox_open", {**fields, "mounts": folders.rows, "dock": number}))[0]

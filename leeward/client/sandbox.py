@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client.files import Files
 from leeward.client.free_links import FreeLinks
-from leeward.client.host_view import told
+from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount, mounts_of, open_with
 from leeward.client.options import TurnOptions, served_by
 from leeward.client.overlay_calls import OverlayCalls
@@ -89,7 +89,7 @@ class Sandbox(OverlayCalls):
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False,
                  **options: Unpack[OpenOptions]) -> None:
         self._links = FreeLinks(client_socket(socket))
-        self._fields, self._mounts = told(open_fields(**options), mounts_of(mounts, workdir, overlay))
+        self._fields, self._mounts = add_host_view(open_fields(**options), mounts_of(mounts, workdir, overlay))
         self._opening = threading.Lock()
         self._id = ""
         self._closed = False

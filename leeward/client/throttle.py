@@ -64,9 +64,9 @@ class Gate:
         self._window = min(2.0 * workers, self._most) if self._adapts else float(self._most)
         self._let_in()
 
-    async def enter(self, *, job: bool, first: bool = False) -> None:
+    async def acquire(self, *, job: bool, first: bool = False) -> None:
         """
-        Wait until one more request may be sent. `leave` has to follow.
+        Wait until one more request may be sent. `release` has to follow.
 
         Args:
             job: it is a job outside of a session.
@@ -86,10 +86,10 @@ class Gate:
             if future.cancelled():
                 self._waiting.remove((future, job))
             elif future.exception() is None:
-                self.leave(job=job)  # it was let in, in the same turn of the loop
+                self.release(job=job)  # it was let in, in the same turn of the loop
             raise
 
-    def leave(self, *, job: bool, refused: bool = False) -> None:
+    def release(self, *, job: bool, refused: bool = False) -> None:
         """
         A request was answered, or isn't waited for any more.
 

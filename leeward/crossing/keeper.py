@@ -131,10 +131,10 @@ def settling(plan: WorkerPlan) -> Template:
                *(terminals.devpts_steps(_DEVPTS) if plan.enterable else []),
                *privileges.keeper_steps(),
                *landlock.deny_all_steps(RULESET, plan.landlock.abi),
-               *_tell(sent, listeners)])
+               *_ready_steps(sent, listeners)])
 
 
-def _tell(fds: Sequence[Cell], kept: Sequence[Cell]) -> list[Step]:
+def _ready_steps(fds: Sequence[Cell], kept: Sequence[Cell]) -> list[Step]:
     """
     Args:
         fds: descriptors that are the daemon's from then on.

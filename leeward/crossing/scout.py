@@ -40,7 +40,7 @@ def written() -> tuple[Range, ...]:
     if 0 == pid:
         with contextlib.suppress(BaseException):  # nothing of it is needed, and nothing may come back from here
             files.WORKSPACE = "/"  # there is none yet
-            inside.tell_faults()
+            inside.enable_faulthandler()
             inside.rehearse(Pipes)
             ranges = array.array("Q", (number for each in _own() for number in each))
             with open(write, "wb") as pipe:

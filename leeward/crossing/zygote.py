@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from leeward import dataclass
 from leeward._native import privileges
 from leeward._native.spawn import Clone, twin
-from leeward.crossing import keeper, scout, settle, threads
+from leeward.crossing import keeper, scout, setup, threads
 from leeward.errors import LeewardError, PeerError
 from leeward.inside import hooks
 from leeward.inside import main as inside
@@ -75,15 +75,15 @@ def warm_up(plan: ZygotePlan) -> None:
     Raises:
         ImportError: as `preload`.
     """
-    settle.interpreter(plan)
-    settle.signals()
-    with settle.own_caches():
+    setup.interpreter(plan)
+    setup.signals()
+    with setup.own_caches():
         for name in plan.preload:
             preload(name, plan.idle_threads)
-    settle.keep_ours_apart()
+    setup.keep_ours_apart()
     if plan.warm:
         gc.collect()
-        settle.room_for_names()
+        setup.room_for_names()
     # What is here stays: no collection in a job touches, and so copies, its pages.
     gc.freeze()
 

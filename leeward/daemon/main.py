@@ -46,7 +46,7 @@ from leeward.daemon.telling.status import status
 from leeward.errors import SHORT, BadRequest, LeewardError
 from leeward.isolation.cgroup import budget
 from leeward.isolation.cgroup.entry import Driver
-from leeward.loop.native import reactor_for
+from leeward.loop.native import NativeReactor
 from leeward.pool.begin import Bootstrap, begin
 from leeward.pool.engine import Engine
 from leeward.pool.memory import memory_of
@@ -85,7 +85,7 @@ class Daemon:
         self._load = load
         self._manager = manager
         # The fast path answers inline.
-        self._reactor = reactor_for(config.io, fast_path=config.fast_path and config.results != "memfd")
+        self._reactor = NativeReactor(config.io, fast_path=config.fast_path and config.results != "memfd")
         self._started = time.monotonic()
         self._ending = False
         self._stop_requested = 0.0  # when we were told to end
@@ -139,7 +139,7 @@ class Daemon:
                 raise
             settings = dataclass.replace(settings, sandboxes=self._shares.sandboxes)
             engine = self._engine = Engine(self._reactor, settings, log, observer, bootstrap)
-            engine.tells_jobs = self._config.log_jobs
+            engine.logs_jobs = self._config.log_jobs
             engine.surplus, engine.room, engine.further = self._shares.surplus, self._shares.room, self._shares.further
             engine.bounds = self._shares.bounds
             engine.plans, engine.pool_idle = Plans(lambda: self._config, settings), self._config.pool_idle
@@ -308,7 +308,7 @@ class Daemon:
             log.adjust(config.log_level, config.log_json)
             self._server.govern(quotas(config, os.geteuid()))
             self._engine.govern(self._server.quotas, config.queue_size, config.queue_delay, config.max_sessions)
-            self._engine.tells_jobs = config.log_jobs
+            self._engine.logs_jobs = config.log_jobs
             self._idle.watch()
             log.info("configuration reloaded")
             if left:

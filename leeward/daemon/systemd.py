@@ -41,7 +41,7 @@ class Manager:
         environ.pop("LISTEN_FDNAMES", None)
         self._given = int(count) if _is_number(count) and str(pid) == owner else 0
 
-    def tell(self, *lines: str) -> None:
+    def notify(self, *lines: str) -> None:
         """
         Say *lines*, "READY=1" say. Never waits, never fails: a manager that doesn't listen finds out by itself.
         """
@@ -57,16 +57,16 @@ class Manager:
             pass
 
     def ready(self, status: str) -> None:
-        self.tell("READY=1", f"STATUS={status}", f"MAINPID={os.getpid()}")
+        self.notify("READY=1", f"STATUS={status}", f"MAINPID={os.getpid()}")
 
     def reloading(self) -> None:
-        self.tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self, status: str) -> None:
-        self.tell("STOPPING=1", f"STATUS={status}")
+        self.notify("STOPPING=1", f"STATUS={status}")
 
     def alive(self) -> None:
-        self.tell("WATCHDOG=1")
+        self.notify("WATCHDOG=1")
 
     def listener(self) -> socket.socket | None:
         """

@@ -80,7 +80,7 @@ class Broker:
                 self._seals[message.place] = self._sealing(message, fds)
             case control.Leased(number, lease, key, policy, seal):
                 if number in self._places:
-                    tenancy = Tenancy(lease, parse_policy(policy), key, self._tell)
+                    tenancy = Tenancy(lease, parse_policy(policy), key, self._send_row)
                     tenancy.sealing = self._seals.get(seal)
                     self._places[number].lease(tenancy)
             case control.Over(number):
@@ -114,7 +114,7 @@ class Broker:
 
     # --- the record -----------------------------------------------------------
 
-    def _tell(self, row: control.Decided) -> None:
+    def _send_row(self, row: control.Decided) -> None:
         if len(self._rows) >= _MOST_ROWS:
             self._dropped += 1
             return

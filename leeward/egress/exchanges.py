@@ -52,7 +52,7 @@ class Requests:
         self._http: h11.Connection | None = None
         self._body = 0
         self._over = False
-        self._begun = False
+        self._head_started = False
         self._ended = False
         self.head: Head | None = None
 
@@ -147,7 +147,7 @@ class Requests:
         """
         Begin with the next request.
         """
-        self._http, self.head, self._over, self._begun, self._body, self._looked = None, None, False, False, 0, 0
+        self._http, self.head, self._over, self._head_started, self._body, self._looked = None, None, False, False, 0, 0
 
     @property
     def is_idle(self) -> bool:
@@ -167,13 +167,13 @@ class Requests:
         return rest
 
     def _next_head(self) -> Head | None:
-        if not self._begun and bytes(self._waiting[:2]) not in (b"", b"\r"):
-            self._begun = True
+        if not self._head_started and bytes(self._waiting[:2]) not in (b"", b"\r"):
+            self._head_started = True
             if self._waiting.startswith(b"\r\n"):
                 del self._waiting[:2]  # RFC 9112 2.2: one empty line before a request is let pass
         end = find_end(self._waiting, self._looked)
         if not end:
-            self._looked = len(self._waiting) if self._begun else 0
+            self._looked = len(self._waiting) if self._head_started else 0
             if self._ended and self._waiting:
                 raise HeadError("the connection ended within a head")
             return None

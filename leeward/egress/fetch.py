@@ -151,7 +151,7 @@ class Fetcher:
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._policy, self._resolve, self._record, self._clock = policy, resolve, record, clock
         self._trust = trust
-        self._begun: deque[float] = deque()
+        self._started: deque[float] = deque()
         self._running = 0
 
     async def fetch(self, request: Fetch) -> Fetched:
@@ -193,11 +193,11 @@ class Fetcher:
         One of those of this minute; each hop is one.
         """
         now = self._clock()
-        while self._begun and self._begun[0] <= now - 60:
-            self._begun.popleft()
-        if len(self._begun) >= policy.limits.per_minute:
+        while self._started and self._started[0] <= now - 60:
+            self._started.popleft()
+        if len(self._started) >= policy.limits.per_minute:
             raise FetchFailure("rate", f"{policy.limits.per_minute} requests a minute are the most", url.text)
-        self._begun.append(now)
+        self._started.append(now)
 
     async def _hops(self, policy: Policy, url: Url, request: Fetch) -> Fetched:
         history: list[str] = []

@@ -39,14 +39,14 @@ class Swap:
         data = self._held + data
         said, at = [], 0
         while True:
-            begun = self._begun(data, at)
+            partial = self._partial_match(data, at)
             found = self._any.search(data, at)
-            if found is None or found.start() >= begun:
+            if found is None or found.start() >= partial:
                 break
             said += [data[at:found.start()], self._to[found[0]]]
             at = found.end()
-        self._held = data[begun:]
-        return b"".join((*said, data[at:begun]))
+        self._held = data[partial:]
+        return b"".join((*said, data[at:partial]))
 
     def end(self) -> bytes:
         """
@@ -55,7 +55,7 @@ class Swap:
         held, self._held = self._held, b""
         return self.whole(held)
 
-    def _begun(self, data: bytes, at: int) -> int:
+    def _partial_match(self, data: bytes, at: int) -> int:
         """
         Where, from *at* on, something begins that more bytes could complete; the length of *data* if nowhere.
         """

@@ -78,11 +78,11 @@ class Tenancy:
 
     sealing: Sealing | None = None
 
-    def __init__(self, lease: int, policy: Policy, key: bytes, tell: Tell) -> None:
-        self.lease, self.policy, self._tell = lease, policy, tell
+    def __init__(self, lease: int, policy: Policy, key: bytes, send: Tell) -> None:
+        self.lease, self.policy, self._send = lease, policy, send
         self.names = NameTable(key)
         self.open = self.sent = self.received = 0
-        self._begun: deque[float] = deque()
+        self._started: deque[float] = deque()
         self._refused: deque[float] = deque()
         self._left_out = 0
         self._asked: set[str] = set()
@@ -114,7 +114,7 @@ class Tenancy:
         """
         Why there can't be another request now, or "". It counts.
         """
-        if self._counted(self._begun):
+        if self._counted(self._started):
             return ""
         return f"rate limit exceeded: {self.policy.limits.per_minute} in a minute"
 
@@ -134,7 +134,7 @@ class Tenancy:
         self._numbers += 1
         return Attempt(self, self._numbers, name, "" if address is None else str(address), port)
 
-    def tell(self, row: Decided) -> None:
+    def record(self, row: Decided) -> None:
         """
         For a try. A job that tries as fast as it can would fill the record, and the daemon's time.
         """
@@ -146,7 +146,7 @@ class Tenancy:
                 more = f" ({self._left_out} refusals before this one were left out)"
                 row = replace(row, reason=row.reason[:MAX_TEXT - len(more)] + more)
                 self._left_out = 0
-        self._tell(row)
+        self._send(row)
 
     # --- its tasks ------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class Attempt:
             self._row("closed", reason, sent, received)
 
     def _row(self, verdict: str, reason: str = "", sent: int = 0, received: int = 0) -> None:
-        self._tenancy.tell(Decided(time.time(), self._tenancy.lease, self._number, self.name, self.address, self.port,
+        self._tenancy.record(Decided(time.time(), self._tenancy.lease, self._number, self.name, self.address, self.port,
                                    verdict, _shown(self._rule), _shown(reason), sent, received))
 
 

@@ -50,10 +50,10 @@ class Values:
         data += piece
         if piece and len(data) < MOST + 3:
             return
-        self._leave(fd)
+        self._close_source(fd)
         self._values[name].set_result(checked(bytes(data)))
 
-    def _leave(self, fd: int) -> None:
+    def _close_source(self, fd: int) -> None:
         self._fds.discard(fd)
         self._loop.remove_reader(fd)
         os.close(fd)
@@ -78,7 +78,7 @@ class Values:
         Forget them.
         """
         for fd in list(self._fds):
-            self._leave(fd)
+            self._close_source(fd)
         for value in self._values.values():
             value.cancel()
         self._values.clear()

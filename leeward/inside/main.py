@@ -54,13 +54,13 @@ def freshen() -> None:
     """
     Do what has to be done in each runner.
     """
-    tell_faults()
+    enable_faulthandler()
     signal.signal(signal.SIGURG, program.nudged)
     fresh.reseed()
     hooks.run()
 
 
-def tell_faults() -> None:
+def enable_faulthandler() -> None:
     """
     Have a fault's traceback written to standard error. In each runner, and not in the zygote: an init shares the
     keeper's memory and its handlers, and a job may send it signals.

@@ -93,7 +93,7 @@ class Showing:
                 if code.co_flags & _IS_COROUTINE:
                     value = _awaited(value)
             if value is not None:
-                self._tell(value)
+                self._show_value(value)
         finally:
             figures.show()
 
@@ -108,7 +108,7 @@ class Showing:
             self._count = bundles.MAX_RESULTS
             return Shown(self._results, self._value, self._left_out)
 
-    def _tell(self, value: object) -> None:
+    def _show_value(self, value: object) -> None:
         """
         As the prompt of the interpreter does.
         """

@@ -44,14 +44,14 @@ class Barrier:
 
     Attributes:
         faults: exceptions so far.
-        tell: is told of each exception, but not more often than TELL_S says.
+        report: is told of each exception, but not more often than TELL_S says.
         count: is called for each one with what it cost.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self.faults = 0
-        self.tell: Tell | None = None
+        self.report: Tell | None = None
         self.count: Callable[[str], None] | None = None
         self._logged: dict[str, tuple[float, int]] = {}  # by the callback's name: when, and how many since
 
@@ -85,8 +85,8 @@ class Barrier:
             if len(self._logged) >= _MOST_NAMES:
                 self._logged.clear()
             self._logged[name] = now, 0
-            if self.tell is not None:
-                self.tell(cost, name, error, trace_of(error), since + 1)
+            if self.report is not None:
+                self.report(cost, name, error, trace_of(error), since + 1)
         except Exception:  # there is nobody left to tell; it is counted
             pass
 

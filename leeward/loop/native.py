@@ -262,10 +262,3 @@ class NativeStream:
     def close(self) -> None:
         del self._reactor._streams[self.fd]
         self._loop.forget(self.fd)
-
-
-def reactor_for(io: str, *, fast_path: bool) -> Reactor:
-    """
-    The reactor that the switches ask for; the reference where they ask for nothing of the shim's.
-    """
-    return Reactor() if "socket" == io and not fast_path else NativeReactor(io, fast_path=fast_path)

@@ -85,7 +85,7 @@ class BrokerLink:
         self._stuck: Timer | None = None
         self._again: Timer | None = None
         self._pause, self._since = _AGAIN_S, 0.0
-        self._told_seals: set[int] = set()
+        self._sent_seals: set[int] = set()
         self._closed = False
         self.starts = 0
 
@@ -113,7 +113,7 @@ class BrokerLink:
             seal.number = next(self._numbers)
         place = self._places[worker] = Standing(next(self._numbers), plan, listeners, seal=seal)
         if self._channel is not None:
-            self._tell_of(place)
+            self._announce(place)
         elif self._again is None:
             self._start()
 
@@ -143,7 +143,7 @@ class BrokerLink:
         if place is not None:
             self._send(Gone(place.number))
             if place.seal is not None and place.seal.number not in self._sealed():
-                self._told_seals.discard(place.seal.number)
+                self._sent_seals.discard(place.seal.number)
                 self._send(Gone(place.seal.number))
 
     def _sealed(self) -> set[int]:
@@ -165,14 +165,14 @@ class BrokerLink:
         self._since = self._reactor.now()
         self._reactor.watch(self._channel.fileno(), READ, self._hear)
         self._log.info("egress broker started", pid=self._process.pid)
-        self._told_seals.clear()
+        self._sent_seals.clear()
         self._send(self._begin())
         for place in self._places.values():
-            self._tell_of(place)
+            self._announce(place)
 
-    def _tell_of(self, place: Standing) -> None:
-        if place.seal is not None and place.seal.number not in self._told_seals:
-            self._told_seals.add(place.seal.number)
+    def _announce(self, place: Standing) -> None:
+        if place.seal is not None and place.seal.number not in self._sent_seals:
+            self._sent_seals.add(place.seal.number)
             with place.seal.opened() as fds:
                 self._send(place.seal.message(), fds)
         self._send(Stand(place.number, list(place.plan.ports), len(place.plan.routes)), place.listeners)

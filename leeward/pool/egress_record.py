@@ -128,7 +128,7 @@ class EgressRecord:
 
     # --- what is told ---------------------------------------------------------
 
-    def told(self, decided: Decided) -> None:
+    def add(self, decided: Decided) -> None:
         """
         The broker has decided.
         """
@@ -173,12 +173,12 @@ class EgressRecord:
         found = list(islice((row.row(at) for at, row in rows if at > number), PAGE))
         return {"events": found, "last": found[-1]["number"] if found else last, "forgotten": last - kept}
 
-    def wait(self, user: int, tell: Callable[[], None]) -> Callable[[], None]:
+    def wait(self, user: int, wake: Callable[[], None]) -> Callable[[], None]:
         """
         Call *tell* once, when there is one more row of *user*'s, or of EVERYBODY's. Returns what takes that back.
         """
         self._tickets += 1
-        self._waiting[self._tickets] = (user, tell)
+        self._waiting[self._tickets] = (user, wake)
         return partial(self._take_back, self._tickets)
 
     def _take_back(self, ticket: int) -> None:

@@ -62,7 +62,7 @@ class Engine:
         plans: makes the settings of a branch; without it there is none but `main`.
         further: workers that all branches but `main` may have together.
         pool_idle: seconds after which such a branch ends that nobody uses.
-        tells_jobs: the log has a line of level info for each job, not only for those that ended badly.
+        logs_jobs: the log has a line of level info for each job, not only for those that ended badly.
     """
 
     def __init__(self, reactor: Reactor, settings: Settings, log: EventLog, watcher: JobObserver | None = None,
@@ -74,7 +74,7 @@ class Engine:
         self._watcher = watcher
         self._bootstrap = bootstrap
         self._closing = self._closed = False
-        reactor.barrier.tell = self._tell_fault
+        reactor.barrier.report = self._log_fault
         if watcher is not None:
             reactor.barrier.count = watcher.callback_failed
         self.surplus, self.room, self.further, self.bounds = SURPLUS, 0, 0, NO_BOUNDS
@@ -88,7 +88,7 @@ class Engine:
         self.spec: SandboxSpec
         self.zygotes: Zygotes
         self.confinement: Confinement
-        self.tells_jobs = False
+        self.logs_jobs = False
         self.exits = Exits(reactor, log)
         self.ways_out = self.exits.ways
 
@@ -170,7 +170,7 @@ class Engine:
         if result is not None:
             ordinary = result.outcome in _ORDINARY and result.limit is None
             level = (self.log.warning if result.outcome is Outcome.INTERNAL
-                     else self.log.debug if ordinary and not self.tells_jobs else self.log.info)
+                     else self.log.debug if ordinary and not self.logs_jobs else self.log.info)
             level("job ended", job=ticket.number, user=ticket.user, outcome=result.outcome.value,
                   exit_code=result.exit_code, limit=result.limit and result.limit.value,
                   seconds=round(result.duration, 6), **({"label": ticket.job.label} if ticket.job.label else {}))
@@ -239,7 +239,7 @@ class Engine:
 
     # --- when a callback has failed -------------------------------------------
 
-    def _tell_fault(self, cost: str, name: str, error: Exception, trace: list[str], times: int) -> None:
+    def _log_fault(self, cost: str, name: str, error: Exception, trace: list[str], times: int) -> None:
         self.log.warning("a callback failed: a bug of leeward's, please report it", callback=name, cost=cost,
                          times=times, error=f"{type(error).__name__}: {error}", trace=trace)
 

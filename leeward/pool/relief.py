@@ -75,7 +75,7 @@ def vacancy(workers: Mapping[int, RenewableWorker], resting: Collection[int], si
         first: the pool's first slot.
     """
     there = len(workers) + len(resting)
-    if there > size or (there == size and (not surplus or resting or not _settled(workers) or not any(
+    if there > size or (there == size and (not surplus or resting or not _all_serving(workers) or not any(
             worker.outdated and worker.free for worker in workers.values()))):
         return None
     return next(slot for slot in range(first, first + size + surplus) if slot not in workers and slot not in resting)
@@ -103,5 +103,5 @@ def _ready(worker: RenewableWorker) -> bool:
     return WorkerState.SERVING is worker.state and (worker.busy or worker.armed > 0)
 
 
-def _settled(workers: Mapping[int, RenewableWorker]) -> bool:
+def _all_serving(workers: Mapping[int, RenewableWorker]) -> bool:
     return all(WorkerState.SERVING is worker.state for worker in workers.values())

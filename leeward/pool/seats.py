@@ -81,7 +81,7 @@ class Seat:
         except LeewardError:
             return False
         self._wait = None
-        self._tell(self._runner)
+        self._finish(self._runner)
         return True
 
     def _ended(self, why: str) -> None:
@@ -93,9 +93,9 @@ class Seat:
     def _refused(self, report: Report) -> None:
         self._wait = None
         error = None if report.result is None else report.result.error
-        self._tell(report.refusal or Busy("no worker could be had" + ("" if error is None else f": {error.message}")))
+        self._finish(report.refusal or Busy("no worker could be had" + ("" if error is None else f": {error.message}")))
 
-    def _tell(self, what: Any) -> None:
+    def _finish(self, what: Any) -> None:
         opened, self._opened = self._opened, None
         if opened is not None:
             opened(what)

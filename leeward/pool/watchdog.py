@@ -238,9 +238,9 @@ class Watchdog:
         """
         if not self._failed:
             self._failed = True
-            self._reactor.soon(partial(self._tell_failure, error))  # of a deque, which takes it from any thread
+            self._reactor.soon(partial(self._log_failure, error))  # of a deque, which takes it from any thread
 
-    def _tell_failure(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         self._failed = False
         self._reactor.barrier.note(self.look, error)
 

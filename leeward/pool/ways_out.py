@@ -104,7 +104,7 @@ class Exits:
         from leeward.spec.egress import policy_map
 
         if self.broker is None:
-            self.broker = BrokerLink(self._reactor, self._log, partial(begin, confinement), self.record.told)
+            self.broker = BrokerLink(self._reactor, self._log, partial(begin, confinement), self.record.add)
         policy = settings.egress
         seal = None
         if confinement.seal is not None:

@@ -106,7 +106,7 @@ class SharedLeaf:
     def armed(self) -> None:
         return
 
-    def leaves(self) -> None:
+    def lower_priority(self) -> None:
         return
 
     def ended(self, spent: float) -> None:

@@ -271,7 +271,7 @@ class Execution:
         self.take_back()
         self._on_reply(0)  # the loop may be late, and the job not
         if self._asks_when_late and self._job.collect and not (self._errand.unsent or self.over or self.stopped) \
-                and self._runner.tell(wire.LATE):
+                and self._runner.signal(wire.LATE):
             self._late, self._helpers["overtime"] = True, Overtime(self._reactor, self._runner, self)
         else:
             self.stop(Stop.TIME)
@@ -299,7 +299,7 @@ class Execution:
         return not self._errand.left
 
     def signal(self, number: int) -> None:
-        self._runner.tell(number)
+        self._runner.signal(number)
 
     def broken(self, error: Exception) -> None:
         """
@@ -377,12 +377,12 @@ class Execution:
             if self._stop is not None:
                 verdict = stopped(self._stop, self._fault)
             elif end is None:
-                verdict = replied(self._reply.told)
+                verdict = replied(self._reply.parsed)
             else:
                 verdict = ended(*end, oom=usage.oom_kills > before.oom_kills, words=words)
             cut, late = self._stop is not None or end is not None, self._late and self._reply.complete
             if self._job.collect and cut:
-                verdict = brought(verdict, self._reply.told if late else None, self._job)
+                verdict = brought(verdict, self._reply.parsed if late else None, self._job)
             verdict = self._judged(verdict)
             result = Result(
                 stdout=bytes(output.out.head), stderr=bytes(output.err.head), exit_code=verdict.exit_code,

@@ -49,7 +49,7 @@ class Overtime:
 
     def _ask_again(self) -> None:
         if not self._execution.over and not self._execution.stopped:
-            self._runner.tell(wire.LATE)
+            self._runner.signal(wire.LATE)
 
     def close(self) -> None:
         """

@@ -87,17 +87,17 @@ class PorterOrder:
         if not data or flags & socket.MSG_CTRUNC:
             for fd in fds:
                 os.close(fd)
-            self._tell(LeewardError("the process that was to do it has ended before it was done"), [])
+            self._finish(LeewardError("the process that was to do it has ended before it was done"), [])
             return
         answer = msgpack.unpackb(data)
         if "error" in answer:
-            self._tell(PorterRefusal(answer["error"]), [])
+            self._finish(PorterRefusal(answer["error"]), [])
         else:
-            self._tell(answer, fds)
+            self._finish(answer, fds)
 
     def _late(self) -> None:
         self._timer = None
-        in_any_case(self._kill, partial(self._tell, LeewardError(f"it took longer than {self._seconds:g} s"), []))
+        in_any_case(self._kill, partial(self._finish, LeewardError(f"it took longer than {self._seconds:g} s"), []))
 
     def failed(self, why: str) -> None:
         """
@@ -105,9 +105,9 @@ class PorterOrder:
         """
         if self._answered is not None:
             self._hear(0)  # its answer may lie there
-        self._tell(LeewardError(why), [])
+        self._finish(LeewardError(why), [])
 
-    def _tell(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
+    def _finish(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
         answered, self._answered = self._answered, None
         self._release()
         if answered is not None:
@@ -135,7 +135,7 @@ class PorterOrder:
         """
         For the barrier: a callback of ours has raised *error*.
         """
-        self._tell(LeewardError(bug(error)), [])
+        self._finish(LeewardError(bug(error)), [])
 
 
 def _nothing() -> None:

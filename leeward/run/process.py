@@ -202,11 +202,11 @@ class LiveProcess:
         if self._late and not any(spill.paused for spill in self._spills.values()):
             self._take()
             if not (self.terminal and any(spill.paused for spill in self._spills.values())):  # a pipe is empty by now
-                self._tell()
+                self._complete()
         elif all(spill.over for spill in self._spills.values()):
-            self._tell()
+            self._complete()
 
-    def _tell(self) -> None:
+    def _complete(self) -> None:
         left = not all(spill.over for spill in self._spills.values())
         self._happen(ProcessEvent.DRAINED)
         self._cancel()
@@ -399,7 +399,7 @@ class LiveProcess:
         elif self.state is ProcessState.DRAINING:
             for spill in self._spills.values():
                 spill.idle()
-            self._tell()
+            self._complete()
 
     # --- descriptors ----------------------------------------------------------
 

@@ -33,13 +33,13 @@ class ReplyReader:
         complete: all of it is here.
     """
 
-    __slots__ = ("_behind", "_data", "_job", "_size", "_told", "closed", "complete", "most", "most_behind")
+    __slots__ = ("_behind", "_data", "_job", "_parsed", "_size", "closed", "complete", "most", "most_behind")
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._data = bytearray()
         self._size = 0  # with its header, once that is here
-        self._told: wire.JobReply | None = None
+        self._parsed: wire.JobReply | None = None
         self._behind: FilesBehind | None = None
         self.most = wire.MAX_BARE_REPLY
         self.most_behind = 0
@@ -102,7 +102,7 @@ class ReplyReader:
         if not self._job.collect:
             return {}
         try:
-            sizes = dict(self.told().behind)
+            sizes = dict(self.parsed().behind)
         except PeerError:
             return {}
         size = sum(sizes.values())
@@ -118,20 +118,20 @@ class ReplyReader:
         complete = self._size and len(self._data) >= self._size
         return bytes(self._data[wire.HEADER.size:self._size]) if complete else b""
 
-    def told(self) -> wire.JobReply:
+    def parsed(self) -> wire.JobReply:
         """
         What a complete frame says.
 
         Raises:
             PeerError: it isn't a reply.
         """
-        if self._told is None:
+        if self._parsed is None:
             reply = wire.read_reply(self.body, self._job.most_files, display=self._job.display)
             if reply.behind and not self._job.collect:
                 raise PeerError("reply of a job: files that nobody asked for")
-            self._told = reply
+            self._parsed = reply
         contents = None if self._behind is None else self._behind.contents()
-        return self._told if contents is None else replace(self._told, files=contents)
+        return self._parsed if contents is None else replace(self._parsed, files=contents)
 
     def give_files(self) -> FileArena | None:
         """

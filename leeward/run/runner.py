@@ -35,7 +35,7 @@ class Denials(Protocol):
     """
 
     def add(self, listener: int, job: int, *, checking: bool = False) -> None: ...
-    def settle(self, job: int) -> None: ...
+    def end_check(self, job: int) -> None: ...
     def counts(self, job: int) -> dict[str, int]: ...
     def total(self, job: int) -> int: ...
     def place(self, job: int) -> tuple[object, int]: ...
@@ -128,7 +128,7 @@ class Runner:
         Note what arming cost, so that a job isn't charged for it.
         """
         self.leaf.armed()
-        self._denials.settle(self.number)
+        self._denials.end_check(self.number)
         if self.leaf.needs_ticks:
             self.tick()
         self.cpu_before = self.leaf.cpu_time()
@@ -240,7 +240,7 @@ class Runner:
         finally:
             self._ticking.release()
 
-    def tell(self, number: int) -> bool:
+    def signal(self, number: int) -> bool:
         """
         Send a signal to the job's process; was there one?
         """
@@ -262,7 +262,7 @@ class Runner:
         Nobody waits for its end: it may take what others leave of the processor.
         """
         with contextlib.suppress(LeewardError):  # then it is as before
-            self.leaf.leaves()
+            self.leaf.lower_priority()
 
     def restore_priority(self) -> None:
         """

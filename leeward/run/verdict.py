@@ -113,15 +113,15 @@ def stopped(why: Stop, fault: str = "") -> Verdict:
     return Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=error)
 
 
-def replied(told: Callable[[], wire.JobReply]) -> Verdict:
+def replied(parsed: Callable[[], wire.JobReply]) -> Verdict:
     """
     The end that a job tells of itself.
 
     Args:
-        told: gives its reply, or raises PeerError.
+        parsed: gives its reply, or raises PeerError.
     """
     try:
-        reply = told()
+        reply = parsed()
     except PeerError as broken:
         return Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=JobError("PeerError", str(broken), ""))
     outcome = Outcome.RAISED if reply.raised else Outcome.FINISHED
@@ -129,11 +129,11 @@ def replied(told: Callable[[], wire.JobReply]) -> Verdict:
                    reply.results, reply.value)
 
 
-def brought(verdict: Verdict, told: Callable[[], wire.JobReply] | None, job: Job) -> Verdict:
+def brought(verdict: Verdict, parsed: Callable[[], wire.JobReply] | None, job: Job) -> Verdict:
     """
     *verdict* of a job that didn't come to its end, with the files that it sent before, with a reply.
     """
-    reply = None if told is None else replied(told)
+    reply = None if parsed is None else replied(parsed)
     if reply is None or Outcome.INTERNAL is reply.outcome:
         missed = tuple(LeftOut(wire.shown_name(pattern), LeftOutReason.ENDED) for pattern in job.collect)
         return replace(verdict, left_out=missed)

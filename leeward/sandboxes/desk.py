@@ -137,7 +137,7 @@ class Desk:
         entry = self._registry.add(user, held, idle=idle, lifetime=lifetime, now=now)
         name = entry.name
         if self._book is not None:
-            sandbox.tell = partial(self._book.process, user, name)
+            sandbox.on_program_end = partial(self._book.process, user, name)
         entry.calls += 1  # the one that waits for it
         try:
             # One process more: the first one of a runner, which belongs to nobody.
@@ -167,7 +167,7 @@ class Desk:
             return
         held.sandbox.begin(what)
         # Later, so that whoever asked has what `open` returns.
-        self._reactor.soon(partial(self._tell, entry, entry.name))
+        self._reactor.soon(partial(self._report_opened, entry, entry.name))
 
     def _mounted(self, entry: RegistryEntry[Held], place: Any, error: LeewardError | None) -> None:
         if State.OPENING is not entry.sandbox.sandbox.state:
@@ -177,9 +177,9 @@ class Desk:
             self._end(entry.name, Reason.UNOPENED, str(error), why)
             return
         entry.sandbox.sandbox.begin(place)
-        self._reactor.soon(partial(self._tell, entry, entry.name))
+        self._reactor.soon(partial(self._report_opened, entry, entry.name))
 
-    def _tell(self, entry: RegistryEntry[Held], what: str | Refused) -> None:
+    def _report_opened(self, entry: RegistryEntry[Held], what: str | Refused) -> None:
         on_open, entry.sandbox.on_open = entry.sandbox.on_open, None
         if on_open is not None:
             self.free(entry)

@@ -121,23 +121,23 @@ class LayerChange:
         if present and self._reactor.now() < self._until:
             self._timer = self._reactor.after(_LOOK_S, self._look)
         elif present:
-            self._tell(RequestRejected(f"{present} processes of the sandbox don't end"))
+            self._finish(RequestRejected(f"{present} processes of the sandbox don't end"))
         else:
             try:
                 self._sandbox.carry(self._order, [self._mounts.layer(self._target)], self._done, COPY_S)
             except LeewardError as error:
-                self._tell(error)
+                self._finish(error)
 
     def _done(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
         _close(fds)
         if isinstance(what, PorterRefusal):
-            self._tell(RequestRejected(str(what)))
+            self._finish(RequestRejected(str(what)))
             return
         if isinstance(what, LeewardError):
             self._sandbox.lost(f"its overlay was being changed: {what}")
-        self._tell(what)
+        self._finish(what)
 
-    def _tell(self, what: Mapping[str, Any] | LeewardError) -> None:
+    def _finish(self, what: Mapping[str, Any] | LeewardError) -> None:
         answered, self._answered = self._answered, None
         self._mounts.changing = False
         self._sandbox.release()
@@ -150,7 +150,7 @@ class LayerChange:
         """
         if self._answered is not None:
             self._sandbox.lost(bug(error))
-            self._tell(Busy(bug(error)))
+            self._finish(Busy(bug(error)))
 
 
 def _close(fds: list[int]) -> None:

@@ -143,17 +143,17 @@ class Mounting:
             else:  # the daemon is root's: on the host the sandbox's processes are another user's than the client
                 self._asked = opener.map(mounts.trees, mounts.user, place.owner, self._mapped)
         except LeewardError as error:
-            self._tell(error)
+            self._finish(error)
 
     def _mapped(self, what: list[int] | LeewardError, _found: list[tuple[int, int]]) -> None:
         self._asked = None
         if isinstance(what, LeewardError):
-            self._tell(what)
+            self._finish(what)
             return
         try:
             self._carry()
         except LeewardError as error:
-            self._tell(error)
+            self._finish(error)
 
     def _carry(self) -> None:
         rows = [{"target": folder.target, "writable": folder.writable, "overlay": folder.overlay, "file": folder.file,
@@ -169,9 +169,9 @@ class Mounting:
                 os.close(fd)
             return
         self._mounts.layers += fds
-        self._tell(LeewardError(f"the folders can't be mounted: {what}") if isinstance(what, LeewardError) else None)
+        self._finish(LeewardError(f"the folders can't be mounted: {what}") if isinstance(what, LeewardError) else None)
 
-    def _tell(self, error: LeewardError | None) -> None:
+    def _finish(self, error: LeewardError | None) -> None:
         done, self._done = self._done, None
         if done is not None:
             in_any_case(self._mounts.landed, partial(done, error))

@@ -73,7 +73,7 @@ class _Waits:
     """
 
     after: int | None  # of a read
-    tell: Callable[[], None]
+    wake: Callable[[], None]
     timer: Timer | None = None
 
 
@@ -194,7 +194,7 @@ class LiveProgram:
                 return
         elif data:
             self.chunks.put(stream, self._reactor.now(), data)
-            self._tell()
+            self._wake_waiters()
             self._adjust()
         if self._cut:
             self.stop(Stop.OUTPUT)
@@ -233,14 +233,14 @@ class LiveProgram:
         """
         return self.chunks.last > number or Life.OVER is self.life
 
-    def wait(self, after: int | None, seconds: float, tell: Callable[[], None]) -> Callable[[], None]:
+    def wait(self, after: int | None, seconds: float, wake: Callable[[], None]) -> Callable[[], None]:
         """
         Call *tell* once: when there is a chunk behind *after* (None: at the end alone), or after so many *seconds*.
 
         Returns:
             What takes it back.
         """
-        waits = _Waits(after, tell)
+        waits = _Waits(after, wake)
         self._waits.append(waits)
         waits.timer = self._reactor.after(seconds, partial(self._expire, waits))
 
@@ -254,7 +254,7 @@ class LiveProgram:
 
     def _expire(self, waits: _Waits) -> None:
         if self._forget(waits):
-            waits.tell()
+            waits.wake()
 
     def _forget(self, waits: _Waits) -> bool:
         if waits.timer is not None:
@@ -264,7 +264,7 @@ class LiveProgram:
             return True
         return False
 
-    def _tell(self) -> None:
+    def _wake_waiters(self) -> None:
         for waits in list(self._waits):
             if Life.OVER is self.life or (waits.after is not None and self.more(waits.after)):
                 self._expire(waits)
@@ -358,7 +358,7 @@ class LiveProgram:
             truncated=self._cut or (self._kept is not None and self._kept.truncated), degraded=self._degraded,
             error=verdict.error)
         self.report = Report(result=replace(result, stdout=b"", stderr=b""))
-        in_any_case(self._close_feed, self._tell, partial(self._hand, Report(result=result, arena=arena)))
+        in_any_case(self._close_feed, self._wake_waiters, partial(self._hand, Report(result=result, arena=arena)))
 
     def _hand(self, report: Report) -> None:
         self._over(report)

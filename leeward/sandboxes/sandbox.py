@@ -57,7 +57,7 @@ class LiveSandbox:
     Attributes:
         opened: when, as the reactor tells the time.
         files: file calls in it.
-        tell: is given the number of a process that has ended, 0 for an interpreter, its title and its result.
+        on_program_end: is given the number of a process that has ended, 0 for an interpreter, its title and its result.
     """
 
     costs = "session"
@@ -75,7 +75,7 @@ class LiveSandbox:
         self._fresh: set[Fresh] = set()
         self._used = Usage()
         self._held = False
-        self.tell: Callable[[int, str, Result], None] = _untold
+        self.on_program_end: Callable[[int, str, Result], None] = _ignore_end
         self.files = LiveFiles(reactor, lambda *how: self._here().calls(*how))
 
     def _happen(self, event: Event) -> None:
@@ -146,17 +146,17 @@ class LiveSandbox:
         for each in ended[:-REMEMBERED]:
             self._programs.pop(each).drop()
         title = self._programs[number].title if number in self._programs else ""
-        in_any_case(partial(over, report), partial(self._tell, number, title, report))
+        in_any_case(partial(over, report), partial(self._report_end, number, title, report))
 
-    def _tell(self, number: int, title: str, report: Report) -> None:
+    def _report_end(self, number: int, title: str, report: Report) -> None:
         if report.result is not None and State.OPEN is self.state:
-            self.tell(number, title, report.result)
+            self.on_program_end(number, title, report.result)
 
     def _reported(self, done: Callable[[Report], None]) -> Callable[[Report], None]:
         """
         Who takes the report of an interpreter, which is told afterwards.
         """
-        return lambda report: in_any_case(partial(done, report), partial(self._tell, 0, "", report))
+        return lambda report: in_any_case(partial(done, report), partial(self._report_end, 0, "", report))
 
     # --- Python -------------------------------------------------------------------
 
@@ -356,7 +356,7 @@ class LiveSandbox:
         self.lost(f"a bug of the daemon's: {error}")
 
 
-def _untold(_number: int, _title: str, _result: Result) -> None:
+def _ignore_end(_number: int, _title: str, _result: Result) -> None:
     return
 
 

@@ -72,7 +72,7 @@ class Supervisor:
         Answer for *job* from now on. Takes ownership of the descriptor, also on failure.
 
         Args:
-            checking: it checks itself first, until `settle`: what it is refused meanwhile wakes nobody.
+            checking: it checks itself first, until `end_check`: what it is refused meanwhile wakes nobody.
 
         Raises:
             KernelRefusal: the job must not start then, since its refused calls would block for ever.
@@ -89,11 +89,11 @@ class Supervisor:
         if self._watches:
             self._thread.grant(slot, 0, -1)
 
-    def settle(self, job: int) -> None:
+    def end_check(self, job: int) -> None:
         """
         *job*'s process has checked itself: what it was refused for that isn't the job's, and counts no more.
         """
-        self._thread.settle(self._slots[job])
+        self._thread.end_check(self._slots[job])
 
     def counts(self, job: int) -> dict[str, int]:
         """

@@ -154,20 +154,20 @@ class OpenerOrder:
         if not data or flags & socket.MSG_CTRUNC:
             for fd in fds:
                 os.close(fd)
-            self._tell(Busy("a folder can't be opened: its file system doesn't answer, or no descriptor is left"))
+            self._finish(Busy("a folder can't be opened: its file system doesn't answer, or no descriptor is left"))
             return
         answer = msgpack.unpackb(data)
         if "error" in answer:
             kind: type[LeewardError] = BadRequest if answer["asked"] else LeewardError
-            self._tell(kind(answer["error"]))
+            self._finish(kind(answer["error"]))
         else:
-            self._tell(fds, [(device, inode) for device, inode in answer.get("found", ())])
+            self._finish(fds, [(device, inode) for device, inode in answer.get("found", ())])
 
     def _late(self) -> None:
         self._timer = None
-        self._tell(Busy(f"a folder can't be opened: its file system didn't answer within {LATE_S:.0f} s"))
+        self._finish(Busy(f"a folder can't be opened: its file system didn't answer within {LATE_S:.0f} s"))
 
-    def _tell(self, what: list[int] | LeewardError, found: list[tuple[int, int]] | None = None) -> None:
+    def _finish(self, what: list[int] | LeewardError, found: list[tuple[int, int]] | None = None) -> None:
         done, self._done = self._done, None
         self._release()
         if done is not None:
@@ -195,4 +195,4 @@ class OpenerOrder:
         """
         For the barrier: a callback of ours has raised *error*.
         """
-        self._tell(LeewardError(bug(error)))
+        self._finish(LeewardError(bug(error)))

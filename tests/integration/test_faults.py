@@ -282,7 +282,7 @@ def played(folder: Path, which: str, play: Callable[[Stage], None], monkeypatch:
         start=30.0 * features.SLOWER, zygote=2.0 * features.SLOWER, keeper=1.0 * features.SLOWER)))
     layer = Layer()
     reactor = layer.reactor(which)
-    monkeypatch.setattr(main, "reactor_for", lambda io, fast_path: reactor)
+    monkeypatch.setattr(main, "NativeReactor", lambda io, fast_path: reactor)
     config = Config(socket=f"{folder}/s", metrics=f"{folder}/m", pool_size=WORKERS, spares=0, max_sessions=1,
                     allow_degraded=MISSING, queue_timeout=0.15, recycle_after=12, security_log=f"{folder}/security")
     daemon = main.Daemon(config, lambda: config, Manager({"WATCHDOG_USEC": "100000"}, os.getpid()), None)

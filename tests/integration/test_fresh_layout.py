@@ -13,7 +13,7 @@ import pytest
 
 from kit.box import PATIENCE_S, Box
 from kit.sessions import Wire
-from leeward.loop.native import reactor_for
+from leeward.loop.native import NativeReactor
 from leeward.pool.fresh import FreshZygotes
 from leeward.run.report import Report
 from leeward.spec.job import Job
@@ -29,7 +29,7 @@ JOBS = 3
 def make(request: pytest.FixtureRequest) -> Callable[..., Box]:
     def made(**settings: Any) -> Box:
         if "native" == request.param:
-            settings["reactor"] = reactor_for("auto", fast_path=True)
+            settings["reactor"] = NativeReactor("auto", fast_path=True)
         return Box(**settings)
 
     return made

@@ -13,7 +13,7 @@ import pytest
 
 from kit.box import Box
 from kit.sessions import Wire
-from leeward.loop.native import reactor_for
+from leeward.loop.native import NativeReactor
 from leeward.worker.worker import Worker
 
 #: Addresses of the program, of a library and of the heap; and what depends on the hash seed.
@@ -36,7 +36,7 @@ def renewed(box: Box, old: tuple[Worker, ...]) -> bool:
 
 @pytest.fixture(params=["reference", "native"])
 def make(request: pytest.FixtureRequest) -> Callable[..., Box]:
-    made = {"reactor": reactor_for("auto", fast_path=True)} if "native" == request.param else {}
+    made = {"reactor": NativeReactor("auto", fast_path=True)} if "native" == request.param else {}
     return partial(Box, **made)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kit.box import Box
 from kit.sessions import Wire
-from leeward.loop.native import reactor_for
+from leeward.loop.native import NativeReactor
 from leeward.loop.reactor import Reactor
 from leeward.pool import workforce
 
@@ -20,7 +20,7 @@ SIZE, ROOM = 2, 3
 
 @pytest.fixture(params=["reference", "native"])
 def box(request: pytest.FixtureRequest) -> Iterator[Box]:
-    reactor = reactor_for("auto", fast_path=True) if "native" == request.param else Reactor()
+    reactor = NativeReactor("auto", fast_path=True) if "native" == request.param else Reactor()
     made = Box(pool_size=SIZE, spares=0, max_sessions=-1, reactor=reactor)
     made.engine.room = ROOM
     with made:

@@ -26,7 +26,7 @@ from leeward.daemon.config import Config
 from leeward.dataclass import replace
 from leeward.errors import Cancelled, DaemonAway, SessionOver, ShuttingDown
 from leeward.loop import fast_path
-from leeward.loop.native import reactor_for
+from leeward.loop.native import NativeReactor
 from leeward.outcome import Outcome
 from leeward.pool.quotas import Quota, Quotas
 from leeward.pool.sessions import SessionState
@@ -42,7 +42,7 @@ def box(request: pytest.FixtureRequest) -> Iterator[Box]:
     """
     All in Python; and with the shim's loop, where plain jobs go by the fast path.
     """
-    made_by = reactor_for("auto", fast_path=True) if "native" == request.param else reactors.reactor(request.param)
+    made_by = NativeReactor("auto", fast_path=True) if "native" == request.param else reactors.reactor(request.param)
     with Box(pool_size=WORKERS, spares=1, max_sessions=2, session_grace=0.1, reactor=made_by) as made:
         yield made
 
@@ -150,7 +150,7 @@ def test_a_drain_while_a_session_has_a_job(monkeypatch: pytest.MonkeyPatch):
     """
     monkeypatch.setattr(output_watch, "_FLOOD_LOOK_S", 3600.0)
     drained: list[int] = []
-    with Box(pool_size=2, spares=0, max_sessions=1, reactor=reactor_for("auto", fast_path=True)) as box, \
+    with Box(pool_size=2, spares=0, max_sessions=1, reactor=NativeReactor("auto", fast_path=True)) as box, \
             Wire(box) as wire:
         peer = wire.peer()
         number = peer.open()

@@ -18,7 +18,7 @@ import pytest
 from kit import reactors
 from kit.box import Box
 from kit.sessions import Peer, Wire
-from leeward.loop.native import reactor_for
+from leeward.loop.native import NativeReactor
 
 WORKERS, PEERS, SESSIONS = 6, 3, 5
 STEPS = 40_000 if os.environ.get("LEEWARD_LONG") else 3000
@@ -38,7 +38,7 @@ def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
     io = request.param
     if io == "uring" and "uring" not in reactors.WAYS:
         io = "auto"
-    reactor = reactors.reactor(io) if io == reactors.REFERENCE else reactor_for(io, fast_path=True)
+    reactor = reactors.reactor(io) if io == reactors.REFERENCE else NativeReactor(io, fast_path=True)
     with Box(pool_size=WORKERS, spares=1, max_sessions=SESSIONS, reactor=reactor) as box, Wire(box) as made:
         yield made
 

@@ -12,7 +12,7 @@ import pytest
 from kit import reactors
 from kit.box import Box
 from kit.sessions import Peer, Wire
-from leeward.loop.native import reactor_for
+from leeward.loop.native import NativeReactor
 
 GRACE_S = 0.5
 
@@ -22,7 +22,7 @@ def box(request: pytest.FixtureRequest) -> Iterator[Box]:
     """
     All in Python; and with the shim's loop, where plain jobs take the fast path.
     """
-    made_by = reactor_for("auto", fast_path=True) if "native" == request.param else reactors.reactor(request.param)
+    made_by = NativeReactor("auto", fast_path=True) if "native" == request.param else reactors.reactor(request.param)
     with Box(pool_size=2, spares=0, max_sessions=1, session_grace=GRACE_S, reactor=made_by) as made:
         yield made
 

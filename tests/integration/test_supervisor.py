@@ -93,7 +93,7 @@ def test_what_a_check_is_refused_is_neither_counted_nor_reported(supervisor: Sup
         assert [-errno.EACCES] * 2 == child.told()
         assert {"mount": 2} == supervisor.counts(child.job)
         assert not ready(supervisor.fileno(), 0)
-        supervisor.settle(child.job)
+        supervisor.end_check(child.job)
         assert {} == supervisor.counts(child.job)
         assert 0 == supervisor.total(child.job)
         assert [] == supervisor.drain()

@@ -23,7 +23,7 @@ class UnlimitedLeaf:
     needs_ticks = False
     entry = Entry()
 
-    def leaves(self) -> None:
+    def lower_priority(self) -> None:
         return
 
     def armed(self) -> None:

@@ -34,7 +34,7 @@ from leeward._native.keeper import Born, Kept
 from leeward._native.privileges import Prctl
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Cell, Step, Table, gives, returns
-from leeward.crossing import beside, birth, keeper, runner, settle, zygote
+from leeward.crossing import beside, birth, keeper, runner, setup, zygote
 from leeward.inside import collecting, files, fresh, hooks
 from leeward.inside import main as inside
 from leeward.isolation import egress as isolation_egress
@@ -65,7 +65,7 @@ POINTS: dict[ModuleType, tuple[str, ...]] = {
     rlimits: ("LATE", "steps"),
     runner: ("Pipes", "main"),
     seccomp: ("steps",),
-    settle: ("interpreter",),
+    setup: ("interpreter",),
     zygote: ("_NAMESPACES",),
 }
 
@@ -127,7 +127,7 @@ def strip(names: Iterable[str] | None) -> None:
         order["descriptors"] = _keep_descriptors
         _put(runner, main=_close_the_daemons_ends)
     if "environment" not in keep:
-        _put(settle, interpreter=_keep_environment)
+        _put(setup, interpreter=_keep_environment)
     if "randomness" not in keep:
         _put(fresh, SOURCES=())
         _put(hooks, run=_run_none)
@@ -269,7 +269,7 @@ def _leave_the_job_pipe_open(job: int, reply: int, **more: Any) -> object:
     return _Pipes(job, reply, **{**more, "lone": bytes([0xC1])})
 
 
-_settle_interpreter = settle.interpreter
+_set_up_interpreter = setup.interpreter
 
 
 def _keep_environment(plan: ZygotePlan) -> None:
@@ -277,7 +277,7 @@ def _keep_environment(plan: ZygotePlan) -> None:
     What the daemon has and a job's doesn't is left as it is; the zygote was given it by box.py.
     """
     before = dict(os.environ)
-    _settle_interpreter(plan)
+    _set_up_interpreter(plan)
     os.environ.update(before | dict(plan.environment))
 
 

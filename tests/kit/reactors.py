@@ -1,5 +1,5 @@
 """
-The reactors that the daemon may have: the reference, and the shim's two ways to the kernel.
+The reactors: the reference in Python, which only tests have, and the shim's two ways to the kernel.
 """
 
 from __future__ import annotations
@@ -28,5 +28,6 @@ def native(name: str) -> NativeReactor:
     return NativeReactor({EPOLL: "socket", URING: "uring"}[name])
 
 
-#: What makes `leeward daemon run` take each of them.
+#: What makes `leeward daemon run` take each of the shim's, with the fast path; in the reference's place the one over epoll
+#: without it, so that every job goes by Python.
 OPTIONS = {REFERENCE: ("--io=socket", "--no-fast-path"), EPOLL: ("--io=socket",), URING: ("--io=uring",)}

@@ -73,7 +73,7 @@ class Leaf:
     def armed(self) -> None:
         return
 
-    def leaves(self) -> None:
+    def lower_priority(self) -> None:
         return
 
     def apply(self, limits: Limits) -> None:
@@ -142,7 +142,7 @@ class Denials:
         self.listeners[job] = listener
         self._host.kernel.close(listener)
 
-    def settle(self, job: int) -> None:
+    def end_check(self, job: int) -> None:
         return  # its check isn't simulated: nothing was refused so far
 
     def counts(self, job: int) -> dict[str, int]:

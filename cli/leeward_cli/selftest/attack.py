@@ -99,7 +99,7 @@ def did(canaries: Scene, seen: Seen) -> str:
     return str(seen.any)[:80] if seen.any else ""
 
 
-def told(canaries: Scene, seen: Seen) -> str:
+def secret_read(canaries: Scene, seen: Seen) -> str:
     """
     The secret came back, in whatever the job wrote.
     """

@@ -6,7 +6,7 @@ Runs in:   the CLI; pure data.
 
 from __future__ import annotations
 
-from leeward_cli.selftest.attack import Attack, Scene, Seen, told
+from leeward_cli.selftest.attack import Attack, Scene, Seen, secret_read
 
 
 def _hurt(canaries: Scene, seen: Seen) -> str:
@@ -63,7 +63,7 @@ def attack():
     if at in (None, ctypes.c_void_p(-1).value):
         raise OSError(ctypes.get_errno(), "shmat")
     return ctypes.string_at(at, 16).decode()
-""", told),
+""", secret_read),
 )
 
 NETWORK = (
@@ -119,7 +119,7 @@ MOUNTS = (
 def attack():
     with open(given["secret"]) as file:
         return file.read()
-""", told),
+""", secret_read),
     Attack("c013", "mounts", "read it by /proc/PID/root of every process", ("mounts", "landlock"), """
 def attack():
     refused = None
@@ -130,7 +130,7 @@ def attack():
         except OSError as error:
             refused = error
     raise refused
-""", told),
+""", secret_read),
     Attack("c021", "mounts", "open the standard library for writing", ("mounts", "landlock"), """
 def attack():
     os.close(os.open(os.__file__, os.O_WRONLY))

@@ -345,7 +345,7 @@ static uint32_t free_slot(const struct lw_supervisor *supervisor)
 }
 
 /* Answer for this listener from now on, and count for `job`; if `quiet`, without making the eventfd readable until
- * lw_supervisor_settle. The fd is ours on success only.
+ * lw_supervisor_end_check. The fd is ours on success only.
  * Returns 0 or -errno; EUSERS: LW_SUPERVISOR_JOBS are there already. */
 int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bool quiet, uint32_t *ret_slot)
 {

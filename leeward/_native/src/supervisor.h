@@ -31,7 +31,7 @@ int lw_supervisor_start(struct lw_supervisor **ret_supervisor);
 void lw_supervisor_stop(struct lw_supervisor *supervisor);
 int lw_supervisor_eventfd(const struct lw_supervisor *supervisor);
 int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bool quiet, uint32_t *ret_slot);
-int lw_supervisor_settle(struct lw_supervisor *supervisor, uint32_t slot);
+int lw_supervisor_end_check(struct lw_supervisor *supervisor, uint32_t slot);
 int lw_supervisor_counts(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
 			 uint32_t *ret_count);
 int lw_supervisor_total(struct lw_supervisor *supervisor, uint32_t slot, uint64_t *ret_total);

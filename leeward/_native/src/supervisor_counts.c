@@ -50,7 +50,7 @@ void lw_count_refusal(struct lw_supervisor *supervisor, struct lw_listener *list
 
 /* A runner's check of itself is over, and its job has nothing yet: count from zero, and tell of what is refused from
  * now on. Returns 0, or -ENOENT for a slot that isn't in use. */
-int lw_supervisor_settle(struct lw_supervisor *supervisor, uint32_t slot)
+int lw_supervisor_end_check(struct lw_supervisor *supervisor, uint32_t slot)
 {
 	int failed = -ENOENT;
 

@@ -55,7 +55,7 @@ class JobExchange:
 
     def called(self, number: int, name: str, body: bytes) -> None:
         self._calls.append((number, name, body))
-        self._tell()
+        self._deliver()
 
     def withdrawn(self, number: int) -> None:
         self._calls = deque(call for call in self._calls if call[0] != number)
@@ -121,7 +121,7 @@ class JobExchange:
         if taker is not None:
             taker(_OVER)
 
-    def _tell(self) -> None:
+    def _deliver(self) -> None:
         taker, self._taker = self._taker, None
         if taker is not None:
             found = self.take(taker)

@@ -18,7 +18,7 @@ class UserBook(Protocol):
     """
 
     def after(self, user: int, number: int) -> Mapping[str, Any]: ...
-    def wait(self, user: int, tell: Callable[[], None]) -> Callable[[], None]: ...
+    def wait(self, user: int, wake: Callable[[], None]) -> Callable[[], None]: ...
 
 
 class RecallWait:
@@ -36,11 +36,11 @@ class RecallWait:
         self._reactor, self._book, self._user, self._number = reactor, book, user, number
         self._broken = broken
         self._answer: Callable[[Mapping[str, Any]], None] | None = answer
-        self._timer = reactor.after(seconds, self._tell)
+        self._timer = reactor.after(seconds, self._send_rows)
         # Not from inside: whoever tells of an end is in the middle of it, and more of them may come with it.
-        self._take_back = book.wait(user, lambda: reactor.soon(self._tell))
+        self._take_back = book.wait(user, lambda: reactor.soon(self._send_rows))
 
-    def _tell(self) -> None:
+    def _send_rows(self) -> None:
         answer, self._answer = self._answer, None
         if answer is not None:
             self._timer.cancel()

@@ -147,7 +147,7 @@ class EventBook:
         found = [one for one in (*book.special, *book.ordinary) if one.number > number]
         return {"events": [one.row() for one in sorted(found, key=lambda one: one.number)], "last": book.last}
 
-    def wait(self, user: int, tell: Callable[[], None]) -> Callable[[], None]:
+    def wait(self, user: int, wake: Callable[[], None]) -> Callable[[], None]:
         """
         Call *tell* once, when there is one more. Returns what takes that back.
         """
@@ -155,7 +155,7 @@ class EventBook:
         if book is None:
             book = self._books[user] = _Book()
         self._tickets += 1
-        book.waiting[self._tickets] = tell
+        book.waiting[self._tickets] = wake
         return partial(self._take_back, user, self._tickets)
 
     def _take_back(self, user: int, ticket: int) -> None:

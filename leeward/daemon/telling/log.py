@@ -98,7 +98,7 @@ class EventLogger(Protocol):
     structlog's logger, as far as an event needs it.
     """
 
-    def tell(self, level: str, event: str, when: str, fields: Mapping[str, object]) -> object: ...
+    def log(self, level: str, event: str, when: str, fields: Mapping[str, object]) -> object: ...
 
 
 class LineWriter:
@@ -171,29 +171,29 @@ class Log:
             import structlog
 
         class Bound(structlog.BoundLoggerBase):
-            def tell(self, level: str, event: str, when: str, fields: Mapping[str, object]) -> object:
+            def log(self, level: str, event: str, when: str, fields: Mapping[str, object]) -> object:
                 return self._proxy_to_logger(level, event, timestamp=when, fields=fields)
 
         self._logger = structlog.wrap_logger(_Sink(self), processors=[_in_order, _cleaned, self._rendered],
                                              wrapper_class=Bound, context_class=dict).bind()
         held, self._held = list(self._held), deque(maxlen=MAX_HELD)
         for level, event, when, fields in held:
-            self._logger.tell(level, event, when, fields)
+            self._logger.log(level, event, when, fields)
 
     def debug(self, event: str, /, **fields: object) -> None:
         if self._least <= _LEVELS["debug"]:
-            self._tell("debug", event, fields)
+            self._log("debug", event, fields)
 
     def info(self, event: str, /, **fields: object) -> None:
         if self._least <= _LEVELS["info"]:
-            self._tell("info", event, fields)
+            self._log("info", event, fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
         if self._least <= _LEVELS["warning"]:
-            self._tell("warning", event, fields)
+            self._log("warning", event, fields)
 
     def error(self, event: str, /, **fields: object) -> None:
-        self._tell("error", event, fields)
+        self._log("error", event, fields)
 
     def exception(self, event: str, /, **fields: object) -> None:
         """
@@ -201,14 +201,14 @@ class Log:
         """
         import traceback
 
-        self._tell("error", event, {**fields, "exception": traceback.format_exc()})
+        self._log("error", event, {**fields, "exception": traceback.format_exc()})
 
-    def _tell(self, level: str, event: str, fields: Mapping[str, object]) -> None:
+    def _log(self, level: str, event: str, fields: Mapping[str, object]) -> None:
         when = stamp()
         if self._logger is None:
             self._held.append((level, event, when, fields))
         else:
-            self._logger.tell(level, event, when, fields)
+            self._logger.log(level, event, when, fields)
 
     def _rendered(self, _logger: object, _level: str, row: MutableMapping[str, Any]) -> str | bytes:
         if self._journal is None:

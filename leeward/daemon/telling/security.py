@@ -147,7 +147,7 @@ class Offender:
         call.total += count
         call.pid = pid or call.pid
         if call.total >= call.next:
-            self._tell(digest, now, syscall, arch, call)
+            self._record(digest, now, syscall, arch, call)
             while call.next <= call.total:
                 call.next *= 10
 
@@ -157,9 +157,9 @@ class Offender:
         """
         for (syscall, arch), call in self.calls.items():
             if call.logged < call.total:
-                self._tell(digest, now, syscall, arch, call)
+                self._record(digest, now, syscall, arch, call)
 
-    def _tell(self, digest: Digest, now: float, syscall: str, arch: str, call: _Call) -> None:
+    def _record(self, digest: Digest, now: float, syscall: str, arch: str, call: _Call) -> None:
         count = call.total - call.logged
         call.logged = call.total
         digest.record(now, "system call denied", "seccomp", self.user, {

@@ -122,7 +122,7 @@ class Leaf(Protocol):
         for it, and a smaller share would make arming take too long. May be called again.
         """
 
-    def leaves(self) -> None:
+    def lower_priority(self) -> None:
         """
         Lower its share of the processor until it is `armed` again: its job has been answered, and nothing waits for
         the end of its processes.

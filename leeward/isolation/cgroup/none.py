@@ -103,7 +103,7 @@ class NoneLeaf:
     def armed(self) -> None:
         return  # without a controller there are no shares
 
-    def leaves(self) -> None:
+    def lower_priority(self) -> None:
         return
 
     def apply(self, limits: Limits) -> None:

@@ -56,7 +56,7 @@ class V1Leaf:
     def armed(self) -> None:
         self._go_easy(False)
 
-    def leaves(self) -> None:
+    def lower_priority(self) -> None:
         self._go_easy(True)
 
     def _go_easy(self, patient: bool) -> None:

@@ -16,7 +16,7 @@ from leeward.daemon import early
 from leeward.daemon import main as daemon
 from leeward.daemon.config import Config
 from leeward.errors import BadRequest
-from leeward_cli import full, main, settle
+from leeward_cli import detach, full, main
 from leeward_cli.daemon import OPTIONS, Option, configuration, parse_run
 
 RUN: Any = full.daemon.commands["run"]
@@ -104,8 +104,8 @@ def test_a_daemon_is_what_was_asked_for(served: list[tuple[Any, ...]], tmp_path:
     """
     Also when it reads its configuration again; and it says that it is ready, if somebody waits for that.
     """
-    settled: list[tuple[int, str]] = []
-    monkeypatch.setattr(settle, "detach", lambda fd, path: settled.append((fd, path)))
+    detached: list[tuple[int, str]] = []
+    monkeypatch.setattr(detach, "detach", lambda fd, path: detached.append((fd, path)))
     words = [f"--socket={tmp_path}/s", "--pool-size=7", "--log-level=debug", "--no-rehearse"]
     assert 0 == main.main(["daemon", "run", *words])
     assert 0 == main.main(["daemon", "run", *words, "--ready-fd=9"])
@@ -114,7 +114,7 @@ def test_a_daemon_is_what_was_asked_for(served: list[tuple[Any, ...]], tmp_path:
         assert told(*words) == config == load()
         assert ("bootstrap", early.settings(config)) == bootstrap
         ready()
-    assert [(9, f"{tmp_path}/s")] == settled
+    assert [(9, f"{tmp_path}/s")] == detached
 
 
 @pytest.mark.parametrize(("error", "said"), [

@@ -18,7 +18,7 @@ from kit.locks import BUILT_IN, LOCKS
 from leeward.host.findings import Feature, Support
 from leeward.outcome import JobError, Outcome, Result
 from leeward_cli.selftest import report
-from leeward_cli.selftest.attack import Attack, did, seen_of, told
+from leeward_cli.selftest.attack import Attack, did, secret_read, seen_of
 from leeward_cli.selftest.attacks_kernel import OWN, RIGHTS
 from leeward_cli.selftest.canaries import Canaries, wait
 from leeward_cli.selftest.command import environment_of, lacks_of
@@ -108,8 +108,8 @@ def test_what_proves_success() -> None:
     A returned value, the secret in any output, a variable of the daemon's that a job doesn't have by itself.
     """
     assert "it" == did(canaries(), seen_of(ROW, (answer(did=""), answer(did="it"))))
-    assert told(canaries(), seen_of(ROW, (Result(b"x", b"..secret..", 0, Outcome.FINISHED),)))
-    assert not told(canaries(), seen_of(ROW, (answer(refused="ENOENT"),)))
+    assert secret_read(canaries(), seen_of(ROW, (Result(b"x", b"..secret..", 0, Outcome.FINISHED),)))
+    assert not secret_read(canaries(), seen_of(ROW, (answer(refused="ENOENT"),)))
     environment = next(attack for attack in RIGHTS if "environment" in attack.locks)
     outside = canaries(daemon_environment={"KEY": "value", "HOME": "/workspace"})
     for found, leaked in (({"KEY": "value"}, "KEY"), ({"X": "a secret"}, "X"), ({"HOME": "/workspace"}, ""), ({}, "")):

@@ -56,7 +56,7 @@ def reactor(request: pytest.FixtureRequest) -> Iterator[Reactor]:
 @pytest.fixture
 def told(reactor: Reactor) -> list[tuple[str, str, int]]:
     rows: list[tuple[str, str, int]] = []
-    reactor.barrier.tell = lambda cost, name, error, trace, times: rows.append((cost, name, times))
+    reactor.barrier.report = lambda cost, name, error, trace, times: rows.append((cost, name, times))
     return rows
 
 
@@ -81,7 +81,7 @@ def test_a_failure_costs_its_owner_and_is_told_once_in_a_while() -> None:
     barrier, owner = Barrier(lambda: now[0]), Owner()
     rows: list[tuple[str, str, str, int]] = []
     costs: list[str] = []
-    barrier.tell = lambda cost, name, error, trace, times: rows.append((cost, name, trace[-1].split()[1], times))
+    barrier.report = lambda cost, name, error, trace, times: rows.append((cost, name, trace[-1].split()[1], times))
     barrier.count = costs.append
     for seconds in (0.0, 1.0, 1.0, barrier_module.TELL_S):
         now[0] += seconds
@@ -98,7 +98,7 @@ def test_a_failure_costs_its_owner_and_is_told_once_in_a_while() -> None:
 def test_an_end_that_fails_is_told_too() -> None:
     barrier, owner = Barrier(), Owner(mends=False)
     names: list[str] = []
-    barrier.tell = lambda cost, name, error, trace, times: names.append(name)
+    barrier.report = lambda cost, name, error, trace, times: names.append(name)
     barrier.caught(owner.fails, ZeroDivisionError())
 
     assert ["Owner.fails", "Owner.broken"] == names
@@ -107,7 +107,7 @@ def test_an_end_that_fails_is_told_too() -> None:
 
 def test_a_log_that_fails_ends_nothing() -> None:
     barrier, owner = Barrier(), Owner()
-    barrier.tell = owner.fails
+    barrier.report = owner.fails
     barrier.count = owner.fails
     barrier.caught(owner.fails, ZeroDivisionError())
 

@@ -4,7 +4,6 @@ The first steps of an engine, without what they are taken with: their order, wha
 
 from __future__ import annotations
 
-import os
 import resource
 from pathlib import Path
 from types import SimpleNamespace

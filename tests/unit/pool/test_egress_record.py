@@ -40,7 +40,7 @@ def test_a_user_hears_of_his_own_alone() -> None:
     record = EgressRecord()
     leased(record, l5=1, l6=2)
     for lease, name in ((5, "one"), (6, "two"), (5, "three")):
-        record.told(decided(lease, name))
+        record.add(decided(lease, name))
     first, third = record.after(1, 0)["events"]
     assert ("one", 1) == (first["name"], first["number"])
     assert ("three", 2) == (third["name"], third["number"])
@@ -61,10 +61,10 @@ def test_rows_of_a_lease_that_is_over_have_its_owner(monkeypatch: pytest.MonkeyP
     record = EgressRecord()
     leased(record, l5=1, l6=1)
     record.over(5)
-    record.told(decided(5, "late"))
+    record.add(decided(5, "late"))
     record.over(6)
-    record.told(decided(5, "too late"))
-    record.told(decided(99, "never leased"))
+    record.add(decided(5, "too late"))
+    record.add(decided(99, "never leased"))
     assert ["late"] == [row["name"] for row in record.after(1, 0)["events"]]
     assert ["late", "too late", "never leased"] == [row["name"] for row in record.after(EVERYBODY, 0)["events"]]
 
@@ -77,9 +77,9 @@ def test_who_has_the_most_rows_loses_his_oldest(monkeypatch: pytest.MonkeyPatch)
     record = EgressRecord()
     leased(record, l5=1, l6=2)
     for number in range(3):
-        record.told(decided(6, f"two {number}"))
+        record.add(decided(6, f"two {number}"))
     for number in range(100):
-        record.told(decided(5, f"one {number}"))
+        record.add(decided(5, f"one {number}"))
     assert 10 == len(record)
     assert {"two 0", "two 1", "two 2"} == {row["name"] for row in record.after(2, 0)["events"]}
     flood = record.after(1, 0)
@@ -95,7 +95,7 @@ def test_an_answer_is_a_page() -> None:
     record = EgressRecord()
     leased(record, l5=1)
     for _ in range(egress_record.PAGE + 3):
-        record.told(decided(5))
+        record.add(decided(5))
     first = record.after(1, 0)
     assert egress_record.PAGE == len(first["events"]) == first["last"]
     second = record.after(1, first["last"])
@@ -112,10 +112,10 @@ def test_who_waits_is_told_of_his_own_rows() -> None:
     record.wait(1, lambda: told.append("user 1"))
     record.wait(EVERYBODY, lambda: told.append("operator"))
     record.wait(2, lambda: told.append("taken back"))()
-    record.told(decided(6))
+    record.add(decided(6))
     assert ["operator"] == told
-    record.told(decided(5))
-    record.told(decided(5))
+    record.add(decided(5))
+    record.add(decided(5))
     assert ["operator", "user 1"] == told
 
 
@@ -124,8 +124,8 @@ def test_counts() -> None:
     By verdict, and the bytes.
     """
     record = EgressRecord()
-    record.told(decided(1))
-    record.told(decided(1, verdict="closed", sent=3, received=4))
+    record.add(decided(1))
+    record.add(decided(1, verdict="closed", sent=3, received=4))
     assert {**dict.fromkeys(VERDICTS, 0), "denied": 1, "closed": 1} == record.verdicts
     assert (3, 4) == (record.sent, record.received)
 
@@ -148,7 +148,7 @@ def test_whose_a_lease_is(take: Any, seat: str, about: dict[str, Any]) -> None:
         record.seated(41, seat)
     ways.owned(41, SimpleNamespace(user=5, number=3, take=take))
     ways.lease(worker, 42)
-    record.told(decided(41))
+    record.add(decided(41))
     [row] = record.after(5, 0)["events"]
     assert {"user": 5, "policy": "web", **about} == {name: row[name] for name in ("user", "policy", *about)}
     ways.over(worker)

@@ -95,7 +95,7 @@ def test_they_stay_in_memory_where_no_memory_file_can_be_made(pipe: tuple[int, i
     reader = ReplyReader(JOB)
 
     assert read(reader, pipe, b"".join(wire.reply_pieces(0, None, None, FILES)))
-    assert (FILES, None) == (reader.told().files, reader.give_files())
+    assert (FILES, None) == (reader.parsed().files, reader.give_files())
     with pytest.raises(OSError, match=os.strerror(error)):
         files_behind.FilesBehind({"a": MAX_REPLY + 1})
 
@@ -118,7 +118,7 @@ def test_nobody_waits_for_files_that_were_not_asked_for(pipe: tuple[int, int]) -
 
     assert read(reader, pipe, wire.reply_pieces(0, None, None, FILES)[0])
     with pytest.raises(PeerError, match="files that nobody asked for"):
-        reader.told()
+        reader.parsed()
 
 
 def test_an_end_in_the_middle_of_them_is_noticed() -> None:

@@ -56,7 +56,7 @@ class Runner:
     def kill(self) -> None:
         self.kills += 1
 
-    def tell(self, number: int) -> bool:
+    def signal(self, number: int) -> bool:
         self.signals.append(number)
         return True
 

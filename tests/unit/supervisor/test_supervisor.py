@@ -36,7 +36,7 @@ class FakeThread:
         self.tallies[job] = []
         return job
 
-    def settle(self, slot: int) -> None:
+    def end_check(self, slot: int) -> None:
         self.tallies[slot] = []
 
     def counts(self, slot: int) -> list[Tally]:

@@ -38,7 +38,7 @@ def test_a_runner_that_nobody_waits_for_takes_what_is_left(fake_cgroups, monkeyp
         one.armed()
     assert text().startswith(later)
     assert (fake.root / f"cpu/{HOME}/w0.2/{file}").read_text() == FILES["cpu"].get(file, "0")
-    leaf.leaves()
+    leaf.lower_priority()
     assert text().startswith(then)
     assert leaf.remove()
     worker.leaf(3, Limits())  # the same place, for one that somebody waits for

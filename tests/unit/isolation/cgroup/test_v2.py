@@ -212,7 +212,7 @@ def test_a_runner_that_nobody_waits_for_takes_what_is_left(fake_cgroups, monkeyp
         one.armed()
     assert fake.written[before:] == [(f"{HOME}/w0/1/{file}", later)]
     for one in (leaf, leaf, hasty):
-        one.leaves()
+        one.lower_priority()
     assert fake.written[before + 1:] == [(f"{HOME}/w0/1/{file}", then), (f"{HOME}/w0/2/{file}", then)]
 
 
