@@ -28,6 +28,6 @@ def native(name: str) -> NativeReactor:
     return NativeReactor({EPOLL: "socket", URING: "uring"}[name])
 
 
-#: What makes `leeward daemon run` take each of the shim's, with the fast path; in the reference's place the one over epoll
-#: without it, so that every job goes by Python.
+#: What makes `leeward daemon run` take each of the shim's, with the fast path; in the reference's place the one over
+#: epoll without it, so that every job goes by Python.
 OPTIONS = {REFERENCE: ("--io=socket", "--no-fast-path"), EPOLL: ("--io=socket",), URING: ("--io=uring",)}
