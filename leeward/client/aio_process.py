@@ -223,6 +223,13 @@ class AsyncKernel:
         """
         await self._sandbox.ask("kernel_reset", {"kernel": self.number})
 
+    async def fork(self) -> AsyncKernel:
+        """
+        A second kernel with the state that this one has once it has done what was asked of it before.
+        """
+        reply = await self._sandbox.ask("kernel_fork", {"kernel": self.number})
+        return AsyncKernel(self._sandbox, checked(whole, reply, "kernel", 1))
+
     async def close(self) -> None:
         """
         End it.

@@ -241,6 +241,19 @@ class Kernel:
         """
         self._sandbox.ask("kernel_reset", {"kernel": self.number})
 
+    def fork(self) -> Kernel:
+        """
+        A second kernel with the state that this one has once it has done what was asked of it before: a branch. From
+        then on each has its own. Threads aren't in it. They aren't guarded from each other, and share files, limits,
+        and the offsets of files that are open.
+
+        Raises:
+            SessionOver: the kernel's process has ended.
+            SandboxOver, Busy, DaemonError: as for `Sandbox.kernel`.
+        """
+        return Kernel(self._sandbox, checked(whole, self._sandbox.ask("kernel_fork", {"kernel": self.number}), "kernel",
+                                             1))
+
     def close(self) -> None:
         """
         End it.

@@ -42,8 +42,10 @@ def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
             layer = "rehearsal"
             inside.rehearse(Pipes)
         os.write(BIRTH, birth.ready)
-        os.close(BIRTH)
-        inside.serve(Pipes, JOB, REPLY)
+        if not born.beside:
+            os.close(BIRTH)
+        # A kernel keeps it: the daemon sends by it what a branch needs, and reads nothing from it any more.
+        inside.serve(Pipes, JOB, REPLY, BIRTH if born.beside else -1)
     except BaseException as error:  # the last frame of this process: whatever it is, no job may come
         try:
             Channel.adopt(channel).send(control.Failed(-1, layer, f"{type(error).__name__}: {error}"))

@@ -15,6 +15,7 @@ from typing import NoReturn, Protocol
 
 from leeward.inside import (
     answer,
+    branching,
     collecting,
     file_calls,
     files,
@@ -104,9 +105,10 @@ def _pipes(lay: Lay, job_fd: int, reply_fd: int, *, last: bool) -> JobPipes:
     return lay(job_fd, reply_fd, lone=wire.CODE, workspace=files.WORKSPACE, nothing=wire.NOTHING_FRAME, last=last)
 
 
-def serve(lay: Lay, job_fd: int, reply_fd: int) -> NoReturn:
+def serve(lay: Lay, job_fd: int, reply_fd: int, door: int = -1) -> NoReturn:
     """
     Wait for the job of this process, run it, reply, and wait to be killed. In a session more jobs follow.
+    *door*, if there is one, is for branches of a session, and shut for anything else.
 
     Waiting after the reply leaves the processor to the daemon's answer; an exit here
     would make the answer wait for the teardown of five namespaces.
@@ -120,12 +122,15 @@ def serve(lay: Lay, job_fd: int, reply_fd: int) -> NoReturn:
             os._exit(0)
         main = _main or program.set_up()
         code = wire.code_of(body)
+        doorway = branching.Doorway(door)
+        if body != wire.SESSION:
+            doorway.shut()
         if code is not None:
             end, wanted = program.run_code(code, main), collecting.NOTHING
             if program.IN_ORDER is end:
                 pipes.finish()
         elif body == wire.SESSION:
-            session.serve(main, _read, job_fd, reply_fd)
+            session.serve(main, _read, job_fd, reply_fd, doorway)
         elif body == wire.FILE_CALLS:
             file_calls.serve(_read, job_fd, reply_fd)
         else:

@@ -19,12 +19,13 @@ import os
 import select
 import signal
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from leeward.inside import answer, collecting, files, functions, program, showing, tracebacks
+from leeward.inside import answer, branching, collecting, files, functions, program, showing, tracebacks
 from leeward.wire import job as wire
 
 #: Reads exactly so many bytes; None if the writer has closed the pipe.
@@ -33,7 +34,8 @@ Read = Callable[[int, int], bytes | None]
 _LOST = 70  # EX_SOFTWARE of sysexits.h
 
 
-def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int) -> NoReturn:
+def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
+          doorway: branching.Doorway) -> NoReturn:
     """
     Run job after job, until the daemon closes the pipe. Never returns.
     """
@@ -47,17 +49,46 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int) -> NoR
     while (body := _next(read, job_fd, interrupts)) is not None:
         if not body.startswith(wire.SESSION):
             continue  # the rest of an answer for which the job before didn't wait
+        if body == wire.BRANCH:
+            if (end := _branch(doorway, job_fd, reply_fd)) is None:
+                me = os.getpid()
+                _next(read, job_fd, interrupts)  # the first frame of a session, which holds no job
+                continue
+            _reply(reply_fd, end)
+            continue
         number += 1
         name = f"<job {number}>"
         pipes = (job_fd, reply_fd)
         end, wanted, shown = _run(body[len(wire.SESSION):], name, main, interrupts, sources, pipes)
         if os.getpid() != me:
             os._exit(end.exit_code)  # a child that the job forked and that fell through to the end of the code
-        try:
-            answer.write(reply_fd, answer.reply(end, wanted, shown))
-        except BaseException:  # the job closed our descriptor, say: then the exit status has to tell it
-            os._exit(end.exit_code or _LOST)
+        _reply(reply_fd, end, wanted, shown)
     os._exit(0)
+
+
+def _reply(reply_fd: int, end: program.End, wanted: collecting.Wanted = collecting.NOTHING,
+           shown: showing.Showing | None = None) -> None:
+    try:
+        answer.write(reply_fd, answer.reply(end, wanted, shown))
+    except BaseException:  # the job closed our descriptor, say: then the exit status has to tell it
+        os._exit(end.exit_code or _LOST)
+
+
+def _branch(doorway: branching.Doorway, job_fd: int, reply_fd: int) -> program.End | None:
+    """
+    Make a branch of this process. None in the branch; else how that ended.
+    """
+    me = os.getpid()
+    try:
+        program.flush()
+        if not doorway.fork(job_fd, reply_fd):
+            return program.IN_ORDER
+        threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
+    except BaseException as error:  # out of a hook that an earlier job left, too
+        if os.getpid() != me:
+            os._exit(_LOST)
+        return program.raised(error, None, program.NAME)
+    return None
 
 
 class Leave:

@@ -12,10 +12,11 @@ from it. Its tenant is told that it is empty when the direct child has ended and
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from leeward.dataclass import replace
 from leeward.errors import LeewardError
@@ -32,6 +33,9 @@ from leeward.run.report import Report
 from leeward.run.runner import Denials, Runner
 from leeward.run.states import RunnerEvent, RunnerState
 from leeward.spec.limits import Limits
+
+if TYPE_CHECKING:
+    from leeward.run.branches import Kin
 
 #: <linux/posix-timers_types.h>: of a clock id made of a pid, the time that the scheduler gave to all of its threads.
 _CPUCLOCK_SCHED = 2
@@ -58,7 +62,7 @@ class SharedLeaf:
         self._leaf, self._nest = leaf, nest
         self._before = leaf.usage()
         self.pid = -1
-        self._time = 0.0
+        self._time = self._base = 0.0
 
     def usage(self) -> Usage:
         """
@@ -76,16 +80,30 @@ class SharedLeaf:
             if self._nest is not None:
                 self._time = max(self._time, self._nest.time())
             elif self.pid > 0:
-                self._time = max(self._time, time.clock_gettime(~self.pid << 3 | _CPUCLOCK_SCHED))
+                self._time = max(self._time, self._base + self._own())
         except (OSError, LeewardError):
             pass  # it is gone, and what was read last holds
         return self._time
+
+    def _own(self) -> float:
+        return time.clock_gettime(~self.pid << 3 | _CPUCLOCK_SCHED)
+
+    def leave_group(self) -> None:
+        """
+        Others are in its group from now on, so its process alone is counted.
+        """
+        spent = self._spent()
+        self._nest = None
+        try:
+            self._base = spent - self._own()
+        except OSError:
+            pass  # it is gone
 
     def count_end(self, spent: float) -> None:
         """
         Its direct child has ended, after *spent* seconds of processor: the last time that can be asked.
         """
-        self._time = max(self._spent(), spent)
+        self._time = max(self._spent(), self._base + spent)
         self.pid = -1
 
     def apply(self, limits: Limits) -> None:
@@ -142,13 +160,20 @@ class Beside(Runner):
     The runner that an interpreter is.
 
     Args:
+        birth: None for a branch of a kernel, which was born otherwise: run/branches.py.
         first: the number of the sandbox's first runner.
+        keeps_door: a kernel's birth channel stays: its branches need it.
+
+    Attributes:
+        door: that channel.
     """
 
-    def __init__(self, number: int, leaf: SharedLeaf, birth: Channel, denials: Denials, first: int) -> None:
+    def __init__(self, number: int, leaf: SharedLeaf, birth: Channel | None, denials: Denials, first: int, *,
+                 keeps_door: bool = False) -> None:
         super().__init__(number, leaf, birth, denials, no_sockets)
         self.process: LiveProcess | None = None
-        self._first = first
+        self.door: Channel | None = None
+        self._first, self._keeps_door = first, keeps_door
 
     def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = ()) -> None:
         """
@@ -158,6 +183,33 @@ class Beside(Runner):
             os.close(scratch)
         super().listen(listener, -1, entrances)
         self._denials.share(self.number, self._first)
+
+    @property
+    def denials(self) -> Denials:
+        return self._denials
+
+    def share(self, denials: Denials) -> None:
+        """
+        Its listener is others', too.
+        """
+        self._denials = denials
+        self.listening = self.locked = self.checked = True
+
+    def close_birth(self) -> None:
+        """
+        Once it is born nothing is heard there any more. What is sent there goes one way.
+        """
+        birth = self.birth
+        if birth is None or not self._keeps_door or not self.locked:
+            super().close_birth()
+            return
+        self.birth = None
+        birth.socket.shutdown(socket.SHUT_RD)
+        self.door = birth
+
+    def dispose(self) -> None:
+        door, self.door = self.door, None
+        in_any_case(*([door.close] if door is not None else []), super().dispose)
 
     def kill(self) -> None:
         """
@@ -181,6 +233,7 @@ class Interpreter:
 
     Attributes:
         tenant: who is told when it is empty; whoever makes one of `runner` sets this.
+        kin: with whom it shares its group and its listener, once it has branches, or is one.
     """
 
     costs = "job"
@@ -192,11 +245,13 @@ class Interpreter:
         self.terms = terms
         self.tenant: Tenant | None = None
         self.process: LiveProcess | None = None
+        self.kin: Kin | None = None
         self._reactor, self._leaf = reactor, leaf
         self._ready: Callable[[Runner], None] | None = ready
         self._failed = failed
         self._end: Exit | None = None
-        attend(reactor, runner, self._born, self._birth_failed)
+        if runner.birth is not None:
+            attend(reactor, runner, self._born, self._birth_failed)
 
     @property
     def number(self) -> int:
@@ -214,6 +269,13 @@ class Interpreter:
         """
         if self.process is not None:
             self.process.kill()
+
+    def leave_group(self) -> Nest | None:
+        """
+        Its group is its branches', too, from now on: the caller's.
+        """
+        self._leaf.leave_group()
+        return None if self.process is None else self.process.leave_group()
 
     # --- for its tenant -------------------------------------------------------
 
@@ -289,6 +351,8 @@ class Interpreter:
         end = self._end or Exit(None, reason="its process was lost")
         tenant, self.tenant = self.tenant, None
         steps = [partial(self._fail, end.layer, end.reason or "it ended before it was ready")]
+        if self.kin is not None and self.process is not None:
+            steps.append(partial(self.kin.left, self.process))
         if tenant is not None:
             steps.append(partial(tenant.emptied, end.status, end.reason))
         in_any_case(partial(stop_listening, self._reactor, self.runner), *steps, self.runner.dispose)

@@ -119,6 +119,15 @@ class Turn(Execution):
         self.signals(number)
 
 
+class BranchTurn(Turn):
+    """
+    The request for a branch: run/branches.py.
+    """
+
+    def _frame(self) -> bytes:
+        return wire.BRANCH_FRAME
+
+
 class CallingTurn(Calling, Turn):
     """
     One that may call functions.
@@ -210,6 +219,15 @@ class Lease:
         turn.start()
         return turn
 
+    def branch(self, caller: Caller) -> Turn:
+        """
+        Have the process fork a branch, of descriptors that it was sent; call only while none runs.
+        """
+        self._withdraw()
+        turn = self._next(caller, BranchTurn)
+        turn.start()
+        return turn
+
     def job_started(self, caller: Caller, start: JobStart) -> Turn:
         """
         The fast path has sent the job of *caller*.
@@ -232,9 +250,9 @@ class Lease:
         if self._turn is not None:
             self._turn.take_back()
 
-    def _next(self, caller: Caller) -> Turn:
+    def _next(self, caller: Caller, kind: type[Turn] | None = None) -> Turn:
         turn: Turn
-        kind = Turn if caller.job.functions is None else CallingTurn
+        kind = kind or (Turn if caller.job.functions is None else CallingTurn)
         turn = self._turn = kind(self._reactor, self._runner, self, caller, alone=not self._owner.crowded,
                                  fast_path=self._fast_path)
         turn.grace, turn.signals = self.terms.session_grace, self._signal

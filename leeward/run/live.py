@@ -18,25 +18,25 @@ import contextlib
 import errno
 import itertools
 import os
-import resource
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from leeward._native.memfd import memory_file
 from leeward.errors import LeewardError
-from leeward.isolation.cgroup.entry import Entry, Nest, Usage
-from leeward.isolation.namespaces import ENTERED
+from leeward.isolation.cgroup.entry import Nest, Usage
 from leeward.isolation.terminals import MOST_TERMINALS
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
 from leeward.outcome import Limit
 from leeward.run.beside import Beside, Interpreter, SharedLeaf
+from leeward.run.branches import Branch, lay_out
 from leeward.run.calls import CallProcess
 from leeward.run.functions import execution_of
 from leeward.run.launch import Command, Exit, Stdio, block
 from leeward.run.lease import Lease
 from leeward.run.live_parts import Full, LiveCaller, LiveKeeper, LiveTerms
+from leeward.run.ordering import order
 from leeward.run.porter import Answered, PorterOrder, ordered
 from leeward.run.process import LiveProcess
 from leeward.run.report import Report
@@ -56,9 +56,6 @@ _numbers = itertools.count(_FIRST)
 
 #: While a keeper is dead, its children that it hadn't told of are looked for so often.
 _ORPHANS_S = 0.1
-
-#: Of a process that joins no group.
-_NO_ENTRY = Entry()
 
 
 class LiveRunner:
@@ -167,25 +164,10 @@ class LiveRunner:
         return process
 
     def _order(self, number: int, kind: control.Kind, five: list[int], *, apart: bool = False) -> Nest | None:
-        """
-        Have the keeper make a process, in the keeper's own group where it is *apart*. Returns its group.
-        """
-        leaf, entrances, held = self._runner.leaf, self._runner.entrances, self._runner.held()
-        nest = None if apart else leaf.nest(f"p{number - _FIRST}")
-        entry: Entry = _NO_ENTRY if apart else leaf.entry if nest is None else nest.entry
-        order = control.Start(number, kind, len(entrances) > len(ENTERED), entry.into >= 0, len(entry.attach),
-                              leaf.cpu(), hurried=True, reaper=nest is None and not apart,
-                              tasks=held.get(resource.RLIMIT_NPROC, 0),
-                              data=0 if control.Kind.PORTER is kind else held.get(resource.RLIMIT_DATA, 0))
-        try:
-            self._keeper.send(order, [*entrances, *five, *([entry.into] if entry.into >= 0 else []), *entry.attach])
-        except BaseException:
-            if nest is not None:
-                nest.remove()
-            raise
-        return nest
+        return order(self._runner, self._keeper, number, f"p{number - _FIRST}", kind, five, apart=apart)
 
-    def interpreter(self, ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> Interpreter:
+    def interpreter(self, ready: Callable[[Runner], None], failed: Callable[[str, str], None], *,
+                    keeps_door: bool = False) -> Interpreter:
         """
         Put a Python beside the others, with all locks, that waits for a job: a runner for an Execution or a Lease.
         Whoever makes one of it is its `tenant`.
@@ -193,6 +175,7 @@ class LiveRunner:
         Args:
             ready: is called once with the runner.
             failed: is called in its place, with the lock that couldn't be set or "", and the reason.
+            keeps_door: it may have branches.
 
         Raises:
             Full, LeewardError: as of `start`.
@@ -209,7 +192,7 @@ class LiveRunner:
                 raise LeewardError(f"an interpreter of runner {self.number}: {error}") from error
             kept.pop_all()
         leaf = SharedLeaf(self._runner.leaf, nest)
-        runner = Beside(number, leaf, birth, self._denials, self._runner.number)
+        runner = Beside(number, leaf, birth, self._denials, self._runner.number, keeps_door=keeps_door)
         runner.job, runner.reply, runner.out, runner.err = job, reply, out, err
         made = self._interpreters[number] = Interpreter(self._reactor, runner, leaf, self._terms, ready, failed)
         self._processes[number] = process = LiveProcess(
@@ -251,13 +234,32 @@ class LiveRunner:
             Full, LeewardError: as of `start`.
         """
         def ready(runner: Runner) -> None:
-            lease = Lease(self._reactor, runner, made, lost=lost)
-            made.tenant = lease
-            lease.open(limits)
-            opened(lease)
+            self._lease(made, runner, limits, opened, lost)
 
-        made = self.interpreter(ready, lambda layer, text: lost(f"{layer or 'interpreter'}: {text}"))
+        made = self.interpreter(ready, lambda layer, text: lost(f"{layer or 'interpreter'}: {text}"), keeps_door=True)
         return made
+
+    def _lease(self, made: Interpreter, runner: Runner, limits: Limits, opened: Callable[[Lease], None],
+               lost: Callable[[str], None]) -> None:
+        lease = Lease(self._reactor, runner, made, lost=lost)
+        made.tenant = lease
+        lease.open(limits)
+        opened(lease)
+
+    def branch(self, of: Interpreter, limits: Limits, opened: Callable[[Lease], None],
+               lost: Callable[[str], None]) -> Branch:
+        """
+        Send the kernel *of* what it needs to fork a branch. Its answer is for `Branch.forked`; else as `kernel`.
+        """
+        def ready(runner: Runner) -> None:
+            self._lease(made.branch, runner, limits, opened, lost)
+
+        self._check_room()
+        number = next(_numbers)
+        made = lay_out(self._reactor, number, self, self, of, self._terms, ready, lambda _, text: lost(text))
+        self._interpreters[number], self._processes[number] = made.branch, made.process
+        made.go(of)
+        return made.branch
 
     def calls(self, begins: bytes, most: int, opened: Callable[[CallProcess], None],
               lost: Callable[[str], None]) -> Interpreter:
@@ -348,9 +350,6 @@ class LiveRunner:
             made.emptied()
 
     def escaped(self, process: LiveProcess) -> None:
-        """
-        For a process: what descends from it forks faster than it can be stopped.
-        """
         self.end("a process that was to be killed forked faster than it could be")
 
     @property

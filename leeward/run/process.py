@@ -15,9 +15,8 @@ from __future__ import annotations
 import errno
 import math
 import os
-import select
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -72,9 +71,11 @@ class LiveProcess:
         terminal: it is on one of ours, which it may keep open until nothing of it is left.
         ends: when it has to be over, as the reactor tells the time; whoever has set its deadline says so.
         ended_by_watchdog: why the watchdog's thread has ended it, while the loop stood still.
+        spare: pids that aren't its descendants, whatever they look like: run/branches.py.
     """
 
     costs = "job"
+    _joins = True  # it is the keeper's child, which a look at the sandbox's init doesn't find
 
     def __init__(self, reactor: Reactor, number: int, house: House, runner: Runner, nest: Nest | None, denials: Denials,
                  birth: Channel | None, ends: tuple[int, int, int], *, on_output: Callable[[int, bytes], None] | None,
@@ -85,6 +86,7 @@ class LiveProcess:
         self.exit: Exit | None = None
         self.ends = math.inf
         self.ended_by_watchdog: Stop | None = None
+        self.spare: Callable[[], Collection[int]] = tuple
         self._reactor, self._house, self._runner, self._nest, self._denials = reactor, house, runner, nest, denials
         self._birth = birth
         self.stdin, self.terminal = ends[0], terminal
@@ -112,9 +114,9 @@ class LiveProcess:
         """
         self._happen(ProcessEvent.STARTED)
         self.pid, self._host_pid, self._pidfd = message.inside or -1, message.pid, pidfd
-        if self._nest is None and pidfd >= 0:
+        if self._nest is None and self._joins and pidfd >= 0:
             self._runner.leaf.joined(message.pid)
-            if _ended(pidfd):  # the number may be another's by now
+            if descent.has_ended(pidfd):  # the number may be another's by now
                 self._runner.leaf.parted(message.pid, 0.0)
         for number in self._pending:
             self.signal(number)
@@ -140,7 +142,7 @@ class LiveProcess:
         """
         The direct child has ended.
         """
-        if self._nest is None and self._host_pid >= 0:
+        if self._nest is None and self._joins and self._host_pid >= 0:
             self._runner.leaf.parted(self._host_pid, message.spent)
         self._ended(Exit(message.status, reason="" if message.status is not None else "its status was lost",
                          cpu_time=message.spent, memory_peak=message.peak))
@@ -239,7 +241,7 @@ class LiveProcess:
     def _has_rest(self) -> bool:
         if self._nest is not None:
             return not self._nest.remove()
-        return self._host_pid >= 0 and descent.is_left(self._runner.pid, self._host_pid)
+        return self._host_pid >= 0 and descent.is_left(self._runner.pid, self._host_pid, self.spare())
 
     def lost(self, reason: str) -> None:
         """
@@ -317,6 +319,18 @@ class LiveProcess:
         """
         return self._nest
 
+    def leave_group(self) -> Nest | None:
+        nest, self._nest = self._nest, None
+        return nest
+
+    def have_group(self, nest: Nest | None) -> None:
+        """
+        Nobody else is in *nest* any more.
+        """
+        self._nest = nest
+        if nest is not None and self.exit is not None:
+            self.kill()
+
     @property
     def runner_pid(self) -> int:
         """
@@ -338,7 +352,8 @@ class LiveProcess:
         """
         if self._nest is not None:
             return self._nest.time()
-        return 0.0 if self._host_pid < 0 else descent.time_of(self._runner.pid, self._host_pid)
+        return 0.0 if self._host_pid < 0 else descent.time_of(
+            self._runner.pid, self._host_pid, self.spare())
 
     def kill(self) -> None:
         """
@@ -356,7 +371,7 @@ class LiveProcess:
                 self._cancel()
                 self._reactor.soon(self._look_for_rest)
         elif self._hunt is None:
-            self._hunt = descent.Hunt(self._runner.pid, self._host_pid)
+            self._hunt = descent.Hunt(self._runner.pid, self._host_pid, self.spare)
             self._hunting()
 
     def _hunting(self) -> None:
@@ -432,9 +447,3 @@ class LiveProcess:
         spills, self._spills = tuple(self._spills.values()), {}
         in_any_case(self._cancel, self._close_birth, self.close_stdin, self._close_pidfd, self._stop_listening,
                     *(spill.close for spill in spills), partial(self._house.process_gone, self))
-
-
-def _ended(pidfd: int) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))

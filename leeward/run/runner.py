@@ -63,12 +63,12 @@ class Runner:
             leaf doesn't know of.
     """
 
-    def __init__(self, number: int, leaf: Leaf, birth: Channel, denials: Denials,
+    def __init__(self, number: int, leaf: Leaf, birth: Channel | None, denials: Denials,
                  sockets: Callable[[], int], show: Callable[[Limits], None] = lambda _: None,
                  more_tasks: int = 0) -> None:
         self.number = number
         self.leaf = leaf
-        self.birth: Channel | None = birth
+        self.birth = birth
         self.state = RunnerState.ARMING
         self.pid = -1
         self.pidfd = -1

@@ -14,10 +14,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from leeward.errors import Busy, LeewardError, SessionOver
 from leeward.loop.barrier import in_any_case
+from leeward.outcome import Outcome
 from leeward.run.report import Report
 from leeward.run.states import after
 from leeward.run.verdict import bug
@@ -37,6 +38,7 @@ class KernelLease(Protocol):
     @property
     def ending(self) -> bool: ...
     def run(self, caller: KernelRequest) -> object: ...
+    def branch(self, caller: KernelRequest) -> object: ...
     def interrupt(self) -> bool: ...
     def end(self, why: str) -> None: ...
 
@@ -45,8 +47,20 @@ class KernelProcess(Protocol):
     def kill(self) -> None: ...
 
 
+class BranchProcess(KernelProcess, Protocol):
+    """
+    `leeward.run.branches.Branch`.
+    """
+
+    def forked(self, refused: str) -> None: ...
+
+
 #: Starts one: is told when it is there, and when it is lost.
 Start = Callable[[Callable[[KernelLease], None], Callable[[str], None]], KernelProcess]
+
+
+#: Makes one out of the kernel's process, the first of these.
+Fork = Callable[[Any, Callable[[KernelLease], None], Callable[[str], None]], BranchProcess]
 
 
 class KernelStage(Enum):
@@ -82,6 +96,7 @@ class KernelRequest:
     def __init__(self, kernel: LiveKernel, job: Job, done: Done) -> None:
         self._kernel, self.job = kernel, job
         self._done: Done | None = done
+        self.begins: Callable[[], None] | None = None  # of a branch: when its turn has come
 
     def answer(self, report: Report) -> None:
         done, self._done = self._done, None
@@ -105,6 +120,54 @@ class KernelRequest:
     def cancel(self) -> None:
         self._done = None
         self._kernel.taken_back(self)
+
+
+class Forking:
+    """
+    A branch, from the request on: the process of the kernel that it becomes.
+    """
+
+    def __init__(self, lost: Callable[[str], None]) -> None:
+        self._lost: Callable[[str], None] | None = lost
+        self.request: KernelRequest | None = None
+        self.process: BranchProcess | None = None
+
+    def lost(self, why: str) -> None:
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            lost(why)
+
+    def answered(self, report: Report) -> None:
+        """
+        Its kernel has forked, or it hasn't.
+        """
+        why = _refusal(report)
+        report.close()
+        if self.process is not None:
+            self.process.forked(why)
+        elif why:
+            self.lost(why)
+
+    def kill(self) -> None:
+        self._lost = None
+        if self.process is not None:
+            self.process.kill()
+        elif self.request is not None:
+            self.request.cancel()  # it waits still
+
+
+def _refusal(report: Report) -> str:
+    """
+    Why there is no branch, as far as its kernel knows; "" if it says that there is one.
+    """
+    if report.refusal is not None:
+        return str(report.refusal)
+    result = report.result
+    if result is None or Outcome.FINISHED is not result.outcome or result.exit_code:
+        error = None if result is None else result.error
+        return "its kernel can't fork: " + (f"{error.type}: {error.message}" if error is not None
+                                            else "it ended" if result is None else str(result.outcome))
+    return ""
 
 
 class LiveKernel:
@@ -168,21 +231,57 @@ class LiveKernel:
             SessionOver: its process has ended.
             Busy: too many wait already.
         """
+        request = self._new(job, done)
+        self._pump()
+        return request
+
+    def _new(self, job: Job, done: Done) -> KernelRequest:
         if not self.lives:
             raise SessionOver(f"the kernel's state is gone: {self._why}")
         if len(self._waiting) >= MOST_WAITING:
             raise Busy(f"{len(self._waiting)} requests wait for the kernel already")
         request = KernelRequest(self, job, done)
         self._waiting.append(request)
-        self._pump()
         return request
+
+    def fork(self, job: Job, fork: Fork, opened: Callable[[KernelLease], None],
+             lost: Callable[[str], None]) -> Forking:
+        """
+        Have a branch made behind the requests that wait: a process with the state that this one has then.
+
+        Args:
+            job: what it counts as.
+
+        Raises:
+            SessionOver, Busy: as `run`.
+        """
+        forking = Forking(lost)
+        request = self._new(job, forking.answered)
+        forking.request = request
+
+        def begins() -> None:
+            try:
+                process = self._process
+                forking.process = fork(process.process if isinstance(process, Forking) else process, opened,
+                                       forking.lost)
+            except LeewardError as error:
+                forking.lost(str(error))
+                raise
+
+        request.begins = begins
+        self._pump()
+        return forking
 
     def _pump(self) -> None:
         if self._lease is None or self._running is not None or not self._waiting:
             return
         request = self._running = self._waiting.popleft()
         try:
-            self._lease.run(request)
+            if request.begins is None:
+                self._lease.run(request)
+            else:
+                request.begins()
+                self._lease.branch(request)
         except LeewardError as error:
             self._running = None
             request.answer(Report(refusal=Busy(f"the kernel can't run it: {error}")))

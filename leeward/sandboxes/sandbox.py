@@ -26,7 +26,7 @@ from leeward.run.states import after
 from leeward.sandboxes.complaint import complaint
 from leeward.sandboxes.files import LiveFiles
 from leeward.sandboxes.fresh import Fresh
-from leeward.sandboxes.kernel import KernelRequest, LiveKernel
+from leeward.sandboxes.kernel import KernelLease, KernelProcess, KernelRequest, LiveKernel, Start
 from leeward.sandboxes.place import PorterAsked, ProgramExit, SandboxPlace
 from leeward.sandboxes.program import LiveProgram, Order
 from leeward.sandboxes.states import SANDBOX, Event, Life, Reason, State
@@ -211,11 +211,38 @@ class LiveSandbox:
         Raises:
             Busy: as many processes run as may, or it can't be started.
         """
+        return self._add_kernel(lambda *how: self._here().kernel(self.facts.limits, *how))
+
+    def fork_kernel(self, number: int) -> int:
+        """
+        The number of a new kernel, which begins with the state that the kernel *number* has once it has done what was
+        asked of it before. A reset gives it a fresh process, as any other.
+
+        Raises:
+            SessionOver: there is no such kernel, or its state is gone.
+            Busy: as `open_kernel`, or too many requests wait for the kernel.
+        """
+        of, limits = self.kernel(number), self.facts.limits
+        begun = False
+
+        def start(opened: Callable[[KernelLease], None], lost: Callable[[str], None]) -> KernelProcess:
+            nonlocal begun
+            if begun:
+                return self._here().kernel(limits, opened, lost)
+            begun = True
+            return of.fork(Job(code=b"", limits=limits),
+                           lambda process, *how: self._here().branch(process, limits, *how), opened, lost)
+
+        return self._add_kernel(start)
+
+    def _add_kernel(self, start: Start) -> int:
         self._check_room()
         if len(self._kernels) >= MOST_KERNELS:
             raise Busy(f"the sandbox has {len(self._kernels)} kernels, all that it may have: close one")
         try:
-            kernel = LiveKernel(lambda *how: self._here().kernel(self.facts.limits, *how))
+            kernel = LiveKernel(start)
+        except Refused:
+            raise
         except LeewardError as error:
             raise Busy(f"the kernel can't be started: {error}") from error
         self._last_kernel += 1

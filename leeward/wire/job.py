@@ -58,6 +58,11 @@ CODE = b"\0"
 SESSION = b"\1"
 #: The first frame of a session; it holds no job.
 SESSION_BEGINS = HEADER.pack(len(SESSION)) + SESSION
+#: The body of a session's frame that asks for a branch, and the frame.
+BRANCH = SESSION + b"\3"
+BRANCH_FRAME = HEADER.pack(len(BRANCH)) + BRANCH
+#: What a branch and the daemon say to each other before there is a pipe.
+BRANCH_WORD = b"h"
 #: The frame that makes a process of a live sandbox the one that does file calls (wire/file_answers.py), and none else.
 FILE_CALLS = b"\2"
 FILE_CALLS_BEGIN = HEADER.pack(len(FILE_CALLS)) + FILE_CALLS

@@ -179,6 +179,19 @@ class KernelReset:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelFork:
+    """
+    Start a kernel with the state that *kernel* has.
+    """
+
+    op: ClassVar[str] = "kernel_fork"
+
+    id: int
+    sandbox: str
+    kernel: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelClose:
     op: ClassVar[str] = "kernel_close"
 
@@ -341,8 +354,8 @@ class ProcessWait:
 
 
 SandboxRequest = (SandboxOpen | SandboxDock | SandboxList | SandboxInfo | SandboxExtend | SandboxKill | SandboxExecute
-                  | KernelOpen | KernelInterrupt | KernelReset | KernelClose | ProcessRun | ProcessStart | ProcessList
-                  | ProcessRead | ProcessWrite | ProcessResize | ProcessSignal | ProcessKill | ProcessWait
+                  | KernelOpen | KernelInterrupt | KernelReset | KernelFork | KernelClose | ProcessRun | ProcessStart
+                  | ProcessList | ProcessRead | ProcessWrite | ProcessResize | ProcessSignal | ProcessKill | ProcessWait
                   | OverlayRequest)
 
 Checks = dict[str, Callable[[object], object]]
@@ -375,6 +388,7 @@ FIELDS: dict[str, tuple[type[SandboxRequest], Checks]] = {
     "kernel_open": (KernelOpen, _HERE),
     "kernel_interrupt": (KernelInterrupt, _KERNEL),
     "kernel_reset": (KernelReset, _KERNEL),
+    "kernel_fork": (KernelFork, _KERNEL),
     "kernel_close": (KernelClose, _KERNEL),
     "process_run": (ProcessRun, _PROGRAM),
     "process_start": (ProcessStart, {**_PROGRAM, "open": ours.flag("open"), "bounded": ours.flag("bounded"),

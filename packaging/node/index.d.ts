@@ -240,6 +240,8 @@ export class Kernel {
   execute(code: Data, options?: CodeOptions & { signal?: AbortSignal }): Promise<Result>;
   interrupt(): Promise<boolean>;
   reset(): Promise<void>;
+  /** A second kernel with the state that this one has; from then on each has its own. */
+  fork(): Promise<Kernel>;
   close(): Promise<void>;
 }
 

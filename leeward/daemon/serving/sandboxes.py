@@ -41,6 +41,7 @@ from leeward.wire.file_requests import FILE_REQUESTS, FileRequest
 from leeward.wire.overlay_requests import OverlayDiff, OverlayRead, OverlayRequest
 from leeward.wire.sandbox_requests import (
     KernelClose,
+    KernelFork,
     KernelInterrupt,
     KernelOpen,
     KernelReset,
@@ -254,6 +255,9 @@ class Sandboxes:
             raise Busy(f"the kernel can't be started: {error}") from error
         return {}
 
+    def _fork_kernel(self, request: KernelFork, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        return {"kernel": entry.sandbox.sandbox.fork_kernel(request.kernel)}
+
     def _close_kernel(self, request: KernelClose, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         entry.sandbox.sandbox.close_kernel(request.kernel)
         return {}
@@ -406,8 +410,8 @@ def _nothing() -> None:
 
 _SERVES: Mapping[type, Callable[..., Mapping[str, Any] | None]] = {
     SandboxExecute: Sandboxes._execute, KernelOpen: Sandboxes._open_kernel, KernelInterrupt: Sandboxes._interrupt,
-    KernelReset: Sandboxes._reset, KernelClose: Sandboxes._close_kernel, SandboxInfo: Sandboxes._info,
-    SandboxExtend: Sandboxes._extend, SandboxKill: Sandboxes._kill_sandbox,
+    KernelReset: Sandboxes._reset, KernelFork: Sandboxes._fork_kernel, KernelClose: Sandboxes._close_kernel,
+    SandboxInfo: Sandboxes._info, SandboxExtend: Sandboxes._extend, SandboxKill: Sandboxes._kill_sandbox,
     ProcessRun: Sandboxes._run, ProcessStart: Sandboxes._start, ProcessList: Sandboxes._list,
     ProcessRead: Sandboxes._read, ProcessWait: Sandboxes._wait_for, ProcessWrite: Sandboxes._write,
     ProcessResize: Sandboxes._resize, ProcessSignal: Sandboxes._signal, ProcessKill: Sandboxes._kill,

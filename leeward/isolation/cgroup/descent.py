@@ -16,8 +16,10 @@ until a walk finds nothing that isn't stopped; then nothing can fork, and SIGKIL
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
+from collections.abc import Callable, Collection
 
 from leeward.isolation.cgroup.group import pidfd_of
 from leeward.isolation.cgroup.watch import Key, children_of, fields_of, key_of, open_process, times_of
@@ -29,13 +31,33 @@ _PATIENCE_S, _LEAST_WALKS = 1.0, 50
 _STATE, _PARENT, _SESSION, _THREADS, _START = 0, 1, 3, 17, 19
 
 
-def family(init: int, root: int) -> dict[Key, bytes]:
+def has_ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def parent_and_session(pid: int) -> tuple[int, int]:
+    """
+    Raises:
+        OSError, ValueError: there is no such process.
+    """
+    folder = open_process(pid)
+    try:
+        fields = fields_of(folder)
+    finally:
+        os.close(folder)
+    return int(fields[_PARENT]), int(fields[_SESSION])
+
+
+def family(init: int, root: int, spare: Collection[int] = ()) -> dict[Key, bytes]:
     """
     The processes that descend from *root*, and itself, each with its state; dead ones are left out.
 
     Args:
         init: the sandbox's init.
         root: the process, by the number that it has or had in this pid namespace, which is its session's.
+        spare: processes to pass by, with what is below them.
     """
     found: dict[Key, bytes] = {}
     waiting = [(root, True)]
@@ -50,6 +72,8 @@ def family(init: int, root: int) -> dict[Key, bytes]:
     ours: set[int] = set()
     while waiting:
         pid, is_root = waiting.pop()
+        if pid in spare:
+            continue
         try:
             folder = open_process(pid)
         except (FileNotFoundError, ProcessLookupError):
@@ -69,12 +93,12 @@ def family(init: int, root: int) -> dict[Key, bytes]:
     return found
 
 
-def time_of(init: int, root: int) -> float:
+def time_of(init: int, root: int, spare: Collection[int] = ()) -> float:
     """
     Processor seconds of the processes that descend from *root*, of itself, and of the children that they waited for.
     """
     spent = 0.0
-    for pid, _ in family(init, root):
+    for pid, _ in family(init, root, spare):
         try:
             folder = open_process(pid)
         except (FileNotFoundError, ProcessLookupError):
@@ -88,11 +112,11 @@ def time_of(init: int, root: int) -> float:
     return spent
 
 
-def is_left(init: int, root: int) -> bool:
+def is_left(init: int, root: int, spare: Collection[int] = ()) -> bool:
     """
     Does anything live on of which is known that it descends from *root*?
     """
-    return bool(family(init, root))
+    return bool(family(init, root, spare))
 
 
 class Hunt:
@@ -103,8 +127,8 @@ class Hunt:
         hopeless: it grows faster than it is stopped.
     """
 
-    def __init__(self, init: int, root: int) -> None:
-        self._init, self._root = init, root
+    def __init__(self, init: int, root: int, spare: Callable[[], Collection[int]] = tuple) -> None:
+        self._init, self._root, self._spare = init, root, spare
         self._since = time.monotonic()
         self._walks = 0
         self._stopping: set[Key] = set()  # to stop
@@ -118,16 +142,19 @@ class Hunt:
         running = self._stop()
         if running and (self._walks < _LEAST_WALKS or time.monotonic() - self._since < _PATIENCE_S):
             return False
-        for key in family(self._init, self._root):
+        for key in self._family():
             _send(key, signal.SIGKILL)
         self.hopeless = running
         return not running
+
+    def _family(self) -> dict[Key, bytes]:
+        return family(self._init, self._root, self._spare())
 
     def _stop(self) -> bool:
         """
         SIGSTOP to all that isn't stopped; was there anything?
         """
-        running = [key for key, state in family(self._init, self._root).items() if not self._is_still(key, state)]
+        running = [key for key, state in self._family().items() if not self._is_still(key, state)]
         for key in running:
             _send(key, signal.SIGSTOP)
         self._stopping.update(running)

@@ -188,6 +188,11 @@ class Kernel {
     await this.sandbox.ask('kernel_reset', { kernel: this.number });
   }
 
+  /** A second kernel with the state that this one has; from then on each has its own. */
+  async fork() {
+    return new Kernel(this.sandbox, whole(await this.sandbox.ask('kernel_fork', { kernel: this.number }), 'kernel', 1));
+  }
+
   async close() {
     try {
       await this.sandbox.ask('kernel_close', { kernel: this.number }, { deadline: CLOSE_S });

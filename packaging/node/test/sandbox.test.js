@@ -149,6 +149,9 @@ test('a kernel keeps its state and shows what it has', async (t) => {
   const looping = kernel.execute('print("go", flush=True)\nwhile True: pass');
   while (!(await kernel.interrupt()));
   assert.equal((await looping).error.type, 'KeyboardInterrupt');
+  const branch = await kernel.fork();
+  await kernel.execute('x = 0');
+  assert.notEqual((await branch.execute('x')).value, '0');
   await kernel.reset();
   assert.equal((await kernel.execute('x')).error.type, 'NameError');
   await kernel.close();

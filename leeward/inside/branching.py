@@ -1,0 +1,126 @@
+"""
+A kernel's branch: a fork of its process, on pipes of its own.
+
+Runs in:   the job's process, after the last lock.
+Trust:     none in what earlier jobs left, as in `session`. A branch has every lock of its kernel: filter, Landlock,
+           namespaces, capabilities and limits are inherited, and none can be taken off.
+
+The daemon sends five descriptors by the door, and then the frame that asks: a door of the branch's own, job, reply,
+stdout, stderr. The branch is a grandchild, whose parent has gone, so that the sandbox's init reaps it and not code of a
+job. It says two words by its door, from which the daemon knows its number by the kernel's word.
+"""
+
+from __future__ import annotations
+
+import _socket
+import array
+import os
+
+from leeward.wire import job as wire
+
+#: Descriptors that come with the request.
+_ENDS = 5
+
+_OUT, _ERR = 1, 2
+
+
+class Doorway:
+    """
+    Where the daemon sends what a branch needs.
+
+    Args:
+        door: the descriptor, -1 where there is none.
+    """
+
+    def __init__(self, door: int) -> None:
+        self._door = door
+        if door >= 0:
+            os.set_inheritable(door, False)
+
+    def shut(self) -> None:
+        """
+        No branch will be asked for.
+        """
+        door, self._door = self._door, -1
+        if door >= 0:
+            os.close(door)
+
+    def fork(self, job_fd: int, reply_fd: int) -> bool:
+        """
+        Make a branch. Returns whether this is it; it has the numbers *job_fd* and *reply_fd* for its own pipes then.
+
+        Raises:
+            OSError: it can't be made.
+        """
+        ends = _received(self._door)
+        gate_read, gate_write = os.pipe()
+        try:
+            middle = os.fork()
+            if not middle:
+                _middle(gate_write)
+                self._settle(ends, gate_read, job_fd, reply_fd)
+                return True
+            _, status = os.waitpid(middle, 0)
+        finally:
+            for fd in (*ends, gate_read, gate_write):
+                _close(fd)
+        if status:
+            raise OSError("a second fork failed")
+        return False
+
+    def _settle(self, ends: list[int], gate: int, job_fd: int, reply_fd: int) -> None:
+        """
+        In the branch: take the ends, and tell the daemon.
+        """
+        os.read(gate, 1)
+        os.setsid()
+        for source, target in zip(ends, (self._door, job_fd, reply_fd, _OUT, _ERR), strict=True):
+            os.dup2(source, target, inheritable=target in (_OUT, _ERR))
+        door = _socket.socket(fileno=os.dup(self._door))
+        try:
+            door.sendall(wire.BRANCH_WORD)
+            if door.recv(1) != wire.BRANCH_WORD:
+                os._exit(0)  # nobody wants it any more
+            door.sendall(wire.BRANCH_WORD)
+        finally:
+            door.close()
+
+
+def _middle(gate: int) -> None:
+    """
+    In the child: leave a child of its own behind, and end. Returns in that one.
+    """
+    try:
+        if os.fork():
+            os._exit(0)
+    except OSError:
+        os._exit(1)
+    os.close(gate)
+
+
+def _received(door: int) -> list[int]:
+    """
+    The descriptors that the daemon has sent, all of them or none.
+    """
+    channel = _socket.socket(fileno=os.dup(door))
+    try:
+        _, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(_ENDS * 4), _socket.MSG_CMSG_CLOEXEC
+                                             | _socket.MSG_DONTWAIT)
+    finally:
+        channel.close()
+    fds = array.array("i")
+    for level, kind, content in ancillary:
+        if (_socket.SOL_SOCKET, _socket.SCM_RIGHTS) == (level, kind):
+            fds.frombytes(content[:len(content) - len(content) % fds.itemsize])
+    if len(fds) != _ENDS:
+        for fd in fds:
+            os.close(fd)
+        raise OSError(f"{len(fds)} of {_ENDS} descriptors have come")
+    return list(fds)
+
+
+def _close(fd: int) -> None:
+    try:
+        os.close(fd)
+    except OSError:
+        pass  # closed already

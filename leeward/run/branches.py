@@ -1,0 +1,359 @@
+"""
+Branches of a kernel: processes that it has forked, each of which is a kernel then.
+
+Runs in:   the daemon.
+Trust:     none in what a kernel and its branch say. A branch's number is the system's word (SCM_CREDENTIALS), asked
+           for before and after its pidfd was opened, so the pidfd is the sender's. It is taken if it is a child of the
+           sandbox's init or of a process that is known there, leads a session of its own, and isn't known itself.
+
+Theory of operation. A branch has its kernel's locks by inheritance, and shares two things with it that were that one's
+alone: the group below the leaf, and the listener of the filter. Both are the family's (`Kin`): as
+long as it has several members, what descends from one of them is found by walks, which pass by the others; the last one
+has the group again. The listener is removed with the last member. No keeper made a branch, so its end is seen by its
+pidfd, and its status is told to nobody.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import os
+import socket
+import struct
+from _socket import socket as Socket
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from leeward.dataclass import dataclass
+from leeward.errors import LeewardError
+from leeward.isolation.cgroup.descent import has_ended, parent_and_session
+from leeward.isolation.cgroup.entry import Nest
+from leeward.isolation.channel import Channel
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import READ, Reactor, Timer
+from leeward.run.beside import Beside, Interpreter, SharedLeaf
+from leeward.run.holder import RunTerms
+from leeward.run.process import House, LiveProcess
+from leeward.run.runner import Denials, Runner
+from leeward.run.stdio import Streams, birth_channel
+from leeward.wire import control
+from leeward.wire.job import BRANCH_WORD
+
+#: Seconds in which a branch has to be there, once its kernel has said that it forked.
+BRANCH_S = 10.0
+
+#: Why there is none, if its kernel doesn't say.
+_NOBODY = "its kernel has forked no branch"
+
+_CREDENTIALS = struct.Struct("iII")
+
+
+class Kin:
+    """
+    A kernel, its branches, and theirs. It is the `Denials` of all of them.
+
+    Args:
+        root: whose listener it is.
+        nest: the group in which all of them are.
+    """
+
+    def __init__(self, denials: Denials, root: int, nest: Nest | None) -> None:
+        self._denials, self._root, self._nest = denials, root, nest
+        self._members: dict[int, LiveProcess] = {}
+        self._listening: set[int] = set()
+
+    def join(self, process: LiveProcess) -> None:
+        self._members[process.number] = process
+        self._listening.add(process.number)
+        process.spare = partial(self._others, process)
+
+    def _others(self, process: LiveProcess) -> frozenset[int]:
+        return frozenset(each.host_pid for each in self._members.values() if each is not process)
+
+    def left(self, process: LiveProcess) -> None:
+        """
+        Nothing of *process* is left.
+        """
+        self._members.pop(process.number, None)
+        if 1 == len(self._members):
+            (last,) = self._members.values()
+            last.have_group(self._nest)
+            self._nest = None
+
+    # --- Denials ----------------------------------------------------------------
+
+    def add(self, listener: int, job: int, *, checking: bool = False) -> None:
+        raise LeewardError("a branch has its kernel's listener")
+
+    def settle(self, job: int) -> None:
+        return
+
+    def counts(self, job: int) -> dict[str, int]:
+        return self._denials.counts(self._root)
+
+    def total(self, job: int) -> int:
+        return self._denials.total(self._root)
+
+    def place(self, job: int) -> tuple[object, int]:
+        return self._denials.place(self._root)
+
+    def grant(self, job: int, limit: int, files: int) -> None:
+        return
+
+    def share(self, job: int, of: int) -> None:
+        return
+
+    def charged(self, job: int) -> int:
+        return self._denials.charged(self._root)
+
+    def remove(self, job: int) -> dict[str, int]:
+        self._listening.discard(job)
+        return {} if self._listening else self._denials.remove(self._root)
+
+
+class BranchProcess(LiveProcess):
+    """
+    The process of a branch. Where processes are looked at it is found below its sandbox's init, or below its kernel.
+    """
+
+    _joins = False
+
+
+class Branch(Interpreter):
+    """
+    One branch of *of*, from the request on.
+
+    Args:
+        door: our end of its door.
+        known: the numbers of the processes of the sandbox; the init's comes first.
+        others: as of Interpreter.
+    """
+
+    def __init__(self, reactor: Reactor, runner: Beside, leaf: SharedLeaf, terms: RunTerms,
+                 ready: Callable[[Runner], None], failed: Callable[[str, str], None], of: Interpreter, door: Channel,
+                 known: Callable[[], list[int]]) -> None:
+        super().__init__(reactor, runner, leaf, terms, ready, failed)
+        self._of, self._known = of, known
+        self._door: Channel | None = door
+        self._answered = self._shut = False
+        self._heard = self._watched = self._theirs = -1
+        self._timer: Timer | None = None
+        reactor.watch(door.fileno(), READ, self._hear)
+
+    def forked(self, refused: str) -> None:
+        """
+        Its kernel has answered: why it couldn't, or "".
+        """
+        self._answered = True
+        if refused or self._shut:
+            self.refuse(refused or _NOBODY)
+        elif self._ready is not None:
+            self._timer = self._reactor.after(BRANCH_S, partial(self.refuse, _NOBODY))
+
+    def refuse(self, why: str) -> None:
+        """
+        There is no branch. A process that the kernel has forked all the same has lost its pipes, and is the kernel's.
+        """
+        if self._ready is None:
+            return
+        self._fail("", why)
+        self._let_door_go()
+        assert self.process is not None
+        self.process.unstarted(control.Unstarted(self.number, control.Stage.CLONE, "", -1))
+
+    def kill(self) -> None:
+        if self._ready is not None:
+            self.refuse("it was given up")
+        else:
+            super().kill()
+
+    def _hear(self, _events: int) -> None:
+        if self._ready is None or self._door is None:
+            return
+        pid = _sender(self._door.socket)
+        if pid is None:
+            return
+        if pid < 0:
+            self._ends_early()
+        elif self._theirs < 0:
+            self._ask(pid)
+        elif pid != self._heard or not self._is_branch(pid):
+            self.refuse("what answered isn't a branch of the kernel's")
+        else:
+            self._take_in(pid)
+
+    def _ends_early(self) -> None:
+        self._shut = True
+        if self._answered:
+            self.refuse(_NOBODY)
+        else:
+            self._let_door_go()  # its kernel may say why
+
+    def _ask(self, pid: int) -> None:
+        assert self._door is not None
+        try:
+            self._theirs = os.pidfd_open(pid)
+            self._door.socket.send(BRANCH_WORD)
+        except OSError as error:
+            self.refuse(f"it went at once: {error}")
+            return
+        self._heard = pid
+
+    def _is_branch(self, pid: int) -> bool:
+        known = self._known()
+        of = self._of.process
+        try:
+            parent, session = parent_and_session(pid)
+        except (OSError, ValueError):
+            return False
+        over = of is None or of.exit is not None
+        return not over and not has_ended(self._theirs) and pid not in known and parent in known and pid == session
+
+    def _take_in(self, pid: int) -> None:
+        runner, process, of = self.runner, self.process, self._of
+        assert process is not None
+        assert of.process is not None
+        assert self._door is not None
+        kin = of.kin
+        if kin is None:
+            kin = of.kin = Kin(of.runner.denials, of.number, of.leave_group())
+            kin.join(of.process)
+            of.runner.share(kin)
+        self.kin = kin
+        kin.join(process)
+        runner.share(kin)
+        self._reactor.forget(self._door.fileno())
+        self._door.socket.shutdown(socket.SHUT_RD)
+        runner.door, self._door = self._door, None
+        if self._timer is not None:
+            self._timer.cancel()
+        theirs, self._theirs = self._theirs, -1
+        self._watched = os.dup(theirs)
+        self._reactor.watch(self._watched, READ, self._gone)
+        process.started(control.Started(self.number, pid, 0), theirs)
+        self.started(pid, theirs)
+
+    def _gone(self, _events: int) -> None:
+        self._let_go()
+        if self.process is not None and self.process.exit is None:
+            self.process.exited(control.Exited(self.number, None))
+
+    def emptied(self) -> None:
+        in_any_case(self._let_go, super().emptied)
+
+    def _let_go(self) -> None:
+        watched, self._watched = self._watched, -1
+        if watched >= 0:
+            self._reactor.forget(watched)
+            os.close(watched)
+        self._let_door_go()
+
+    def _let_door_go(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        door, self._door = self._door, None
+        if door is not None:
+            self._reactor.forget(door.fileno())
+            door.close()
+        theirs, self._theirs = self._theirs, -1
+        if theirs >= 0:
+            os.close(theirs)
+
+
+class Parent(Protocol):
+    """
+    The live runner in which a branch is to be.
+    """
+
+    @property
+    def owner(self) -> tuple[int, int]: ...
+    @property
+    def runner(self) -> Runner: ...
+    @property
+    def all_processes(self) -> list[LiveProcess]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """
+    A branch that is on its way, and what has to be sent to its kernel; `given` closes that.
+    """
+
+    branch: Branch
+    process: LiveProcess
+    ends: list[int]
+    given: contextlib.ExitStack
+
+    def go(self, of: Interpreter) -> None:
+        """
+        Send them. Where its kernel has shut the door, or is over, there is no branch.
+        """
+        runner = of.runner
+        with self.given:
+            try:
+                if runner.door is None:
+                    raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+                runner.door.socket.sendmsg([BRANCH_WORD], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
+                                                            array.array("i", self.ends))],
+                                           socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+            except OSError as error:
+                self.branch.refuse(f"the kernel takes no descriptors: {error}")
+
+
+def lay_out(reactor: Reactor, number: int, house: House, live: Parent, of: Interpreter, terms: RunTerms,
+            ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> Made:
+    """
+    Make all of a branch of *of* but its process.
+
+    Raises:
+        LeewardError: the daemon lacks descriptors.
+    """
+    given = contextlib.ExitStack()
+    with contextlib.ExitStack() as kept:
+        try:
+            streams = Streams(live.owner, given, kept)
+            job, reply, out, err = (streams.pipe(write=write) for write in (False, True, True, True))
+            door, far = birth_channel(given, kept)
+            door.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        except OSError as error:
+            given.close()
+            raise LeewardError(f"a branch: {error}") from error
+        kept.pop_all()
+    leaf = SharedLeaf(live.runner.leaf, None)
+    runner = Beside(number, leaf, None, of.runner.denials, live.runner.number)
+    runner.job, runner.reply, runner.out, runner.err = job, reply, out, err
+
+    def known() -> list[int]:
+        return [live.runner.pid, *(process.host_pid for process in live.all_processes)]
+
+    branch = Branch(reactor, runner, leaf, terms, ready, failed, of, door, known)
+    process = BranchProcess(reactor, number, house, live.runner, None, of.runner.denials, None, (-1, -1, -1),
+                            on_output=None, on_exit=branch.exited)
+    branch.is_process(process)
+    return Made(branch, process, [far, *streams.theirs], given)
+
+
+def _sender(door: Socket) -> int | None:
+    """
+    The number of who has sent one word; None for no word, and -1 for the end or what isn't one.
+    """
+    try:
+        data, ancillary, _, _ = door.recvmsg(2, socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(64),
+                                             socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return -1
+    pid = -1
+    for level, kind, content in ancillary:
+        if (socket.SOL_SOCKET, socket.SCM_RIGHTS) == (level, kind):
+            fds = array.array("i")
+            fds.frombytes(content[:len(content) - len(content) % fds.itemsize])
+            for fd in fds:
+                os.close(fd)
+        elif (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) == (level, kind) and len(content) == _CREDENTIALS.size:
+            pid = _CREDENTIALS.unpack(content)[0]
+    return pid if data == BRANCH_WORD else -1

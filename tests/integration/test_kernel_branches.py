@@ -1,0 +1,208 @@
+"""
+Branches of a kernel: what they have of it, and that each of them lives and ends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import leeward
+from kit.live_daemon import PATIENCE, LiveDaemon, held
+from kit.waiting import poll_until
+from leeward.outcome import Outcome
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4") as made:
+        yield made
+
+
+@pytest.fixture
+def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
+    with leeward.Sandbox(socket=daemon.socket) as made:
+        yield made
+    daemon.idle()
+
+
+def test_a_branch_has_the_state_and_then_its_own(box: leeward.Sandbox) -> None:
+    """
+    Variables, functions and imports; what either of them sets afterwards is its own.
+    """
+    with box.kernel() as kernel:
+        kernel.execute("import json, os\nx = [1]\ndef twice(n): return 2 * n")
+        with kernel.fork() as branch:
+            assert "[1, 2]" == branch.execute("x.append(2); x").value
+            assert "[1]" == kernel.execute("x").value
+            assert "'[4]'" == branch.execute("json.dumps([twice(2)])").value
+            kernel.execute("x = 'mine'")
+            assert "[1, 2]" == branch.execute("x").value
+            assert kernel.execute("os.getpid()").value != branch.execute("os.getpid()").value
+            assert b"out\n" == branch.execute("print('out')").stdout
+            assert b"err" in branch.execute("1 / 0").stderr + b"err"
+            assert "[1, 2]" == branch.execute("x").value
+        assert "'mine'" == kernel.execute("x").value
+
+
+def test_they_answer_at_the_same_time(box: leeward.Sandbox) -> None:
+    """
+    One runs and waits for a file that the other one writes; an interrupt hits the one that it is for.
+    """
+    kernel = box.kernel()
+    branch = kernel.fork()
+    got: list[leeward.Result] = []
+    waiting = threading.Thread(target=lambda: got.append(branch.execute(
+        "import os, time\nwhile not os.path.exists('there'): time.sleep(0.01)\n'seen'")))
+    waiting.start()
+    assert kernel.execute("open('there', 'w').close()").ok
+    waiting.join(PATIENCE)
+    assert "'seen'" == got[0].value
+    looping = threading.Thread(target=lambda: got.append(branch.execute("open('loops', 'w')\nwhile True: pass")))
+    looping.start()
+    poll_until(lambda: box.files.exists("loops"), "the branch never ran")
+    assert not kernel.interrupt()
+    assert branch.interrupt()
+    looping.join(PATIENCE)
+    assert "KeyboardInterrupt" in got[1].stderr_text
+    assert "1" == branch.execute("1").value
+    assert "2" == kernel.execute("2").value
+
+
+@pytest.mark.parametrize("first", ["kernel", "branch"])
+def test_one_ends_and_the_others_live_on(box: leeward.Sandbox, first: str) -> None:
+    """
+    With what it has started; and a branch of a branch has no need of the one between.
+    """
+    kernel = box.kernel()
+    kernel.execute("x = 1\nimport os, subprocess")
+    branch = kernel.fork()
+    branch.execute("x = 2\nchild = subprocess.Popen(['sleep', '1000'])")
+    twig = branch.fork()
+    assert "2" == twig.execute("x").value
+    (kernel if "kernel" == first else branch).close()
+    with pytest.raises(leeward.SessionOver):
+        (kernel if "kernel" == first else branch).execute("x")
+    assert "2" == twig.execute("x").value
+    if "kernel" == first:
+        assert "2" == branch.execute("x").value
+        assert "None" == branch.execute("repr(child.poll())").value.strip("'")
+        branch.close()
+    else:
+        assert "1" == kernel.execute("x").value
+        kernel.close()
+    assert "2" == twig.execute("x").value
+    twig.close()
+    poll_until(lambda: b"sleep" not in box.shell("cat /proc/[0-9]*/comm").stdout, "a child of a branch is left")
+
+
+def test_one_that_exits_or_runs_too_long_ends_alone(daemon: LiveDaemon, box: leeward.Sandbox) -> None:
+    """
+    And it can be reset.
+    """
+    kernel = box.kernel()
+    kernel.execute("x = 1")
+    branch = kernel.fork()
+    branch.execute("import os; os._exit(3)")
+    with pytest.raises(leeward.SessionOver):
+        branch.execute("x")
+    assert "1" == kernel.execute("x").value
+    branch.reset()
+    assert "NameError" in branch.execute("x").stderr_text
+    other = kernel.fork()
+    late = other.execute("import signal\nsignal.signal(2, lambda *_: None)\nwhile True: pass", timeout=0.2)
+    assert Outcome.TIMED_OUT == late.outcome
+    assert "1" == kernel.execute("x").value
+    last = kernel.fork()
+    assert kernel.execute("import os; os._exit(0)") is not None
+    assert "1" == last.execute("x").value
+
+
+def test_the_request_waits_for_its_turn(box: leeward.Sandbox) -> None:
+    """
+    Behind what was asked before it, and the branch has what that left.
+    """
+    kernel = box.kernel()
+    before = threading.Thread(target=lambda: kernel.execute(
+        "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.01)\nx = 'left'"))
+    before.start()
+    poll_until(lambda: box.files.exists("begun"), "the kernel never ran")
+    branch = kernel.fork()
+    box.files.write("go", b"")
+    assert "'left'" == branch.execute("x").value
+    before.join(PATIENCE)
+
+
+def test_a_branch_is_counted_and_held(daemon: LiveDaemon) -> None:
+    """
+    As a process of the sandbox's, with every lock of its kernel's.
+    """
+    with leeward.Sandbox(socket=daemon.socket, processes=30) as small:
+        kernel = small.kernel()
+        before = small.info()["processes"]
+        branch = kernel.fork()
+        same = "[each.split()[1:] for each in open('/proc/self/status') if each[:3] in ('Cap', 'NoN', 'Sec', 'Uid')]"
+        assert kernel.execute(same).value == branch.execute(same).value
+        assert before + 1 == small.info()["processes"]
+        assert "PermissionError" in branch.execute("import ctypes, os\nos.chroot('/')").stderr_text
+        assert branch.execute("import os\nos.chroot('/')").denied
+        limits = "import resource; [resource.getrlimit(n) for n in range(16)]"
+        assert kernel.execute(limits).value == branch.execute(limits).value
+
+
+@pytest.mark.parametrize("hostile", [
+    "import os; os.close(5)",
+    "import os; os.fork = lambda: (_ for _ in ()).throw(OSError('none'))",
+    "import os; os.fork = lambda: 1\nos.waitpid = lambda *_: (1, 0)",
+])
+def test_c269_a_kernel_that_forks_no_branch_harms_itself_alone(box: leeward.Sandbox, hostile: str) -> None:
+    """
+    The branch is over at its first request, and the sandbox goes on.
+    """
+    kernel = box.kernel()
+    kernel.execute("x = 1")
+    kernel.execute(hostile)
+    branch = kernel.fork()
+    with pytest.raises(leeward.SessionOver):
+        branch.execute("x")
+    assert "1" == kernel.execute("x").value
+    assert "2" == box.kernel().execute("2").value
+
+
+def test_for_asyncio(daemon: LiveDaemon) -> None:
+    """
+    The same calls with await.
+    """
+    async def run() -> list[str | None]:
+        async with leeward.AsyncSandbox(socket=daemon.socket) as box:
+            kernel = await box.kernel()
+            await kernel.execute("x = 1")
+            branches = await asyncio.gather(*(kernel.fork() for _ in range(3)))
+            got = await asyncio.gather(*(branch.execute(f"x += {n}; x") for n, branch in enumerate(branches)))
+            return [each.value for each in got]
+
+    assert ["1", "2", "3"] == asyncio.run(run())
+
+
+def test_nothing_is_left(daemon: LiveDaemon) -> None:
+    """
+    No descriptor of the daemon's and no group, however they end.
+    """
+    def round_trip() -> None:
+        with leeward.Sandbox(socket=daemon.socket) as box:
+            kernel = box.kernel()
+            branch = kernel.fork()
+            branch.execute("1")
+            branch.fork().execute("1")
+            branch.close()
+
+    round_trip()
+    daemon.idle()
+    before = held(daemon.process.pid)
+    for _ in range(5):
+        round_trip()
+    daemon.idle()
+    assert held(daemon.process.pid) <= before
