@@ -264,7 +264,7 @@ class AsyncSandbox:
 
     async def extend(self, *, idle: float | None = None, lifetime: float | None = None) -> dict[str, Any]:
         """
-        FileChange when the daemon ends it.
+        Change when the daemon ends it.
 
         Args:
             idle: seconds without a call.

@@ -338,13 +338,14 @@ class Sandbox(OverlayCalls):
     def info(self) -> dict[str, Any]:
         """
         What it is and has: `sandbox`, `profile`, `age`, `idle`, `unused` and `left` in seconds, `processes`,
-        `memory_limit` and `memory_peak` in bytes, `cpu_time` in seconds, `metadata`.
+        `memory`, `memory_limit` and `memory_peak` in bytes, `cpu_time` in seconds, `denied` (refused calls by
+        name, of what is over), `metadata`.
         """
         return checked(answer, self.ask("sandbox_info", {}))
 
     def extend(self, *, idle: float | None = None, lifetime: float | None = None) -> dict[str, Any]:
         """
-        FileChange when the daemon ends it.
+        Change when the daemon ends it.
 
         Args:
             idle: seconds without a call.

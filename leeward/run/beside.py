@@ -72,6 +72,9 @@ class SharedLeaf:
         return replace(now, cpu_time=self._spent(), oom_kills=now.oom_kills - before.oom_kills,
                        forks_refused=now.forks_refused - before.forks_refused)
 
+    def memory(self) -> int:
+        return self._leaf.memory()
+
     def cpu_time(self) -> float:
         return self._spent()
 

@@ -365,12 +365,16 @@ class LiveRunner:
         return list(self._processes.values())
 
     def usage(self) -> Usage:
-        """
-        What the whole sandbox has used since its runner was armed.
-        """
+        self._stir()
+        return self._runner.leaf.usage()
+
+    def memory(self) -> int:
+        self._stir()
+        return self._runner.leaf.memory()
+
+    def _stir(self) -> None:
         if not self.over:
             self._terms.awake.stir(self._reactor, self)
-        return self._runner.leaf.usage()
 
     # --- the end --------------------------------------------------------------
 
@@ -418,7 +422,7 @@ class LiveRunner:
         """
         It couldn't be opened: the runner goes, and nobody hears of it.
         """
-        self._lost = _nobody
+        self._lost = lambda _why: None
         self._release()
 
     def _release(self) -> None:
@@ -443,7 +447,3 @@ class LiveRunner:
             self.end("it ran out of memory")
         elif self._over is not None:
             self._tick_later()
-
-
-def _nobody(_why: str) -> None:
-    return

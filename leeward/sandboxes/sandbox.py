@@ -11,6 +11,7 @@ of them, so that whoever started one can still ask for its last output and its e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -40,6 +41,9 @@ _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 #: Kernels at once, those without a process among them.
 MOST_KERNELS = 64
+
+#: Names of refused calls that are told of it.
+MOST_NAMES = 64
 
 #: Processes that have ended and are remembered.
 REMEMBERED = 64
@@ -74,6 +78,7 @@ class LiveSandbox:
         self._kernels: dict[int, LiveKernel] = {}
         self._fresh: set[Fresh] = set()
         self._used = Usage()
+        self._denied: Counter[str] = Counter()
         self._held = False
         self.on_program_end: Callable[[int, str, Result], None] = _ignore_end
         self.files = LiveFiles(reactor, lambda *how: self._here().calls(*how))
@@ -149,6 +154,8 @@ class LiveSandbox:
         in_any_case(partial(over, report), partial(self._report_end, number, title, report))
 
     def _report_end(self, number: int, title: str, report: Report) -> None:
+        if report.result is not None:
+            self._denied.update(report.result.denied)
         if report.result is not None and State.OPEN is self.state:
             self.on_program_end(number, title, report.result)
 
@@ -337,6 +344,19 @@ class LiveSandbox:
 
     def release(self) -> None:
         self._held = False
+
+    @property
+    def memory(self) -> int:
+        """
+        Bytes that the whole of it has now; 0 where that can't be told.
+        """
+        return self._place.memory() if self._place is not None and State.OPEN is self.state else 0
+
+    def denied(self) -> Mapping[str, int]:
+        """
+        Calls that were refused, by name, to programs and in requests that are over.
+        """
+        return dict(self._denied.most_common(MOST_NAMES))
 
     def usage(self) -> Usage:
         """

@@ -206,3 +206,16 @@ def test_nothing_is_left(daemon: LiveDaemon) -> None:
         round_trip()
     daemon.idle()
     assert held(daemon.process.pid) <= before
+
+
+def test_c270_a_kernel_cannot_be_its_own_branch(daemon: LiveDaemon) -> None:
+    """
+    Nor can any process be one that the daemon has already: it would be ended and counted twice.
+    """
+    with leeward.Sandbox(socket=daemon.socket, timeout=1) as box:
+        kernel = box.kernel()
+        kernel.execute("import os\nos.fork = lambda: 0\nos.setsid = lambda: None")
+        branch = kernel.fork()
+        with pytest.raises(leeward.SessionOver, match="isn't a branch"):
+            branch.execute("1")
+        assert "2" == box.kernel().execute("2").value

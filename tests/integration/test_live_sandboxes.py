@@ -18,6 +18,7 @@ import leeward
 from kit.box import Box
 from kit.live_daemon import PATIENCE, LiveDaemon, descendants, watched
 from kit.sessions import Wire
+from kit.waiting import poll_until
 from leeward.outcome import Limit, Outcome
 
 WORKERS = 4
@@ -412,3 +413,17 @@ def test_who_waits_for_python_hears_of_the_sandboxs_end(box: leeward.Sandbox) ->
         thread.join(PATIENCE)
 
     assert ["killed"] * 3 == found
+
+
+def test_what_a_sandbox_has_and_was_refused(box: leeward.Sandbox) -> None:
+    """
+    Memory now, beside the most of it; and refused calls of all that has ended in it.
+    """
+    box.shell("head -c 30000000 /dev/zero > /tmp/large")
+    poll_until(lambda: 30_000_000 <= box.info()["memory"], "its files aren't in its memory")
+    box.shell("rm /tmp/large")
+    poll_until(lambda: box.info()["memory"] < 30_000_000 <= box.info()["memory_peak"], "its memory is what it was")
+    assert {} == box.info()["denied"]
+    for _ in range(2):
+        box.execute("import os\ntry: os.chroot('/')\nexcept OSError: pass")
+    assert {"chroot": 2} == box.info()["denied"]

@@ -41,6 +41,9 @@ class UnlimitedLeaf:
     def usage(self) -> Usage:
         return Usage()
 
+    def memory(self) -> int:
+        return 0
+
     def cpu_time(self) -> float:
         return 0.0
 

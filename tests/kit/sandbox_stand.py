@@ -271,6 +271,9 @@ class HostRunner:
         self.reactor.soon(ready)
         return made
 
+    def memory(self) -> int:
+        return 1
+
     def usage(self) -> Usage:
         return self.used
 

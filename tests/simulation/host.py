@@ -89,6 +89,9 @@ class Leaf:
     def usage(self) -> Usage:
         return Usage(0.001, 1, self.oom, self.forks)
 
+    def memory(self) -> int:
+        return 1
+
     def cpu_time(self) -> float:
         return 0.001
 

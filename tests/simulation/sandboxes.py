@@ -121,6 +121,9 @@ class Place:
         child = self.processes[self._last] = Child(self, self._last, what, on_output, on_exit)
         return child
 
+    def memory(self) -> int:
+        return 1
+
     def usage(self) -> Usage:
         return Usage()
 

@@ -158,6 +158,11 @@ class Leaf(Protocol):
         What the job has used so far. It stays as it is once the processes are gone.
         """
 
+    def memory(self) -> int:
+        """
+        Bytes that it has now; 0 where that can't be told.
+        """
+
     def cpu_time(self) -> float:
         """
         Seconds of processor time that the job has used so far.

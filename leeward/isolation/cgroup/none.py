@@ -122,6 +122,9 @@ class NoneLeaf:
         return Usage(account.time, account.memory_peak, int(self._broken),
                      int(account.tasks >= self._limits.processes))
 
+    def memory(self) -> int:
+        return self._account.memory
+
     def cpu_time(self) -> float:
         return self.usage().cpu_time
 

@@ -147,6 +147,13 @@ class V1Place:
             self._missing(error)
             return False
 
+    def memory(self) -> int:
+        try:
+            return int(pread(self._files["memory"]))
+        except OSError as error:
+            self._missing(error)
+            return 0
+
     def clean(self) -> bool:
         """
         Whether no more than RESIDUE_BYTES of its memory is left.

@@ -81,6 +81,9 @@ class V1Leaf:
                                 now.forks_refused - before.forks_refused)
         return self._usage
 
+    def memory(self) -> int:
+        return 0 if self._place is None else self._place.memory()
+
     def cpu_time(self) -> float:
         return self._usage.cpu_time if self._place is None else self._place.cpu_time() - self._before.cpu_time
 

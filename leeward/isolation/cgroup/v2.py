@@ -140,6 +140,12 @@ class V2Leaf:
                     raise KernelRefusal("pread", self._group.path, error.errno or 0) from error
         return self._usage
 
+    def memory(self) -> int:
+        try:
+            return int(self._group.read("memory.current"))
+        except KernelRefusal:
+            return 0  # another program removed the group
+
     def cpu_time(self) -> float:
         return self.usage().cpu_time
 

@@ -68,7 +68,8 @@ SANDBOX_REQUESTS = (
     ProcessStart(8, BOX, argv=("cat",), open=True, bounded=True, title="a cat", env={"A": "b"}), ProcessList(9, BOX),
     ProcessRead(10, BOX, 1, after=7, wait=30.0), ProcessRead(10, BOX, 0), ProcessWrite(11, BOX, 1, data=b"x", end=True),
     SandboxExecute(15, BOX, code=b"", files={"a": b"1"}), SandboxExecute(16, BOX, kernel=3, code=b"x"),
-    KernelOpen(17, BOX), KernelInterrupt(18, BOX, 1), KernelReset(19, BOX, 1), KernelClose(20, BOX, 0), KernelFork(20, BOX, 1),
+    KernelOpen(17, BOX), KernelInterrupt(18, BOX, 1), KernelReset(19, BOX, 1), KernelClose(20, BOX, 0),
+    KernelFork(20, BOX, 1),
     ProcessSignal(12, BOX, 1, signal=15), ProcessKill(13, BOX, 1), ProcessWait(14, BOX, 1, wait=0.5),
 )
 
