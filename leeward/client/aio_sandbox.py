@@ -276,6 +276,12 @@ class AsyncSandbox:
         asked = {name: value for name, value in (("idle", idle), ("lifetime", lifetime)) if value is not None}
         return checked(answer, await self.ask("sandbox_extend", asked))
 
+    async def set_timeout(self, seconds: float) -> None:
+        """
+        Have the daemon end it after so many seconds from now on: `extend` with a lifetime.
+        """
+        await self.extend(lifetime=seconds)
+
     async def kill(self) -> None:
         """
         End it with everything in it, and return when no process of it is left. Calls that wait get SandboxOver.

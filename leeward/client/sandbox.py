@@ -357,6 +357,12 @@ class Sandbox(OverlayCalls):
         asked = {name: value for name, value in (("idle", idle), ("lifetime", lifetime)) if value is not None}
         return checked(answer, self.ask("sandbox_extend", asked))
 
+    def set_timeout(self, seconds: float) -> None:
+        """
+        Have the daemon end it after so many seconds from now on: `extend` with a lifetime.
+        """
+        self.extend(lifetime=seconds)
+
     def kill(self) -> None:
         """
         End it with everything in it, and return when no process of it is left. Calls that wait get SandboxOver.

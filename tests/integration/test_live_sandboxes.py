@@ -427,3 +427,11 @@ def test_what_a_sandbox_has_and_was_refused(box: leeward.Sandbox) -> None:
     for _ in range(2):
         box.execute("import os\ntry: os.chroot('/')\nexcept OSError: pass")
     assert {"chroot": 2} == box.info()["denied"]
+
+
+def test_set_timeout_is_the_lifetime_from_now_on(box: leeward.Sandbox) -> None:
+    """
+    As `extend` has it.
+    """
+    box.set_timeout(50)
+    assert 0 < box.info()["left"] <= 50

@@ -27,6 +27,9 @@ class Lease:
     def run(self, caller: KernelRequest) -> None:
         self.jobs.append((caller.job, caller.finished))
 
+    def branch(self, caller: KernelRequest) -> None:
+        self.jobs.append((caller.job, caller.finished))
+
     def interrupt(self) -> bool:
         return True
 
@@ -42,6 +45,7 @@ class Process:
     def __init__(self) -> None:
         self.fails = False
         self.killed = 0
+        self.refusals: list[str] = []
 
     def __call__(self, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> Process:
         if self.fails:
@@ -51,6 +55,9 @@ class Process:
 
     def kill(self) -> None:
         self.killed += 1
+
+    def forked(self, refused: str) -> None:
+        self.refusals.append(refused)
 
 
 def answers(kernel: LiveKernel, count: int) -> list[list[Report]]:
@@ -185,3 +192,73 @@ def test_the_queue_has_a_bound() -> None:
     answers(kernel, MOST_WAITING)
     with pytest.raises(Busy):
         kernel.run(Job(code=b""), lambda report: None)
+
+
+def test_a_branch_is_asked_for_in_its_turn() -> None:
+    """
+    Of the process that the kernel has then; what waits behind it goes on.
+    """
+    process, lease, branch = Process(), Lease(), Process()
+    kernel = LiveKernel(process)
+    answers(kernel, 1)
+    asked: list[object] = []
+
+    def fork(of: object, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> Process:
+        asked.append(of)
+        return branch(opened, lost)
+
+    kernel.fork(Job(code=b""), fork, lambda _: None, asked.append)
+    told = answers(kernel, 1)
+    process.opened(lease)
+    assert not asked
+    lease.jobs[-1][1](GOOD)
+    assert [process] == asked
+    lease.jobs[-1][1](GOOD)
+    assert [""] == branch.refusals
+    lease.jobs[-1][1](GOOD)
+    assert [[GOOD]] == told
+    assert [process] == asked  # it wasn't lost
+
+
+@pytest.mark.parametrize("how", ["lost", "no room", "late", "closed"])
+def test_a_branch_that_never_was_is_told_once(how: str) -> None:
+    """
+    Whether its kernel went before its turn, nothing could be made, or the kernel says that it couldn't fork.
+    """
+    process, lease, branch = Process(), Lease(), Process()
+    kernel = LiveKernel(process)
+    why: list[str] = []
+    branch.fails = "no room" == how
+    kernel.fork(Job(code=b""), lambda _, opened, lost: branch(opened, lost), lambda _: None, why.append)
+    if "lost" == how:
+        process.lost("it broke")
+    elif "closed" == how:
+        kernel.close()
+    else:
+        process.opened(lease)
+        if "late" == how:
+            lease.jobs[-1][1](LATE)
+            (refusal,) = branch.refusals
+            branch.lost(refusal)
+            branch.lost("again")
+    assert 1 == len(why)
+    if how in ("no room", "late"):
+        assert KernelStage.READY is kernel.stage
+
+
+def test_a_branch_given_up_leaves_its_kernel_alone() -> None:
+    """
+    Before its turn and in it.
+    """
+    process, lease, branch = Process(), Lease(), Process()
+    kernel = LiveKernel(process)
+    why: list[str] = []
+    first, second = (kernel.fork(Job(code=b""), lambda _, *how: branch(*how), lambda _: None, why.append)
+                     for _ in range(2))
+    second.kill()
+    process.opened(lease)
+    first.kill()
+    assert (1, "", 1) == (branch.killed, lease.ended, len(lease.jobs))
+    lease.jobs[-1][1](GOOD)
+    assert not why
+    assert KernelStage.READY is kernel.stage
