@@ -113,7 +113,7 @@ class Kin:
         return {} if self._listening else self._denials.remove(self._root)
 
 
-class BranchProcess(LiveProcess):
+class ForkedProcess(LiveProcess):
     """
     The process of a branch. Where processes are looked at it is found below its sandbox's init, or below its kernel.
     """
@@ -121,7 +121,7 @@ class BranchProcess(LiveProcess):
     _joins = False
 
 
-class Branch(Interpreter):
+class KernelBranch(Interpreter):
     """
     One branch of *of*, from the request on.
 
@@ -277,12 +277,12 @@ class Parent(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class BranchLayout:
     """
     A branch that is on its way, and what has to be sent to its kernel; `given` closes that.
     """
 
-    branch: Branch
+    branch: KernelBranch
     process: LiveProcess
     ends: list[int]
     given: contextlib.ExitStack
@@ -304,7 +304,7 @@ class Made:
 
 
 def lay_out(reactor: Reactor, number: int, house: House, live: Parent, of: Interpreter, terms: RunTerms,
-            ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> Made:
+            ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> BranchLayout:
     """
     Make all of a branch of *of* but its process.
 
@@ -329,11 +329,11 @@ def lay_out(reactor: Reactor, number: int, house: House, live: Parent, of: Inter
     def known() -> list[int]:
         return [live.runner.pid, *(process.host_pid for process in live.all_processes)]
 
-    branch = Branch(reactor, runner, leaf, terms, ready, failed, of, door, known)
-    process = BranchProcess(reactor, number, house, live.runner, None, of.runner.denials, None, (-1, -1, -1),
+    branch = KernelBranch(reactor, runner, leaf, terms, ready, failed, of, door, known)
+    process = ForkedProcess(reactor, number, house, live.runner, None, of.runner.denials, None, (-1, -1, -1),
                             on_output=None, on_exit=branch.exited)
     branch.is_process(process)
-    return Made(branch, process, [far, *streams.theirs], given)
+    return BranchLayout(branch, process, [far, *streams.theirs], given)
 
 
 def _sender(door: Socket) -> int | None:

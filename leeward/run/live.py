@@ -30,7 +30,7 @@ from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
 from leeward.outcome import Limit
 from leeward.run.beside import Beside, Interpreter, SharedLeaf
-from leeward.run.branches import Branch, lay_out
+from leeward.run.branches import KernelBranch, lay_out
 from leeward.run.calls import CallProcess
 from leeward.run.functions import execution_of
 from leeward.run.launch import Command, Exit, Stdio, block
@@ -247,9 +247,9 @@ class LiveRunner:
         opened(lease)
 
     def branch(self, of: Interpreter, limits: Limits, opened: Callable[[Lease], None],
-               lost: Callable[[str], None]) -> Branch:
+               lost: Callable[[str], None]) -> KernelBranch:
         """
-        Send the kernel *of* what it needs to fork a branch. Its answer is for `Branch.forked`; else as `kernel`.
+        Send the kernel *of* what it needs to fork a branch. Its answer is for `KernelBranch.forked`; else as `kernel`.
         """
         def ready(runner: Runner) -> None:
             self._lease(made.branch, runner, limits, opened, lost)

@@ -47,9 +47,9 @@ class KernelProcess(Protocol):
     def kill(self) -> None: ...
 
 
-class BranchProcess(KernelProcess, Protocol):
+class BranchedProcess(KernelProcess, Protocol):
     """
-    `leeward.run.branches.Branch`.
+    `leeward.run.branches.KernelBranch`.
     """
 
     def forked(self, refused: str) -> None: ...
@@ -60,7 +60,7 @@ Start = Callable[[Callable[[KernelLease], None], Callable[[str], None]], KernelP
 
 
 #: Makes one out of the kernel's process, the first of these.
-Fork = Callable[[Any, Callable[[KernelLease], None], Callable[[str], None]], BranchProcess]
+Fork = Callable[[Any, Callable[[KernelLease], None], Callable[[str], None]], BranchedProcess]
 
 
 class KernelStage(Enum):
@@ -130,7 +130,7 @@ class Forking:
     def __init__(self, lost: Callable[[str], None]) -> None:
         self._lost: Callable[[str], None] | None = lost
         self.request: KernelRequest | None = None
-        self.process: BranchProcess | None = None
+        self.process: BranchedProcess | None = None
 
     def lost(self, why: str) -> None:
         lost, self._lost = self._lost, None

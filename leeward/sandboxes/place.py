@@ -14,7 +14,7 @@ from leeward.isolation.cgroup.entry import Usage
 from leeward.run.report import Report
 from leeward.run.verdict import Stop
 from leeward.sandboxes.files import FileProcess
-from leeward.sandboxes.kernel import BranchProcess, KernelLease, KernelProcess
+from leeward.sandboxes.kernel import BranchedProcess, KernelLease, KernelProcess
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 
@@ -82,7 +82,7 @@ class SandboxPlace(Protocol):
     def kernel(self, limits: Limits, opened: Callable[[KernelLease], None],
                lost: Callable[[str], None]) -> KernelProcess: ...
     def branch(self, of: Any, limits: Limits, opened: Callable[[KernelLease], None],
-               lost: Callable[[str], None]) -> BranchProcess: ...
+               lost: Callable[[str], None]) -> BranchedProcess: ...
     def calls(self, begins: bytes, most: int, opened: Callable[[FileProcess], None],
               lost: Callable[[str], None]) -> KernelProcess: ...
     def carry(self, order: Mapping[str, Any], fds: Sequence[int],
