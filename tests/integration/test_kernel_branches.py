@@ -117,6 +117,7 @@ def test_one_that_exits_or_runs_too_long_ends_alone(daemon: LiveDaemon, box: lee
     assert Outcome.TIMED_OUT == late.outcome
     assert "1" == kernel.execute("x").value
     last = kernel.fork()
+    assert "1" == last.execute("x").value  # it is there
     assert kernel.execute("import os; os._exit(0)") is not None
     assert "1" == last.execute("x").value
 
