@@ -107,11 +107,13 @@ export interface Mount {
   writable?: boolean;
   /** The sandbox may write there, and the host's folder stays as it is. */
   overlay?: boolean;
+  /** Of the profile "shell": hide nothing. */
+  showSecrets?: boolean;
 }
 
 export interface SandboxOptions {
   socket?: string;
-  /** The `leeward` command, for mounts and `diff`: a path, or a program and its arguments; else LEEWARD_COMMAND, else PATH. */
+  /** The `leeward` command, for mounts, the profile "shell" and `diff`: a path, or a program and its arguments; else LEEWARD_COMMAND, else PATH. */
   command?: string | string[];
   profile?: string;
   /** The interpreter and its packages, by the name that the daemon's configuration has. */

@@ -7,6 +7,7 @@ no socket of the host's is reached; and nobody reads what the daemon's user coul
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 import secrets
@@ -350,3 +351,44 @@ def test_c280_nobody_else_and_nothing_else(daemon: LiveDaemon, home: Path, token
             assert "opened" == opened()
             assert "other rights than his own" in opened(profile="shell")
         assert as_user(_TWO_USERS, refused)
+
+
+@BY_DAEMON
+def test_c290_an_operators_no_to_showing_secrets(daemon: LiveDaemon, home: Path, token: str) -> None:
+    """
+    By each client and the command line: refused, as what it is. What doesn't ask for it goes on.
+    """
+    def asked(own: LiveDaemon) -> list[str]:
+        found = []
+        try:
+            found.append(shell(own, "cat ~/.netrc", show_secrets=True))
+        except leeward.Forbidden as why:
+            found.append(str(why))
+
+        async def awaited() -> None:
+            async with leeward.AsyncSandbox(socket=own.socket, profile="shell", show_secrets=True) as box:
+                found.append((await box.shell("cat ~/.netrc")).stdout_text)
+        try:
+            asyncio.run(awaited())
+        except leeward.Forbidden as why:
+            found.append(str(why))
+        done = own.run("exec", "--profile", "shell", "--show-secrets", "--", "cat ~/.netrc")
+        found.append((done.stdout + done.stderr).decode())
+        done = own.run("sandbox", "new", "--profile", "shell", "--show-secrets")
+        if done.returncode:
+            return [*found, done.stderr.decode()]
+        with leeward.Sandbox.attach(done.stdout.decode().strip(), socket=own.socket) as box:
+            return [*found, box.shell("cat ~/.netrc").stdout_text]
+
+    with control():
+        assert [True] * 4 == [token in each for each in asked(daemon)]
+    with tempfile.TemporaryDirectory(prefix="lw-view-") as place:
+        os.chmod(place, 0o755)
+        config = Path(place, "config.toml")
+        config.write_text("show_secrets = false\n")
+        with LiveDaemon(Path(place), "--pool-size", "1", "--config", str(config)) as own:
+            for each in asked(own):
+                assert "the operator of this daemon has set show_secrets = false" in each
+                assert token not in each
+            assert token not in shell(own, "cat ~/.netrc")
+            assert "for all to read\n" == shell(own, f"cat {home}/open")

@@ -10,8 +10,9 @@ const { known, limits, pairs, size, executeFields, programFields, LIMITING, TURN
 
 const ID = /^[a-z2-7]{26}$/;
 const WORKDIR = '/workspace';
+const SHELL = 'shell';
 const TERM = 'xterm-256color';
-const OPTIONS = ['socket', 'command', 'profile', 'environment', 'egress', 'env', 'idle', 'lifetime', 'metadata', 'mounts', 'workdir', 'overlay', ...LIMITING];
+const OPTIONS = ['socket', 'command', 'profile', 'environment', 'egress', 'env', 'idle', 'lifetime', 'metadata', 'mounts', 'workdir', 'overlay', 'showSecrets', ...LIMITING];
 
 /**
  * A sandbox that stays: files, processes and their output, until it is closed. The first call opens it; without `close` it
@@ -69,10 +70,10 @@ class Sandbox {
   }
 
   async open() {
-    const { env, metadata, profile, environment, egress, idle, lifetime, memory, processes, timeout, output } = this.options;
-    const kind = { profile, environment, egress };
+    const { env, metadata, profile, environment, egress, showSecrets, idle, lifetime, memory, processes, timeout, output } = this.options;
+    const kind = { profile, environment, egress, ...(showSecrets ? { show_secrets: true } : {}) };
     const common = { env: env && pairs(env, 'env'), metadata: metadata && pairs(metadata, 'metadata'), ...kind, idle, lifetime };
-    if (this.mounts.length) {
+    if (this.mounts.length || profile === SHELL) { // of which the command tells the current folder, the home and the variables
       const fields = { ...common, memory: size(memory, 'memory'), output: size(output, 'output'), processes, timeout };
       return host.openSandbox({ ...this.host, fields, mounts: this.mounts });
     }

@@ -42,7 +42,7 @@ class WorkdirSandbox {
     there(folder, true);
     for (const mount of mounts) if (typeof mount.source === 'string') there(mount.source, false);
     const memory = size(memoryLimit, 'memoryLimit');
-    const make = () => new Sandbox({ socket, command, workdir: folder, mounts: [...mounts], overlay, memory });
+    const make = () => new Sandbox({ socket, command, profile: 'workdir', workdir: folder, mounts: [...mounts], overlay, memory });
     hidden(this, { make, box: make(), env: pairs(env, 'env'), seconds: timeoutMs / 1000, cpu, heap: heapOf(memory), overlay, folder, tools: null, over: false });
   }
 

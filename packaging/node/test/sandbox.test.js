@@ -3,9 +3,11 @@
 
 const test = require('node:test');
 const assert = require('node:assert/strict');
+const fs = require('node:fs');
+const path = require('node:path');
 const { Readable } = require('node:stream');
 const { Sandbox } = require('../index.js');
-const { socket, thrown } = require('./support.js');
+const { socket, command, folder, thrown } = require('./support.js');
 
 /** A sandbox that goes with the test. */
 function open(t, options = {}) {
@@ -24,6 +26,22 @@ test('files stay and programs see them', async (t) => {
   const slow = await box.run(['sh', '-c', 'echo before; sleep 100'], { timeout: 0.3 });
   assert.deepEqual([slow.outcome, slow.stdoutText], ['timed_out', 'before\n']);
   assert.equal((await box.execute('print(open("a/b/c").read())')).stdoutText, 'kept\n\n');
+});
+
+test('the profile shell: the current folder, the variables, and no secrets', async (t) => {
+  const where = folder(t);
+  fs.writeFileSync(path.join(where, '.env'), 'KEY=secret\n', { mode: 0o644 });
+  fs.writeFileSync(path.join(where, 'open'), 'seen\n', { mode: 0o644 });
+  fs.chmodSync(where, 0o755);
+  const before = process.cwd();
+  process.chdir(where);
+  t.after(() => process.chdir(before));
+  const box = open(t, { command, profile: 'shell', env: { LC_TIME: 'C' } });
+  assert.equal((await box.shell('pwd; cat open .env 2>/dev/null; echo $LC_TIME; touch open 2>/dev/null || echo kept')).stdoutText, `${fs.realpathSync(where)}\nseen\nC\nkept\n`);
+  const all = open(t, { command, profile: 'shell', showSecrets: true });
+  assert.equal((await all.shell('cat .env')).stdoutText, 'KEY=secret\n');
+  const other = await thrown(open(t, { command, showSecrets: true }).id());
+  assert.deepEqual([other.name, /of the profile/.test(other.message)], ['RequestRejected', true]);
 });
 
 test('attach, list, info, extend and the end', async (t) => {

@@ -15,7 +15,7 @@ async function jobs(): Promise<number> {
 }
 
 async function live(): Promise<void> {
-  const box = new Sandbox({ mounts: [{ source: '/a', target: '/b', writable: true }], env: new Map([['A', '1']]) });
+  const box = new Sandbox({ mounts: [{ source: '/a', target: '/b', writable: true }], env: new Map([['A', '1']]), showSecrets: false });
   const process = await box.start(['cat'], { stdin: null });
   for await (const chunk of process) {
     const one: Chunk = chunk;

@@ -1,0 +1,66 @@
+"""
+What a client tells of itself for the profile `shell`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leeward.client.host_view import told
+from leeward.client.mounts import Mount
+from leeward.errors import RequestRejected
+
+
+@pytest.fixture(autouse=True)
+def place(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    given = {"PATH": "/bin", "LC_ALL": "C", "HOME": "/usr/share/..", "TOKEN": "secret", "LANG": "\udcff"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_its_folders_and_some_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    No variable that isn't text or isn't in the list; those that are given come last.
+    """
+    monkeypatch.chdir("/usr")
+    fields, mounts = told({"profile": "shell", "env": {"PATH": "/own"}}, ())
+
+    assert {"profile": "shell", "cwd": "/usr", "home": "/usr",
+            "env": {"PATH": "/own", "LC_ALL": "C", "HOME": "/usr/share/.."}} == fields
+    assert () == mounts
+
+
+def test_a_current_folder_below_tmp_is_mounted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    below = str(tmp_path.resolve())
+    expected = (Mount(below, below),) if below.startswith(("/tmp/", "/var/", "/run/")) else ()
+
+    assert expected == told({"profile": "shell"}, ())[1]
+
+
+def test_other_profiles_are_told_nothing() -> None:
+    mount: tuple[Any, ...] = (Mount("/srv", "/data"),)
+
+    assert ({"profile": "python"}, mount) == told({"profile": "python"}, mount)
+
+
+def test_what_cant_be_told_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(RequestRejected, match="no workdir, no mounts"):
+        told({"profile": "shell"}, (Mount("/srv", "/data"),))
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(RequestRejected, match="the current folder can't be told"):
+        told({"profile": "shell"}, ())
+    odd = tmp_path / "odd\udcff"
+    odd.mkdir()
+    monkeypatch.chdir(odd)
+    with pytest.raises(RequestRejected, match="the current folder can't be told"):
+        told({"profile": "shell"}, ())

@@ -1,0 +1,83 @@
+"""
+Who may have a view of the host, and what is hidden from it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from leeward.daemon import owner
+from leeward.daemon.serving.host_view import check, hiding
+from leeward.errors import BadRequest, Forbidden
+from leeward.sandboxes.mounting import Mounts
+from leeward.spec.folders import Folder
+from leeward.spec.profiles.shell import SECRETS, SECRETS_HERE
+from leeward.wire.sandbox_requests import SandboxOpen
+
+ME = os.geteuid()
+HERE = Folder("/tmp/a", "/tmp/a")
+
+
+def opening(**fields: Any) -> SandboxOpen:
+    return SandboxOpen(1, **{"profile": "shell", **fields})
+
+
+@pytest.mark.parametrize("fields", [{}, {"cwd": "/srv", "home": "/home/a"}, {"cwd": "/tmp/a", "mounts": (HERE,)},
+                                    {"show_secrets": True}])
+def test_the_daemons_own_user_has_it(fields: dict[str, Any]) -> None:
+    assert check(opening(**fields), ME, True)
+
+
+@pytest.mark.parametrize("profile", ["python", "workdir", "own"])
+def test_other_profiles_have_none(profile: str) -> None:
+    assert not check(opening(profile=profile), ME, True)
+    assert not check(opening(profile=profile), ME + 1, False)
+    for fields in ({"cwd": "/srv"}, {"home": "/home/a"}, {"show_secrets": True}):
+        with pytest.raises(BadRequest, match="are of the profile 'shell'"):
+            check(opening(profile=profile, **fields), ME, True)
+
+
+@pytest.mark.parametrize("user", [ME + 1, 0 if ME else 1000])
+def test_another_user_is_refused(user: int) -> None:
+    """
+    Root too, by the daemon of another one.
+    """
+    with pytest.raises(Forbidden, match="with other rights than his own"):
+        check(opening(), user, True)
+
+
+def test_an_operator_can_forbid_to_show_secrets() -> None:
+    assert check(opening(), ME, False)
+    with pytest.raises(Forbidden, match="show_secrets = false"):
+        check(opening(show_secrets=True), ME, False)
+
+
+@pytest.mark.parametrize(("fields", "why"), [
+    ({"environment": "data"}, "no environment"),
+    ({"egress": "web"}, "no egress"),
+    ({"cwd": "/tmp/a", "mounts": (Folder("/tmp/a", "/tmp/a", writable=True),)}, "no mount but that of cwd"),
+    ({"cwd": "/tmp/a", "mounts": (Folder("/tmp/a", "/tmp/a", overlay=True),)}, "no mount but that of cwd"),
+    ({"cwd": "/tmp/a", "mounts": (Folder("/tmp/a", "/data"),)}, "no mount but that of cwd"),
+    ({"cwd": "/tmp/a", "mounts": (HERE, Folder("/tmp/b", "/tmp/b"))}, "no mount but that of cwd"),
+    ({"mounts": (HERE,)}, "no mount but that of cwd"),
+])
+def test_what_it_doesnt_take(fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadRequest, match=why):
+        check(opening(**fields), ME, True)
+
+
+def test_what_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    By the account and by what the client says, and in the current folder. Mounts that there are stay.
+    """
+    monkeypatch.setattr(owner, "home", lambda: "/home/a")
+    there = Mounts((HERE,), [], (ME, ME), [], 0, [])
+
+    for mounts in (None, there):
+        made = hiding(opening(home="/srv/b", cwd="/srv/b/c"), mounts, (ME, ME))
+        assert [("/home/a", SECRETS), ("/srv/b", SECRETS), ("/srv/b/c", SECRETS_HERE)] == list(made.hides or ())
+        assert (made is there) is (mounts is there)
+    assert () == hiding(opening(home="/srv/b", show_secrets=True), None, (ME, ME)).hides
