@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from leeward.client.aio_process import AsyncProcess as AsyncProcess
     from leeward.client.aio_sandbox import AsyncSandbox as AsyncSandbox
     from leeward.client.aio_session import AsyncSession as AsyncSession
+    from leeward.client.aio_workdir import AsyncWorkdirSandbox as AsyncWorkdirSandbox
     from leeward.client.blocking import Client as Client
     from leeward.client.changes import FolderChange as FolderChange
+    from leeward.client.environments import BuildFailed as BuildFailed
     from leeward.client.file_calls import FileChange as FileChange
     from leeward.client.file_calls import FileInfo as FileInfo
     from leeward.client.file_calls import FileMatch as FileMatch
@@ -74,20 +76,22 @@ if TYPE_CHECKING:
     from leeward.outcome import Result as Result
 
 __all__ = [
-    "AsyncClient", "AsyncFiles", "AsyncKernel", "AsyncProcess", "AsyncSandbox", "AsyncSession", "BadReply", "Busy",
-    "Cancelled", "Chunk", "Client", "CommandNotFound", "DaemonAway", "DaemonError", "Destroyed", "EditError",
-    "FetchError", "FileChange", "FileInfo", "FileMatch", "Files", "FolderChange", "Forbidden", "JobError", "Kernel",
-    "LeewardError", "LeftOut", "LeftOutReason", "Limit", "Mount", "NetworkingDisabled", "NoAnswer", "Outcome",
-    "PathTraversal", "PoolFailed", "Process", "ProcessOver", "QueueTimeout", "Refused", "RequestRejected", "Result",
-    "Sandbox", "SandboxOver", "Session", "SessionOver", "ShuttingDown", "Stale", "Timeout", "ToolboxNotAvailable",
-    "Transfer", "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError",
-    "WorkdirSandbox",
+    "AsyncClient", "AsyncFiles", "AsyncKernel", "AsyncProcess", "AsyncSandbox", "AsyncSession", "AsyncWorkdirSandbox",
+    "BadReply", "BuildFailed", "Busy", "Cancelled", "Chunk", "Client", "CommandNotFound", "DaemonAway", "DaemonError",
+    "Destroyed", "EditError", "FetchError", "FileChange", "FileInfo", "FileMatch", "Files", "FolderChange",
+    "Forbidden", "JobError", "Kernel", "LeewardError", "LeftOut", "LeftOutReason", "Limit", "Mount",
+    "NetworkingDisabled", "NoAnswer", "Outcome", "PathTraversal", "PoolFailed", "Process", "ProcessOver",
+    "QueueTimeout", "Refused", "RequestRejected", "Result", "Sandbox", "SandboxOver", "Session", "SessionOver",
+    "ShuttingDown", "Stale", "Timeout", "ToolboxNotAvailable", "Transfer", "VersionMismatch", "WorkdirEntry",
+    "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError", "WorkdirSandbox",
 ]
 
 _HOMES = {
     **dict.fromkeys(__all__, "leeward.errors"),
     **dict.fromkeys(("JobError", "LeftOut", "LeftOutReason", "Limit", "Outcome", "Result"), "leeward.outcome"),
     "AsyncClient": "leeward.client.aio",
+    "AsyncWorkdirSandbox": "leeward.client.aio_workdir",
+    "BuildFailed": "leeward.client.environments",
     **dict.fromkeys(("AsyncKernel", "AsyncProcess"), "leeward.client.aio_process"),
     **dict.fromkeys(("FileChange", "FileInfo", "FileMatch"), "leeward.client.file_calls"),
     **dict.fromkeys(("AsyncFiles", "Files"), "leeward.client.files"),

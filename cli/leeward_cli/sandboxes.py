@@ -96,6 +96,8 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="A folder of the host, to be read, written, or copied."),
         click.option("--egress", metavar="NAME", help="What it may reach: a policy of the daemon's configuration."),
         click.option("--environment", metavar="NAME", help="Another interpreter and its packages."),
+        click.option("--package", "packages", metavar="REQUIREMENT", multiple=True,
+                     help="Packages of pip's, such as 'pandas==2.2', in place of an environment."),
         click.option("--show-secrets", is_flag=True, help="With --profile shell: hide nothing."),
         click.option("--profile", metavar="NAME", help="What kind of sandbox: see `leeward profiles`."),
     ):

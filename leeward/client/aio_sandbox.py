@@ -32,6 +32,7 @@ from leeward.client.sandbox_calls import (
     checked,
     code_fields,
     open_fields,
+    packages_of,
     program_fields,
     terminal_fields,
 )
@@ -66,6 +67,7 @@ class AsyncSandbox:
                  **options: Unpack[OpenOptions]) -> None:
         self._blocking: Sandbox | None = None
         self._client = AsyncClient(socket)
+        self._packages = packages_of(options.get("packages", ()))
         self._fields, self._mounts = add_host_view(open_fields(**options), mounts_of(mounts, workdir, overlay))
         self._opening = asyncio.Lock()
         self._id = ""
@@ -116,9 +118,19 @@ class AsyncSandbox:
         return AsyncFiles(self)
 
     async def _open(self) -> Reply:
+        if not self._packages:
+            return await self._opened(self._fields)
+        from leeward.client import packages
+
+        await self._client.ask("sandbox_list", {})  # as Sandbox does
+        told = checked(answer, (await self._client.ask("status", {}))[0])
+        wanted = packages.asked(self._packages, self._client.socket, told)
+        return await packages.opened_with_await(self._fields, wanted, self._opened)
+
+    async def _opened(self, fields: Mapping[str, Any]) -> Reply:
         if not self._mounts:
-            return (await self._client.ask("sandbox_open", self._fields))[0]
-        return await open_with_await(self._client.ask, self._fields, self._mounts)
+            return (await self._client.ask("sandbox_open", fields))[0]
+        return await open_with_await(self._client.ask, fields, self._mounts)
 
     async def diff(self, target: str = "") -> Changes:
         """

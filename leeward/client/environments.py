@@ -23,9 +23,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from leeward.client.folder_size import SizeWatch, size_of
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
-from leeward.errors import BadRequest, LeewardError, Unsupported
+from leeward.errors import BadRequest, LeewardError, SandboxOver, Unsupported
 from leeward.outcome import Result
 from leeward.spec.stored import (
     MOST_WRITTEN,
@@ -34,6 +35,7 @@ from leeward.spec.stored import (
     Recipe,
     built_path,
     is_hash,
+    is_packages_name,
     manifest_path,
     name_path,
     read_manifest,
@@ -176,7 +178,7 @@ class Environments:
 
     def prune(self) -> tuple[list[str], list[str]]:
         """
-        Remove environments that no name stands for, and those that were never finished.
+        Remove environments that no name stands for but one of `packages=`, and those that were never finished.
 
         Returns:
             The hashes of those removed, and of those that a daemon has used since it started, which stay.
@@ -185,11 +187,14 @@ class Environments:
         busy: list[str] = []
         for built in sorted(filter(is_hash, {entry.split(".")[0] for entry in self._list("built")})):
             with self._locked(built):
-                if any(named is not None and built == named.built for named in self.names().values()):
+                short = [name for name, named in self.names().items() if named is not None and built == named.built]
+                if not all(map(is_packages_name, short)):
                     continue
                 if self._in_use(built):
                     busy.append(built)
                 else:
+                    for name in short:
+                        self.remove(name)
                     self._discard(built)
                     gone.append(built)
         return gone, busy
@@ -210,7 +215,8 @@ class Environments:
                 raise Unsupported("venv", have=(done.stdout + done.stderr).strip()[-300:],
                                   need="Python's module venv", cure="install it, Debian's python3-venv")
             before = _interpreter(path)
-            packages = _install(path, recipe, source, said, lambda: _check_interpreter(path, before))
+            packages = _install(path, recipe, source, said, lambda: _check_interpreter(path, before),
+                                source.size - used)
             _check_interpreter(path, before)
             size, content = seal(path)
             if used + size > source.size:
@@ -233,10 +239,12 @@ class Environments:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(manifest_path(self.folder, built))
         path = built_path(self.folder, built)
-        if os.path.lexists(path):
-            for folder, _, _ in os.walk(path):  # follows no links
-                os.chmod(folder, 0o700)
-            shutil.rmtree(path)
+        if os.path.lexists(path):  # by programs that follow no link, and that no depth stops
+            for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+                subprocess.run([*words, "--", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, check=False)
+            if os.path.lexists(path):
+                shutil.rmtree(path)  # says why not
 
     def _in_use(self, built: str) -> bool:
         """
@@ -290,7 +298,7 @@ def _check_interpreter(path: str, before: list[tuple[str, str]]) -> None:
 
 
 def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[bytes], object],
-             check: Callable[[], object]) -> dict[str, str]:
+             check: Callable[[], object], room: int) -> dict[str, str]:
     """
     Have pip install what was *recipe* for into *path*, in a sandbox. Returns what there is then, with versions.
     """
@@ -307,7 +315,7 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
     for mount in found:
         words += ["--find-links", mount.target]
     with Sandbox(socket=source.socket, mounts=[Mount(path, path, writable=True), *found], memory=_MEMORY,
-                 processes=_PROCESSES, egress=source.egress, env=_PIP) as box:
+                 processes=_PROCESSES, egress=source.egress, env=_PIP) as box, _bounded(path, room, box):
         def run(argv: list[str]) -> Result:
             got = box.run(argv, timeout=source.timeout, on_stdout=said, on_stderr=said)
             if not got.ok:
@@ -326,6 +334,28 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
         return {str(row["name"]): str(row["version"]) for row in json.loads(listed.stdout)}
     except (ValueError, KeyError, TypeError):
         raise BuildFailed(f"pip list: {listed!r:.200}") from None
+
+
+@contextlib.contextmanager
+def _bounded(path: str, room: int, box: Sandbox) -> Iterator[None]:
+    """
+    End *box*, which writes to *path*, when that has more than *room* bytes.
+
+    Raises:
+        BadRequest: that has happened.
+    """
+    def end() -> None:
+        with contextlib.suppress(LeewardError):  # it has ended, or its daemon
+            box.kill()
+
+    with SizeWatch(path, room, end) as watch:
+        try:
+            yield
+        except (BuildFailed, SandboxOver):
+            if not watch.over:
+                raise
+    if watch.over or size_of(path, room) > room:
+        raise BadRequest(f"the environment has more than the {room} bytes that were left of environments_size")
 
 
 def _interpreter(path: str) -> list[tuple[str, str]]:

@@ -37,6 +37,7 @@ from leeward.client.sandbox_calls import (
     checked,
     code_fields,
     open_fields,
+    packages_of,
     program_fields,
     terminal_fields,
 )
@@ -73,6 +74,8 @@ class Sandbox(OverlayCalls):
     Keyword Args:
         profile (str): what it sees and may do; "python" by default.
         environment (str): the interpreter and its packages, as for Client.execute.
+        packages (Sequence[str]): requirements of pip's, such as "pandas==2.2", in place of an environment: one of these
+            packages is made where the daemon has none, with the first call.
         egress (str): what it may reach, as for Client.execute.
         env (Mapping[str, str]): environment variables of every process in it.
         memory (int | str): bytes, or a size such as "512M", for all its processes and files together.
@@ -89,6 +92,7 @@ class Sandbox(OverlayCalls):
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False,
                  **options: Unpack[OpenOptions]) -> None:
         self._links = FreeLinks(client_socket(socket))
+        self._packages = packages_of(options.get("packages", ()))
         self._fields, self._mounts = add_host_view(open_fields(**options), mounts_of(mounts, workdir, overlay))
         self._opening = threading.Lock()
         self._id = ""
@@ -144,10 +148,19 @@ class Sandbox(OverlayCalls):
         return Files(self)
 
     def _open(self) -> Reply:
+        if not self._packages:
+            return self._opened(self._fields)
+        from leeward.client import packages
+
+        self._links.call("sandbox_list", {})  # starts a daemon where there is none, as `status` doesn't
+        wanted = packages.asked(self._packages, self._links.path, checked(answer, self._links.call("status", {})[0]))
+        return packages.opened(self._fields, wanted, self._opened)
+
+    def _opened(self, fields: Mapping[str, Any]) -> Reply:
         if not self._mounts:
-            return self._links.call("sandbox_open", self._fields)[0]
+            return self._links.call("sandbox_open", fields)[0]
         with self._links.one() as link:
-            return open_with(link, self._fields, self._mounts)
+            return open_with(link, fields, self._mounts)
 
     def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply:
         """

@@ -44,6 +44,7 @@ class OpenOptions(Limiting, total=False):
 
     profile: str
     environment: str | None
+    packages: Sequence[str]
     egress: str | None
     env: Mapping[str, str] | None
     idle: float | None
@@ -111,8 +112,23 @@ class Chunk:
         return self.data.decode("utf-8", "replace")
 
 
-def open_fields(*, profile: str = "python", environment: str | None = None, egress: str | None = None,
-                env: Mapping[str, str] | None = None,
+def packages_of(packages: Sequence[str]) -> tuple[str, ...]:
+    """
+    Requirements of pip's, as they were given.
+
+    Raises:
+        RequestRejected: one string in place of several, or no text.
+    """
+    if isinstance(packages, (str, bytes)):
+        raise RequestRejected(f"packages takes several strings, not one: [{packages!r:.40}]")
+    found = tuple(packages)
+    if not all(isinstance(each, str) for each in found):
+        raise RequestRejected("packages takes requirements as text, such as 'pandas==2.2'")
+    return found
+
+
+def open_fields(*, profile: str = "python", environment: str | None = None, packages: Sequence[str] = (),
+                egress: str | None = None, env: Mapping[str, str] | None = None,
                 idle: float | None = None, lifetime: float | None = None, metadata: Mapping[str, str] | None = None,
                 show_secrets: bool = False, **limits: Unpack[Limiting]) -> dict[str, Any]:
     """
@@ -121,6 +137,8 @@ def open_fields(*, profile: str = "python", environment: str | None = None, egre
     Raises:
         RequestRejected: a value of a wrong type, or text that isn't a size.
     """
+    if packages_of(packages) and environment:
+        raise RequestRejected("a sandbox has an environment or packages, not both")
     fields: dict[str, Any] = {"profile": profile, "environment": environment, "egress": egress,
                               "limits": execute_fields(None, **limits).get("limits"), "show_secrets": show_secrets}
     try:

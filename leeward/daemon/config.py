@@ -73,6 +73,8 @@ class Config:
     pool_workers: int = 64
     environments_folder: str = ""
     environments_size: int = 20 << 30
+    environments_egress: str = ""
+    environments_index: str = ""
     log_level: str = "info"
     log_json: bool = False
     log_jobs: bool = False

@@ -11,12 +11,14 @@ from __future__ import annotations
 import grp
 import math
 import pwd
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from leeward.errors import BadRequest
 from leeward.spec import folders
 from leeward.spec.folders import Folder
+from leeward.spec.pool_key import is_name
 from leeward.spec.sizes import parse_size
 from leeward.wire import fields
 
@@ -60,6 +62,18 @@ def flag(value: Any) -> bool:
 def path(value: Any) -> str:
     if not isinstance(value, str) or "\0" in value or not (value == "" or value.startswith("/")):
         raise ValueError('must be an absolute path, or "" for none')
+    return value
+
+
+def url(value: Any) -> str:
+    if not isinstance(value, str) or not (value == "" or re.fullmatch(r"https?://[^\s\0]{1,2000}", value)):
+        raise ValueError('must be a URL of http or https, or "" for none')
+    return value
+
+
+def policy(value: Any) -> str:
+    if not isinstance(value, str) or not (value == "" or is_name(value)):
+        raise ValueError('must be the name of a policy, or "" for none')
     return value
 
 

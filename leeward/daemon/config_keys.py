@@ -16,9 +16,11 @@ from leeward.daemon.config_checks import (
     module,
     one_of,
     path,
+    policy,
     seconds,
     shown_path,
     size,
+    url,
     variables,
     whole,
     words,
@@ -117,6 +119,9 @@ KEYS: dict[str, Key] = {
     "environments_folder": Key(path, 'where `leeward env` keeps what it makes; "" is /var/lib/leeward/environments for'
                                      " root, else ~/.local/share/leeward/environments"),
     "environments_size": Key(size(0), "bytes that these may have together; `leeward env create` makes no more then"),
+    "environments_egress": Key(policy, "the policy by which pip reaches an index, for `packages` of a sandbox and for"
+                                       ' `leeward env create`; "" is none', True),
+    "environments_index": Key(url, 'the URL of that index; "" is pip\'s own default', True),
     "log_level": Key(one_of(LOG_LEVELS), "debug, info, warning or error", True),
     "log_json": Key(flag, "log one JSON object a line, in place of text. The journal gets fields in any case, where"
                           " standard error is the journal", True),

@@ -32,7 +32,7 @@ from leeward.daemon import descriptors, early
 from leeward.daemon.config import Config, group_id, live, quotas, room
 from leeward.daemon.config_egress import most_listeners
 from leeward.daemon.idle import Idle
-from leeward.daemon.plans import Plans
+from leeward.daemon.plans import Plans, environments
 from leeward.daemon.serving.listener import Inherited, Listener
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
@@ -230,7 +230,8 @@ class Daemon:
     def _status(self) -> dict[str, object]:
         return status(self._engine.status(), transport=self._reactor.transport,
                       connections=len(self._server.connections), max_connections=self._server.places,
-                      uptime=time.monotonic() - self._started, pid=os.getpid())
+                      uptime=time.monotonic() - self._started, pid=os.getpid(),
+                      environments=environments(self._config))
 
     # --- metrics --------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 from collections.abc import Callable
 
 from leeward.daemon import owner
@@ -40,7 +41,7 @@ class Plans:
         owner.home()
         # Now, because an environment's interpreter is asked what it is, and nobody may wait for that later.
         self._found = {name: _find(environment) for name, environment in config().environments.items()}
-        self._stored = Stored(config().environments_folder or default_folder(os.environ, os.geteuid()))
+        self._stored = Stored(_folder(config()))
         if config().egress:  # likewise: importing pyroute2 takes most of a second on a busy host
             with contextlib.suppress(Unsupported):  # whoever asks for a policy is told
                 route(socket.AF_INET)
@@ -110,6 +111,19 @@ class Plans:
             few = Environment()
             settings = replace(settings, pool_size=few.min, room=few.max - few.min, max_sessions=few.max)
         return replace(settings, egress=policy)
+
+
+def _folder(config: Config) -> str:
+    return config.environments_folder or default_folder(os.environ, os.geteuid())
+
+
+def environments(config: Config) -> dict[str, object]:
+    """
+    What clients are told that ask for packages: where environments are, of which interpreter, and where pip gets them.
+    """
+    return {"folder": _folder(config), "size": config.environments_size, "egress": config.environments_egress,
+            "index": config.environments_index, "python": interpreter.base_executable(),
+            "version": list(sys.version_info[:2])}
 
 
 def _find(environment: Environment) -> HostPython | LeewardError:

@@ -48,7 +48,7 @@ def find(python_env: str = "") -> HostPython:
             folder above it.
         Unsupported: its Python is of another version.
     """
-    own = HostPython(executable=_base_executable(), version=(sys.version_info[0], sys.version_info[1]),
+    own = HostPython(executable=base_executable(), version=(sys.version_info[0], sys.version_info[1]),
                      prefix=os.path.realpath(sys.base_prefix), shown=_shown(os.path.realpath(sys.base_prefix)))
     if not python_env:
         check_place(own.prefix)
@@ -78,7 +78,7 @@ def find(python_env: str = "") -> HostPython:
     return HostPython(executable=executable, version=own.version, prefix=prefix, env=env, shown=_shown(prefix))
 
 
-def _base_executable() -> str:
+def base_executable() -> str:
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from leeward.errors import BadRequest
 from leeward.spec.pool_key import is_name
@@ -131,6 +132,28 @@ def name_path(folder: str, name: str) -> str:
         raise BadRequest(f"{name!r:.80} can't be an environment's name: letters, digits, '.', '_' and '-', 64 at most,"
                          " a letter first")
     return os.path.join(folder, "names", f"{name}.json")
+
+
+def packages_name(hash: str) -> str:
+    """
+    What an environment is called that a sandbox has asked for by its packages.
+    """
+    return f"packages-{hash}"
+
+
+def is_packages_name(name: str) -> bool:
+    """
+    Does nobody but `packages=` use this name? `prune` takes it away.
+    """
+    return name.startswith("packages-") and is_hash(name.removeprefix("packages-"))
+
+
+def plain_host(index: str) -> tuple[str, ...]:
+    """
+    The host of an index that the operator has named without TLS: pip must be told that it may be used.
+    """
+    host = urlsplit(index)
+    return (host.hostname,) if "http" == host.scheme and host.hostname else ()
 
 
 def is_hash(text: str) -> bool:

@@ -118,6 +118,8 @@ export interface SandboxOptions {
   profile?: string;
   /** The interpreter and its packages, by the name that the daemon's configuration has. */
   environment?: string;
+  /** Requirements of pip's, such as `pandas==2.2`, in place of an environment; by the `leeward` command. */
+  packages?: Iterable<string>;
   /** What it may reach: a policy of the daemon's configuration. */
   egress?: string;
   env?: Record<string, string> | Map<string, string>;

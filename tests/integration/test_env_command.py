@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import functools
 import http.server
 import json
@@ -16,17 +18,32 @@ from pathlib import Path
 
 import pytest
 
+import leeward
 from kit import egress, packages
 from kit.live_daemon import PLACES, LiveDaemon
-from kit.wheels import wheel
+from kit.wheels import source, wheel
+from leeward.client.environments import BuildFailed
+from leeward.errors import BadRequest
 
 CONFIG = """\
 pool_size = 1
 pool_idle = 1
 environments_folder = "{store}"
+environments_egress = "index"
+environments_index = "http://packages.example.org:{port}/simple/"
 [egress.index]
 allow = ["http://packages.example.org:{port}"]
 addresses = ["127.0.0.1/32"]
+"""
+
+#: A build that writes into the environment, and then waits to be ended.
+LARGE = """\
+import os, sys, time
+def build_wheel(folder, settings=None, metadata=None):
+    with open(os.path.join(os.path.dirname(os.path.dirname(sys.executable)), "large"), "wb") as file:
+        file.truncate(96 << 20)
+    while True:
+        time.sleep(1)
 """
 
 #: Python runs it at its start: the daemon's broker asks the tests' resolver.
@@ -60,6 +77,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         (wheels / "simple" / "flavour").mkdir(parents=True)
         made = wheel(wheels, "flavour", "1.2", {"flavour.py": "NAME = 'sweet'\n"})
         (wheels / "simple" / "flavour" / made.name).write_bytes(made.read_bytes())
+        (wheels / "simple" / "salt").mkdir()
+        wheel(wheels / "simple" / "salt", "salt", "3", {"salt.py": ""})
+        source(wheels, "large", "1.0", LARGE)
         wheel(wheels, "hungry", "1.0", {"hungry.py": "", "hungry-1.0.data/data/pyvenv.cfg": "home = /tmp\n"})
         handler = functools.partial(Quiet, directory=str(wheels))
         with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -140,7 +160,6 @@ def test_a_package_that_replaces_the_interpreter_is_refused(place: Place) -> Non
 def test_what_cant_be_made_is_said(place: Place) -> None:
     for words, why in (
             (["create", "x", "--index-url=http://a"], b"--index-url needs --egress"),
-            (["create", "x", "flavour"], b"pip gets packages from nowhere"),
             (["create", "../x"], b"can't be an environment's name"),
             (["create", "x", "--find-links", "/nowhere"], b"is no folder"),
             (["show", "nothing"], b"there is no environment 'nothing'"),
@@ -148,3 +167,74 @@ def test_what_cant_be_made_is_said(place: Place) -> None:
         done = place.env(*words)
         assert 1 == done.returncode, (words, done)
         assert why in done.stderr, (words, done)
+
+
+@pytest.mark.timeout(300)
+def test_packages_of_a_sandbox_are_made_once(place: Place) -> None:
+    """
+    However many ask at the same time, in whatever order of words; and there they are for the next one.
+    """
+    def one(number: int) -> str:
+        words = ["flavour == 1.2", "salt"][::number % 2 * 2 - 1]
+        with leeward.Sandbox(socket=place.daemon.socket, packages=words) as box:
+            return box.execute("import flavour, salt, sys\nprint(flavour.NAME, sys.prefix)").stdout_text
+
+    async def another() -> str:
+        async with leeward.AsyncSandbox(socket=place.daemon.socket, packages=["salt", "flavour==1.2"]) as box:
+            return (await box.execute("import flavour, salt, sys\nprint(flavour.NAME, sys.prefix)")).stdout_text
+
+    before = place.built()
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        said = {*threads.map(one, range(4)), asyncio.run(another())}
+    assert 1 == len(said), said
+    (new,) = {name.split(".")[0] for name in place.built()} - {name.split(".")[0] for name in before}
+    assert f"sweet {place.store.resolve()}/built/{new}\n" == said.pop()
+    assert f"packages-{new}" in {row["name"] for row in json.loads(place.env("list", "--json").stdout)}
+
+    done = place.daemon.run("sandbox", "new", "--package", "salt", "--package", "flavour==1.2")
+    box = leeward.Sandbox.attach(done.stdout.decode().strip(), socket=place.daemon.socket)
+    assert box.run(["python", "-c", "import salt"]).ok
+    box.kill()
+    box.close()
+    assert b"stay: a daemon has used them" in place.env("prune").stdout
+    assert new in place.built()
+    assert f"packages-{new}" in {row["name"] for row in json.loads(place.env("list", "--json").stdout)}
+
+
+@pytest.mark.timeout(300)
+def test_packages_that_cant_be_had_are_pips_error(place: Place) -> None:
+    """
+    And nothing is left: the same again says the same.
+    """
+    before = place.built()
+    for _ in range(2):
+        with (leeward.Sandbox(socket=place.daemon.socket, packages=["no-such-package"]) as box,
+              pytest.raises(BuildFailed, match="No matching distribution found for no-such-package")):
+            box.shell("true")
+    assert before == place.built()
+    for wrong, why in (("flavour", "not one"), ([1], "as text")):
+        with pytest.raises(leeward.RequestRejected, match=why):
+            leeward.Sandbox(packages=wrong)  # type: ignore[arg-type]  # what a caller without types writes
+    with pytest.raises(leeward.RequestRejected, match="not both"):
+        leeward.Sandbox(packages=["flavour"], environment="data")
+    with (leeward.Sandbox(socket=place.daemon.socket, packages=["flavour", "--index-url=http://a"]) as box,
+          pytest.raises(BadRequest, match="can't be empty or begin with '-'")):
+        box.shell("true")
+
+
+@pytest.mark.timeout(300)
+def test_a_package_that_is_too_large_is_stopped_while_it_is_unpacked(place: Place) -> None:
+    """
+    It would wait until pip's time is over; the folder's size ends it.
+    """
+    before = place.built()
+    small = place.config.parent / "small.toml"
+    rows = json.loads(place.env("list", "--json").stdout)
+    used = sum({row["built"]: row["size"] for row in rows}.values())
+    small.write_text(f"environments_size = {used + (64 << 20)}\n" + place.config.read_text())
+    small.chmod(0o600)
+    done = place.daemon.run("env", "create", "large", "large", "--allow-source", "--find-links", str(place.wheels),
+                            "--config", str(small), "--socket", str(place.daemon.socket))
+    assert 1 == done.returncode, done
+    assert b"were left of environments_size" in done.stderr
+    assert before == place.built()

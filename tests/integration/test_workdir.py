@@ -4,7 +4,9 @@ A folder with tools: each tool does what the table says, and the object's calls 
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import inspect
 import os
 import shutil
 import tempfile
@@ -415,3 +417,51 @@ def test_without_a_daemon_it_is_a_runtime_error(folder: Path, monkeypatch: pytes
         with pytest.raises(leeward.WorkdirRuntimeError) as caught:
             work.exec("true")
         assert isinstance(caught.value.__cause__, leeward.DaemonError)
+
+
+def test_by_asyncio_it_is_the_same(daemon: LiveDaemon, folder: Path) -> None:
+    """
+    Each call, the errors, calls side by side; and the end, which ends what runs.
+    """
+    async def use() -> None:
+        async with leeward.AsyncWorkdirSandbox(folder, env_vars={"GIVEN": "yes"}, socket=daemon.socket) as work:
+            await work.write_file("a/b", "3\n1\n")
+            assert b"3\n1\n" == await work.read_file("a/b")
+            assert ["a"] == [entry.name for entry in await work.list_dir()]
+            assert "1\n3\nyes\n" == (await work.exec("sh", ["-c", "sort a/b; echo $GIVEN"])).stdout_text
+            assert "sh" in await work.available_tools()
+            many = await asyncio.gather(*(work.exec("printf", [str(number)]) for number in range(20)))
+            assert [str(number) for number in range(20)] == [each.stdout_text for each in many]
+            for error, call in ((leeward.PathTraversal, work.read_file("../x")),
+                                (leeward.CommandNotFound, work.exec("python3")),
+                                (leeward.NetworkingDisabled, work.exec("curl", ["http://a"])),
+                                (leeward.NetworkingDisabled, work.fetch("http://a")),
+                                (leeward.WorkdirRuntimeError, work.diff())):
+                with pytest.raises(error):
+                    await call
+            if "node" in await work.available_tools():
+                assert "42\n" == (await work.exec_js("console.log(6 * 7)")).stdout_text
+            os.mkfifo(folder / "begun")
+            late = asyncio.create_task(work.exec("sh", ["-c", "echo >begun; sleep 1000"]))
+            await asyncio.to_thread((folder / "begun").read_bytes)
+            await work.destroy()
+            await work.destroy()
+            with pytest.raises(leeward.WorkdirError):
+                await late
+            with pytest.raises(leeward.Destroyed):
+                await work.exec("true")
+            assert repr(work).endswith(", destroyed>")
+        assert "3\n1\n" == (folder / "a/b").read_text()
+
+    asyncio.run(use())
+
+
+def test_the_two_objects_have_the_same_calls() -> None:
+    """
+    By name, arguments and kind, for whoever changes one of them.
+    """
+    def calls(kind: type) -> dict[str, list[str]]:
+        return {name: [str(each) for each in inspect.signature(call).parameters.values()]
+                for name, call in vars(kind).items() if callable(call) and (name == "__init__" or name[0] != "_")}
+
+    assert calls(leeward.WorkdirSandbox) == calls(leeward.AsyncWorkdirSandbox)

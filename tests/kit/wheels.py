@@ -4,6 +4,8 @@ Wheels of a few lines, for tests of what installs packages.
 
 from __future__ import annotations
 
+import io
+import tarfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,4 +26,19 @@ def wheel(folder: Path, name: str, version: str, files: Mapping[str, str]) -> Pa
                 f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
                 f"{about}/RECORD": ""}.items():
             archive.writestr(file, text)
+    return path
+
+
+def source(folder: Path, name: str, version: str, builds: str) -> Path:
+    """
+    A source archive in *folder*, whose build is the function `build_wheel` of the code *builds*, and needs nothing.
+    """
+    path, top = folder / f"{name}-{version}.tar.gz", f"{name}-{version}"
+    project = '[build-system]\nrequires = []\nbuild-backend = "builds"\nbackend-path = ["."]\n'
+    with tarfile.open(path, "w:gz") as archive:
+        for file, text in {"pyproject.toml": project, "builds.py": builds,
+                           "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"}.items():
+            about = tarfile.TarInfo(f"{top}/{file}")
+            about.size = len(text)
+            archive.addfile(about, io.BytesIO(text.encode()))
     return path

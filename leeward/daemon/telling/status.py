@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 
 def status(engine: Mapping[str, object], *, transport: str, connections: int, max_connections: int,
-           uptime: float, pid: int) -> dict[str, object]:
+           uptime: float, pid: int, environments: Mapping[str, object]) -> dict[str, object]:
     """
     The engine's account, with what only the daemon knows.
 
@@ -20,6 +20,8 @@ def status(engine: Mapping[str, object], *, transport: str, connections: int, ma
         max_connections: in force: what the configuration says, or what the descriptors leave room for.
         uptime: seconds.
         pid: the daemon's, as it sees itself.
+        environments: for clients that make some.
     """
     return {**engine, "transport": transport, "connections": connections,
-            "max_connections": max_connections, "uptime": round(uptime, 3), "pid": pid}
+            "max_connections": max_connections, "uptime": round(uptime, 3), "pid": pid,
+            "environments": environments}

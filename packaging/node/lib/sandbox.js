@@ -6,13 +6,13 @@ const { Files } = require('./files.js');
 const host = require('./host.js');
 const { resultOf } = require('./results.js');
 const { Process, Kernel, whole, rows, CLOSE_S } = require('./process.js');
-const { known, limits, pairs, size, executeFields, programFields, LIMITING, TURN, PROGRAM } = require('./fields.js');
+const { known, limits, pairs, size, texts, executeFields, programFields, LIMITING, TURN, PROGRAM } = require('./fields.js');
 
 const ID = /^[a-z2-7]{26}$/;
 const WORKDIR = '/workspace';
 const SHELL = 'shell';
 const TERM = 'xterm-256color';
-const OPTIONS = ['socket', 'command', 'profile', 'environment', 'egress', 'env', 'idle', 'lifetime', 'metadata', 'mounts', 'workdir', 'overlay', 'showSecrets', ...LIMITING];
+const OPTIONS = ['socket', 'command', 'profile', 'environment', 'packages', 'egress', 'env', 'idle', 'lifetime', 'metadata', 'mounts', 'workdir', 'overlay', 'showSecrets', ...LIMITING];
 
 /**
  * A sandbox that stays: files, processes and their output, until it is closed. The first call opens it; without `close` it
@@ -70,11 +70,12 @@ class Sandbox {
   }
 
   async open() {
-    const { env, metadata, profile, environment, egress, showSecrets, idle, lifetime, memory, processes, timeout, output } = this.options;
+    const { env, metadata, profile, environment, packages = [], egress, showSecrets, idle, lifetime, memory, processes, timeout, output } = this.options;
     const kind = { profile, environment, egress, ...(showSecrets ? { show_secrets: true } : {}) };
     const common = { env: env && pairs(env, 'env'), metadata: metadata && pairs(metadata, 'metadata'), ...kind, idle, lifetime };
-    if (this.mounts.length || profile === SHELL) { // of which the command tells the current folder, the home and the variables
-      const fields = { ...common, memory: size(memory, 'memory'), output: size(output, 'output'), processes, timeout };
+    // The command tells the current folder, the home and the variables for the profile `shell`, and installs packages.
+    if (this.mounts.length || profile === SHELL || packages.length) {
+      const fields = { ...common, packages: texts(packages, 'packages'), memory: size(memory, 'memory'), output: size(output, 'output'), processes, timeout };
       return host.openSandbox({ ...this.host, fields, mounts: this.mounts });
     }
     const ok = await this.calls.call('sandbox_open', { ...common, ...limits(this.options) });

@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
+from kit.waiting import PATIENCE_S
 from leeward.client import environments
 from leeward.client.environments import BuildFailed, Environments, PackageSource, seal
+from leeward.client.folder_size import SizeWatch, size_of
 from leeward.errors import BadRequest
-from leeward.spec.stored import Manifest, Named, Recipe, built_path
+from leeward.spec.stored import Manifest, Named, Recipe, built_path, packages_name
 
 
 @pytest.fixture
@@ -21,7 +24,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environments:
     """
     pip installs one file, without a sandbox.
     """
-    def install(path: str, recipe: Recipe, source: PackageSource, said: object, check: object) -> dict[str, str]:
+    def install(path: str, recipe: Recipe, source: PackageSource, said: object, check: object,
+                room: int) -> dict[str, str]:
         if "bad" in recipe.requirements:
             raise BuildFailed("pip failed")
         Path(path, "lib", "package.py").write_text("1\n")
@@ -109,6 +113,78 @@ def test_prune_removes_what_no_name_stands_for(store: Environments) -> None:
         store.remove("two")
     with pytest.raises(BadRequest, match="it has: one"):
         store.named("two")
+
+
+def test_prune_removes_what_packages_alone_has_asked_for(store: Environments) -> None:
+    """
+    Unless a daemon uses it, or somebody has given it a name.
+    """
+    recipe = store.recipe(["package"], PackageSource(), from_source=False)
+    create(store, packages_name(recipe.hash), "package")
+    fd = os.open(built_path(store.folder, recipe.hash), os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    assert ([], [recipe.hash]) == store.prune()
+    os.close(fd)
+    create(store, "one", "package")
+    assert ([], []) == store.prune()
+    assert {"one", packages_name(recipe.hash)} == set(store.names())
+    store.remove("one")
+
+    assert ([recipe.hash], []) == store.prune()
+    assert ({}, []) == (store.names(), built(store))
+
+
+def test_a_tree_without_end_is_removed(store: Environments, tmp_path: Path) -> None:
+    """
+    One that is too deep for a path and for Python's own walk, with folders that nobody may enter.
+    """
+    create(store, "one", "package")
+    top = built_path(store.folder, store.named("one").built)
+    os.chmod(top, 0o755)
+    at = os.open(top, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d" * 8, dir_fd=at)
+        below = os.open("d" * 8, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.fchmod(at, 0)
+    os.close(at)
+    assert size_of(top, 1 << 40) > 1 << 40
+    store.remove("one")
+
+    assert 1 == len(store.prune()[0])
+    assert [] == built(store)
+
+
+def test_a_folders_size(tmp_path: Path) -> None:
+    """
+    A link isn't followed, a hole counts, and what can't be looked at is too much.
+    """
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "hole").touch()
+    os.truncate(tmp_path / "a" / "hole", 5 << 20)
+    (tmp_path / "link").symlink_to("/usr")
+
+    found = size_of(str(tmp_path), 6 << 20)
+    assert 5 << 20 <= found <= (5 << 20) + 4096
+    assert size_of(str(tmp_path), 4 << 20) > 4 << 20
+    assert 0 == size_of(str(tmp_path / "missing"), 1)
+    (tmp_path / "loop").symlink_to("loop")
+    assert size_of(str(tmp_path / "loop"), 1) > 1
+
+
+def test_a_watch_stops_what_is_too_much(tmp_path: Path) -> None:
+    """
+    Once, and not at all where it ends before.
+    """
+    called = threading.Event()
+    with SizeWatch(str(tmp_path), 1000, called.set) as watch:
+        (tmp_path / "file").write_bytes(bytes(2000))
+        assert called.wait(PATIENCE_S)
+    assert watch.over
+    with SizeWatch(str(tmp_path), 1 << 20, called.clear) as watch:
+        pass
+    assert (False, True) == (watch.over, called.is_set())
 
 
 def test_a_sealed_tree_is_files_folders_and_links(tmp_path: Path) -> None:

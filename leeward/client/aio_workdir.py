@@ -1,0 +1,139 @@
+"""
+A folder with tools for asyncio: the calls of `WorkdirSandbox`, with `await`.
+
+Runs in:   anybody's program. Each call is one of `WorkdirSandbox`, in a thread of this object's own: file calls are the
+           kernel's, which nobody can await, and all others wait for the daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeVar
+
+from leeward.client.mounts import Mount
+from leeward.client.workdir import WorkdirSandbox
+from leeward.client.workdir_files import WorkdirEntry
+from leeward.outcome import Result
+
+if TYPE_CHECKING:
+    from leeward.client.changes import Changes
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Calls that run side by side; further ones wait for their turn.
+MOST_AT_ONCE = 16
+
+
+class AsyncWorkdirSandbox:
+    """
+    A folder of the host with tools that work in it, and reach nothing else.
+
+        async with leeward.AsyncWorkdirSandbox("project") as work:
+            await work.write_file("numbers", "40\\n2\\n")
+            print((await work.exec("sort", ["-n", "numbers"])).text)
+
+    `WorkdirSandbox` describes the options, the calls and the errors. Tasks may share it: 16 calls run at once. A task
+    that is cancelled leaves its command to its own end, or to its time limit.
+
+    Args:
+        work_dir: the folder. Commands start in it, and may write there.
+        mounts: further folders of the host, as for Sandbox.
+        env_vars: the environment of commands, beside PATH. They have no other.
+        timeout: seconds for each command.
+        memory: bytes, or a size such as "512M", of all that runs at the same time, with their files in /tmp.
+        cpu: processor seconds for each command, with all that it starts.
+        fetch_policy: as for WorkdirSandbox.
+        overlay: the folder stays as it is; commands work on a copy, and `diff` says what they have changed.
+        socket: path of the daemon's socket; as for Client.
+
+    Raises:
+        WorkdirIoError: the folder or a mount isn't there, or may not be opened.
+        NetworkingDisabled: there is a fetch_policy.
+        RequestRejected: a value of a wrong type, or text that isn't a size.
+    """
+
+    def __init__(self, work_dir: str | os.PathLike[str], mounts: Iterable[Mount] = (),
+                 env_vars: Mapping[str, str] | None = None, timeout: float = 30.0, memory: int | str = "512M",
+                 cpu: float | None = None, fetch_policy: None = None, *, overlay: bool = False,
+                 socket: str | os.PathLike[str] | None = None) -> None:
+        self._work = WorkdirSandbox(work_dir, mounts, env_vars, timeout, memory, cpu, fetch_policy, overlay=overlay,
+                                    socket=socket)
+        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, "leeward-workdir")  # none before the first call
+
+    async def _do(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        self._work._check()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *args, **options))
+
+    async def exec(self, command: str, args: Iterable[str] = ()) -> Result:
+        """
+        Run a tool to its end, as `WorkdirSandbox.exec`.
+        """
+        return await self._do(self._work.exec, command, args)
+
+    async def exec_js(self, code: str) -> Result:
+        """
+        Run JavaScript, as `WorkdirSandbox.exec_js`.
+        """
+        return await self._do(self._work.exec_js, code)
+
+    async def available_tools(self) -> tuple[str, ...]:
+        """
+        The commands that `exec` takes and this host has.
+        """
+        return await self._do(self._work.available_tools)
+
+    async def fetch(self, url: str) -> NoReturn:
+        """
+        As `WorkdirSandbox.fetch`.
+        """
+        await self._do(self._work.fetch, url)
+        raise AssertionError("unreachable")
+
+    async def read_file(self, path: str | os.PathLike[str]) -> bytes:
+        """
+        As `WorkdirSandbox.read_file`.
+        """
+        return await self._do(self._work.read_file, path)
+
+    async def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
+        """
+        As `WorkdirSandbox.write_file`.
+        """
+        await self._do(self._work.write_file, path, data)
+
+    async def list_dir(self, path: str | os.PathLike[str] = ".") -> list[WorkdirEntry]:
+        """
+        As `WorkdirSandbox.list_dir`.
+        """
+        return await self._do(self._work.list_dir, path)
+
+    async def diff(self) -> Changes:
+        """
+        As `WorkdirSandbox.diff`.
+        """
+        return await self._do(self._work.diff)
+
+    async def destroy(self) -> None:
+        """
+        End all that runs in it. The folder and its files stay. Harmless twice.
+        """
+        try:
+            await asyncio.to_thread(self._work.destroy)  # ours may all wait for commands, which this ends
+        finally:
+            self._threads.shutdown(wait=False)
+
+    async def __aenter__(self) -> AsyncWorkdirSandbox:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
+        await self.destroy()
+
+    def __repr__(self) -> str:
+        return repr(self._work).replace("<", "<Async", 1)

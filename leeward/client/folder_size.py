@@ -1,0 +1,78 @@
+"""
+A bound on what a folder of the host has, while a sandbox writes there.
+
+Runs in:   anybody's program.
+Trust:     none in what writes. What can't be looked at, or is deeper than a path can say, counts as too much.
+Leaves:    what is written between two looks: a fifth of a second's, or five times what a look takes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+
+#: Seconds between two looks, at least; and how many times longer than a look.
+_PAUSE_S, _SHARE = 0.2, 5
+#: Files and folders, at most: each has its price in the file system, and in each look.
+MOST_ENTRIES = 1_000_000
+
+
+def size_of(path: str, most: int) -> int:
+    """
+    Bytes of the files below *path*; any number above *most* where it is more, or can't be looked at.
+    """
+    total, names, waiting = 0, 0, [path]
+    while waiting and total <= most:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    about = entry.stat(follow_symlinks=False)
+                    names += 1
+                    if stat.S_ISDIR(about.st_mode):
+                        waiting.append(entry.path)
+                    else:
+                        total += max(about.st_size, about.st_blocks * 512)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # it has just gone
+        except OSError:
+            return most + 1
+        if names > MOST_ENTRIES:
+            return most + 1
+    return total
+
+
+class SizeWatch:
+    """
+    Calls *stop* once when the folder *path* has more than *most* bytes, in a thread of its own. A context.
+
+    Attributes:
+        over: it was called.
+    """
+
+    def __init__(self, path: str, most: int, stop: Callable[[], object]) -> None:
+        self.over = False
+        self._path, self._most, self._stop = path, most, stop
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="leeward-size", daemon=True)
+
+    def _look(self) -> None:
+        pause = _PAUSE_S
+        while not self._ended.wait(pause):
+            began = time.monotonic()
+            if size_of(self._path, self._most) > self._most:
+                self.over = True
+                self._stop()
+                return
+            pause = max(_PAUSE_S, _SHARE * (time.monotonic() - began))
+
+    def __enter__(self) -> SizeWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()

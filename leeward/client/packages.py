@@ -1,0 +1,133 @@
+"""
+`packages=[...]` of a sandbox: an environment that is named by what was asked for, and made where there is none.
+
+Runs in:   anybody's program. `environments.py` installs packages in a sandbox of the daemon's, for the daemon's own
+           user alone; others use what is there.
+Trust:     what the daemon says of its folder and its interpreter counts only where it is this user's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from os import geteuid
+from socket import SO_PEERCRED, SOL_SOCKET
+from typing import Any
+
+from leeward.client.connecting import connect
+from leeward.client.environments import Environments, PackageSource
+from leeward.errors import BadReply, Forbidden, RequestRejected
+from leeward.spec.stored import Named, Recipe, packages_name, plain_host
+from leeward.wire.replies import Reply
+
+#: `prune` in another program may take an environment away before it is used; so often it is made again.
+TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPackages:
+    """
+    Packages that a sandbox is to have.
+
+    Attributes:
+        recipe: what they are made of.
+        folder: the daemon's.
+        source: by which pip gets them.
+    """
+
+    recipe: Recipe
+    folder: str
+    source: PackageSource
+
+    @property
+    def name(self) -> str:
+        """
+        The same for all who ask for the same.
+        """
+        return packages_name(self.recipe.hash)
+
+    def lacks(self, error: RequestRejected) -> bool:
+        """
+        Does the daemon say by *error* that there is no environment of that name?
+        """
+        return f"environment {self.name!r} is unknown" in str(error)
+
+    def make(self) -> None:
+        """
+        Install them, unless somebody does so at the same time; then wait for that.
+
+        Raises:
+            BuildFailed: pip failed; the message is pip's.
+            BadRequest: there is no more room.
+            Forbidden: the daemon is somebody else's, or its operator has named no index.
+        """
+        owner = _owner(str(self.source.socket))
+        if owner != geteuid():
+            raise Forbidden(f"this daemon has no environment of these packages, and user {owner} alone can make it:"
+                            f" leeward env create NAME {' '.join(map(repr, self.recipe.requirements))}")
+        if not self.source.egress:
+            raise Forbidden("pip gets packages from nowhere: environments_egress of the daemon's configuration names"
+                            " the policy by which it reaches an index (docs/environments.md)")
+        Environments(self.folder).create(self.name, self.recipe, self.source, Named, lambda _: None)
+
+
+def asked(packages: tuple[str, ...], socket: str, status: Mapping[str, Any]) -> WantedPackages:
+    """
+    What *packages* are made of, by what the daemon says in its *status*.
+
+    Raises:
+        BadReply: it says nothing, or nonsense.
+    """
+    try:
+        told = status["environments"]
+        major, minor = map(int, told["version"])
+        index, egress, folder, python = (told[name] for name in ("index", "egress", "folder", "python"))
+        if not all(isinstance(each, str) for each in (index, egress, folder, python)) or not folder.startswith("/"):
+            raise ValueError("no text")
+        source = PackageSource(socket, egress, index, plain_host(index), size=int(told["size"]))
+        return WantedPackages(Recipe(packages, python, (major, minor), False, (index,)), folder, source)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadReply(f"the daemon doesn't tell where its environments are: {error!r}") from None
+
+
+def opened(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[[Mapping[str, Any]], Reply]) -> Reply:
+    """
+    What *attempt* gives for *fields* with the environment of *wanted*, which is made where the daemon has none.
+    """
+    fields = {**fields, "environment": wanted.name}
+    for _ in range(TRIES):
+        try:
+            return attempt(fields)
+        except RequestRejected as error:
+            if not wanted.lacks(error):
+                raise
+        wanted.make()
+    return attempt(fields)
+
+
+async def opened_with_await(fields: Mapping[str, Any], wanted: WantedPackages,
+                            attempt: Callable[[Mapping[str, Any]], Awaitable[Reply]]) -> Reply:
+    """
+    As `opened`; packages are installed in a thread, which goes on where the task is cancelled.
+    """
+    fields = {**fields, "environment": wanted.name}
+    for _ in range(TRIES):
+        try:
+            return await attempt(fields)
+        except RequestRejected as error:
+            if not wanted.lacks(error):
+                raise
+        await asyncio.to_thread(wanted.make)
+    return await attempt(fields)
+
+
+def _owner(path: str) -> int:
+    sock = connect(path)
+    assert sock is not None
+    try:
+        uid: int = struct.unpack("3i", sock.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))[1]
+        return uid
+    finally:
+        sock.close()
