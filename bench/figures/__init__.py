@@ -15,7 +15,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench.figures import command, crowd, denied, fresh, live, memory, output, processor, rates, sessions, start
+from bench.figures import (
+    command,
+    crowd,
+    denied,
+    fresh,
+    live,
+    memory,
+    output,
+    processor,
+    rates,
+    sessions,
+    start,
+    workdir,
+)
 from bench.figures.row import Ground, Row
 from leeward import __version__
 from leeward_cli.bench import compiled, machine
@@ -26,6 +39,7 @@ GROUPS: dict[str, Callable[[Ground], Sequence[Row]]] = {
     "rates": rates.measure,
     "sessions": sessions.measure,
     "live": live.measure,
+    "workdir": workdir.measure,
     "processor": processor.measure,
     "memory": memory.measure,
     "command": command.measure,

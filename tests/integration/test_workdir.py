@@ -465,3 +465,29 @@ def test_the_two_objects_have_the_same_calls() -> None:
                 for name, call in vars(kind).items() if callable(call) and (name == "__init__" or name[0] != "_")}
 
     assert calls(leeward.WorkdirSandbox) == calls(leeward.AsyncWorkdirSandbox)
+
+
+def test_a_hundred_commands_in_a_row_leave_memory_flat(daemon: LiveDaemon, work: leeward.WorkdirSandbox) -> None:
+    """
+    Of the daemon and of this process, with their descriptors. What a command needs once it has had before.
+    """
+    def state() -> tuple[int, int, int]:
+        held = 0
+        for pid in (str(daemon.process.pid), "self"):
+            text = Path(f"/proc/{pid}/status").read_text()
+            held += int(text.split("RssAnon:")[1].split()[0])
+        return held, len(os.listdir(f"/proc/{daemon.process.pid}/fd")), len(os.listdir("/proc/self/fd"))
+
+    def commands(number: int) -> None:
+        for _ in range(number):
+            assert 40000 == len(work.exec("sh", ["-c", "head -c 40000 /dev/zero; true | cat >&2"]).stdout)
+            work.write_file("file", bytes(40000))
+            work.read_file("file")
+
+    commands(40)
+    held, *descriptors = state()
+    commands(100)
+    after, *descriptors_after = state()
+
+    assert after - held < 2048
+    assert descriptors == descriptors_after
