@@ -72,14 +72,16 @@ class KeptOutput:
 
     def take(self) -> tuple[bytes, bytes, Arena | None]:
         """
-        stdout, stderr, and the sealed memory file that has them where they are large.
+        stdout, stderr, and the sealed memory file that has them where they are large. Nothing is kept here any more.
 
         Raises:
             OSError: it can't be sealed.
         """
         fd, self._fd = self._fd, -1
         if fd < 0:
-            return bytes(self._heads[0]), bytes(self._heads[1]), None
+            stdout, stderr = map(bytes, self._heads)
+            self.drop()
+            return stdout, stderr, None
         try:
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
         except OSError:
@@ -93,6 +95,8 @@ class KeptOutput:
         """
         Give up what was kept.
         """
+        for head in self._heads:
+            head.clear()
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
