@@ -44,6 +44,14 @@ test('the profile shell: the current folder, the variables, and no secrets', asy
   assert.deepEqual([other.name, /of the profile/.test(other.message)], ['RequestRejected', true]);
 });
 
+test('packages: by the command, and refused where the operator names no index', async (t) => {
+  const none = await thrown(open(t, { command, packages: ['flavour==1.2'] }).id());
+  assert.deepEqual([none.name, /environments_egress/.test(none.message)], ['Forbidden', true]);
+  const both = await thrown(open(t, { command, packages: ['flavour'], environment: 'data' }).id());
+  assert.deepEqual([both.name, /not both/.test(both.message)], ['RequestRejected', true]);
+  assert.equal((await thrown(open(t, { command, packages: 'flavour' }).id())).name, 'RequestRejected');
+});
+
 test('attach, list, info, extend and the end', async (t) => {
   const box = open(t, { metadata: { of: 'attach' } });
   const id = await box.id();
