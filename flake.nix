@@ -23,7 +23,7 @@
         build-system = with pkgs.python3Packages; [ hatchling cffi setuptools ];
         buildInputs = [ pkgs.liburing ];
         dependencies = with pkgs.python3Packages; [ cffi click msgpack structlog ];
-        optional-dependencies.egress = with pkgs.python3Packages; [ cryptography h11 httpx pyroute2 ];
+        optional-dependencies.egress = with pkgs.python3Packages; [ cryptography h11 pyroute2 ];
         optional-dependencies.approvals = [ pkgs.python3Packages.publicsuffixlist ];
         # The tests need namespaces and cgroups, which a build doesn't have.
         doCheck = false;

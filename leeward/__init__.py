@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from leeward.client.blocking import Client as Client
     from leeward.client.changes import FolderChange as FolderChange
     from leeward.client.environments import BuildFailed as BuildFailed
+    from leeward.client.fetching import Fetched as Fetched
     from leeward.client.file_calls import FileChange as FileChange
     from leeward.client.file_calls import FileInfo as FileInfo
     from leeward.client.file_calls import FileMatch as FileMatch
@@ -78,8 +79,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClient", "AsyncFiles", "AsyncKernel", "AsyncProcess", "AsyncSandbox", "AsyncSession", "AsyncWorkdirSandbox",
     "BadReply", "BuildFailed", "Busy", "Cancelled", "Chunk", "Client", "CommandNotFound", "DaemonAway", "DaemonError",
-    "Destroyed", "EditError", "FetchError", "FileChange", "FileInfo", "FileMatch", "Files", "FolderChange",
-    "Forbidden", "JobError", "Kernel", "LeewardError", "LeftOut", "LeftOutReason", "Limit", "Mount",
+    "Destroyed", "EditError", "FetchError", "FetchFailed", "Fetched", "FileChange", "FileInfo", "FileMatch", "Files",
+    "FolderChange", "Forbidden", "JobError", "Kernel", "LeewardError", "LeftOut", "LeftOutReason", "Limit", "Mount",
     "NetworkingDisabled", "NoAnswer", "Outcome", "PathTraversal", "PoolFailed", "Process", "ProcessOver",
     "QueueTimeout", "Refused", "RequestRejected", "Result", "Sandbox", "SandboxOver", "Session", "SessionOver",
     "ShuttingDown", "Stale", "Timeout", "ToolboxNotAvailable", "Transfer", "VersionMismatch", "WorkdirEntry",
@@ -99,6 +100,7 @@ _HOMES = {
     "AsyncSandbox": "leeward.client.aio_sandbox",
     "AsyncSession": "leeward.client.aio_session",
     "Chunk": "leeward.client.sandbox_calls",
+    "Fetched": "leeward.client.fetching",
     **dict.fromkeys(("Kernel", "Process"), "leeward.client.process"),
     "Sandbox": "leeward.client.sandbox",
     "Client": "leeward.client.blocking",

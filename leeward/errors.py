@@ -238,6 +238,20 @@ class Stale(LeewardError):
         self.path = path
 
 
+class FetchFailed(LeewardError):
+    """
+    A fetch has no response: the policy refuses it, a limit was hit, or the host can't be reached.
+
+    Attributes:
+        cause: one word of docs/wire.md, such as "unlisted", "private", "dns" or "total".
+        url: of the hop that failed; "" where that isn't known.
+    """
+
+    def __init__(self, message: str, cause: str = "http", url: str = "") -> None:
+        super().__init__(message)
+        self.cause, self.url = cause, url
+
+
 class PoolFailed(Refused):
     """
     The processes of this profile or environment can't be started on this host; requests for others are served.

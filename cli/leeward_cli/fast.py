@@ -39,10 +39,13 @@ def exec_(argv: Sequence[str]) -> int:
     if parsed.flag("--show-secrets"):
         raise UsageError("--show-secrets is of --profile shell")
     fields = job.request(parsed)
-    for option in ("environment", "egress"):
-        named = parsed.value(f"--{option}")
-        if named:
-            fields[option] = named
+    if parsed.value("--environment"):
+        fields["environment"] = parsed.value("--environment")
+    if parsed.flag("--network") and parsed.value("--egress"):
+        raise UsageError("--egress NAME or --network, which is a policy of its own")
+    named = "network" if parsed.flag("--network") else parsed.value("--egress")
+    if named:
+        fields["egress"] = named
     link = Link(client_socket(parsed.value("--socket")))
     with CtrlC(lambda how: link.hurry(how, wait=False)) as interrupts:
         try:

@@ -16,7 +16,18 @@ import click
 from leeward import __version__
 from leeward.daemon.config_keys import RENAMED
 from leeward.errors import LeewardError
-from leeward_cli import audit, copying, egress, ends_commands, environments, overlays, profiles, sandboxes, shell_aids
+from leeward_cli import (
+    audit,
+    copying,
+    egress,
+    ends_commands,
+    environments,
+    fetching,
+    overlays,
+    profiles,
+    sandboxes,
+    shell_aids,
+)
 from leeward_cli.daemon import DEGRADABLE, configuration, serve
 from leeward_cli.daemon import OPTIONS as DAEMON_OPTIONS
 from leeward_cli.job import complain
@@ -408,6 +419,7 @@ cli.add_command(overlays.discard)
 cli.add_command(overlays.checkpoint)
 cli.add_command(overlays.restore)
 cli.add_command(egress.egress)
+cli.add_command(fetching.fetch)
 cli.add_command(environments.env)
 cli.add_command(audit.audit)
 

@@ -45,6 +45,8 @@ def run_line(parsed: Parsed) -> int:
     for option in ("profile", "environment", "egress"):
         if parsed.value(f"--{option}"):
             asked[option] = parsed.value(f"--{option}")
+    if parsed.flag("--network"):
+        asked["allow_network"] = True
     with Sandbox(socket=parsed.value("--socket"), show_secrets=parsed.flag("--show-secrets"), **asked) as box:
         reply, descriptors = box.run_fields(fields)
         return job.show(parse_result(reply), map_arenas(descriptors, reply.arenas), parsed)

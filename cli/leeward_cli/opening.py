@@ -20,8 +20,9 @@ from leeward.errors import DaemonError, RequestRejected
 #: Bytes of the options, at most: an environment has less than a tenth of that.
 MOST = 16 << 20
 #: Options of `Sandbox`; `socket` is the command's own.
-KNOWN = frozenset(("profile", "environment", "packages", "egress", "env", "idle", "lifetime", "metadata", "memory",
-                   "processes", "timeout", "output", "show_secrets", "workdir", "overlay", "mounts"))
+KNOWN = frozenset(("profile", "environment", "packages", "egress", "allow_network", "policy", "fetch_policy",
+                   "env", "idle", "lifetime", "metadata", "memory", "processes",
+                   "timeout", "output", "show_secrets", "workdir", "overlay", "mounts"))
 
 
 def open_by_json(socket: str | None) -> int:

@@ -49,6 +49,7 @@ ENVIRONMENT = Option("--environment", "NAME", "The interpreter and its packages,
                                               " configuration names.")
 EGRESS = Option("--egress", "NAME", "The policy of what the job may reach, of those that the daemon's configuration"
                                     " names; without one it reaches nothing.")
+NETWORK = Option("--network", "", "The job may reach all public names and addresses, where the operator lets it.")
 PROFILE = Option("--profile", "NAME", "Run one shell line, given after --, in a sandbox of this kind:"
                                       " see `leeward profiles`.")
 SHOW_SECRETS = Option("--show-secrets", "", "With --profile shell: hide nothing.")
@@ -75,7 +76,7 @@ JOB = (
 )
 
 OPTIONS: dict[str, tuple[Option, ...]] = {
-    "exec": (*JOB, ENVIRONMENT, EGRESS, PROFILE, SHOW_SECRETS, SOCKET),
+    "exec": (*JOB, ENVIRONMENT, EGRESS, NETWORK, PROFILE, SHOW_SECRETS, SOCKET),
     "run": (
         *JOB,
         Option("--config", "FILE", "Read this configuration as well."),

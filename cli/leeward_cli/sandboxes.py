@@ -95,6 +95,7 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--mount", "mounts", multiple=True, metavar="SOURCE:TARGET[:rw|:overlay]", callback=_mounts,
                      help="A folder of the host, to be read, written, or copied."),
         click.option("--egress", metavar="NAME", help="What it may reach: a policy of the daemon's configuration."),
+        click.option("--network", "allow_network", is_flag=True, help="It may reach all public names and addresses."),
         click.option("--environment", metavar="NAME", help="Another interpreter and its packages."),
         click.option("--package", "packages", metavar="REQUIREMENT", multiple=True,
                      help="Packages of pip's, such as 'pandas==2.2', in place of an environment."),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client.aio import AsyncClient
 from leeward.client.aio_process import AsyncKernel, AsyncProcess
+from leeward.client.fetching import Fetched, Headers, fetch_fields, fetched_of
 from leeward.client.files import AsyncFiles
 from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount, mounts_of, open_with_await
@@ -234,6 +235,14 @@ class AsyncSandbox:
 
     async def _start(self, fields: Mapping[str, Any]) -> AsyncProcess:
         return AsyncProcess(self, checked(whole, await self.ask("process_start", fields), "process", 1))
+
+    async def fetch(self, url: str, method: str = "GET", headers: Headers | None = None,
+                    body: bytes | str = b"") -> Fetched:
+        """
+        As `Sandbox.fetch`.
+        """
+        fields = {"sandbox": await self.id(), **fetch_fields(url, method, headers, body)}
+        return fetched_of(*await self._client.ask("sandbox_fetch", fields))
 
     async def execute(self, code: str | bytes, **options: Unpack[CodeOptions]) -> Result:
         """

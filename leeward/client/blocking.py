@@ -92,6 +92,8 @@ class Client:
             environment (str): the interpreter and its packages, of those that the daemon's configuration names.
             egress (str): the policy of what it may reach, of those that the daemon's configuration names; without one
                 it reaches nothing.
+            allow_network (bool): it may reach all public names and addresses on the ports 80 and 443, where the
+                operator has set `allow_network`; in place of `egress`.
 
         Returns:
             How the job ended. A failure of the job is a Result, never an exception.
@@ -144,6 +146,7 @@ class Client:
             idle (float): seconds without a job after which the daemon ends the session.
             environment (str): as for `execute`.
             egress (str): as for `execute`.
+            allow_network (bool): as for `execute`.
 
         Raises:
             Busy: the daemon has as many sessions as it may, and none ended in time.

@@ -32,6 +32,10 @@ class CallOptions(TypedDict, total=False):
     stop_clock: bool
 
 
+#: The policy that `allow_network` stands for.
+NETWORK = "network"
+
+
 class Options(CallOptions, total=False):
     """
     The options of both clients' `execute`; Client.execute describes them.
@@ -52,6 +56,7 @@ class Options(CallOptions, total=False):
     label: str | None
     environment: str | None
     egress: str | None
+    allow_network: bool
 
 
 class Limiting(TypedDict, total=False):
@@ -73,6 +78,7 @@ class SessionOptions(Limiting, total=False):
     idle: float | None
     environment: str | None
     egress: str | None
+    allow_network: bool
 
 
 class TurnOptions(CallOptions, total=False):
@@ -116,6 +122,18 @@ def check_names(call: str, options: Mapping[str, object], kind: type) -> None:
             raise TypeError(f"{call}() has no option {name!r}; {hint}")
 
 
+def egress_of(egress: str | None, allow_network: bool) -> str | None:
+    """
+    The policy that a request names.
+
+    Raises:
+        RequestRejected: both name one.
+    """
+    if allow_network and egress:
+        raise RequestRejected(f"egress={egress!r:.60} or allow_network, which is a policy of its own")
+    return NETWORK if allow_network else egress
+
+
 def session_fields(options: SessionOptions) -> dict[str, Any]:
     """
     The fields of a session_open request.
@@ -127,6 +145,7 @@ def session_fields(options: SessionOptions) -> dict[str, Any]:
     check_names("session", options, SessionOptions)
     limits = dict(options)
     idle, environment, egress = (limits.pop(name, None) for name in ("idle", "environment", "egress"))
+    egress = egress_of(egress, limits.pop("allow_network", False))  # type: ignore[arg-type]  # the daemon checks it
     asked = execute_fields(None, **limits).get("limits")  # type: ignore[arg-type]  # the keys were checked
     return {**({"limits": asked} if asked else {}), **({"idle": idle} if idle is not None else {}),
             **({"environment": environment} if environment else {}), **({"egress": egress} if egress else {})}
@@ -225,6 +244,7 @@ def execute_fields(
     stop_clock: bool = False,
     environment: str | None = None,
     egress: str | None = None,
+    allow_network: bool = False,
 ) -> dict[str, Any]:
     """
     The fields of an execute request; options that weren't given are left out.
@@ -261,7 +281,7 @@ def execute_fields(
             "label": label,
             "functions": _functions_field(functions, call_timeout, stop_clock),
             "environment": environment,
-            "egress": egress,
+            "egress": egress_of(egress, allow_network),
         }
     except (TypeError, ValueError, AttributeError) as error:
         raise RequestRejected(str(error)) from None

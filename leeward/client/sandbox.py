@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.client.fetching import Fetched, Headers, fetch_fields, fetched_of
 from leeward.client.files import Files
 from leeward.client.free_links import FreeLinks
 from leeward.client.host_view import add_host_view
@@ -77,6 +78,9 @@ class Sandbox(OverlayCalls):
         packages (Sequence[str]): requirements of pip's, such as "pandas==2.2", in place of an environment: one of these
             packages is made where the daemon has none, with the first call.
         egress (str): what it may reach, as for Client.execute.
+        allow_network (bool): it may reach all public names and addresses, where the operator lets it.
+        policy (Mapping[str, Any]): a policy as docs/egress.md has it, which takes less of what `egress` allows.
+        fetch_policy (Mapping[str, Any]): the same for `fetch` alone, in its short form.
         env (Mapping[str, str]): environment variables of every process in it.
         memory (int | str): bytes, or a size such as "512M", for all its processes and files together.
         processes (int): processes and threads at once.
@@ -281,6 +285,26 @@ class Sandbox(OverlayCalls):
 
     def _start(self, fields: Mapping[str, Any]) -> Process:
         return Process(self, checked(whole, self.ask("process_start", fields), "process", 1))
+
+    def fetch(self, url: str, method: str = "GET", headers: Headers | None = None,
+              body: bytes | str = b"") -> Fetched:
+        """
+        Send a request by http or https as this sandbox's policy of egress allows it, and return the response. The
+        daemon's broker sends it: nothing runs in the sandbox. Redirects are followed, each decided anew.
+
+        Args:
+            url: http or https, at most 8,192 characters.
+            method: such as "POST".
+            headers: fields of the request, at most 64; those of the connection can't be set.
+            body: at most 16 MiB, and as many as the policy's limit `request`.
+
+        Raises:
+            FetchFailed: there is no response; its text begins as docs/egress.md has it, and `cause` is a word for it.
+            Busy: 16 fetches of yours are under way.
+            SandboxOver, DaemonError: as for `run`.
+        """
+        fields = {"sandbox": self.id, **fetch_fields(url, method, headers, body)}
+        return fetched_of(*self._links.call("sandbox_fetch", fields))
 
     # --- Python ---------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
-from leeward.client.options import Limiting, TurnOptions, execute_fields
+from leeward.client.options import Limiting, TurnOptions, egress_of, execute_fields
 from leeward.errors import BadReply, PeerError, RequestRejected
 from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 from leeward.wire.replies import Reply, parse_result
@@ -46,6 +46,9 @@ class OpenOptions(Limiting, total=False):
     environment: str | None
     packages: Sequence[str]
     egress: str | None
+    allow_network: bool
+    policy: Mapping[str, Any] | None
+    fetch_policy: Mapping[str, Any] | None
     env: Mapping[str, str] | None
     idle: float | None
     lifetime: float | None
@@ -128,7 +131,8 @@ def packages_of(packages: Sequence[str]) -> tuple[str, ...]:
 
 
 def open_fields(*, profile: str = "python", environment: str | None = None, packages: Sequence[str] = (),
-                egress: str | None = None, env: Mapping[str, str] | None = None,
+                egress: str | None = None, allow_network: bool = False, policy: Mapping[str, Any] | None = None,
+                fetch_policy: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None,
                 idle: float | None = None, lifetime: float | None = None, metadata: Mapping[str, str] | None = None,
                 show_secrets: bool = False, **limits: Unpack[Limiting]) -> dict[str, Any]:
     """
@@ -139,10 +143,12 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
     """
     if packages_of(packages) and environment:
         raise RequestRejected("a sandbox has an environment or packages, not both")
-    fields: dict[str, Any] = {"profile": profile, "environment": environment, "egress": egress,
+    fields: dict[str, Any] = {"profile": profile, "environment": environment,
+                              "egress": egress_of(egress, allow_network),
                               "limits": execute_fields(None, **limits).get("limits"), "show_secrets": show_secrets}
     try:
-        fields |= {"env": dict(env or {}), "metadata": dict(metadata or {})}
+        fields |= {"env": dict(env or {}), "metadata": dict(metadata or {}), "policy": dict(policy or {}),
+                   "fetch_policy": dict(fetch_policy or {})}
     except (TypeError, ValueError) as error:
         raise RequestRejected(str(error)) from None
     fields = {name: value for name, value in fields.items() if value}

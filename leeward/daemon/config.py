@@ -69,6 +69,7 @@ class Config:
     terminal: bool = False
     pinned: bool = False
     show_secrets: bool = True
+    allow_network: bool = False
     pool_idle: float = 300.0
     pool_workers: int = 64
     environments_folder: str = ""

@@ -58,6 +58,15 @@ def policies(before: Mapping[str, Any], value: Any, place: str) -> dict[str, Any
     return found
 
 
+def with_network(policies: Mapping[str, Any]) -> Mapping[str, Any]:
+    """
+    *policies*, with the one that `allow_network` stands for.
+    """
+    from leeward.spec.egress import NETWORK
+
+    return {NETWORK.name: NETWORK, **policies}
+
+
 def _fitting(policy: Any, place: str) -> Any:
     """
     *policy*, if a sandbox has room for its ports, and a message to the broker for its rules.

@@ -112,6 +112,8 @@ KEYS: dict[str, Key] = {
                         " one: Java, Go and node ask the kernel. A job can take longer, where another is idle."
                         " limits.cpu is 100 at most then. Without a controller of processor time it is so in any case"),
     "show_secrets": Key(flag, "clients of the profile `shell` may ask to see what it hides. false: nobody may", True),
+    "allow_network": Key(flag, "requests may ask for all public names and addresses, on the ports 80 and 443, and no"
+                               " private ones: the policy `network`. A table [egress.network] is in place of it"),
     "pool_idle": Key(seconds(1, 86400 * 365), "seconds after which the workers of an environment or a profile end that"
                                               " nobody uses"),
     "pool_workers": Key(whole(0, 1024), "workers at once, of all environments and profiles together, beside pool_size;"

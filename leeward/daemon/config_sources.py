@@ -19,7 +19,7 @@ from typing import Any
 
 from leeward.daemon.config import Config, Environment, quotas
 from leeward.daemon.config_checks import user_number
-from leeward.daemon.config_egress import EGRESS, policies
+from leeward.daemon.config_egress import EGRESS, policies, with_network
 from leeward.daemon.config_keys import (
     ENVIRONMENT_KEYS,
     ENVIRONMENTS,
@@ -78,6 +78,8 @@ def load(
     config = _apply(config, overrides or {}, "command line")
     if not config.socket:
         config = replace(config, socket=default_socket(environ, uid))
+    if config.allow_network:
+        config = replace(config, egress=with_network(config.egress))
     for name in ADJUSTABLE:
         default, ceiling = getattr(config.limits, name), getattr(config.ceilings, name)
         if default > ceiling:

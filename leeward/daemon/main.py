@@ -185,7 +185,7 @@ class Daemon:
                 users=ServedUsers(os.geteuid(), group_id(self._config), quotas(self._config, os.geteuid())),
                 watcher=self._observer, shares=self._shares, terms=self._terms, place=engine.branch)
             server.egress = engine.exits.record
-            server.desk.seated = server.egress.seated
+            server.desk.seated, server.fetch = engine.exits.seated, engine.exits.fetch
             stop_exporting = self._export()
             try:
                 server.listen(listener.socket)

@@ -28,6 +28,9 @@ from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
 from leeward.spec.profiles import OURS, SHELL, HostPython, with_base
 from leeward.spec.stored import Named, default_folder
 
+#: The policy that `allow_network` stands for.
+NETWORK_NAME = "network"
+
 
 class Plans:
     """
@@ -106,6 +109,8 @@ class Plans:
         policy = config.egress.get(key.egress)
         if policy is None:
             known = ", ".join(config.egress) or "none"
+            if NETWORK_NAME == key.egress:
+                known += "; `allow_network = true` in its configuration lets requests have all public names"
             raise BadRequest(f"egress {key.egress!r} is unknown; this daemon has: {known}")
         if not key.environment and key.profile == DEFAULT_PROFILE:
             few = Environment()

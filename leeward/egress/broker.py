@@ -19,6 +19,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from leeward.egress.dialling import Lookup
+from leeward.egress.fetch import TEXTS
+from leeward.egress.fetching import Fetching, failure
 from leeward.egress.listeners import LeasedListeners
 from leeward.egress.tenancy import Tenancy
 from leeward.errors import PeerError
@@ -42,7 +44,8 @@ class Broker:
         self._channel, self._lookup = channel, lookup
         self._places: dict[int, LeasedListeners] = {}
         self._seals: dict[int, Sealing] = {}
-        self._rows: deque[control.Decided] = deque()
+        self._fetching: dict[int, Fetching] = {}
+        self._rows: deque[control.Decided | control.FetchAnswer] = deque()
         self._dropped = 0
         self._loop = asyncio.get_running_loop()
         self.over = self._loop.create_future()
@@ -78,21 +81,37 @@ class Broker:
                 self._stand(number, ports, families, fds)
             case control.Sealed():
                 self._seals[message.place] = self._sealing(message, fds)
-            case control.Leased(number, lease, key, policy, seal):
+            case control.Leased(number):
                 if number in self._places:
-                    tenancy = Tenancy(lease, parse_policy(policy), key, self._send_row)
-                    tenancy.sealing = self._seals.get(seal)
-                    self._places[number].lease(tenancy)
+                    self._lease(message, self._places[number])
+            case control.FetchOrder(number):
+                if number in self._fetching:
+                    self._fetching[number].begin(message, fds, self._send)
+                else:
+                    for fd in fds:
+                        os.close(fd)
+                    self._send(control.FetchAnswer(message.number, failure("disabled", TEXTS["disabled"])))
+            case control.Unfetch(number):
+                if number in self._fetching:
+                    self._fetching[number].stop(message.number)
             case control.Over(number):
                 if number in self._places:
+                    self._fetching.pop(number, None)
                     self._places[number].over()
             case control.Gone(number):
                 if number in self._places:
+                    self._fetching.pop(number, None)
                     self._places.pop(number).close()
                 elif number in self._seals:
                     self._seals.pop(number).close()
             case _:
                 raise PeerError(f"the daemon says {type(message).__name__}")
+
+    def _lease(self, message: control.Leased, place: LeasedListeners) -> None:
+        tenancy = Tenancy(message.lease, parse_policy(message.policy), message.key, self._send_row)
+        tenancy.sealing = self._seals.get(message.seal)
+        place.lease(tenancy)
+        self._fetching[message.place] = Fetching(tenancy, message.fetch, place.lookup)
 
     def _stand(self, number: int, ports: list[int], families: int, fds: list[int]) -> None:
         ends = [socket.socket(fileno=fd) for fd in fds]
@@ -122,6 +141,9 @@ class Broker:
             lost = f"{row.reason} ({self._dropped} rows before this one are lost)"
             row = replace(row, reason=lost[:control.MAX_TEXT])
             self._dropped = 0
+        self._send(row)
+
+    def _send(self, row: control.Decided | control.FetchAnswer) -> None:
         self._rows.append(row)
         if 1 == len(self._rows):
             self._send_rows()

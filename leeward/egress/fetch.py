@@ -1,10 +1,10 @@
 """
-`fetch`: one HTTP request by a policy, its redirects followed, for sandboxes without a network.
+`fetch`: one HTTP request by a policy, its redirects followed, for clients of sandboxes.
 
-Runs in:   the broker, on its loop. Needs httpx, of the extra `egress`.
-Trust:     neither the job, which chose the request, nor the host that answers, nor the name server between.
-Holds:     a name is resolved once for each hop, each of its addresses is decided, and the connection goes to the one
-           that was allowed; a redirect is a request of its own. Nothing is kept between hops, and nothing is taken from
+Runs in:   the broker, on its loop. Needs h11, of the extra `egress`.
+Trust:     neither the client, which chose the request, nor the host that answers, nor the name server between.
+Holds:     a name is resolved once for each hop, each of its addresses is decided, and the connection goes to one that
+           was allowed; a redirect is a request of its own. Nothing is kept between hops, and nothing is taken from
            the environment: no cookie, no connection, no proxy, no .netrc.
 
 The body comes as it was sent: `identity` is asked for, and what a host compresses all the same stays so, its
@@ -15,25 +15,26 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
+from typing import Protocol
 from urllib.parse import urljoin
 
-import httpx
+import h11
 
 from leeward.egress.addresses import Url, parse_url
-from leeward.egress.policy import ALLOW, ASK, CAUSES, DENY, Decision, Request, decide
-from leeward.errors import LeewardError
+from leeward.egress.dialling import Lookup, dial
+from leeward.egress.pipes import Pipe
+from leeward.egress.policy import ASK, CAUSES, Decision, Request
+from leeward.egress.tenancy import Attempt, NotAllowed
+from leeward.egress.tls import TlsPipe
+from leeward.errors import LeewardError, PeerError
 from leeward.spec.egress import Policy
-from leeward.spec.hosts import Address, InvalidHost, plain
-
-Resolve = Callable[[str], Awaitable[tuple[Address, ...]]]
+from leeward.spec.hosts import Address, InvalidHost
 
 #: What each error begins with, by its cause; those of a decision among them.
 TEXTS = {
@@ -51,8 +52,8 @@ TEXTS = {
     "http": "HTTP error",
 }
 
-#: Addresses of one name that are tried, and characters of a field that a request can have, at most.
-_MAX_TRIED, _MAX_FIELD, _MAX_FIELDS = 4, 16384, 64
+#: Fields of a request, and characters of one, at most.
+_MAX_FIELD, _MAX_FIELDS = 16384, 64
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 
@@ -83,7 +84,7 @@ class FetchFailure(LeewardError):
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class FetchRequest:
     """
     A request.
 
@@ -101,7 +102,7 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchResponse:
     """
     A response.
 
@@ -122,16 +123,13 @@ class Fetched:
     address: str
 
 
-async def system_addresses(name: str) -> tuple[Address, ...]:
+class FetchBudget(Protocol):
     """
-    The addresses of *name* by the host's resolver.
+    `Tenancy`: what a sandbox has used of its limits, its fetches among them.
+    """
 
-    Raises:
-        OSError: it has none, or the resolver doesn't answer.
-    """
-    found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    # A zone, as in fe80::1%eth0, is of addresses that are refused in any case.
-    return tuple(dict.fromkeys(plain(ip_address(str(each[4][0]).partition("%")[0])) for each in found))
+    def over_rate(self) -> str: ...
+    def begin(self, name: str, address: Address | None, port: int) -> Attempt: ...
 
 
 class Fetcher:
@@ -142,19 +140,18 @@ class Fetcher:
         policy: what may be fetched; None is nothing.
         resolve: the addresses of a name; an OSError or none says that it has none.
         trust: by which hosts' certificates are verified; None is the machine's roots.
-        record: gets each decision.
+        budget: what the fetches count in beside the policy's own limits, and where each is told of.
         clock: seconds.
     """
 
-    def __init__(self, policy: Policy | None, *, resolve: Resolve = system_addresses,
-                 trust: ssl.SSLContext | None = None, record: Callable[[Request, Decision], None] | None = None,
-                 clock: Callable[[], float] = time.monotonic) -> None:
-        self._policy, self._resolve, self._record, self._clock = policy, resolve, record, clock
+    def __init__(self, policy: Policy | None, *, resolve: Lookup, trust: ssl.SSLContext | None = None,
+                 budget: FetchBudget | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._policy, self._resolve, self._budget, self._clock = policy, resolve, budget, clock
         self._trust = trust
         self._started: deque[float] = deque()
         self._running = 0
 
-    async def fetch(self, request: Fetch) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> FetchResponse:
         """
         Send *request*, follow redirects, and return the last response.
 
@@ -197,9 +194,12 @@ class Fetcher:
             self._started.popleft()
         if len(self._started) >= policy.limits.per_minute:
             raise FetchFailure("rate", f"{policy.limits.per_minute} requests a minute are the most", url.text)
+        why = "" if self._budget is None else self._budget.over_rate()
+        if why:
+            raise FetchFailure("rate", why, url.text)
         self._started.append(now)
 
-    async def _hops(self, policy: Policy, url: Url, request: Fetch) -> Fetched:
+    async def _hops(self, policy: Policy, url: Url, request: FetchRequest) -> FetchResponse:
         history: list[str] = []
         while True:
             self._count(policy, url)
@@ -214,92 +214,94 @@ class Fetcher:
             request = _redirected(request, response.status, url, following)
             url = following
 
-    async def _hop(self, policy: Policy, url: Url, request: Fetch, history: tuple[str, ...]) -> Fetched:
-        addresses = await self._addresses(policy, url, request.method, bool(history))
-        failure: FetchFailure | None = None
-        for address in addresses[:_MAX_TRIED]:
-            try:
-                return await self._send(policy, url, address, request, history)
-            except httpx.ConnectTimeout:
-                failure = FetchFailure("connect", f"{url.authority} ({address}), {policy.limits.connect:g} s", url.text)
-            except httpx.ConnectError as error:
-                failure = FetchFailure("http", f"{url.authority} ({address}): {error!s:.200}", url.text)
-            except (httpx.TimeoutException, httpx.HTTPError) as error:
-                cause = "total" if isinstance(error, httpx.TimeoutException) else "http"
-                raise FetchFailure(cause, f"{url.authority} ({address}): {error!s:.200}", url.text) from None
-        raise failure or FetchFailure("dns", url.host.text, url.text)
-
-    async def _addresses(self, policy: Policy, url: Url, method: str, redirected: bool) -> list[Address]:
+    async def _hop(self, policy: Policy, url: Url, request: FetchRequest, history: tuple[str, ...]) -> FetchResponse:
         """
-        Those addresses of the URL's host that the policy allows.
+        One request over a connection of its own.
         """
-        wanted = Request(url.host.name, url.host.address, url.port, url.scheme, method, url.target)
-        refusal: Decision | None = self._decided(policy, wanted)
-        if refusal is not None and refusal.verdict in (DENY, ASK):
-            raise _refused(refusal, url, redirected)
-        if url.host.address is not None:
-            return [url.host.address]
+        wanted = Request(url.host.name, url.host.address, url.port, url.scheme, request.method, url.target)
+        attempt = None if self._budget is None else self._budget.begin(url.host.name, url.host.address, url.port)
         try:
-            found = await self._resolve(url.host.name)
-        except OSError as error:
-            raise FetchFailure("dns", f"{url.host.name}: {error.strerror or error!s:.100}", url.text) from None
-        if not found:
-            raise FetchFailure("dns", f"{url.host.name} has no address", url.text)
-        allowed = []
-        for address in map(plain, found):
-            decision = self._decided(policy, replace(wanted, address=address))
-            if decision.verdict == ALLOW:
-                allowed.append(address)
-            else:
-                refusal = decision
-        if not allowed and refusal is not None:
-            raise _refused(refusal, url, redirected)
-        return allowed
+            sock, reached, decision = await dial(policy, wanted, self._resolve)
+        except NotAllowed as refused:
+            if attempt is not None:
+                attempt.refused(refused)
+            raise _not_dialled(refused, policy, url, bool(history)) from None
+        pipe, address = Pipe(sock), reached.address
+        assert address is not None
+        try:
+            if attempt is not None:
+                attempt.allowed(decision, address)
+            server: Pipe = pipe
+            if url.scheme == "https":
+                server = TlsPipe(pipe, await self._roots(), url.host.text)
+                await server.shake_hands(policy.limits.connect)
+            return await _exchange(server, policy, url, request, history, address)
+        except (OSError, PeerError, h11.ProtocolError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            if isinstance(error, NotAllowed) and 504 == error.status:  # of the handshake
+                raise FetchFailure("connect", f"{url.authority} ({address}): {error}", url.text) from None
+            raise FetchFailure("http", f"{url.authority} ({address}): {str(error) or 'the connection ended':.200}",
+                               url.text) from None
+        finally:
+            pipe.close()
+            if attempt is not None:
+                attempt.closed(pipe.written, pipe.read)
 
-    def _decided(self, policy: Policy, request: Request) -> Decision:
-        decision = decide(policy, request)
-        if self._record is not None:
-            self._record(request, decision)
-        return decision
-
-    async def _send(self, policy: Policy, url: Url, address: Address, request: Fetch,
-                    history: tuple[str, ...]) -> Fetched:
-        """
-        One request over a connection of its own to *address*.
-        """
-        if self._trust is None and url.scheme == "https":
-            self._trust = ssl.create_default_context()
-        limits = policy.limits
-        place = f"[{address}]" if address.version == 6 else str(address)
-        transport = httpx.AsyncHTTPTransport(verify=self._trust or False, http1=True, http2=False, trust_env=False)
-        sent = httpx.Request(
-            request.method, f"{url.scheme}://{place}:{url.port}/",
-            headers=[("Host", url.authority), *request.fields], content=request.body or None,
-            extensions={"target": url.target.encode(),  # as it was decided; httpx would change dots in it
-                        "sni_hostname": url.host.text,  # and the name that the certificate has to have
-                        "timeout": {"connect": limits.connect, "read": limits.total, "write": limits.total,
-                                    "pool": limits.total}})
-        async with transport:
-            response = await transport.handle_async_request(sent)
-            try:
-                body = await _body(response, request.method, limits.response, url)
-            finally:
-                await response.aclose()
-        fields = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers.raw)
-        return Fetched(response.status_code, fields, body, url.text, history, str(address))
+    async def _roots(self) -> ssl.SSLContext:
+        if self._trust is None:  # some 50 ms, in which others are served
+            self._trust = await asyncio.to_thread(ssl.create_default_context)
+        return self._trust
 
 
-async def _body(response: httpx.Response, method: str, most: int, url: Url) -> bytes:
-    length = response.headers.get("content-length", "")
-    too_large = FetchFailure("response", f"more than {most} bytes", url.text)
-    if method != "HEAD" and length.isdecimal() and len(length) <= 18 and int(length) > most:
-        raise too_large
+async def _exchange(server: Pipe, policy: Policy, url: Url, request: FetchRequest, history: tuple[str, ...],
+                    address: Address) -> FetchResponse:
+    """
+    Write the request, and read its response.
+    """
+    http = h11.Connection(h11.CLIENT)
+    length = [("Content-Length", str(len(request.body)))] if request.body else []
+    # The target goes as it was decided: a library that takes URLs would change dots in it.
+    sent = h11.Request(method=request.method, target=url.target,
+                       headers=[("Host", url.authority), *request.fields, *length])
+    await server.send(http.send(sent) or b"")
+    if request.body:
+        await server.send(http.send(h11.Data(data=request.body)) or b"")
+    await server.send(http.send(h11.EndOfMessage()) or b"")
+    too_large = FetchFailure("response", f"more than {policy.limits.response} bytes", url.text)
+    response: h11.Response | None = None
     body = bytearray()
-    async for piece in response.aiter_raw():
-        if len(body) + len(piece) > most:
-            raise too_large
-        body += piece
-    return bytes(body)
+    while True:
+        event = http.next_event()
+        if event is h11.NEED_DATA:
+            http.receive_data(await server.receive())
+        elif isinstance(event, h11.Response):
+            response = event
+            given = [value for name, value in event.headers if name == b"content-length"]
+            if request.method != "HEAD" and given and int(given[0]) > policy.limits.response:
+                raise too_large
+        elif isinstance(event, h11.Data):
+            if len(body) + len(event.data) > policy.limits.response:
+                raise too_large
+            body += event.data
+        elif isinstance(event, h11.EndOfMessage) and response is not None:
+            break
+        elif not isinstance(event, h11.InformationalResponse):
+            raise PeerError("the connection ended before a response")
+    fields = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers.raw_items())
+    return FetchResponse(response.status_code, fields, bytes(body), url.text, history, str(address))
+
+
+def _not_dialled(refused: NotAllowed, policy: Policy, url: Url, redirected: bool) -> FetchFailure:
+    """
+    What there is to say of a connection that there isn't.
+    """
+    if not refused.failed:
+        return _refused(refused.decision, url, redirected)
+    reason = str(refused)
+    if reason.startswith(TEXTS["connect"]):
+        return FetchFailure("connect", f"{url.authority}, {policy.limits.connect:g} s", url.text)
+    return FetchFailure("dns" if reason.startswith(TEXTS["dns"]) else "http", reason, url.text)
 
 
 def _refused(decision: Decision, url: Url, redirected: bool) -> FetchFailure:
@@ -326,7 +328,7 @@ def _url(text: str) -> Url:
     return url
 
 
-def _checked(request: Fetch) -> tuple[tuple[str, str], ...]:
+def _checked(request: FetchRequest) -> tuple[tuple[str, str], ...]:
     """
     The fields of a request, with those that it lacks.
     """
@@ -359,7 +361,7 @@ def _joined(url: Url, location: str) -> str:
         raise FetchFailure("url", "a redirect to no URL", url.text) from None
 
 
-def _redirected(request: Fetch, status: int, before: Url, after: Url) -> Fetch:
+def _redirected(request: FetchRequest, status: int, before: Url, after: Url) -> FetchRequest:
     """
     The request that follows a redirect.
     """
@@ -369,4 +371,4 @@ def _redirected(request: Fetch, status: int, before: Url, after: Url) -> Fetch:
         fields = tuple(each for each in fields if not each[0].lower().startswith("content-"))
     if (before.scheme, before.host, before.port) != (after.scheme, after.host, after.port):
         fields = tuple(each for each in fields if each[0].lower() in _HARMLESS | {"connection"})
-    return Fetch(after.text, method, fields, body)
+    return FetchRequest(after.text, method, fields, body)

@@ -41,11 +41,14 @@ class LeasedListeners:
         ports: those for TCP, each with its port.
         lookup: the host's resolver.
         catch_up: reads what waits on the control channel.
+
+    Attributes:
+        lookup: this sandbox's share of the resolver.
     """
 
     def __init__(self, names: list[socket.socket], ports: list[tuple[socket.socket, int]], lookup: Lookup,
                  catch_up: Callable[[], None]) -> None:
-        self._names, self._ports, self._lookup, self._catch_up = names, ports, SharedLookup(lookup), catch_up
+        self._names, self._ports, self.lookup, self._catch_up = names, ports, SharedLookup(lookup), catch_up
         self._tenancy: Tenancy | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -138,7 +141,7 @@ class LeasedListeners:
         if DNS == port:
             tenancy.start(self._loop.create_task(resolver.serve_queries(tenancy, pipe)), pipe)
         elif PROXY == port:
-            tenancy.start(self._loop.create_task(serve_proxy(tenancy, pipe, self._lookup)), pipe)
+            tenancy.start(self._loop.create_task(serve_proxy(tenancy, pipe, self.lookup)), pipe)
         else:
             try:
                 goal = goal_of(tenancy, address, port)
@@ -146,7 +149,7 @@ class LeasedListeners:
                 tenancy.begin("", address, port).refused(refused)
                 pipe.close(reset=True)
                 return
-            tenancy.start(self._loop.create_task(relay(tenancy, pipe, goal, self._lookup)), pipe)
+            tenancy.start(self._loop.create_task(relay(tenancy, pipe, goal, self.lookup)), pipe)
 
 
 def _accepted(end: socket.socket, most: int) -> list[socket.socket]:

@@ -58,7 +58,7 @@ class Doorway:
             middle = os.fork()
             if not middle:
                 _middle(gate_write)
-                self._settle(ends, gate_read, job_fd, reply_fd)
+                self._become(ends, gate_read, job_fd, reply_fd)
                 return True
             _, status = os.waitpid(middle, 0)
         finally:
@@ -68,7 +68,7 @@ class Doorway:
             raise OSError("a second fork failed")
         return False
 
-    def _settle(self, ends: list[int], gate: int, job_fd: int, reply_fd: int) -> None:
+    def _become(self, ends: list[int], gate: int, job_fd: int, reply_fd: int) -> None:
         """
         In the branch: take the ends, and tell the daemon.
         """

@@ -23,15 +23,27 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 
-from leeward.dataclass import dataclass
-from leeward.errors import PeerError, Unsupported
+from leeward.dataclass import dataclass, replace
+from leeward.errors import Busy, PeerError, Unsupported
 from leeward.isolation.egress import EgressPlan
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, WRITE, Reactor, Timer
+from leeward.pool.fetches import Answered, Fetches
 from leeward.pool.sources import OpenSeal
 from leeward.pool.zygotes import EventLog
 from leeward.wire import egress_control as control
-from leeward.wire.egress_control import Begin, Decided, Gone, Leased, Message, Over, Stand
+from leeward.wire.egress_control import (
+    Begin,
+    Decided,
+    FetchAnswer,
+    FetchOrder,
+    Gone,
+    Leased,
+    Message,
+    Over,
+    Stand,
+    Unfetch,
+)
 from leeward.worker.hatch import import_path
 
 #: What the process runs; the tests put another resolver here.
@@ -70,6 +82,7 @@ class BrokerLink:
 
     Attributes:
         starts: how many there have been.
+        fetches: that it was asked for.
     """
 
     costs = "broker"
@@ -88,6 +101,7 @@ class BrokerLink:
         self._sent_seals: set[int] = set()
         self._closed = False
         self.starts = 0
+        self.fetches = Fetches()
 
     @property
     def pid(self) -> int:
@@ -125,6 +139,42 @@ class BrokerLink:
         place.lease = Leased(place.number, runner, os.urandom(32), policy,
                              0 if place.seal is None else place.seal.number)
         self._send(place.lease)
+
+    def narrow(self, lease: int, policy: dict[str, object], fetch: dict[str, object]) -> None:
+        """
+        *lease*, of which nothing has run yet, is under *policy*, and its fetches under *fetch*.
+        """
+        for place in self._places.values():
+            if place.lease is not None and place.lease.lease == lease:
+                place.lease = replace(place.lease, policy=policy, fetch=fetch)
+                self._send(place.lease)
+
+    def fetch(self, lease: int, about: dict[str, object], fds: Sequence[int], user: int,
+              answered: Answered) -> Callable[[], None]:
+        """
+        Have the sandbox with *lease* fetch something for its client; *answered* is called once, and later.
+
+        Args:
+            about: as `wire.egress_control.FetchOrder` has it.
+            fds: the response's file, and the request's body if it has one; they stay the caller's.
+
+        Returns:
+            What takes it back.
+
+        Raises:
+            Busy: *user* has as many as may be, or there is no broker for now.
+        """
+        found = [place for place in self._places.values() if place.lease is not None and place.lease.lease == lease]
+        if self._channel is None or not found:
+            raise Busy("there is no broker for this sandbox now; ask again")
+        number = self.fetches.begin(user, answered)
+        place = found[0].number
+        self._send(FetchOrder(place, number, about), fds)
+
+        def take_back() -> None:
+            if self.fetches.end(number):
+                self._send(Unfetch(place, number))
+        return take_back
 
     def over(self, worker: object) -> None:
         """
@@ -199,7 +249,7 @@ class BrokerLink:
             self._log.warning("the egress broker has ended: connections of sandboxes end with it", why=why)
         in_any_case(partial(self._reactor.forget, channel.fileno()), channel.close, process.kill, process.wait,
                     *([stuck.cancel] if stuck is not None else []),
-                    *(partial(os.close, fd) for _, fds in waiting for fd in fds))
+                    *(partial(os.close, fd) for _, fds in waiting for fd in fds), self.fetches.lost)
         if self._places:
             self._start_again()
 
@@ -266,12 +316,15 @@ class BrokerLink:
                 return
             try:
                 row = control.decode(data)
-                if not isinstance(row, Decided):
+                if isinstance(row, Decided):
+                    self._record(row)
+                elif isinstance(row, FetchAnswer):
+                    self.fetches.answered(row)
+                else:
                     raise PeerError(f"it says {type(row).__name__}")
             except PeerError as error:
                 self._end(str(error))
                 return
-            self._record(row)
 
     def broken(self, _error: Exception) -> None:
         """

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from leeward.errors import Busy
 from leeward.isolation import landlock
 from leeward.isolation.egress import EgressPlan
 from leeward.isolation.seccomp import filters
@@ -20,11 +21,18 @@ from leeward.pool.begin import Settings
 from leeward.pool.broker import BrokerLink, check
 from leeward.pool.confinement import Confinement
 from leeward.pool.egress_record import EgressRecord
+from leeward.pool.fetches import Answered
 from leeward.pool.sources import OpenSeal
 from leeward.pool.zygotes import EventLog
 from leeward.wire.egress_control import Begin
 from leeward.worker.hatch import import_path
 from leeward.worker.terms import LeaseOwner, NoWaysOut, WaysOut
+
+if TYPE_CHECKING:
+    from leeward.spec.egress import Policy
+
+#: A policy, and that of fetches where it is another one, as `policy_map` makes them.
+Narrowed = tuple[dict[str, Any], dict[str, Any]]
 
 #: What the C library's resolver reads, and where systemd and others keep the list of name servers.
 _RESOLVERS = ("/etc", "/usr", "/lib", "/lib32", "/lib64", "/run/systemd/resolve", "/run/resolvconf",
@@ -108,11 +116,29 @@ class Exits:
         policy = settings.egress
         seal = None
         if confinement.seal is not None:
-            from dataclasses import replace
-
             seal = OpenSeal(self._reactor, self._log, confinement.seal, policy.secrets)
-            policy = replace(policy, secrets=tuple(replace(each, source="") for each in policy.secrets), authorities="")
+            policy = unsourced(policy)
         return PoolWays(self.broker, self.record, plan, policy_map(policy), policy.name, seal)
+
+    def seated(self, runner: int, sandbox: str, narrowed: Narrowed | None) -> None:
+        """
+        A sandbox has this runner, and nothing of its client's runs in it yet.
+
+        Args:
+            narrowed: what its client wants of the pool's policy, and what for its fetches.
+        """
+        self.record.seated(runner, sandbox)
+        if narrowed is not None and self.broker is not None:
+            self.broker.narrow(runner, *narrowed)
+
+    def fetch(self, lease: int, about: dict[str, object], fds: Sequence[int], user: int,
+              answered: Answered) -> Callable[[], None]:
+        """
+        As `BrokerLink.fetch`.
+        """
+        if self.broker is None:
+            raise Busy("there is no broker")
+        return self.broker.fetch(lease, about, fds, user, answered)
 
     def close(self) -> None:
         """
@@ -120,6 +146,16 @@ class Exits:
         """
         if self.broker is not None:
             self.broker.close()
+
+
+def unsourced(policy: Policy) -> Policy:
+    """
+    *policy* as the broker gets it: where values and certificates come from is the daemon's.
+    """
+    from dataclasses import replace
+
+    return replace(policy, secrets=tuple(replace(each, source="") for each in policy.secrets), authorities="",
+                   within=None if policy.within is None else unsourced(policy.within))
 
 
 def begin(confinement: Confinement) -> Begin:

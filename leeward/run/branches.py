@@ -87,7 +87,7 @@ class Kin:
     def add(self, listener: int, job: int, *, checking: bool = False) -> None:
         raise LeewardError("a branch has its kernel's listener")
 
-    def settle(self, job: int) -> None:
+    def end_check(self, job: int) -> None:
         return
 
     def counts(self, job: int) -> dict[str, int]:

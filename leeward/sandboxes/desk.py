@@ -83,7 +83,7 @@ class Desk:
         book: is told what has ended.
 
     Attributes:
-        seated: is told the number of each sandbox's runner, and its id.
+        seated: is told the number of each sandbox's runner, its id, and what its client wants of its egress.
     """
 
     def __init__(self, reactor: Reactor, pool: SeatPool, terms: Callable[[], SandboxTerms],
@@ -93,7 +93,7 @@ class Desk:
         self._book = book
         self.reactor, self.now = reactor, reactor.now
         self.opener = Opener(reactor, own)
-        self.seated: Callable[[int, str], None] = lambda _runner, _sandbox: None
+        self.seated: Callable[[int, str, Any], None] = lambda _runner, _sandbox, _egress: None
         self._registry: Registry[Held] = Registry()
         self._timer: Timer | None = None
 
@@ -159,7 +159,7 @@ class Desk:
         if isinstance(what, Refused):
             self._end(entry.name, Reason.UNOPENED, what.message, what)
             return
-        self.seated(what.number, entry.name)
+        self.seated(what.number, entry.name, held.sandbox.facts.egress)
         if held.mounts is not None and held.mounting is None:
             if State.OPENING is held.sandbox.state:
                 held.mounting = Mounting(self.opener, what, held.mounts, held.sandbox.view.scratch.targets,

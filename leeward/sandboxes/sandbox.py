@@ -100,6 +100,16 @@ class LiveSandbox:
         """
         return self._terms.view
 
+    @property
+    def lease(self) -> int:
+        """
+        The number of its runner, by which the broker knows it.
+
+        Raises:
+            Refused: it is over.
+        """
+        return self._here().number
+
     # --- processes ----------------------------------------------------------------
 
     def start(self, asked: AskedProgram, over: Callable[[Report], None]) -> LiveProgram:

@@ -102,6 +102,7 @@ class SandboxFacts:
 
     Attributes:
         cwd: where programs start that name no folder.
+        egress: what its client wants of its policy of egress, and what for fetches; None where it takes that as it is.
     """
 
     limits: Limits
@@ -109,3 +110,4 @@ class SandboxFacts:
     metadata: Mapping[str, str] = field(default_factory=dict)
     key: PoolKey = PLAIN
     cwd: str = "/workspace"
+    egress: tuple[dict[str, Any], dict[str, Any]] | None = None

@@ -10,7 +10,9 @@ Trust:     the broker trusts the daemon. The daemon doesn't trust the broker, wh
     daemon -> broker   Stand    [listeners, in the order of isolation.egress.steps]
     daemon -> broker   Sealed   [where the values of secrets can be read, in their order]
     daemon -> broker   Leased | Over | Gone
-    broker -> daemon   Decided
+    daemon -> broker   FetchOrder    [where the response's body goes, and the request's body if it has one]
+    daemon -> broker   Unfetch
+    broker -> daemon   Decided | FetchAnswer
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import math
 
 import msgpack
 
-from leeward.dataclass import dataclass, names
+from leeward.dataclass import dataclass, field, names
 from leeward.errors import PeerError
 
 #: Bytes of a message, at most, and of each text in a record.
@@ -104,6 +106,7 @@ class Leased:
         key: by which its names get their addresses; the same one gives the same ones.
         policy: as `spec.egress.parse_policy` reads it.
         seal: the place of a `Sealed`; 0 for none.
+        fetch: the policy of its fetches, where that is another one.
     """
 
     place: int
@@ -111,6 +114,7 @@ class Leased:
     key: bytes
     policy: dict[str, object]
     seal: int = 0
+    fetch: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +166,47 @@ class Decided:
     received: int = 0
 
 
-Message = Begin | Stand | Sealed | Leased | Over | Gone | Decided
+@dataclass(frozen=True, slots=True)
+class FetchOrder:
+    """
+    A request of a client's, by the policy of the lease of *place*.
 
-_KINDS: tuple[type, ...] = (Begin, Stand, Sealed, Leased, Over, Gone, Decided)
+    Attributes:
+        number: never used again.
+        about: `url`, `method` and `headers`, as `wire.fetches` has checked them.
+    """
+
+    place: int
+    number: int
+    about: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Unfetch:
+    """
+    Nobody waits for that any more.
+    """
+
+    place: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAnswer:
+    """
+    The one answer to a `FetchOrder`; the body is in the file that came with that.
+
+    Attributes:
+        about: as `wire.fetches.check_answer` reads it.
+    """
+
+    number: int
+    about: dict[str, object]
+
+
+Message = Begin | Stand | Sealed | Leased | Over | Gone | Decided | FetchOrder | Unfetch | FetchAnswer
+
+_KINDS: tuple[type, ...] = (Begin, Stand, Sealed, Leased, Over, Gone, Decided, FetchOrder, Unfetch, FetchAnswer)
 _TAGS = {kind: tag for tag, kind in enumerate(_KINDS)}
 _HINTS: dict[str, type] = {"int": int, "float": float, "str": str, "bytes": bytes, "list[int]": list, "list[str]": list,
                            "dict[str, object]": dict}

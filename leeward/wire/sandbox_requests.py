@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from leeward.dataclass import dataclass, field
 from leeward.spec.folders import Folder
 from leeward.spec.pool_key import DEFAULT_PROFILE
-from leeward.wire import fields
+from leeward.wire import fetches, fields
 from leeward.wire import sandbox_fields as ours
 from leeward.wire.overlay_requests import (
     OverlayCheckpoint,
@@ -42,6 +42,8 @@ class SandboxOpen:
         cwd: of the profile `shell`: the folder in which programs start.
         home: of the profile `shell`: a folder with secrets, beside the one that the client's user has by the host.
         show_secrets: of the profile `shell`: hide none.
+        policy: of egress, as a map of `spec.egress.KEYS`: what of *egress* it takes.
+        fetch_policy: the short form of one for `fetch`, which takes as much of *egress* again.
     """
 
     op: ClassVar[str] = "sandbox_open"
@@ -60,6 +62,8 @@ class SandboxOpen:
     cwd: str = ""
     home: str = ""
     show_secrets: bool = False
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    fetch_policy: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,10 +357,29 @@ class ProcessWait:
     wait: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class SandboxFetch:
+    """
+    Send a request of HTTP by the policy of *sandbox*, and answer with the response.
+
+    Attributes:
+        headers: name and value each.
+    """
+
+    op: ClassVar[str] = "sandbox_fetch"
+
+    id: int
+    sandbox: str
+    url: str
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+
+
 SandboxRequest = (SandboxOpen | SandboxDock | SandboxList | SandboxInfo | SandboxExtend | SandboxKill | SandboxExecute
                   | KernelOpen | KernelInterrupt | KernelReset | KernelFork | KernelClose | ProcessRun | ProcessStart
                   | ProcessList | ProcessRead | ProcessWrite | ProcessResize | ProcessSignal | ProcessKill | ProcessWait
-                  | OverlayRequest)
+                  | SandboxFetch | OverlayRequest)
 
 Checks = dict[str, Callable[[object], object]]
 
@@ -374,6 +397,7 @@ FIELDS: dict[str, tuple[type[SandboxRequest], Checks]] = {
         "egress": fields.named("egress"), "limits": fields.limits, "idle": ours.idle, "lifetime": ours.lifetime,
         "env": fields.env, "metadata": ours.metadata, "mounts": ours.mounts, "dock": ours.whole("dock"),
         "cwd": ours.path, "home": ours.path, "show_secrets": ours.flag("show_secrets"),
+        "policy": fetches.policy("policy"), "fetch_policy": fetches.policy("fetch_policy"),
     }),
     "sandbox_dock": (SandboxDock, {}),
     "sandbox_list": (SandboxList, {}),
@@ -400,6 +424,8 @@ FIELDS: dict[str, tuple[type[SandboxRequest], Checks]] = {
     "process_signal": (ProcessSignal, {**_ONE, "signal": ours.signal}),
     "process_kill": (ProcessKill, _ONE),
     "process_wait": (ProcessWait, {**_ONE, "wait": ours.wait}),
+    "sandbox_fetch": (SandboxFetch, {**_HERE, "url": fetches.url, "method": fetches.method,
+                                     "headers": fetches.headers, "body": fetches.body}),
     "overlay_diff": (OverlayDiff, {**_HERE, "target": ours.path}),
     "overlay_read": (OverlayRead, {**_HERE, "target": ours.path, "path": ours.path_in_overlay,
                                    "offset": ours.whole("offset")}),
@@ -415,6 +441,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "sandbox_execute": ("sandbox", "code"),
     "process_signal": ("sandbox", "process", "signal"),
     "process_resize": ("sandbox", "process", "rows", "columns"),
+    "sandbox_fetch": ("sandbox", "url"),
     "overlay_diff": ("sandbox", "target"),
     "overlay_read": ("sandbox", "target", "path"),
     "overlay_checkpoint": ("sandbox", "target"),

@@ -122,6 +122,12 @@ export interface SandboxOptions {
   packages?: Iterable<string>;
   /** What it may reach: a policy of the daemon's configuration. */
   egress?: string;
+  /** All public names and addresses, where the operator lets it; in place of `egress`. */
+  allowNetwork?: boolean;
+  /** A policy that takes less of what `egress` allows; docs/egress.md has its keys. */
+  policy?: Record<string, unknown>;
+  /** The same for `fetch` alone, in its short form. */
+  fetchPolicy?: Record<string, unknown>;
   env?: Record<string, string> | Map<string, string>;
   memory?: Size;
   processes?: number;
@@ -200,6 +206,8 @@ export class Sandbox {
   terminal(what?: string[] | string, options?: { rows?: number; columns?: number; cwd?: string; env?: Record<string, string>; timeout?: number; title?: string }): Promise<Process>;
   processes(): Promise<ProcessRow[]>;
   process(number: number): Promise<Process>;
+  /** Sent by the daemon's broker, as the sandbox's policy of egress allows it. */
+  fetch(url: string | URL, options?: { method?: string; headers?: Record<string, string> | Iterable<[string, string]>; body?: Data; signal?: AbortSignal }): Promise<Fetched>;
   execute(code: Data, options?: CodeOptions & { stdin?: Data; signal?: AbortSignal }): Promise<Result>;
   kernel(): Promise<Kernel>;
   diff(options?: { target?: string }): Promise<FolderChange[]>;
@@ -208,6 +216,20 @@ export class Sandbox {
   kill(): Promise<void>;
   close(): Promise<void>;
   detach(): Promise<string>;
+}
+
+/** The response to a fetch. */
+export interface Fetched {
+  readonly status: number;
+  readonly ok: boolean;
+  /** In order; several of one name are kept. */
+  readonly headers: [string, string][];
+  readonly body: Buffer;
+  /** Of the last hop. */
+  readonly url: string;
+  /** The URLs before it. */
+  readonly history: string[];
+  readonly address: string;
 }
 
 /** A piece of a process's output. */
@@ -408,3 +430,8 @@ export class Destroyed extends WorkdirError {}
 export class ToolboxNotAvailable extends WorkdirError {}
 export class NetworkingDisabled extends WorkdirError {}
 export class FetchError extends WorkdirError {}
+/** A fetch has no response; the message begins as docs/egress.md has it. */
+export class FetchFailed extends LeewardError {
+  cause: string;
+  url: string;
+}

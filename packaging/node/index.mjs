@@ -46,5 +46,6 @@ export const {
   ToolboxNotAvailable,
   NetworkingDisabled,
   FetchError,
+  FetchFailed,
 } = leeward;
 export default leeward.WorkdirSandbox;

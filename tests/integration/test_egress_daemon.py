@@ -4,10 +4,12 @@ Egress through a real daemon: the configuration's policy, named by a job, a sess
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ except OSError as error:
 
 CONFIG = """\
 pool_size = 1
+allow_network = true
 [egress.web]
 allow = ["http://web.example.org:{port}", "127.0.0.1:{port}"]
 addresses = ["127.0.0.1/32"]
@@ -73,7 +76,7 @@ def test_a_policy_is_named_by_all_that_run_code(daemon: LiveDaemon, host: Server
         assert "200" not in client.execute(GET, args=[allowed]).stdout_text
         with client.session(egress="web") as session:
             assert answer == session.execute(GET, args=[allowed]).stdout_text
-        with pytest.raises(RequestRejected, match="egress 'nothing' is unknown; this daemon has: web"):
+        with pytest.raises(RequestRejected, match="egress 'nothing' is unknown; this daemon has: network, web"):
             client.execute("1", egress="nothing")
     with leeward.Sandbox(socket=daemon.socket, egress="web") as box:
         assert answer == box.run(["python", "-c", GET, allowed]).stdout_text
@@ -82,6 +85,109 @@ def test_a_policy_is_named_by_all_that_run_code(daemon: LiveDaemon, host: Server
         assert "not known" in box.run(["python", "-c", GET, denied]).stdout_text
     done = daemon.run("exec", "--egress", "web", GET, "--", allowed)
     assert answer.encode() == done.stdout, done
+
+
+def test_fetch_by_a_sandboxs_policy(daemon: LiveDaemon, host: Servers) -> None:
+    """
+    From outside the sandbox, by its policy: a response, a large one by a memory file, and what is refused.
+    """
+    url = f"http://web.example.org:{host.http}"
+
+    async def asynchronously() -> leeward.Fetched:
+        async with leeward.AsyncSandbox(socket=daemon.socket, egress="web") as other:
+            return await other.fetch(f"{url}/async", headers=[("X-One", "1"), ("X-One", "2")])
+
+    with leeward.Sandbox(socket=daemon.socket, egress="web") as box:
+        got = box.fetch(f"{url}/plain")
+        assert (200, True, f"GET web.example.org:{host.http} /plain") == (got.status, got.ok, got.text)
+        assert (f"{url}/plain", (), "127.0.0.1") == (got.url, got.history, got.address)
+        large = os.urandom(1 << 20)
+        assert large == box.fetch(f"{url}/echo", "POST", {"Content-Type": "text/plain"}, large).body
+        with pytest.raises(leeward.FetchFailed, match=r"^domain not in allowlist: evil.example.org") as caught:
+            box.fetch(f"http://evil.example.org:{host.http}/")
+        assert ("unlisted", f"http://evil.example.org:{host.http}/") == (caught.value.cause, caught.value.url)
+        shown = _rows(daemon, box.id, "denied")
+        assert ("evil.example.org", host.http) == (shown[-1]["name"], shown[-1]["port"])
+    assert f"GET web.example.org:{host.http} /async" == asyncio.run(asynchronously()).text
+    with leeward.Sandbox(socket=daemon.socket) as without, pytest.raises(
+            leeward.FetchFailed, match=r"^networking disabled: configure fetch_policy to enable$"):
+        without.fetch(f"{url}/")
+
+
+def test_a_fetch_ends_with_its_sandbox(daemon: LiveDaemon, host: Servers) -> None:
+    """
+    It is answered, and the broker serves on.
+    """
+    with leeward.Sandbox(socket=daemon.socket, egress="web") as box, ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(box.fetch, f"http://web.example.org:{host.http}/parted")
+        _rows(daemon, box.id, "allowed")
+        box.kill()
+        with pytest.raises((leeward.FetchFailed, leeward.SandboxOver)):
+            waits.result(60)
+    with leeward.Sandbox(socket=daemon.socket, egress="web") as box:
+        assert box.fetch(f"http://web.example.org:{host.http}/").ok
+
+
+def test_a_client_narrows_its_policy(daemon: LiveDaemon, host: Servers) -> None:
+    """
+    For what runs in its sandbox, and for its fetches; never beyond the operator's.
+    """
+    url, other = f"http://web.example.org:{host.http}", f"http://127.0.0.1:{host.http}"
+    with leeward.Sandbox(socket=daemon.socket, egress="web", policy={
+            "allow": ["*.example.org"], "ports": [host.http], "addresses": ["127.0.0.0/8"]}) as box:
+        assert "200 GET" in box.run(["python", "-c", GET, f"{url}/x"]).stdout_text
+        assert "200" not in box.run(["python", "-c", GET, f"{other}/x"]).stdout_text
+        assert "not known" in box.run(["python", "-c", GET, f"http://evil.example.org:{host.http}/"]).stdout_text
+        with pytest.raises(leeward.FetchFailed, match=r"^domain not in allowlist"):
+            box.fetch(f"{other}/")
+    with leeward.Sandbox(socket=daemon.socket, egress="web", fetch_policy={
+            "allowed_domains": ["*.example.org"], "deny_private_ips": False, "allowed_methods": ["GET"],
+            "blocked_domains": ["api.example.org"], "max_response_body": 40}) as box:
+        assert "200 GET" in box.run(["python", "-c", GET, f"{other}/x"]).stdout_text
+        for asked, method, text in ((f"{other}/", "GET", "domain not in allowlist"),
+                                    (f"{url}/", "POST", "method not allowed"),
+                                    (f"http://api.example.org:{host.http}/", "GET", "domain is blocked"),
+                                    (f"{url}/" + 20 * "x", "GET", "response body too large"),
+                                    (f"http://evil.example.org:{host.http}/", "GET", "domain not in allowlist")):
+            with pytest.raises(leeward.FetchFailed, match=rf"^{text}"):
+                box.fetch(asked, method)
+    for options, text in (({"policy": {"allow": ["*"]}}, "name it by egress"),
+                          ({"egress": "web", "policy": {"allow": ["a b"]}}, "policy.allow"),
+                          ({"egress": "web", "policy": {"within": {}}}, "the operator's"),
+                          ({"egress": "web", "fetch_policy": {"domains": []}}, "fetch_policy.domains: unknown"),
+                          ({"egress": "nothing", "policy": {"allow": []}}, "egress 'nothing' is unknown"),
+                          ({"egress": "web", "policy": {"secrets": {"K": {"hosts": ["x.org"]}}}}, "no such secret")):
+        with leeward.Sandbox(socket=daemon.socket, **options) as box, pytest.raises(RequestRejected, match=text):
+            box.info()
+
+
+def test_the_command_line_fetches(daemon: LiveDaemon, host: Servers) -> None:
+    """
+    The body on standard output, the status in the exit status, and what was refused on standard error.
+    """
+    url = f"http://web.example.org:{host.http}"
+    done = daemon.run("fetch", "--policy", "web", "-i", "-d", "hello", "-H", "X-One: 1", f"{url}/post")
+    assert (b"HTTP/1.1 200\n", b"\n\nhello") == (done.stdout[:13], done.stdout[-7:]), done
+    done = daemon.run("fetch", "--policy", "web", f"http://evil.example.org:{host.http}/")
+    assert (1, b"leeward: domain not in allowlist: evil.example.org") == (done.returncode, done.stderr[:50]), done
+
+
+def test_the_network_is_the_operators_to_allow(daemon: LiveDaemon, host: Servers) -> None:
+    """
+    The policy `network` is there where he says so; the tests' names lead to addresses that it doesn't reach.
+    """
+    denied = f"http://web.example.org:{host.http}/"
+    with daemon.client() as client:
+        got = client.execute(GET, args=["http://web.example.org/"], allow_network=True).stdout_text
+        assert "403 leeward: private IP blocked: web.example.org leads to 127.0.0.1" in got, got
+        assert "200" not in client.execute(GET, args=[denied], allow_network=True).stdout_text
+        with pytest.raises(RequestRejected, match="egress='web' or allow_network"):
+            client.execute("1", egress="web", allow_network=True)
+    done = daemon.run("exec", "--network", GET, "--", "http://web.example.org/")
+    assert b"403 leeward: private IP blocked" in done.stdout, done
+    with leeward.Sandbox(socket=daemon.socket, allow_network=True) as box, pytest.raises(
+            leeward.FetchFailed, match=r"^private IP blocked"):
+        box.fetch("http://web.example.org/")
 
 
 def test_what_was_tried_is_shown_and_explained(daemon: LiveDaemon, host: Servers, tmp_path: Path) -> None:

@@ -337,7 +337,8 @@ TABLE: dict[str, Callable[[], Version]] = {
 
 #: Programs that the sandbox would show, if they are there: "usr-git" and so on.
 IN_USR = (
-    "awk", "bash", "busybox", "bzip2", "cargo", "clang", "cmake", "column", "curl", "diff", "file", "find", "free",
+    "apt", "awk", "bash", "busybox", "bzip2", "cargo", "clang", "cmake", "column", "curl", "diff", "file", "find",
+    "free",
     "g++", "gcc", "gdb", "getent", "git", "go", "gofmt", "id", "ip", "java", "javac", "jq", "kotlin", "kotlinc",
     "ldd", "less", "lscpu", "make", "mount", "nginx", "node", "npm", "openssl", "patch", "perf", "perl", "ps", "rev",
     "rg", "rustc", "script", "sqlite3", "ss", "ssh", "ssh-keygen", "strace", "strings", "tar", "tclsh", "timeout",

@@ -56,5 +56,5 @@ def test_every_package_of_the_design_is_declared():
              for group, lines in {"product": project["dependencies"], **extras}.items()}
 
     assert {"cffi", "click", "msgpack", "structlog"} == names["product"]
-    assert {"cryptography", "h11", "httpx", "pyroute2"} == names["egress"]
+    assert {"cryptography", "h11", "pyroute2"} == names["egress"]
     assert {"pytest", "hypothesis", "python-prctl", "landlock", "pyseccomp"} <= names["test"]

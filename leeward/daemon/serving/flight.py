@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from leeward.daemon.config import Config
 from leeward.daemon.serving.functions import Exchanges
-from leeward.daemon.serving.home import PoolPlace, ServerContext, Share, unread_results
+from leeward.daemon.serving.home import Fetch, PoolPlace, ServerContext, Share, unread_results
 from leeward.daemon.serving.kept import KeptResults
 from leeward.daemon.serving.parcel import Parcel, pack
 from leeward.daemon.serving.sandboxes import Sandboxes
@@ -213,6 +213,14 @@ class Flight:
 
     def place(self, key: PoolKey) -> PoolPlace:
         return self._home.place(key)
+
+    @property
+    def guest(self) -> bool:
+        return self._share.guest
+
+    @property
+    def fetch(self) -> Fetch:
+        return self._home.fetch
 
     @property
     def guest_sessions(self) -> int | None:

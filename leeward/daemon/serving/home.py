@@ -19,6 +19,7 @@ from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.reactor import Reactor
 from leeward.loop.stream import JobStart
 from leeward.pool.egress_record import EgressRecord
+from leeward.pool.fetches import Answered
 from leeward.pool.seats import Seat
 from leeward.pool.sessions import Cancellable, PoolSession
 from leeward.run.report import Arena, Report
@@ -31,6 +32,17 @@ from leeward.spec.sandbox import SandboxSpec
 #: The part that all connections of one guest together may have of the bytes of unfinished frames, and of the results
 #: and request arenas that there may be.
 GUEST_SHARE = 4
+
+
+#: The lease, what is asked for, the descriptors, the user, and who is answered; it gives what takes it back.
+Fetch = Callable[[int, dict[str, object], Sequence[int], int, Answered], Callable[[], None]]
+
+
+def no_fetch(*_: object) -> Callable[[], None]:
+    """
+    Of a server without a broker.
+    """
+    raise Busy("there is no broker")
 
 
 class JobPool(Protocol):
@@ -112,6 +124,7 @@ class ServerContext(Protocol):
         most_requests: bytes of request arenas that there may be.
         egress: what sandboxes tried to reach.
         as_armed: jobs get the limits with which their runners were armed.
+        fetch: has a sandbox fetch something; `leeward.pool.ways_out.Exits.fetch`.
     """
 
     reactor: Reactor
@@ -130,6 +143,7 @@ class ServerContext(Protocol):
     as_armed: bool
     desk: Desk
     egress: EgressRecord
+    fetch: Fetch
     rounds: Rounds
 
     @property

@@ -60,6 +60,7 @@ from leeward.wire.sandbox_requests import (
     ProcessRun,
     SandboxDock,
     SandboxExecute,
+    SandboxFetch,
     SandboxRequest,
 )
 
@@ -198,7 +199,7 @@ class Operations:
 
     def _of_sandbox(self, request: SandboxRequest | FileRequest) -> Mapping[str, Any] | None:
         # Its answer may be a large result.
-        if isinstance(request, (ProcessRun, SandboxExecute, OverlayDiff, OverlayRead)):
+        if isinstance(request, (ProcessRun, SandboxExecute, SandboxFetch, OverlayDiff, OverlayRead)):
             self._flight.check_job()
         else:
             self._flight.check()

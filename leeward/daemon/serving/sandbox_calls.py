@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from leeward.daemon.config import Config
 from leeward.daemon.serving.functions import Exchanges
-from leeward.daemon.serving.home import PoolPlace
+from leeward.daemon.serving.home import Fetch, PoolPlace
 from leeward.daemon.serving.parcel import Parcel
 from leeward.errors import Refused
 from leeward.loop.reactor import Reactor, Timer
@@ -36,6 +36,14 @@ class SandboxOwner(Protocol):
     def user(self) -> int: ...
     @property
     def group(self) -> int: ...
+    @property
+    def guest(self) -> bool:
+        """
+        Is the user one whom the group lets in?
+        """
+
+    @property
+    def fetch(self) -> Fetch: ...
     @property
     def exchanges(self) -> Exchanges: ...
     @property

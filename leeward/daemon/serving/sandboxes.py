@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, get_args
 
-from leeward.daemon.serving import host_view
+from leeward.daemon.serving import host_view, narrowing
 from leeward.daemon.serving.docks import Docks
+from leeward.daemon.serving.fetching import FetchCall
 from leeward.daemon.serving.file_calls import serve_file_call
 from leeward.daemon.serving.folders import FolderOpening
 from leeward.daemon.serving.intake import NAME
@@ -57,6 +58,7 @@ from leeward.wire.sandbox_requests import (
     SandboxDock,
     SandboxExecute,
     SandboxExtend,
+    SandboxFetch,
     SandboxInfo,
     SandboxKill,
     SandboxList,
@@ -118,6 +120,7 @@ class Sandboxes:
         owner, config, desk = self._owner, self._owner.config, self._desk
         host = host_view.check(request, owner.user, config.show_secrets)
         key = PoolKey(request.profile, request.environment, request.egress)
+        narrowed = narrowing.of(request, owner.config.egress)
         place = None if key == PLAIN else owner.place(key)
         base = config.limits if place is None else place.limits
         limits = adjusted(base, config.ceilings, request.limits)
@@ -135,7 +138,7 @@ class Sandboxes:
             place = None if key == PLAIN else owner.place(key)
             if host:
                 mounts = host_view.hiding(request, mounts, (owner.user, owner.group))
-            facts = SandboxFacts(limits, request.env, request.metadata, key, request.cwd or _FOLDER)
+            facts = SandboxFacts(limits, request.env, request.metadata, key, request.cwd or _FOLDER, narrowed)
             name = desk.open(owner.user, facts, opened,
                              idle=idle, lifetime=lifetime, most=owner.most_sandboxes, patience=config.queue_timeout,
                              mounts=mounts, pool=None if place is None else place.pool,
@@ -174,6 +177,9 @@ class Sandboxes:
         ending = SandboxEnding(self._desk.reactor, partial(self._owner.answer, request.id, {}))
         self._owner.wait(request.id, ending)
         self._desk.kill(entry, ending.gone)
+
+    def _fetch(self, request: SandboxFetch, entry: RegistryEntry[Held]) -> None:
+        FetchCall(self._desk, self._owner, request, entry)
 
     # --- programs -------------------------------------------------------------------
 
@@ -415,5 +421,5 @@ _SERVES: Mapping[type, Callable[..., Mapping[str, Any] | None]] = {
     ProcessRun: Sandboxes._run, ProcessStart: Sandboxes._start, ProcessList: Sandboxes._list,
     ProcessRead: Sandboxes._read, ProcessWait: Sandboxes._wait_for, ProcessWrite: Sandboxes._write,
     ProcessResize: Sandboxes._resize, ProcessSignal: Sandboxes._signal, ProcessKill: Sandboxes._kill,
-    **dict.fromkeys(get_args(OverlayRequest), Sandboxes._look),
+    SandboxFetch: Sandboxes._fetch, **dict.fromkeys(get_args(OverlayRequest), Sandboxes._look),
 }

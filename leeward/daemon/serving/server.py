@@ -18,7 +18,7 @@ from leeward.daemon.serving import arena
 from leeward.daemon.serving.arena import RequestArena
 from leeward.daemon.serving.connection import Connection
 from leeward.daemon.serving.door import Door, WaitingClient
-from leeward.daemon.serving.home import JobPool, PoolPlace, Share, no_place
+from leeward.daemon.serving.home import Fetch, JobPool, PoolPlace, Share, no_fetch, no_place
 from leeward.daemon.serving.lent import FILES, LentFiles
 from leeward.daemon.serving.peers import RefusalObserver, ServedUsers, Unwatched, admitted, credentials, groups_of
 from leeward.daemon.serving.rounds import CONNECTING, Rounds
@@ -71,6 +71,7 @@ class Server:
         self.most_lent = FILES if shares is None else min(FILES, shares.spare)
         self.desk = Desk(reactor, jobs, terms, own=self._own, book=self.watcher.events)
         self.egress = EgressRecord()
+        self.fetch: Fetch = no_fetch
         self._idle: list[Connection] = []  # those to close for the owner's, the next one last
         self._looked = 0.0
         self.rounds = Rounds(reactor)

@@ -154,6 +154,15 @@ class NetworkingDisabled extends WorkdirError {
 }
 class FetchError extends WorkdirError { static kind = 'fetch'; }
 
+/** A fetch has no response: the policy refuses it, a limit was hit, or the host can't be reached. */
+class FetchFailed extends LeewardError {
+  constructor(message, cause = 'http', url = '') {
+    super(message);
+    this.cause = cause;
+    this.url = url;
+  }
+}
+
 /** The class for each kind of refusal. */
 const BY_KIND = new Map([
   Busy, QueueTimeout, ShuttingDown, VersionMismatch, RequestRejected, Cancelled, SessionOver, SandboxOver, ProcessOver, PoolFailed,
@@ -186,5 +195,5 @@ module.exports = {
   VersionMismatch, RequestRejected, Cancelled, SessionOver, SandboxOver, ProcessOver, PoolFailed, Forbidden, EditError, OSError,
   FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError, TimeoutError,
   BrokenPipeError, WorkdirError, WorkdirRuntimeError, WorkdirIoError, PathTraversal, CommandNotFound, Timeout, Destroyed,
-  ToolboxNotAvailable, NetworkingDisabled, FetchError, refusal, systemError,
+  ToolboxNotAvailable, NetworkingDisabled, FetchError, FetchFailed, refusal, systemError,
 };

@@ -2,6 +2,7 @@
 
 const { Calls } = require('./calls.js');
 const { BadReply, DaemonError, RequestRejected, SandboxOver } = require('./errors.js');
+const { egressOf, fetchFields, fetchedOf } = require('./fetching.js');
 const { Files } = require('./files.js');
 const host = require('./host.js');
 const { resultOf } = require('./results.js');
@@ -12,7 +13,7 @@ const ID = /^[a-z2-7]{26}$/;
 const WORKDIR = '/workspace';
 const SHELL = 'shell';
 const TERM = 'xterm-256color';
-const OPTIONS = ['socket', 'command', 'profile', 'environment', 'packages', 'egress', 'env', 'idle', 'lifetime', 'metadata', 'mounts', 'workdir', 'overlay', 'showSecrets', ...LIMITING];
+const OPTIONS = ['socket', 'command', 'profile', 'environment', 'packages', 'egress', 'allowNetwork', 'policy', 'fetchPolicy', 'env', 'idle', 'lifetime', 'metadata', 'mounts', 'workdir', 'overlay', 'showSecrets', ...LIMITING];
 
 /**
  * A sandbox that stays: files, processes and their output, until it is closed. The first call opens it; without `close` it
@@ -71,7 +72,10 @@ class Sandbox {
 
   async open() {
     const { env, metadata, profile, environment, packages = [], egress, showSecrets, idle, lifetime, memory, processes, timeout, output } = this.options;
-    const kind = { profile, environment, egress, ...(showSecrets ? { show_secrets: true } : {}) };
+    const { allowNetwork = false, policy, fetchPolicy } = this.options;
+    const kind = {
+      profile, environment, egress: egressOf(egress, allowNetwork), policy, fetch_policy: fetchPolicy, ...(showSecrets ? { show_secrets: true } : {}),
+    };
     const common = { env: env && pairs(env, 'env'), metadata: metadata && pairs(metadata, 'metadata'), ...kind, idle, lifetime };
     // The command tells the current folder, the home and the variables for the profile `shell`, and installs packages.
     if (this.mounts.length || profile === SHELL || packages.length) {
@@ -149,6 +153,15 @@ class Sandbox {
     const process = new Process(this, number);
     await process.row();
     return process;
+  }
+
+  /**
+   * Send a request by http or https as this sandbox's policy of egress allows it: `{status, headers, body, url, history,
+   * address}`. The daemon's broker sends it. FetchFailed where there is no response.
+   */
+  async fetch(url, options = {}) {
+    const { signal, ...request } = options;
+    return this.ask('sandbox_fetch', fetchFields(url, request), { signal, read: fetchedOf });
   }
 
   // --- Python -----------------------------------------------------------------------

@@ -7,7 +7,7 @@ const fs = require('node:fs');
 const path = require('node:path');
 const { Readable } = require('node:stream');
 const { Sandbox } = require('../index.js');
-const { socket, command, folder, thrown } = require('./support.js');
+const { socket, command, folder, rogueFor, thrown } = require('./support.js');
 
 /** A sandbox that goes with the test. */
 function open(t, options = {}) {
@@ -272,4 +272,27 @@ test('options that there are not are refused', async (t) => {
   for (const call of calls) {
     assert.equal((await thrown(call())).name, 'RequestRejected');
   }
+});
+
+test('fetch is what the policy allows', async (t) => {
+  const box = open(t);
+  const refused = await thrown(box.fetch('https://example.org/'));
+  assert.deepEqual([refused.name, refused.cause, refused.message], ['FetchFailed', 'disabled', 'networking disabled: configure fetch_policy to enable']);
+  assert.equal((await thrown(box.fetch('https://example.org/', { verb: 'GET' }))).name, 'RequestRejected');
+  assert.throws(() => new Sandbox({ socket, egress: 'a', fetch: {} }), { name: 'RequestRejected' });
+  const both = new Sandbox({ socket, egress: 'a', allowNetwork: true });
+  assert.equal((await thrown(both.id())).name, 'RequestRejected');
+});
+
+test('a response of a fetch is believed as far as it is one', async (t) => {
+  const good = { status: 200, headers: [['A', 'b'], ['A', 'c']], url: 'http://x/', history: [], address: '1.1.1.1', body: Buffer.from('hello') };
+  const answers = [good, { ...good, status: 'x' }, { ...good, headers: [['A']] }, { ...good, body: [0, 0, 5] }, { failed: 'dns', message: 'DNS resolution failed: x', url: 'http://x/' }];
+  const where = await rogueFor(t, 'sandbox_fetch', ({ id }, send) => send({ id, ok: answers.shift() }));
+  const box = new Sandbox({ socket: where });
+  t.after(() => box.calls.close());
+  box.opened = Promise.resolve('a'.repeat(26));
+  const got = await box.fetch('http://x/', { method: 'POST', headers: { A: 'b' }, body: 'x' });
+  assert.deepEqual([got.status, got.ok, got.headers, got.body.toString()], [200, true, [['A', 'b'], ['A', 'c']], 'hello']);
+  for (let at = 0; at < 3; at += 1) assert.equal((await thrown(box.fetch('http://x/'))).name, 'BadReply');
+  assert.equal((await thrown(box.fetch('http://x/'))).cause, 'dns');
 });

@@ -27,8 +27,8 @@ VALUES = {"PATH": "/nowhere", "MODULE": "json", "S": "1.5", "SIZE": "64MiB", "K=
           "HOST[:INSIDE]": "/nowhere", "PATTERN": "*", "NAME": "x", "FOLDER": "/nowhere"}
 
 #: Options that only the Python command line serves.
-PYTHONS = {"--profile", "--show-secrets", "--egress", "--environment", "--json", "--processes", "--output", "--put",
-           "--collect", "--into"}
+PYTHONS = {"--profile", "--show-secrets", "--egress", "--network", "--environment", "--json", "--processes", "--output",
+           "--put", "--collect", "--into"}
 
 
 def rows() -> list[tuple[str, str, str, str]]:

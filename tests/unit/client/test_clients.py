@@ -210,7 +210,8 @@ def test_a_client_may_be_told_not_to_ask_again(path: Path, options: dict[str, bo
 @pytest.mark.parametrize(("options", "said"), [
     ({"tiemout": 3}, "did you mean 'timeout'"), ({"memory_limit": 3}, "did you mean 'memory'"),
     ({"input": b""}, "did you mean 'stdin'"), ({"colect": []}, "did you mean 'collect'"),
-    ({"weather": 1}, "there are args, call_timeout, collect"), ({"idempotnt": True}, "did you mean 'idempotent'"),
+    ({"weather": 1}, "there are allow_network, args, call_timeout, collect"),
+    ({"idempotnt": True}, "did you mean 'idempotent'"),
 ])
 def test_an_unknown_option_names_the_one_that_was_meant(calls: Call, path: Path, options: dict[str, Any],
                                                         said: str) -> None:

@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
 
 from kit.egress_hosts import Host, hosting, resolver, trusting
-from leeward.egress.fetch import TEXTS, Fetch, Fetched, Fetcher, FetchFailure, system_addresses
-from leeward.egress.policy import Decision, Request
+from leeward.egress import dialling
+from leeward.egress.fetch import TEXTS, Fetcher, FetchFailure, FetchRequest, FetchResponse
+from leeward.egress.tenancy import Tenancy
 from leeward.spec.egress import NETWORK, Policy, parse_policy
+from leeward.wire.egress_control import Decided
 
 T = TypeVar("T")
 LOCAL = {"addresses": ["127.0.0.1"]}
@@ -51,11 +54,11 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(coroutine)
 
 
-def fetched(url: str, allowed: Policy | None, resolve: Any = HERE, **more: Any) -> Fetched:
+def fetched(url: str, allowed: Policy | None, resolve: Any = HERE, **more: Any) -> FetchResponse:
     """
     A fetch to hosts that need not be there.
     """
-    return run(Fetcher(allowed, resolve=resolve).fetch(Fetch(url, **more)))
+    return run(Fetcher(allowed, resolve=resolve).fetch(FetchRequest(url, **more)))
 
 
 def refused(url: str, allowed: Policy | None, resolve: Any = HERE, **more: Any) -> str:
@@ -72,12 +75,11 @@ def test_a_request_and_its_response() -> None:
     """
     Status, fields of which several have one name, body, URL; the target goes as it was written.
     """
-    async def do() -> tuple[Fetched, Host, int]:
+    async def do() -> tuple[FetchResponse, Host, int]:
         async with hosting(ok) as host:
             fetcher = Fetcher(policy(host.port), resolve=HERE)
-            return await fetcher.fetch(Fetch(f"http://Example.ORG.:{host.port}/a/../b?c=%7e#d", "POST", (("X-One",
-                                                                                                          "1"),),
-                                             b"body")), host, host.port
+            url = f"http://Example.ORG.:{host.port}/a/../b?c=%7e#d"
+            return await fetcher.fetch(FetchRequest(url, "POST", (("X-One", "1"),), b"body")), host, host.port
 
     found, host, port = run(do())
 
@@ -94,14 +96,14 @@ def test_tls_is_verified_by_the_name() -> None:
     """
     Of the certificate, not by the address that is dialled; another name, or nobody's authority, is an error.
     """
-    async def do() -> tuple[Fetched, list[str]]:
+    async def do() -> tuple[FetchResponse, list[str]]:
         async with hosting(ok, tls=True) as host:
             allowed = parse_policy({"allow": ["example.org", "other.org"], "ports": [host.port], **LOCAL})
-            found = await Fetcher(allowed, resolve=HERE, trust=trusting()).fetch(Fetch(f"https://example.org:{host.port}/"))
+            found = await Fetcher(allowed, resolve=HERE, trust=trusting()).fetch(FetchRequest(f"https://example.org:{host.port}/"))
             errors = []
             for name, trust in (("other.org", trusting()), ("example.org", None)):
                 with pytest.raises(FetchFailure) as caught:
-                    await Fetcher(allowed, resolve=HERE, trust=trust).fetch(Fetch(f"https://{name}:{host.port}/"))
+                    await Fetcher(allowed, resolve=HERE, trust=trust).fetch(FetchRequest(f"https://{name}:{host.port}/"))
                 errors.append(str(caught.value))
             assert len(host.heads) == 1
             return found, errors
@@ -109,7 +111,7 @@ def test_tls_is_verified_by_the_name() -> None:
     found, errors = run(do())
 
     assert found.status == 200
-    assert all(error.startswith("HTTP error: ") and "certificate verify failed" in error.lower() for error in errors)
+    assert all(error.startswith("HTTP error: ") and "TLS: the host's certificate: " in error for error in errors)
 
 
 @pytest.mark.parametrize(("url", "table", "text"), [
@@ -169,7 +171,7 @@ def test_the_address_that_was_checked_is_dialled() -> None:
             said = []
             for _ in range(2):
                 try:
-                    said.append((await turning.fetch(Fetch(f"http://example.org:{host.port}/"))).address)
+                    said.append((await turning.fetch(FetchRequest(f"http://example.org:{host.port}/"))).address)
                 except FetchFailure as error:
                     said.append(error.cause)
             assert not host.heads
@@ -182,21 +184,34 @@ def test_every_address_of_an_answer_is_decided() -> None:
     """
     Those that are refused aren't dialled, the others are.
     """
-    async def do() -> tuple[Fetched, list[tuple[str, str]]]:
-        decisions: list[tuple[str, str]] = []
-
-        def told(request: Request, decision: Decision) -> None:
-            decisions.append((str(request.address), decision.verdict))
-
+    async def do() -> tuple[FetchResponse, list[str]]:
+        rows: list[Decided] = []
         async with hosting(ok) as host:
-            fetcher = Fetcher(policy(host.port), record=told,
-                              resolve=resolver(example_org="10.0.0.1 ::ffff:127.0.0.1 ::1"))
-            return await fetcher.fetch(Fetch(f"http://example.org:{host.port}/")), decisions
+            allowed = policy(host.port)
+            fetcher = Fetcher(allowed, budget=Tenancy(1, allowed, bytes(32), rows.append),
+                              resolve=resolver(example_org="10.0.0.1 ::ffff:127.0.0.1 127.0.0.1 ::1"))
+            return await fetcher.fetch(FetchRequest(f"http://example.org:{host.port}/")), [
+                f"{row.verdict} {row.address}" for row in rows]
 
-    found, decisions = run(do())
+    found, rows = run(do())
 
-    assert found.address == "127.0.0.1"
-    assert decisions == [("None", "need-address"), ("10.0.0.1", "deny"), ("127.0.0.1", "allow"), ("::1", "deny")]
+    assert found.address in ("127.0.0.1", "::ffff:127.0.0.1", "::ffff:7f00:1")
+    assert rows == [f"allowed {found.address}", f"closed {found.address}"]
+
+
+def test_a_sandboxs_own_connections_count() -> None:
+    """
+    Beside fetches: both are in the same limit of a minute.
+    """
+    async def do() -> str:
+        allowed = policy(80, limits={"per_minute": 1})
+        tenancy = Tenancy(1, allowed, bytes(32), lambda _: None)
+        assert not tenancy.over_rate()
+        with pytest.raises(FetchFailure) as caught:
+            await Fetcher(allowed, budget=tenancy, resolve=HERE).fetch(FetchRequest("http://example.org/"))
+        return str(caught.value)
+
+    assert run(do()) == "rate limit exceeded: 1 in a minute"
 
 
 @pytest.mark.parametrize(("status", "method", "then", "body"), [
@@ -212,9 +227,10 @@ def test_redirects_are_followed(status: int, method: str, then: bytes, body: byt
             return redirect("../b?c", status)
         return b"HTTP/1.1 204 X\r\n\r\n"
 
-    async def do() -> tuple[Fetched, Host]:
+    async def do() -> tuple[FetchResponse, Host]:
         async with hosting(answer) as host:
-            request = Fetch(f"http://example.org:{host.port}/a", method, (("Authorization", "x"),), body and b"abc")
+            request = FetchRequest(f"http://example.org:{host.port}/a", method, (("Authorization", "x"),),
+                                   body and b"abc")
             return await Fetcher(policy(host.port), resolve=HERE).fetch(request), host
 
     found, host = run(do())
@@ -232,7 +248,7 @@ def test_credentials_are_dropped_across_hosts() -> None:
     async def do() -> Host:
         async with hosting(ok) as second, hosting(lambda *_: redirect(f"http://other.org:{second.port}/")) as first:
             allowed = parse_policy({"allow": ["*"], "ports": [first.port, second.port], **LOCAL})
-            await Fetcher(allowed, resolve=HERE).fetch(Fetch(f"http://example.org:{first.port}/", fields=(
+            await Fetcher(allowed, resolve=HERE).fetch(FetchRequest(f"http://example.org:{first.port}/", fields=(
                 ("Authorization", "secret"), ("Cookie", "secret"), ("X-Api-Key", "secret"), ("Accept", "text/plain"))))
             assert first.heads[0].count(b"secret") == 3
             return second
@@ -262,14 +278,14 @@ def test_redirects_are_decided_anew(location: str, text: str) -> None:
             fetcher = Fetcher(allowed, resolve=resolver(example_org="127.0.0.1", inside_org="10.0.0.1",
                                                         public_org="1.1.1.1"))
             with pytest.raises(FetchFailure) as caught:
-                await fetcher.fetch(Fetch(f"http://example.org:{host.port}/"))
+                await fetcher.fetch(FetchRequest(f"http://example.org:{host.port}/"))
             assert str(caught.value).startswith("private IP blocked: ")  # 127.0.0.1 isn't named
             allowed = parse_policy({"allow": [f"example.org:{host.port}", f"127.0.0.1:{host.port}", "*", "*:1"],
                                     "deny": ["blocked.org"]})
             fetcher = Fetcher(allowed, resolve=resolver(example_org="127.0.0.1", inside_org="10.0.0.1",
                                                         public_org="1.1.1.1"))
             with pytest.raises(FetchFailure) as caught:
-                await fetcher.fetch(Fetch(f"http://example.org:{host.port}/"))
+                await fetcher.fetch(FetchRequest(f"http://example.org:{host.port}/"))
             return str(caught.value)
 
     assert run(do()).startswith(text)
@@ -283,7 +299,7 @@ def test_redirects_have_a_limit() -> None:
         async with hosting(lambda *_: redirect("/again")) as host:
             with pytest.raises(FetchFailure) as caught:
                 await Fetcher(policy(host.port, limits={"redirects": most}), resolve=HERE).fetch(
-                    Fetch(f"http://example.org:{host.port}/"))
+                    FetchRequest(f"http://example.org:{host.port}/"))
             return str(caught.value), len(host.heads)
 
     assert run(do(0)) == ("too many redirects (limit: 0)", 1)
@@ -303,7 +319,7 @@ def test_responses_have_a_limit(answer: bytes) -> None:
         async with hosting(lambda *_: answer) as host:
             with pytest.raises(FetchFailure) as caught:
                 await Fetcher(policy(host.port, limits={"response": 10}), resolve=HERE).fetch(
-                    Fetch(f"http://example.org:{host.port}/"))
+                    FetchRequest(f"http://example.org:{host.port}/"))
             return str(caught.value)
 
     assert run(do()) == "response body too large: more than 10 bytes"
@@ -316,9 +332,9 @@ def test_what_is_compressed_stays_so() -> None:
     bomb = gzip.compress(b"\0" * (10 << 20))
     answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s" % (len(bomb), bomb)
 
-    async def do() -> Fetched:
+    async def do() -> FetchResponse:
         async with hosting(lambda *_: answer) as host:
-            return await Fetcher(policy(host.port), resolve=HERE).fetch(Fetch(f"http://example.org:{host.port}/"))
+            return await Fetcher(policy(host.port), resolve=HERE).fetch(FetchRequest(f"http://example.org:{host.port}/"))
 
     assert run(do()).body == bomb
 
@@ -332,7 +348,7 @@ def test_hosts_that_break_the_protocol(answer: bytes) -> None:
     async def do() -> str:
         async with hosting(lambda *_: answer) as host:
             with pytest.raises(FetchFailure) as caught:
-                await Fetcher(policy(host.port), resolve=HERE).fetch(Fetch(f"http://example.org:{host.port}/"))
+                await Fetcher(policy(host.port), resolve=HERE).fetch(FetchRequest(f"http://example.org:{host.port}/"))
             return caught.value.cause
 
     assert run(do()) == "http"
@@ -352,11 +368,12 @@ def test_rates_have_a_limit() -> None:
             for target, passed in (("a", 0.0), ("b", 59.0), ("b", 0.9), ("b", 0.2)):
                 now[0] += passed
                 try:
-                    said.append(str((await fetcher.fetch(Fetch(f"http://example.org:{host.port}/{target}"))).status))
+                    said.append(str((await fetcher.fetch(FetchRequest(f"http://example.org:{host.port}/{target}"))).status))
                 except FetchFailure as error:
                     said.append(str(error))
             now[0] += 100
-            both = await asyncio.gather(*(fetcher.fetch(Fetch(f"http://example.org:{host.port}/b")) for _ in range(2)),
+            both = await asyncio.gather(*(fetcher.fetch(FetchRequest(f"http://example.org:{host.port}/b"))
+                                          for _ in range(2)),
                                         return_exceptions=True)
             return [*said, *(str(each) for each in both if isinstance(each, FetchFailure))]
 
@@ -379,7 +396,7 @@ def test_a_host_that_never_answers() -> None:
         async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             with pytest.raises(FetchFailure) as caught:
-                await Fetcher(policy(port, limits={"total": 0.05}), resolve=HERE).fetch(Fetch(f"http://example.org:{port}/"))
+                await Fetcher(policy(port, limits={"total": 0.05}), resolve=HERE).fetch(FetchRequest(f"http://example.org:{port}/"))
             await ended.wait()
             return str(caught.value)
 
@@ -390,16 +407,18 @@ def test_a_connection_that_is_never_made(monkeypatch: pytest.MonkeyPatch) -> Non
     """
     Its time is bounded; the next address is tried.
     """
-    import httpx
+    async def never(address: object, port: int) -> socket.socket:
+        tried.append(str(address))
+        await asyncio.Event().wait()
+        raise AssertionError
 
-    class Never(httpx.AsyncHTTPTransport):
-        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-            assert request.extensions["timeout"]["connect"] == 10.0
-            raise httpx.ConnectTimeout("")
-
-    monkeypatch.setattr(httpx, "AsyncHTTPTransport", Never)
-    assert refused("http://example.org/", NETWORK, resolver(example_org="1.1.1.1 1.0.0.1")).startswith(
-        "connection timeout: example.org (1.0.0.1), 10 s")
+    tried: list[str] = []
+    monkeypatch.setattr(dialling, "_connect", never)
+    monkeypatch.setattr(dialling, "STAGGER_S", 0.001)
+    slow = parse_policy({"allow": ["*"], "limits": {"connect": 0.2}})
+    assert refused("http://example.org/", slow, resolver(example_org="1.1.1.1 1.0.0.1")).startswith(
+        "connection timeout: example.org, 0.2 s")
+    assert tried == ["1.1.1.1", "1.0.0.1"]
 
 
 def test_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,13 +430,6 @@ def test_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def do() -> int:
         async with hosting(ok) as host:
-            return (await Fetcher(policy(host.port), resolve=HERE).fetch(Fetch(f"http://example.org:{host.port}/"))).status
+            return (await Fetcher(policy(host.port), resolve=HERE).fetch(FetchRequest(f"http://example.org:{host.port}/"))).status
 
     assert run(do()) == 200
-
-
-def test_names_by_the_hosts_resolver() -> None:
-    """
-    As addresses in one form, each once.
-    """
-    assert {str(address) for address in run(system_addresses("localhost"))} <= {"127.0.0.1", "::1"}

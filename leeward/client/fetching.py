@@ -1,0 +1,106 @@
+"""
+Fetches by a sandbox's policy, for both clients: the fields of a request, and what an answer becomes.
+
+Runs in:   the clients; no socket and no clock.
+Trust:     none in the daemon's bytes, nor in the host's, which the answer holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from leeward.client.arena import map_arenas, piece
+from leeward.errors import BadReply, FetchFailed, PeerError, RequestRejected
+from leeward.wire.fetches import check_answer
+from leeward.wire.replies import Reply
+
+#: Header fields: several of one name as several pairs.
+Headers = Mapping[str, str] | Iterable[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """
+    The response to a fetch.
+
+    Attributes:
+        status: such as 200; of the last hop.
+        headers: name and value each, in order, several of one name kept.
+        body: as it was sent; what a host has compressed all the same stays so.
+        url: of the last hop, in its one form.
+        history: the URLs before it.
+        address: that the last hop's connection went to.
+    """
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    url: str
+    history: tuple[str, ...]
+    address: str
+
+    @property
+    def ok(self) -> bool:
+        """
+        The status is one of success.
+        """
+        return 200 <= self.status < 300
+
+    @property
+    def text(self) -> str:
+        """
+        The body as UTF-8, with U+FFFD for what is invalid.
+        """
+        return self.body.decode("utf-8", "replace")
+
+    def header(self, name: str) -> str | None:
+        """
+        The first field of this *name*, in whatever case; None if there is none.
+        """
+        return next((value for each, value in self.headers if each.lower() == name.lower()), None)
+
+
+def fetch_fields(url: str, method: str, headers: Headers | None, body: bytes | str) -> dict[str, Any]:
+    """
+    The fields of a sandbox_fetch request.
+
+    Raises:
+        RequestRejected: a value of a wrong type.
+    """
+    try:
+        given = headers.items() if isinstance(headers, Mapping) else headers or ()
+        pairs = [[name, value] for name, value in given]
+        sent = body.encode() if isinstance(body, str) else bytes(memoryview(body))
+    except (TypeError, ValueError) as error:
+        raise RequestRejected(f"a fetch: {error}") from None
+    return {"url": url, "method": method, **({"headers": pairs} if pairs else {}), **({"body": sent} if sent else {})}
+
+
+def fetched_of(reply: Reply, descriptors: Sequence[int]) -> Fetched:
+    """
+    The response in *reply*. Closes *descriptors*, also on failure.
+
+    Raises:
+        FetchFailed: there is none.
+        BadReply: the answer is none, or its memory file isn't sealed.
+    """
+    arenas = map_arenas(descriptors, reply.arenas)
+    try:
+        answer = check_answer(reply.ok or {})
+        if "failed" in answer:
+            raise FetchFailed(answer["message"], answer["failed"], answer["url"])
+        body = bytes(piece(_place((reply.ok or {}).get("body"), reply.arenas), arenas))
+    except PeerError as error:
+        raise BadReply(f"the daemon broke the protocol: {error}") from None
+    return Fetched(answer["status"], tuple((name, value) for name, value in answer["headers"]), body, answer["url"],
+                   tuple(answer["history"]), answer["address"])
+
+
+def _place(value: object, sizes: Sequence[int]) -> bytes | tuple[int, int, int]:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, list) and [0, 0] == value[:2] and 3 == len(value) and list(sizes) == [value[2]]:
+        return 0, 0, sizes[0]
+    raise PeerError("a fetch's answer: its body is neither binary nor a place in a memory file")

@@ -1,0 +1,135 @@
+"""
+What a connection has the broker fetch for it, by the policy of a sandbox.
+
+Runs in:   the daemon, on the reactor's one thread. The broker fetches; the daemon sends nothing and resolves nothing.
+Trust:     none in the client, nor in what the broker says of a response and has written of it: both go to the client,
+           the fields checked, the body as it is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from leeward._native.memfd import memory_file
+from leeward.daemon.serving.parcel import SEALS, Parcel, seal
+from leeward.daemon.serving.sandbox_calls import SandboxOwner
+from leeward.errors import Busy, LeewardError
+from leeward.pool.fetches import failed
+from leeward.run.report import Arena
+from leeward.sandboxes.desk import Desk, Held
+from leeward.sandboxes.registry import RegistryEntry
+from leeward.spec.stand_ins import DISABLED
+from leeward.wire.answers import encode_ok
+from leeward.wire.fetches import INLINE
+from leeward.wire.sandbox_requests import SandboxFetch
+
+
+class FetchCall:
+    """
+    One, as a ticket; it counts as use of the sandbox.
+
+    Raises:
+        Busy: the user has as many as may be, or there is no broker or no memory for it.
+        Refused: the sandbox is over.
+    """
+
+    costs = "connection"
+
+    def __init__(self, desk: Desk, owner: SandboxOwner, request: SandboxFetch, entry: RegistryEntry[Held]) -> None:
+        self._desk, self._owner, self._request, self._entry = desk, owner, request, entry
+        self._fd, self._take_back = -1, None
+        self._begin()
+        desk.busy(entry)
+        owner.wait(request.id, self)
+
+    _take_back: Callable[[], None] | None
+
+    def _begin(self) -> None:
+        request, sandbox = self._request, self._entry.sandbox.sandbox
+        lease = sandbox.lease
+        if not sandbox.facts.key.egress:
+            self._desk.reactor.soon(self._disabled)
+            self._take_back = _nothing
+            return
+        about: dict[str, object] = {"url": request.url, "method": request.method,
+                                    "headers": [list(each) for each in request.headers]}
+        body: Arena | None = None
+        try:
+            self._fd = memory_file("leeward_results")
+            body = seal([request.body]) if request.body else None
+            fds = [self._fd, *([body.fd] if body is not None else [])]
+            self._take_back = self._owner.fetch(lease, about, fds, self._owner.user, self._answered)
+        except OSError as error:
+            self._drop()
+            raise Busy(f"no memory file can be made: {error.strerror}") from None
+        except LeewardError:
+            self._drop()
+            raise
+        finally:
+            if body is not None:
+                body.close()
+
+    def _disabled(self) -> None:
+        self._answered(failed(DISABLED, "disabled"))
+
+    def _answered(self, answer: Mapping[str, Any]) -> None:
+        if not self._end():
+            self._drop()
+            return
+        self._owner.deliver(self._request.id, self._parcel(answer))
+
+    def _parcel(self, answer: Mapping[str, Any]) -> Parcel:
+        """
+        The answer, with the response's body beside it where that is large. Nothing may change it any more.
+        """
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return Parcel(memoryview(encode_ok(self._request.id, answer)))
+        arena = Arena(fd, 0)
+        try:
+            if "failed" not in answer:
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+                arena.size = os.fstat(fd).st_size
+            if arena.size > INLINE:
+                answer = {**answer, "body": [0, 0, arena.size], "arenas": [arena.size]}
+                return Parcel(memoryview(encode_ok(self._request.id, answer)), [arena], weight=1)
+            if "failed" not in answer:
+                answer = {**answer, "body": os.pread(fd, arena.size, 0)}
+        except OSError as error:
+            answer = failed(f"HTTP error: the response can't be handed on: {error.strerror}")
+        arena.close()
+        return Parcel(memoryview(encode_ok(self._request.id, answer)))
+
+    def _end(self) -> bool:
+        """
+        It is over; was it not before?
+        """
+        take_back, self._take_back = self._take_back, None
+        if take_back is None:
+            return False
+        self._desk.free(self._entry)
+        return True
+
+    def _drop(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def cancel(self) -> None:
+        take_back = self._take_back
+        if self._end() and take_back is not None:
+            take_back()
+        self._drop()
+
+    def broken(self, _error: Exception) -> None:
+        """
+        For the barrier: the answer has failed, and the connection with it.
+        """
+        self.cancel()
+
+
+def _nothing() -> None:
+    return

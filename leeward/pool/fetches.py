@@ -1,0 +1,85 @@
+"""
+The fetches that a broker is asked for, until each has its one answer.
+
+Runs in:   the daemon, on the reactor's thread.
+Bound:     MOST_OF_USER of one user's at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from leeward.errors import Busy
+from leeward.loop.barrier import in_any_case
+from leeward.wire.egress_control import FetchAnswer
+from leeward.wire.fetches import check_answer
+
+#: Each has a memory file here, and its response in the broker.
+MOST_OF_USER = 16
+
+#: Is given what `check_answer` has checked.
+Answered = Callable[[Mapping[str, Any]], None]
+
+
+def failed(message: str, cause: str = "http") -> dict[str, Any]:
+    """
+    The answer to a fetch that nobody has tried, or whose end nobody knows.
+    """
+    return {"failed": cause, "message": message, "url": ""}
+
+
+class Fetches:
+    """
+    Those of one broker.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, tuple[int, Answered]] = {}
+
+    def begin(self, user: int, answered: Answered) -> int:
+        """
+        The number of one more.
+
+        Raises:
+            Busy: *user* has as many as may be.
+        """
+        if sum(owner == user for owner, _ in self._waiting.values()) >= MOST_OF_USER:
+            raise Busy(f"{MOST_OF_USER} fetches of yours are under way, all that a user may have")
+        number = next(self._numbers)
+        self._waiting[number] = (user, answered)
+        return number
+
+    def end(self, number: int) -> bool:
+        """
+        Nobody waits for it any more; did somebody?
+        """
+        return self._waiting.pop(number, None) is not None
+
+    def answered(self, message: FetchAnswer) -> None:
+        """
+        The broker's answer to one.
+
+        Raises:
+            PeerError: it is none.
+        """
+        answer = check_answer(message.about)
+        found = self._waiting.pop(message.number, None)
+        if found is not None:
+            found[1](answer)
+
+    def lost(self) -> None:
+        """
+        The broker has gone, and what it was asked with it.
+        """
+        waiting, self._waiting = self._waiting, {}
+        answer = failed("HTTP error: the broker has ended, and the request with it; it may have been sent")
+        in_any_case(*(_answering(answered, answer) for _, answered in waiting.values()))
+
+
+def _answering(answered: Answered, answer: Mapping[str, Any]) -> Callable[[], None]:
+    return lambda: answered(answer)
+
+

@@ -1,0 +1,89 @@
+"""
+What a client, the daemon and the broker say of one `fetch`: bounds, and a check for each field.
+
+Runs in:   anywhere; pure.
+Trust:     none. A request is a client's, and an answer holds what a host has sent, told by a broker that has read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from leeward.errors import BadRequest, PeerError
+from leeward.wire.fields import binary, entries, text
+
+#: Of a request: characters of the URL and the method, fields, characters of all of them, and bytes of the body.
+MAX_URL, MAX_METHOD, MAX_FIELDS, MAX_HEAD, MAX_BODY = 8192, 64, 64, 64 << 10, 16 << 20
+
+#: Bytes of a response's body that are in the answer itself; a larger one is a memory file.
+INLINE = 64 << 10
+
+#: Of a response: fields, characters of all of them, and URLs before the last one.
+_MOST_FIELDS, _MOST_HEAD, _MOST_HISTORY = 4096, 256 << 10, 50
+
+#: The entries of a policy that a client sends, and characters of it as a whole, about.
+_MAX_POLICY, _MAX_POLICY_TEXT = 32, 64 << 10
+
+
+def url(value: object) -> str:
+    return text(value, "url", MAX_URL)
+
+
+def method(value: object) -> str:
+    return text(value, "method", MAX_METHOD)
+
+
+def headers(value: object) -> tuple[tuple[str, str], ...]:
+    found = []
+    for row in entries(value, list, "headers", MAX_FIELDS):
+        if not isinstance(row, list) or 2 != len(row):
+            raise BadRequest("each of headers is a name and a value")
+        found.append((text(row[0], "a header's name", 256), text(row[1], "a header's value", MAX_HEAD)))
+    if sum(len(name) + len(content) for name, content in found) > MAX_HEAD:
+        raise BadRequest(f"headers have more than {MAX_HEAD} characters together")
+    return tuple(found)
+
+
+def body(value: object) -> bytes:
+    return binary(value, "body", MAX_BODY)
+
+
+def policy(what: str) -> Any:
+    """
+    The check of a policy: its size. What it means is `spec.egress`' and `egress.short_form`'s.
+    """
+    def check(value: object) -> dict[str, Any]:
+        found: dict[str, Any] = entries(value, dict, what, _MAX_POLICY)
+        if len(repr(found)) > _MAX_POLICY_TEXT:
+            raise BadRequest(f"{what} has more than about {_MAX_POLICY_TEXT} characters")
+        return found
+    return check
+
+
+def check_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    The fields of *answer* that a fetch has: those of a failure, or of a response without its body.
+
+    Raises:
+        PeerError: it is none.
+    """
+    if "failed" in answer:
+        return {name: _text(answer.get(name)) for name in ("failed", "message", "url")}
+    status, fields, history = answer.get("status"), answer.get("headers"), answer.get("history")
+    if type(status) is not int or not 100 <= status <= 999:
+        raise PeerError("a fetch's answer: no status")
+    if not isinstance(fields, list) or len(fields) > _MOST_FIELDS or not all(
+            isinstance(row, list) and 2 == len(row) for row in fields):
+        raise PeerError("a fetch's answer: no headers")
+    if not isinstance(history, list) or len(history) > _MOST_HISTORY:
+        raise PeerError("a fetch's answer: no history")
+    return {"status": status, "headers": [[_text(name), _text(value)] for name, value in fields],
+            "history": [_text(each) for each in history], "url": _text(answer.get("url")),
+            "address": _text(answer.get("address"))}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > _MOST_HEAD:
+        raise PeerError("a fetch's answer: something is no text")
+    return value

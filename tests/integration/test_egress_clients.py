@@ -1,0 +1,232 @@
+"""
+The programs that people use, through the broker: each works with a name that the policy allows, and fails at once and
+in its own words with another. They know nothing of leeward, and have no proxy variables.
+
+What a row needs and this machine lacks is skipped by name; `./dev test` installs what it can.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit import egress, packages
+from kit.egress import Servers
+from kit.egress_hosts import AUTHORITY
+from kit.live_daemon import PLACES, LiveDaemon
+
+CONFIG = """\
+pool_size = 1
+[egress.web]
+allow = ["web.example.org:{http}", "web.example.org:{tls}", "web.example.org:{files}"]
+addresses = ["127.0.0.1/32"]
+[environments.clients]
+path = "{environment}"
+"""
+
+CUSTOM = f"""\
+import leeward.pool.broker
+leeward.pool.broker.ENTRY = {egress.ENTRY!r}
+"""
+
+JAVA = """\
+import java.net.*;
+import java.net.http.*;
+
+public class A {
+    public static void main(String[] a) throws Exception {
+        HttpRequest asked = HttpRequest.newBuilder(URI.create(a[0])).version(HttpClient.Version.HTTP_1_1).build();
+        System.out.println(HttpClient.newHttpClient().send(asked, HttpResponse.BodyHandlers.ofString()).body());
+    }
+}
+"""
+
+GO = """\
+package main
+
+import ("fmt"; "io"; "net/http"; "os")
+
+func main() {
+	got, err := http.Get(os.Args[1])
+	if err != nil { fmt.Fprintln(os.Stderr, err); os.Exit(1) }
+	body, _ := io.ReadAll(got.Body)
+	fmt.Println(string(body))
+}
+"""
+
+
+@dataclass(frozen=True)
+class ClientRow:
+    """
+    One program.
+
+    Attributes:
+        line: for the shell; URL is in front of each path, TLS and FILES are the same by https, and of files.
+        says: what it prints with a name that is allowed.
+        error: what it says with another.
+    """
+
+    name: str
+    line: str
+    says: str
+    error: str
+    needs: tuple[str, ...] = ()
+    environment: str = ""
+
+
+def _python(code: str) -> str:
+    return f"python -c '{code}'"
+
+
+ROWS = (
+    ClientRow("curl", "curl -sS $URL/a", "GET web.example.org", "Could not resolve host", ("usr-curl",)),
+    ClientRow("curl tls", "curl -sS --cacert ca.pem $TLS/a", "GET web.example.org", "Could not resolve host",
+              ("usr-curl",)),
+    ClientRow("curl chunked and keep-alive", "curl -sSv $URL/chunked $URL/b 2>&1", "one two three", "Could not resolve",
+              ("usr-curl",)),
+    ClientRow("wget", "wget -nv -t 1 -O - $URL/a", "GET web.example.org", "unable to resolve", ("usr-wget",)),
+    ClientRow("git", "rm -rf made; git clone -q $FILES/repo.git made && cat made/file", "content of a commit",
+              "Could not resolve host", ("usr-git",)),
+    ClientRow("pip", "python -m pip --disable-pip-version-check download --retries 0 --no-deps -q"
+              " --trusted-host web.example.org -i $FILES/simple/ tiny && ls", "tiny-1.0-py3-none-any.whl",
+              "No matching distribution"),
+    ClientRow("urllib", _python('import urllib.request as u,os;print(u.urlopen(os.environ["URL"]+"/a").read())'),
+              "GET web.example.org", "not known"),
+    ClientRow("requests", _python('import requests,os;print(requests.get(os.environ["URL"]+"/a").text)'),
+              "GET web.example.org", "NameResolutionError", ("real-packages",), "clients"),
+    ClientRow("requests tls",
+              _python('import requests,os;print(requests.get(os.environ["TLS"]+"/a",verify="ca.pem").text)'),
+              "GET web.example.org", "NameResolutionError", ("real-packages",), "clients"),
+    ClientRow("urllib3",
+              _python('import urllib3,os;print(urllib3.request("GET",os.environ["URL"]+"/a",retries=False).data)'),
+              "GET web.example.org", "NameResolutionError", ("real-packages",), "clients"),
+    ClientRow("httpx", _python('import httpx,os;print(httpx.get(os.environ["URL"]+"/a").text)'),
+              "GET web.example.org", "ConnectError", ("real-packages",), "clients"),
+    ClientRow("aiohttp", _python("""
+import aiohttp, asyncio, os
+async def main():
+    async with aiohttp.ClientSession() as session, session.get(os.environ["URL"] + "/a") as got:
+        print(await got.text())
+asyncio.run(main())"""), "GET web.example.org", "ClientConnectorDNSError", ("real-packages",), "clients"),
+    ClientRow("node fetch", "node -e 'fetch(process.env.URL+\"/a\").then(r=>r.text()).then(console.log)'",
+              "GET web.example.org", "ENOTFOUND", ("usr-node",)),
+    ClientRow("apt http", "/usr/lib/apt/apt-helper -o Acquire::Retries=0 -o APT::Sandbox::User= download-file"
+              " $URL/a got && cat got", "GET web.example.org", "Could not resolve", ("usr-apt",)),
+    ClientRow("apt https", "/usr/lib/apt/apt-helper -o Acquire::Retries=0 -o Acquire::https::CAInfo=/workspace/ca.pem"
+              " -o APT::Sandbox::User= download-file $TLS/a got && cat got", "GET web.example.org", "Could not resolve",
+              ("usr-apt",)),
+    ClientRow("java", "javac -J-Xmx200m -J-XX:+UseSerialGC A.java && java -Xmx100m -XX:+UseSerialGC A $URL/a",
+              "GET web.example.org", "ConnectException", ("usr-java", "usr-javac")),
+    ClientRow("go", "GOFLAGS=-p=1 GOCACHE=/tmp/c go run a.go $URL/a", "GET web.example.org", "no such host",
+              ("usr-go",)),
+)
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """
+    Files, without a log.
+    """
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@contextmanager
+def files(folder: Path) -> Iterator[int]:
+    """
+    The port of a server of a repository and of an index of packages, in *folder*.
+    """
+    for argv in (("init", "-q", "work"), ("-C", "work", "add", "."), ("clone", "-q", "--bare", "work", "repo.git"),
+                 ("-C", "repo.git", "update-server-info")):
+        if "add" in argv:
+            (folder / "work/file").write_text("content of a commit\n")
+        subprocess.run(["git", *argv], cwd=folder, check=True, capture_output=True)
+        if "add" in argv:
+            subprocess.run(["git", "-C", "work", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"],
+                           cwd=folder, check=True)
+    index = folder / "simple/tiny"
+    index.mkdir(parents=True)
+    source = textwrap.dedent("""
+        import sys, zipfile
+        with zipfile.ZipFile(sys.argv[1], "w") as made:
+            about = "tiny-1.0.dist-info/"
+            made.writestr("tiny.py", "")
+            made.writestr(about + "METADATA", "Metadata-Version: 2.1\\nName: tiny\\nVersion: 1.0\\n")
+            made.writestr(about + "WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+            made.writestr(about + "RECORD", "")
+    """)
+    subprocess.run([sys.executable, "-c", source, str(index / "tiny-1.0-py3-none-any.whl")], check=True)
+    (index / "index.html").write_text('<a href="tiny-1.0-py3-none-any.whl">tiny-1.0-py3-none-any.whl</a>')
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Servers]:
+    with egress.servers() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ports(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
+    with files(tmp_path_factory.mktemp("served")) as port:
+        yield {"http": host.http, "tls": host.tls, "files": port}
+
+
+@pytest.fixture(scope="module")
+def daemon(ports: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    folder = tmp_path_factory.mktemp("daemon")
+    with packages.shown_folder() as place:
+        shown = packages.shown(Path(sys.executable), place) if packages.PACKAGES.exists() else Path(sys.prefix)
+        config = folder / "c.toml"
+        config.write_text(CONFIG.format(**ports, environment=shown))
+        config.chmod(0o600)
+        (folder / "sitecustomize.py").write_text(CUSTOM)
+        with LiveDaemon(folder, "--config", str(config), env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}) as made:
+            yield made
+
+
+def _rows() -> list[object]:
+    return [pytest.param(row, id=row.name, marks=[pytest.mark.needs(*row.needs)] if row.needs else [])
+            for row in ROWS]
+
+
+@pytest.mark.parametrize("row", _rows())
+def test_it_reaches_what_is_allowed_and_nothing_else(daemon: LiveDaemon, ports: dict[str, int], row: ClientRow) -> None:
+    """
+    The same line twice. The second name doesn't resolve, so the program says so in its own words, and doesn't wait.
+    """
+    with leeward.Sandbox(socket=daemon.socket, egress="web", environment=row.environment or None, memory="1G",
+                         processes=100, timeout=120) as box:
+        for name, text in (("ca.pem", AUTHORITY), ("A.java", JAVA), ("a.go", GO)):
+            box.files.write(name, text)
+        said = []
+        for name in ("web.example.org", "other.example.org"):
+            env = {"URL": f"http://{name}:{ports['http']}", "TLS": f"https://{name}:{ports['tls']}",
+                   "FILES": f"http://{name}:{ports['files']}", "HOME": "/tmp"}
+            said.append(box.shell(row.line, env=env))
+    allowed, denied = said
+    assert allowed.ok, allowed
+    assert row.says in allowed.stdout_text, allowed
+    assert not denied.ok, denied
+    assert row.error in denied.stdout_text + denied.stderr_text, denied
