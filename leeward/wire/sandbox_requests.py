@@ -15,6 +15,7 @@ from leeward.spec.folders import Folder
 from leeward.spec.pool_key import DEFAULT_PROFILE
 from leeward.wire import fetches, fields
 from leeward.wire import sandbox_fields as ours
+from leeward.wire.kernel_requests import KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
 from leeward.wire.overlay_requests import (
     OverlayCheckpoint,
     OverlayDiff,
@@ -142,66 +143,6 @@ class SandboxExecute:
     display: bool = False
     limits: Mapping[str, Any] = field(default_factory=dict)
     functions: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class KernelOpen:
-    """
-    Start a Python in *sandbox* that keeps its state between requests.
-    """
-
-    op: ClassVar[str] = "kernel_open"
-
-    id: int
-    sandbox: str
-
-
-@dataclass(frozen=True, slots=True)
-class KernelInterrupt:
-    """
-    Raise KeyboardInterrupt in what a kernel runs.
-    """
-
-    op: ClassVar[str] = "kernel_interrupt"
-
-    id: int
-    sandbox: str
-    kernel: int
-
-
-@dataclass(frozen=True, slots=True)
-class KernelReset:
-    """
-    Give a kernel a new process, without the state of the old one.
-    """
-
-    op: ClassVar[str] = "kernel_reset"
-
-    id: int
-    sandbox: str
-    kernel: int
-
-
-@dataclass(frozen=True, slots=True)
-class KernelFork:
-    """
-    Start a kernel with the state that *kernel* has.
-    """
-
-    op: ClassVar[str] = "kernel_fork"
-
-    id: int
-    sandbox: str
-    kernel: int
-
-
-@dataclass(frozen=True, slots=True)
-class KernelClose:
-    op: ClassVar[str] = "kernel_close"
-
-    id: int
-    sandbox: str
-    kernel: int
 
 
 @dataclass(frozen=True, slots=True)

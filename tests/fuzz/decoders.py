@@ -42,6 +42,7 @@ from leeward.wire import job as wire_job
 from leeward.wire.answers import details_of, encode_ok, encode_refusal, encode_result, result_fields
 from leeward.wire.frames import FrameReader, decode, frame
 from leeward.wire.job import MAX_FILES, read_reply, reply_pieces
+from leeward.wire.kernel_requests import KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
 from leeward.wire.plain import parse_plain
 from leeward.wire.replies import parse_reply, parse_result
 from leeward.wire.requests import (
@@ -59,11 +60,6 @@ from leeward.wire.requests import (
     request_id,
 )
 from leeward.wire.sandbox_requests import (
-    KernelClose,
-    KernelFork,
-    KernelInterrupt,
-    KernelOpen,
-    KernelReset,
     ProcessKill,
     ProcessRead,
     ProcessRun,

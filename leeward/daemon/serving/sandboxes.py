@@ -39,13 +39,9 @@ from leeward.spec.limits import adjusted
 from leeward.spec.pool_key import PLAIN, PoolKey
 from leeward.wire.answers import result_fields
 from leeward.wire.file_requests import FILE_REQUESTS, FileRequest
+from leeward.wire.kernel_requests import KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
 from leeward.wire.overlay_requests import OverlayDiff, OverlayRead, OverlayRequest
 from leeward.wire.sandbox_requests import (
-    KernelClose,
-    KernelFork,
-    KernelInterrupt,
-    KernelOpen,
-    KernelReset,
     ProcessKill,
     ProcessList,
     ProcessRead,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from leeward.client.host_view import told
+from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount
 from leeward.errors import RequestRejected
 
@@ -29,7 +29,7 @@ def test_its_folders_and_some_variables(monkeypatch: pytest.MonkeyPatch) -> None
     No variable that isn't text or isn't in the list; those that are given come last.
     """
     monkeypatch.chdir("/usr")
-    fields, mounts = told({"profile": "shell", "env": {"PATH": "/own"}}, ())
+    fields, mounts = add_host_view({"profile": "shell", "env": {"PATH": "/own"}}, ())
 
     assert {"profile": "shell", "cwd": "/usr", "home": "/usr",
             "env": {"PATH": "/own", "LC_ALL": "C", "HOME": "/usr/share/.."}} == fields
@@ -41,26 +41,26 @@ def test_a_current_folder_below_tmp_is_mounted(monkeypatch: pytest.MonkeyPatch, 
     below = str(tmp_path.resolve())
     expected = (Mount(below, below),) if below.startswith(("/tmp/", "/var/", "/run/")) else ()
 
-    assert expected == told({"profile": "shell"}, ())[1]
+    assert expected == add_host_view({"profile": "shell"}, ())[1]
 
 
 def test_other_profiles_are_told_nothing() -> None:
     mount: tuple[Any, ...] = (Mount("/srv", "/data"),)
 
-    assert ({"profile": "python"}, mount) == told({"profile": "python"}, mount)
+    assert ({"profile": "python"}, mount) == add_host_view({"profile": "python"}, mount)
 
 
 def test_what_cant_be_told_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(RequestRejected, match="no workdir, no mounts"):
-        told({"profile": "shell"}, (Mount("/srv", "/data"),))
+        add_host_view({"profile": "shell"}, (Mount("/srv", "/data"),))
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    with pytest.raises(RequestRejected, match="the current folder can't be told"):
-        told({"profile": "shell"}, ())
+    with pytest.raises(RequestRejected, match="the current folder can't be named"):
+        add_host_view({"profile": "shell"}, ())
     odd = tmp_path / "odd\udcff"
     odd.mkdir()
     monkeypatch.chdir(odd)
-    with pytest.raises(RequestRejected, match="the current folder can't be told"):
-        told({"profile": "shell"}, ())
+    with pytest.raises(RequestRejected, match="the current folder can't be named"):
+        add_host_view({"profile": "shell"}, ())

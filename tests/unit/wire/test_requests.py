@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from leeward.errors import BadRequest, PeerError, VersionMismatch
 from leeward.wire import requests
 from leeward.wire.frames import HEADER, VERSION, decode
+from leeward.wire.kernel_requests import KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
 from leeward.wire.requests import (
     Cancel,
     Execute,
@@ -27,11 +28,6 @@ from leeward.wire.requests import (
     parse_request,
 )
 from leeward.wire.sandbox_requests import (
-    KernelClose,
-    KernelFork,
-    KernelInterrupt,
-    KernelOpen,
-    KernelReset,
     ProcessKill,
     ProcessList,
     ProcessRead,

@@ -1,0 +1,72 @@
+"""
+What a client asks of the kernels of a live sandbox: interpreters that keep their state.
+
+Runs in:   the daemon; pure. `sandbox_requests` has their fields.
+Trust:     a request is hostile; see `requests`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from leeward.dataclass import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOpen:
+    """
+    Start a Python in *sandbox* that keeps its state between requests.
+    """
+
+    op: ClassVar[str] = "kernel_open"
+
+    id: int
+    sandbox: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInterrupt:
+    """
+    Raise KeyboardInterrupt in what a kernel runs.
+    """
+
+    op: ClassVar[str] = "kernel_interrupt"
+
+    id: int
+    sandbox: str
+    kernel: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReset:
+    """
+    Give a kernel a new process, without the state of the old one.
+    """
+
+    op: ClassVar[str] = "kernel_reset"
+
+    id: int
+    sandbox: str
+    kernel: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFork:
+    """
+    Start a kernel with the state that *kernel* has.
+    """
+
+    op: ClassVar[str] = "kernel_fork"
+
+    id: int
+    sandbox: str
+    kernel: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelClose:
+    op: ClassVar[str] = "kernel_close"
+
+    id: int
+    sandbox: str
+    kernel: int
