@@ -1,6 +1,6 @@
 """
-Hostile bytes for what the egress broker decodes: client hellos, request heads, queries, the grammar of policies; and
-for the messages between it and the daemon.
+Hostile bytes for what the egress broker decodes: client hellos, request heads, queries, the grammar of policies; for
+the messages between it and the daemon; and for what is said of a fetch.
 
 Runs in:   as decoders.py, which has these targets among its own.
 """
@@ -20,11 +20,14 @@ from leeward.egress.heads import Head, HeadError
 from leeward.egress.hello import Hello, HelloError, HelloReader
 from leeward.egress.names import Messages, NameTable, Query, framed, parse_query, respond
 from leeward.egress.policy import CAUSES, VERDICTS, Request, decide
-from leeward.errors import PeerError
-from leeward.spec.egress import Policy, PolicyError, narrow, parse_policy, policy_map, ports_of
+from leeward.egress.short_form import parse_short_form
+from leeward.errors import BadRequest, PeerError
+from leeward.spec.egress import KEYS, Policy, PolicyError, narrow, parse_policy, policy_map, ports_of
 from leeward.spec.egress_rules import plain_path
 from leeward.spec.hosts import InvalidHost, parse_host
 from leeward.wire import egress_control as control
+from leeward.wire import fetches
+from leeward.wire.frames import HEADER, decode, encode
 
 #: With which a head can be refused.
 STATUSES = {f"error {status}" for status in (400, 405, 413, 414, 417, 431, 501, 505)}
@@ -314,7 +317,10 @@ class Controls:
     starts = tuple(control.encode(message) for message in (
         control.Begin([1, 2], b"\0" * 16, [3, 4], ["/etc/hosts", "/usr"]), control.Begin([], b"", [], []),
         control.Stand(1, [53, 80, 443], 2), control.Leased(1, 2, b"k" * 16, {"allow": ["a.example:443"], "deny": []}),
-        control.Over(3), control.Gone((1 << 63) - 1),
+        control.Leased(1, 3, b"k" * 16, {"allow": ["*"]}, 4, {"allow": ["a.example"], "methods": ["GET"]}),
+        control.Over(3), control.Gone((1 << 63) - 1), control.Unfetch(1, 9),
+        control.FetchOrder(1, 9, {"url": "https://a.example/", "method": "GET", "headers": [["a", "b"]]}),
+        control.FetchAnswer(9, {"failed": "dns", "message": "no", "url": ""}),
         control.Decided(0.5, 7, 1, "a.example", "198.18.0.1", 443, "allowed", "a.example", "", 10, 20),
         control.Decided(1e9, 7, 2, "", "", 0, "denied", "", "no rule", 0, 0)))
 
@@ -338,6 +344,59 @@ class Controls:
         return True
 
 
-TARGETS: dict[str, Callable[[], ClientHello | Heads | Queries | Policies | Controls]] = {
+class Fetches:
+    """
+    What a client asks of `fetch`: its policy in both forms, and headers; and what the broker answers. One map has all.
+    """
+
+    tokens = (*(bytes([tag]) for tag in (0x80, 0x90, 0xa0, 0xc0, 0xc2, 0xc3, 0xff, 0x7f)), b"\xcf" + b"\xff" * 8,
+              b"\xcb\x7f\xf0" + bytes(6), b"\xa1*", b"\xa3-1s", b"\xa410MB", b"\xa51e400", b"\xa2\xd9\xa1",
+              b"\xc4\x01x",
+              *(encode({key: 1})[HEADER + 1:-1] for key in KEYS))
+    starts = tuple(encode(each)[HEADER:] for each in (
+        {"allowed_domains": ["a.example", "*.b.example"], "blocked_domains": [], "deny_private_ips": False,
+         "allowed_methods": ["GET"], "allowed_schemes": ["https"], "max_request_body": "1M", "connect_timeout": "5s",
+         "max_redirects": 3, "max_requests_per_minute": 60},
+        {"allow": ["*", "GET https://a.example/v1/*"], "deny": ["*.x.example"], "ask": [], "ports": [80, 443],
+         "addresses": ["10.0.0.0/8"], "limits": {"connections": 5, "response": "50M", "total": "30s"}},
+        {"status": 200, "headers": [["a", "b"], ["a", "c"]], "history": ["http://a.example/"], "url": "u",
+         "address": ""},
+        {"failed": "dns", "message": "no", "url": ""}))
+
+    def seeds(self) -> Seeds:
+        return [(data, [(at, at + size) for at in range(len(data) - 4) for size in (1, 4)]) for data in self.starts]
+
+    def feed(self, data: bytes) -> bool:
+        try:
+            table = decode(data)
+        except PeerError:
+            return False
+        taken = False
+        for read in (parse_policy, parse_short_form):
+            reason = "too large"
+            try:
+                policy = read(fetches.policy("policy")(table))
+                assert parse_policy(policy_map(policy)) == policy
+                taken = True
+            except PolicyError as error:
+                reason = error.reason
+            except BadRequest:
+                pass
+            assert reason
+        try:
+            answer = fetches.check_answer(table)
+            assert "failed" in answer or 100 <= answer["status"] <= 999
+            taken = True
+        except PeerError:
+            pass
+        for check, key in ((fetches.headers, "headers"), (fetches.url, "url"), (fetches.body, "body")):
+            try:
+                check(table.get(key))
+            except BadRequest:
+                pass
+        return taken
+
+
+TARGETS: dict[str, Callable[[], ClientHello | Heads | Queries | Policies | Controls | Fetches]] = {
     "client hello": ClientHello, "request heads": Heads, "queries": Queries, "policies": Policies,
-    "egress control": Controls}
+    "egress control": Controls, "fetches": Fetches}

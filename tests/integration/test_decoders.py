@@ -20,7 +20,7 @@ TARGETS = {"request", "stream", "job reply", "control", "conversation", "http", 
 
 #: What the broker of egress decodes, whose inputs cost more: a short form; `tests/fuzz --egress 1000000` feeds more.
 EGRESS_RUNS = 10_000_000 if os.environ.get("LEEWARD_LONG") else 20_000
-EGRESS = {"client hello", "request heads", "queries", "policies", "egress control"}
+EGRESS = {"client hello", "request heads", "queries", "policies", "egress control", "fetches"}
 
 
 @pytest.mark.timeout(3600)
