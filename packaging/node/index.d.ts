@@ -107,8 +107,6 @@ export interface Mount {
   writable?: boolean;
   /** The sandbox may write there, and the host's folder stays as it is. */
   overlay?: boolean;
-  /** Of the profile "shell": hide nothing. */
-  showSecrets?: boolean;
 }
 
 export interface SandboxOptions {
@@ -118,6 +116,8 @@ export interface SandboxOptions {
   profile?: string;
   /** The interpreter and its packages, by the name that the daemon's configuration has. */
   environment?: string;
+  /** Of the profile "shell": hide nothing. */
+  showSecrets?: boolean;
   /** Requirements of pip's, such as `pandas==2.2`, in place of an environment; by the `leeward` command. */
   packages?: Iterable<string>;
   /** What it may reach: a policy of the daemon's configuration. */
