@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from leeward.errors import DaemonAway as DaemonAway
     from leeward.errors import DaemonError as DaemonError
     from leeward.errors import EditError as EditError
+    from leeward.errors import FetchFailed as FetchFailed
     from leeward.errors import Forbidden as Forbidden
     from leeward.errors import LeewardError as LeewardError
     from leeward.errors import NoAnswer as NoAnswer

@@ -11,6 +11,7 @@ that fill it in, and a step here that makes it into Settings; `pool/begin.py` ma
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import sys
@@ -119,7 +120,12 @@ class Plans:
 
 
 def _folder(config: Config) -> str:
-    return config.environments_folder or default_folder(os.environ, os.geteuid())
+    return config.environments_folder or _default_folder()
+
+
+@functools.cache
+def _default_folder() -> str:
+    return default_folder(os.environ, os.geteuid())
 
 
 def environments(config: Config) -> dict[str, object]:

@@ -6,6 +6,7 @@ Runs in:   the daemon. Starts the interpreter of `python_env` once, to ask what 
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -78,7 +79,11 @@ def find(python_env: str = "") -> HostPython:
     return HostPython(executable=executable, version=own.version, prefix=prefix, env=env, shown=_shown(prefix))
 
 
+@functools.cache
 def base_executable() -> str:
+    """
+    The interpreter that this process runs on, without links.
+    """
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 

@@ -79,15 +79,23 @@ DEBIANS_NAMES = {"cffi": "python3-cffi-backend"}
 
 def test_debians_package_depends_on_what_leeward_does():
     """
-    The same libraries in the same versions as pyproject.toml, and no others.
+    The same libraries in the same versions as pyproject.toml, and no others; and it suggests those of egress.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    control = (DEBIAN / "control").read_text().split("\nPackage: ")[1]
-    stated = dict(re.findall(r"^ (python3[\w-]*) \(>= ([\d.]+)\),$", control, re.MULTILINE))
-    wanted = dict(requirement.split(">=") for requirement in project["dependencies"])
-    wanted = {DEBIANS_NAMES.get(name, f"python3-{name}"): version for name, version in wanted.items()}
+    depends, _, suggests = (DEBIAN / "control").read_text().split("\nPackage: ")[1].partition("\nSuggests:")
 
-    assert {**wanted, "python3": project["requires-python"].removeprefix(">=")} == stated
+    assert {**_debians(project["dependencies"]),
+            "python3": project["requires-python"].removeprefix(">=")} == _stated(depends)
+    assert _debians(project["optional-dependencies"]["egress"]) == _stated(suggests)
+
+
+def _stated(fields):
+    return dict(re.findall(r"^ (python3[\w-]*) \(>= ([\d.]+)\),$", fields, re.MULTILINE))
+
+
+def _debians(requirements):
+    wanted = dict(requirement.split(">=") for requirement in requirements)
+    return {DEBIANS_NAMES.get(name, f"python3-{name}"): version for name, version in wanted.items()}
 
 
 def test_debians_package_is_of_this_version():
