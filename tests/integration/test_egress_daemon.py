@@ -119,7 +119,7 @@ def test_a_fetch_ends_with_its_sandbox(daemon: LiveDaemon, host: Servers) -> Non
     It is answered, and the broker serves on.
     """
     with leeward.Sandbox(socket=daemon.socket, egress="web") as box, ThreadPoolExecutor(1) as threads:
-        waits = threads.submit(box.fetch, f"http://web.example.org:{host.http}/parted")
+        waits = threads.submit(box.fetch, f"http://web.example.org:{host.http}/unanswered")
         _rows(daemon, box.id, "allowed")
         box.kill()
         with pytest.raises((leeward.FetchFailed, leeward.SandboxOver)):

@@ -37,7 +37,7 @@ _WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 class Handler(http.server.BaseHTTPRequestHandler):
     """
     Says what it was asked; echoes what it was sent; agrees to websockets, and echoes there. After /parting it closes
-    the connection, and /parted waits for that.
+    the connection, and /parted waits for that; /unanswered waits until the other side closes it.
     """
 
     protocol_version = "HTTP/1.1"
@@ -60,6 +60,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)  # it hasn't said that it would
             self.close_connection = True
             self.server.parted.set()
+        elif self.path.startswith("/unanswered"):
+            self.connection.settimeout(PATIENCE_S)
+            self.connection.recv(1)
+            self.close_connection = True
         elif self.path.startswith("/parted"):
             self._say(str(self.server.parted.wait(PATIENCE_S)).encode())
         else:
