@@ -3,15 +3,12 @@ The rule that "always allow" and "always deny" store for a request.
 
 Runs in:   the operator's program; pure but for the list of public suffixes, which is read once.
 Trust:     none in the request. A rule that a person couldn't read isn't made.
-Source:    publicsuffix.org; the list comes with the package publicsuffixlist, with its date and its licence (MPL 2.0).
+Source:    publicsuffix.org, by `spec.domains`.
 """
 
 from __future__ import annotations
 
-import functools
 import posixpath
-from collections.abc import Callable
-from typing import Any
 
 from leeward.approvals.patterns import quoted_piece
 from leeward.approvals.rules import ApprovalRule, Effect, parse_rule
@@ -24,7 +21,8 @@ from leeward.approvals.subjects import (
     RuleSubject,
     SandboxAction,
 )
-from leeward.errors import BadRequest, Unsupported
+from leeward.errors import BadRequest
+from leeward.spec.domains import registrable
 
 
 def generate_rule(subject: RuleSubject, effect: Effect) -> ApprovalRule:
@@ -73,25 +71,3 @@ def _written(subject: RuleSubject) -> tuple[str, str]:
             if "*" in text:
                 raise BadRequest("it has a star; decide each of these by itself")
             return "sandbox", text
-
-
-def registrable(name: str) -> str | None:
-    """
-    The shortest domain at or above *name* that somebody can have registered: example.co.uk of a.example.co.uk. None
-    where *name* is a public suffix itself.
-
-    Raises:
-        Unsupported: the list isn't installed.
-    """
-    found = _suffixes()(name)
-    return None if found is None else str(found)
-
-
-@functools.cache
-def _suffixes() -> Callable[[str], Any]:
-    try:
-        from publicsuffixlist import PublicSuffixList
-    except ImportError:
-        raise Unsupported("the list of public suffixes", have="none", need="the package publicsuffixlist",
-                          cure="pip install 'leeward[approvals]'") from None
-    return PublicSuffixList().privatesuffix

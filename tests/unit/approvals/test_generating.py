@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leeward.approvals import generating
-from leeward.approvals.generating import generate_rule, registrable
+from leeward.approvals.generating import generate_rule
 from leeward.approvals.rules import parse_rule
 from leeward.approvals.subjects import (
     RuleSubject,
@@ -23,6 +22,8 @@ from leeward.approvals.subjects import (
     sandbox_action,
 )
 from leeward.errors import BadRequest, Unsupported
+from leeward.spec import domains
+from leeward.spec.domains import registrable
 
 ROWS: tuple[tuple[RuleSubject, str], ...] = (
     (endpoint("a.example.co.uk", 443), "network(*.example.co.uk)"),
@@ -87,10 +88,10 @@ def test_a_domain_can_be_registered() -> None:
 
 def test_without_the_list_nobody_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "publicsuffixlist", None)
-    generating._suffixes.cache_clear()
+    domains._suffixes.cache_clear()
     try:
         with pytest.raises(Unsupported, match="leeward\\[approvals\\]"):
             generate_rule(endpoint("a.example.org"), "allow")
         assert "network(192.0.2.7)" == generate_rule(endpoint("192.0.2.7"), "allow").text
     finally:
-        generating._suffixes.cache_clear()
+        domains._suffixes.cache_clear()

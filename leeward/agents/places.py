@@ -1,0 +1,30 @@
+"""
+Where a user's settings, definitions and records of agents are.
+
+Runs in:   the user's program; pure.
+Source:    XDG Base Directory Specification 0.8: a relative path in these variables is ignored.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+
+def config_home(environ: Mapping[str, str]) -> str:
+    """
+    `~/.config/leeward`: settings in agents.toml, definitions in agents/NAME/agent.toml.
+    """
+    return os.path.join(_base(environ, "XDG_CONFIG_HOME", ".config"), "leeward")
+
+
+def state_home(environ: Mapping[str, str]) -> str:
+    """
+    `~/.local/state/leeward/agents`: running instances, what is staged for them, and which grants were accepted.
+    """
+    return os.path.join(_base(environ, "XDG_STATE_HOME", ".local/state"), "leeward", "agents")
+
+
+def _base(environ: Mapping[str, str], variable: str, otherwise: str) -> str:
+    given = environ.get(variable, "")
+    return given if given.startswith("/") else os.path.join(environ.get("HOME") or "/", otherwise)

@@ -1,0 +1,36 @@
+"""
+Public suffixes: below which names anybody can register one.
+
+Runs in:   a user's or an operator's program; pure but for the list, which is read once.
+Source:    publicsuffix.org; the list comes with the package publicsuffixlist, with its date and its licence (MPL 2.0).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from leeward.errors import Unsupported
+
+
+def registrable(name: str) -> str | None:
+    """
+    The shortest domain at or above *name* that somebody can have registered: example.co.uk of a.example.co.uk. None
+    where *name* is a public suffix itself.
+
+    Raises:
+        Unsupported: the list isn't installed.
+    """
+    found = _suffixes()(name)
+    return None if found is None else str(found)
+
+
+@functools.cache
+def _suffixes() -> Callable[[str], Any]:
+    try:
+        from publicsuffixlist import PublicSuffixList
+    except ImportError:
+        raise Unsupported("the list of public suffixes", have="none", need="the package publicsuffixlist",
+                          cure="pip install 'leeward[approvals]'") from None
+    return PublicSuffixList().privatesuffix
