@@ -326,21 +326,38 @@ def recover(queue: ApprovalQueue, project: Project) -> list[int]:
     """
     found = []
     for request, way in queue.interrupted():
-        payload = queue.payload(request.id)
-        if payload is None or "filesystem" != request.category:
-            continue
-        order = unpacked(payload)
-        project.clean(order, way)
-        try:
-            is_done = project.state(order.path) == order.goal
-        except OSError:
-            is_done = False  # to look again will say why
-        if is_done:
-            queue.finish(request.id)
-        else:
-            _finish(queue, project, request, order, way)
-        found.append(request.id)
+        if "filesystem" == request.category and recover_one(queue, project, request, way):
+            found.append(request.id)
     return found
+
+
+def recover_one(queue: ApprovalQueue, project: Project, request: ApprovalRequest, way: str) -> bool:
+    """
+    See to one order, as `recover` does.
+
+    Args:
+        queue: where it was begun.
+        project: the folder that it is about.
+        request: of `queue.interrupted()`.
+        way: the same.
+
+    Returns:
+        Whether there was something to see to.
+    """
+    payload = queue.payload(request.id)
+    if payload is None:
+        return False
+    order = unpacked(payload)
+    project.clean(order, way)
+    try:
+        is_done = project.state(order.path) == order.goal
+    except OSError:
+        is_done = False  # to look again will say why
+    if is_done:
+        queue.finish(request.id)
+    else:
+        _finish(queue, project, request, order, way)
+    return True
 
 
 def _finish(queue: ApprovalQueue, project: Project, request: ApprovalRequest, order: FileOrder, way: str) -> None:

@@ -44,14 +44,14 @@ def request_changes(queue: ApprovalQueue, box: Sandbox, project: Project, *, tar
 def _requests(overlay: Overlay, project: Project, sandbox: str, reason: str, asker: str) -> Iterator[NewRequest]:
     for change in in_order(overlay.diff()):
         base, before = project.content(change.path)
-        content = overlay.content(change.path, MOST_CONTENT) if _has_content(change) else b""
+        content = overlay.content(change.path, MOST_CONTENT) if has_content(change) else b""
         changed = project.changed_since(change.path, overlay.since)
         more = ["the host's own was changed since the sandbox was opened"] if changed else []
         yield file_request(change_order(change, base, content), "apply", before=before, sandbox=sandbox, reason=reason,
                            asker=asker, description=f"{change.kind} {change.type}", more=more)
 
 
-def _has_content(change: FolderChange) -> bool:
+def has_content(change: FolderChange) -> bool:
     return "file" == change.type and "deleted" != change.kind
 
 

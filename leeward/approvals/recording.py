@@ -7,11 +7,15 @@ Runs in:   the operator's program that decides.
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Mapping
+from typing import Any
 
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import ApprovalRequest, subject_text
 from leeward.audit.journal import Journal
 from leeward.audit.rows import AuditRow
+from leeward.errors import SandboxOver
 
 
 def audit_row(request: ApprovalRequest) -> AuditRow | None:
@@ -39,3 +43,46 @@ def record(queue: ApprovalQueue, journal: Journal) -> None:
             journal.write(row)
 
     queue.subscribe(told)
+
+
+def started_row(sandbox: str, project: str) -> AuditRow:
+    """
+    The row for a sandbox that was opened over a copy of *project*.
+    """
+    return AuditRow(time.time(), "sandbox", "open", "started", sandbox=sandbox, metadata={"project": project})
+
+
+def ended_row(sandbox: str, opened: float, info: Mapping[str, Any], why: SandboxOver | None) -> AuditRow:
+    """
+    The row for a sandbox that has ended.
+
+    Args:
+        sandbox: its id.
+        opened: seconds since the epoch.
+        info: what the daemon has said of it at last.
+        why: what it says now; None where the service itself has ended it.
+    """
+    used = {name: info[name] for name in ("memory_peak", "cpu_time") if isinstance(info.get(name), (int, float))}
+    metadata = {"reason": "closed" if why is None else why.reason, "limit": "" if why is None else why.limit or "",
+                **used}
+    return AuditRow(time.time(), "sandbox", "limit" if metadata["limit"] else "end", "ended", sandbox=sandbox,
+                    duration=time.time() - opened, metadata=metadata)
+
+
+def denied_rows(sandbox: str, info: Mapping[str, Any], before: dict[str, int]) -> list[AuditRow]:
+    """
+    A row for each kind of system call that was denied since the last look.
+
+    Args:
+        sandbox: its id.
+        info: what the daemon says of it.
+        before: the counts at the last look; they are brought up to date.
+    """
+    denied, rows = info.get("denied"), list[AuditRow]()
+    for name, count in denied.items() if isinstance(denied, Mapping) else ():
+        more = count - before.get(name, 0) if isinstance(name, str) and type(count) is int else 0
+        if more > 0:
+            before[name] = count
+            rows.append(AuditRow(time.time(), "syscall", name, "denied", by="policy", sandbox=sandbox,
+                                 metadata={"count": more}))
+    return rows

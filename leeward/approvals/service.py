@@ -11,20 +11,27 @@ Trust:     none in what a sandbox asks. Whoever serves this decides by the crede
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from leeward.approvals.apply import Project
+from leeward.approvals.asking import asked, command_request, config_request, in_project, package_requests, project_of
+from leeward.approvals.boxes import AskingBox, AskingBoxes
+from leeward.approvals.bridge import Answering
+from leeward.approvals.carrying import OrderCarrier
+from leeward.approvals.changes import SyncOutcome, ask_for_changes
+from leeward.approvals.detail import detail_of, part_of
+from leeward.approvals.orders import EXEC_S, command_order
+from leeward.approvals.pushes import ask_for_pushes
 from leeward.approvals.queue import ApprovalQueue
+from leeward.approvals.recording import denied_rows, ended_row, record, started_row
 from leeward.approvals.requests import ApprovalRequest, Resolution
-from leeward.audit.journal import Journal
-from leeward.errors import Unsupported
-
-#: Seconds that an approved command may run, unless its request says less.
-EXEC_S = 300.0
-
-#: Of a command's output as it comes: the request's id, "stdout" or "stderr", bytes.
-OnOutput = Callable[[int, str, bytes], None]
+from leeward.approvals.runs import OnOutput, RunBook
+from leeward.approvals.settings import ServiceSettings
+from leeward.audit.journal import Journal, read
+from leeward.audit.rows import ReadLine
+from leeward.errors import BadRequest, SandboxOver
 
 
 class ApprovalService:
@@ -32,31 +39,63 @@ class ApprovalService:
     Args:
         queue: takes requests in and is decided about.
         journal: the record.
+        folder: of the queue, for the settings and what was pushed.
         project: the folder that requests about files are about where their sandbox has none of its own.
         until: when its time is over, in seconds since the epoch; None for no end.
+        socket: of the daemon; None for the default.
 
     Attributes:
         queue, journal, project, until: as given. Routes decide by `queue` itself; what is approved is carried out by
             this object, which subscribes to it.
         started: seconds since the epoch.
+        answering: makes of a sandbox's id what answers the requests of its bridge; whoever serves sets it before the
+            first sandbox is opened.
     """
 
-    def __init__(self, queue: ApprovalQueue, journal: Journal, project: Project | None = None,
-                 until: float | None = None) -> None:
+    def __init__(self, queue: ApprovalQueue, journal: Journal, folder: str, project: Project | None = None,
+                 until: float | None = None, socket: str | None = None) -> None:
         self.queue, self.journal, self.project, self.until = queue, journal, project, until
         self.started = time.time()
+        self.answering: Callable[[str], Answering] | None = None
+        self._denied = dict[str, dict[str, int]]()
+        self._runs, self._settings = RunBook(), ServiceSettings(folder, queue)
+        record(queue, journal)
+        self._carrier = OrderCarrier(queue, self._runs, self._settings, project, socket)
+        self._boxes = AskingBoxes(socket, folder, until, self._looked, self._ended)
+
+    def start(self) -> None:
+        """
+        See to what was approved, or begun, when the service ended the last time.
+        """
+        self._carrier.start()
+
+    def stop(self) -> None:
+        """
+        Deny what is pending, end what runs and all sandboxes, and wait for what is being written. The queue and the
+        record are still open afterwards.
+        """
+        self.queue.shut_down()
+        self._boxes.close_all()
+        self._carrier.close()
 
     def status(self) -> dict[str, Any]:
         """
         `started` and `until` in seconds since the epoch, `uptime` and `remaining` in seconds (None without an end),
-        `pending` requests, `lost` lines of the record and `trouble` with it.
+        `pending` requests (500 for more), `sandboxes`, `lost` lines of the record and `trouble` with it.
         """
         now = time.time()
         return {"started": self.started, "uptime": now - self.started, "until": self.until,
                 "remaining": None if self.until is None else max(0.0, self.until - now),
+                "pending": len(self.queue.pending(500)), "sandboxes": len(self._boxes.rows()),
                 "lost": self.journal.lost, "trouble": self.journal.trouble}
 
     # --- what is asked ----------------------------------------------------------------
+
+    def _project_for(self, sandbox: str) -> Project | None:
+        try:
+            return self._boxes.get(sandbox).project if sandbox else self.project
+        except BadRequest:
+            return self.project
 
     def ask(self, fields: Mapping[str, Any], sandbox: str = "") -> ApprovalRequest:
         """
@@ -72,10 +111,13 @@ class ApprovalService:
             BadRequest, EditError: no request. The message says why.
             Busy: the sandbox has asked too much.
         """
-        raise Unsupported("asking", have="nothing", need="it")
+        if "exec" == fields.get("category"):
+            more = {name: fields[name] for name in ("cwd", "reason", "timeout", "profile", "asker") if name in fields}
+            return self.submit_exec(fields.get("command", ""), sandbox=sandbox, **more)
+        return self.queue.submit(asked(fields, self._project_for(sandbox), sandbox))
 
-    def submit_exec(self, command: str | Sequence[str], *, cwd: str = "", reason: str = "", timeout: float = EXEC_S,
-                    profile: str = "", sandbox: str = "", asker: str = "") -> ApprovalRequest:
+    def submit_exec(self, command: Any, *, cwd: Any = "", reason: Any = "", timeout: Any = EXEC_S, profile: Any = "",
+                    sandbox: str = "", asker: Any = "") -> ApprovalRequest:
         """
         Ask for a command.
 
@@ -83,26 +125,58 @@ class ApprovalService:
             command: a line or arguments.
             cwd: the folder to start in.
             reason: of whoever asks.
-            timeout: seconds.
-            profile: of the sandbox that is opened for it; "" for the one that asks.
+            timeout: seconds, at most those of the key `exec.timeout`.
+            profile: of the sandbox that is opened for it; "" for the key `exec.profile`, and without it the one that
+                asks.
             sandbox: which asks.
             asker: who asks in it.
-        """
-        raise Unsupported("asking", have="nothing", need="it")
 
-    def submit_packages(self, command: str | Sequence[str], *, reason: str = "", sandbox: str = "",
-                        asker: str = "") -> list[ApprovalRequest]:
+        Raises:
+            BadRequest: no command, or a field of a wrong type.
+            Busy: the sandbox has asked too much.
         """
-        Ask for packages, one request for each.
-        """
-        raise Unsupported("asking", have="nothing", need="it")
+        if not all(isinstance(text, str) for text in (cwd, reason, profile, asker)):
+            raise BadRequest("cwd, reason, profile and asker are texts")
+        order = command_order(command, cwd=cwd, timeout=timeout, profile=profile or self._default_profile())
+        order = command_order(command, cwd=cwd, timeout=min(order.timeout, self._longest()), profile=order.profile)
+        if not order.profile and not sandbox:
+            raise BadRequest("a command of no sandbox needs a profile")
+        return self.queue.submit(command_request(order, reason=reason, sandbox=sandbox, asker=asker))
 
-    def propose_config(self, key: str, value: Any, *, reason: str = "", sandbox: str = "",
-                       asker: str = "") -> ApprovalRequest:
+    def _longest(self) -> float:
+        return float(self._settings.all()["exec.timeout"])
+
+    def _default_profile(self) -> str:
+        return str(self._settings.all()["exec.profile"])
+
+    def submit_packages(self, command: Any, *, reason: Any = "", sandbox: str = "",
+                        asker: Any = "") -> list[ApprovalRequest]:
         """
-        Ask for a key of the configuration to be set. Rules and modes don't decide it, a person does.
+        Ask for packages, one request for each; they are added in the sandbox that asks.
+
+        Raises:
+            BadRequest: no command for packages. The message says why.
+            Busy: the sandbox has asked too much.
         """
-        raise Unsupported("asking", have="nothing", need="it")
+        if not isinstance(reason, str) or not isinstance(asker, str) or not isinstance(command, (str, list, tuple)):
+            raise BadRequest("command is a line or a list of arguments; reason and asker are texts")
+        if not all(isinstance(word, str) for word in command):
+            raise BadRequest("arguments are texts")
+        return [self.queue.submit(new) for new in package_requests(command, timeout=self._longest(), reason=reason,
+                                                                   sandbox=sandbox, asker=asker)]
+
+    def propose_config(self, key: Any, value: Any, *, reason: Any = "", sandbox: str = "",
+                       asker: Any = "") -> ApprovalRequest:
+        """
+        Ask for a key of the configuration to be set. It is set where a person has approved it, and no rule.
+
+        Raises:
+            BadRequest: no key that can be set, or no value of it.
+            Busy: the sandbox has asked too much.
+        """
+        if not all(isinstance(text, str) for text in (key, reason, asker)):
+            raise BadRequest("key, reason and asker are texts")
+        return self.queue.submit(config_request(key, value, reason=reason, sandbox=sandbox, asker=asker))
 
     # --- the operator's ---------------------------------------------------------------
 
@@ -110,58 +184,147 @@ class ApprovalService:
         """
         Each key with its value.
         """
-        raise Unsupported("asking", have="nothing", need="it")
+        return dict(self._settings.all())
 
-    def set_config(self, key: str, value: Any) -> Resolution:
+    def set_config(self, key: str, value: Any) -> dict[str, Any]:
         """
+        Returns:
+            As `config`.
+
         Raises:
             BadRequest: no key, or no value of it.
+            OSError: the disk is full or can't be written.
         """
-        raise Unsupported("asking", have="nothing", need="it")
-
-    def approve_hunks(self, number: int, hunks: Sequence[int], by: str) -> Resolution:
-        """
-        Approve a part of a change of a file: a new request with these hunks alone takes the place of the old one.
-        """
-        raise Unsupported("asking", have="nothing", need="it")
+        self._settings.set(key, value)
+        return self.config()
 
     def detail(self, number: int) -> dict[str, Any]:
         """
-        What request *number* would carry out. Of a file: `path`, `before` and `after` (text, or None where it is none
-        or too large), `hunks` (each `old_start`, `old`, `new_start`, `new`: lines), `stale`. Of a command: `command`,
-        `cwd`, `timeout`, `profile`. Of a branch: `commits`, `diff`.
+        What request *number* would carry out. Of a file: `kind` "file", `path`, `type`, `before` and `after` (text, or
+        None where it is none or too large), `link`, `mode`, `base_mode`, `stale` (why the host isn't any more what it
+        was made against, or ""), and `hunks` (each `old_start`, `old`, `new_start`, `new`: lines; none where it is
+        decided as a whole). Of a command: `kind` "command", `argv`, `line`, `cwd`, `timeout`, `profile`. Of a push:
+        `kind` "push", `branch`, `commit`, `remote`, `commits`, `diff`. Of a key: `kind` "config", `key`, `value`. Else
+        `kind` is "none".
 
         Raises:
-            BadRequest: there is no such request, or nothing to show any more.
+            BadRequest: there is no such request.
         """
-        raise Unsupported("asking", have="nothing", need="it")
+        request = self._request(number)
+        return detail_of(request, self.queue.payload(number), self._project_of(request))
+
+    def approve_hunks(self, number: int, hunks: Sequence[int], by: str) -> Resolution:
+        """
+        Approve a part of a change of a file: a new request with these hunks alone takes the place of the old one, and
+        is approved.
+
+        Args:
+            number: the request's id.
+            hunks: places in the `hunks` of its `detail`.
+            by: "cli" or "page".
+
+        Raises:
+            BadRequest: it isn't pending or isn't about a text file, or there are no such hunks.
+            Stale: the host isn't any more what it was made against.
+        """
+        request = self._request(number)
+        project = self._project_of(request)
+        payload = self.queue.payload(number)
+        if "pending" != request.status or "filesystem" != request.category or payload is None or project is None:
+            raise BadRequest(f"request {number} isn't a change of a file that waits for a decision")
+        if not all(type(place) is int for place in hunks):
+            raise BadRequest("hunks are numbers")
+        made = self.queue.submit(in_project(part_of(request, payload, project, hunks), project))
+        return self.queue.decide([made.id], True, by)
+
+    def _request(self, number: int) -> ApprovalRequest:
+        request = self.queue.get(number)
+        if request is None:
+            raise BadRequest(f"there is no request {number}")
+        return request
+
+    def _project_of(self, request: ApprovalRequest) -> Project | None:
+        named = project_of(request.metadata)
+        try:
+            box = self._boxes.get(request.sandbox)
+            if box.project.path == named:
+                return box.project
+        except BadRequest:
+            pass
+        return self.project if not named or (self.project is not None and self.project.path == named) else None
+
+    # --- sandboxes --------------------------------------------------------------------
 
     def sandboxes(self) -> list[dict[str, Any]]:
         """
-        Those that can ask: `sandbox`, `project`, `age`, `bridge` (whether it answers), `pending`, `refused`.
+        Those that can ask: `sandbox`, `project`, `age` in seconds, `bridge` (whether it answers), `fault` (why not),
+        `git` (whether it has an `origin`), `git_fault` (why not).
         """
-        raise Unsupported("asking", have="nothing", need="it")
+        return self._boxes.rows()
 
-    def open_sandbox(self, path: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def open_sandbox(self, path: Any, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """
-        Open a sandbox of the profile `approved` over the project *path*: `sandbox`, and `env` for its commands.
+        Open a sandbox over a copy of the project *path*, whose processes can ask.
+
+        Args:
+            path: of a folder.
+            options: `profile` ("approved" by default), `environment`, `egress`, `memory`, `processes`, `idle`,
+                `lifetime`, as for Sandbox.
+
+        Returns:
+            As a row of `sandboxes`.
+
+        Raises:
+            BadRequest: no folder, no such option, or nobody serves bridges.
+            DaemonError: as for Sandbox.
         """
-        raise Unsupported("asking", have="nothing", need="it")
+        if self.answering is None:
+            raise BadRequest("nobody answers bridges here")
+        if not isinstance(path, str) or not path.startswith("/"):
+            raise BadRequest("a project is an absolute path")
+        made = self._boxes.open(path, dict(options or {}), self.answering)
+        self.journal.write(started_row(made.box.id, made.project.path))
+        return made.row()
 
     def close_sandbox(self, sandbox: str) -> None:
-        raise Unsupported("asking", have="nothing", need="it")
+        """
+        End one, with all that runs in it. What it has asked stays.
 
-    def sync_files(self, sandbox: str) -> list[ApprovalRequest]:
+        Raises:
+            BadRequest: there is none.
+        """
+        self._boxes.close(sandbox)
+
+    def _looked(self, box: AskingBox, info: Mapping[str, Any]) -> None:
+        before = self._denied.setdefault(box.box.id, {})
+        for row in denied_rows(box.box.id, info, before):
+            self.journal.write(row)
+
+    def _ended(self, box: AskingBox, info: Mapping[str, Any], why: SandboxOver | None) -> None:
+        self._looked(box, info)
+        self._denied.pop(box.box.id, None)
+        self.journal.write(ended_row(box.box.id, box.opened, info, why))
+
+    def sync_files(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
         """
         Make a request of each file that *sandbox* has changed.
-        """
-        raise Unsupported("asking", have="nothing", need="it")
 
-    def sync_git(self, sandbox: str) -> list[ApprovalRequest]:
+        Raises:
+            BadRequest: there is no such sandbox.
+            SandboxOver, Stale, DaemonError: as for `Sandbox.diff`.
+        """
+        box = self._boxes.get(sandbox)
+        return ask_for_changes(self.queue, box.box, box.project, reason=reason, asker=asker)
+
+    def sync_git(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
         """
         Make a request of each branch that was pushed to `origin` in *sandbox*.
+
+        Raises:
+            BadRequest: there is no such sandbox, or its project has no `origin`.
+            SandboxOver, DaemonError: as for `Sandbox.run`.
         """
-        raise Unsupported("asking", have="nothing", need="it")
+        return ask_for_pushes(self.queue, self._boxes.get(sandbox), reason=reason, asker=asker)
 
     # --- commands that were approved --------------------------------------------------
 
@@ -169,12 +332,12 @@ class ApprovalService:
         """
         The newest first, each as `run` has it, without output.
         """
-        raise Unsupported("asking", have="nothing", need="it")
+        return self._runs.rows()
 
     def run(self, number: int, wait: float = 0.0) -> dict[str, Any]:
         """
         The command of request *number*: `id`, `status` (pending, approved, denied, running, completed, failed),
-        `exit_code`, `output` (both streams as text, the last 256 KiB), `truncated`, `note`.
+        `exit_code`, `output` (both streams as text, the last 256 KiB), `truncated`, `note`, `started`, `ended`.
 
         Args:
             number: the request's id.
@@ -183,17 +346,39 @@ class ApprovalService:
         Raises:
             BadRequest: there is no such command.
         """
-        raise Unsupported("asking", have="nothing", need="it")
+        request = self._request(number)
+        if request.category not in ("exec", "packages"):
+            raise BadRequest(f"request {number} isn't a command")
+        found = self._runs.get(number, wait)
+        if found is not None:
+            return found
+        done = {"applied": "completed", "failed": "failed", "applying": "running"}.get(request.stage, "")
+        status = done or (request.status if request.status in ("pending", "approved") else "denied")
+        return {"id": number, "status": status, "exit_code": None, "output": "", "truncated": bool(done),
+                "note": request.note, "started": None, "ended": None}
 
     def subscribe_output(self, told: OnOutput) -> Callable[[], None]:
         """
+        Args:
+            told: is called with the request's id, "stdout" or "stderr", and bytes. It returns soon.
+
         Returns:
             What ends it.
         """
-        raise Unsupported("asking", have="nothing", need="it")
+        return self._runs.subscribe(told)
 
     def audit(self, limit: int = 100, sandbox: str = "") -> list[dict[str, Any]]:
         """
-        Rows of the record as JSON has them, the newest first; a bad one has `bad`.
+        Rows of the record as JSON has them, the newest first; a bad one has `bad` and `line`.
+
+        Raises:
+            BadRequest: the record can't be read.
         """
-        raise Unsupported("asking", have="nothing", need="it")
+        try:
+            lines = (line for line in read(self.journal.folder)
+                     if not sandbox or line.row is None or line.row.get("sandbox") == sandbox)
+            found: deque[ReadLine] = deque(lines, maxlen=max(1, min(limit, 10_000)))
+        except OSError as error:
+            raise BadRequest(f"the record: {(error.strerror or 'an error').lower()}") from None
+        return [{**(line.row or {}), **({"bad": line.fault, "line": line.number} if line.fault else {})}
+                for line in reversed(found)]

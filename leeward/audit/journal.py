@@ -78,6 +78,7 @@ class Journal:
         kept: files that are kept.
 
     Attributes:
+        folder: as given.
         lost: rows that weren't written.
         trouble: why the last one wasn't; "" once rows are written again.
 
@@ -86,7 +87,7 @@ class Journal:
     """
 
     def __init__(self, folder: str, head: str | None = None, *, rotate: int = ROTATE, kept: int = KEPT_FILES) -> None:
-        self._folder, self._head_folder = folder, head or folder
+        self.folder, self._head_folder = folder, head or folder
         self._rotate_at, self._kept = rotate, kept
         self.lost, self.trouble = 0, ""
         self._untold, self._counting = 0, threading.Lock()
@@ -103,15 +104,15 @@ class Journal:
         self._thread.start()
 
     def _take_lock(self) -> None:
-        for each in (self._folder, self._head_folder):
+        for each in (self.folder, self._head_folder):
             os.makedirs(each, mode=0o700, exist_ok=True)
-        lock = os.open(os.path.join(self._folder, "audit.lock"),
+        lock = os.open(os.path.join(self.folder, "audit.lock"),
                        os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(lock)
-            raise Busy(f"another program writes {self._folder} now") from None
+            raise Busy(f"another program writes {self.folder} now") from None
         self._lock = lock
 
     def write(self, row: AuditRow) -> bool:
@@ -183,7 +184,7 @@ class Journal:
                 self._take_lock()
             except Busy as error:
                 raise OSError(errno.EBUSY, str(error)) from None
-        path = os.path.join(self._folder, FILE)
+        path = os.path.join(self.folder, FILE)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             self._size = os.fstat(fd).st_size
@@ -202,7 +203,7 @@ class Journal:
         Find the line that the next one follows: the last, unless the head names one that isn't there.
         """
         head = read_head(self._head_folder)
-        last = next((line for line in map(_alone, _backwards(self._folder)) if line.row is not None), None)
+        last = next((line for line in map(_alone, _backwards(self.folder)) if line.row is not None), None)
         if last is not None and last.row is not None:
             self._number, self._before = last.row["number"], last.hash
         if head is not None and head.number:
@@ -212,7 +213,7 @@ class Journal:
         self._begun = True
 
     def _has(self, head: RecordHead) -> bool:
-        for line in map(_alone, _backwards(self._folder)):
+        for line in map(_alone, _backwards(self.folder)):
             if line.row is not None and line.row["number"] <= head.number:
                 return (head.number, head.hash) == (line.row["number"], line.hash)
         return False
@@ -246,8 +247,8 @@ class Journal:
         """
         os.close(self._fd)
         self._fd = -1
-        path, dropped = os.path.join(self._folder, FILE), False
-        for number in sorted(_old(self._folder), reverse=True):
+        path, dropped = os.path.join(self.folder, FILE), False
+        for number in sorted(_old(self.folder), reverse=True):
             if number >= self._kept - 1:
                 os.unlink(f"{path}.{number}")
                 dropped = True
@@ -259,7 +260,7 @@ class Journal:
             os.unlink(path)
             self._first = self._number + 1
         if dropped:
-            kept = (line for name in _files(self._folder) for line in _lines(os.path.join(self._folder, name)))
+            kept = (line for name in _files(self.folder) for line in _lines(os.path.join(self.folder, name)))
             self._first = next((line.row["number"] for line in map(_alone, kept) if line.row is not None), self._first)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._size = 0

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from leeward.dataclass import replace
+from leeward.spec.profiles.approved import NAME as APPROVED
+from leeward.spec.profiles.approved import PROFILE as _APPROVED
 from leeward.spec.profiles.profile import Profile, extended
 from leeward.spec.profiles.python import PROFILE as PYTHON
 from leeward.spec.profiles.python import WARM, HostPython, python
@@ -21,7 +23,8 @@ __all__ = ["BASES", "OURS", "SHELL", "WARM", "HostPython", "Profile", "extended"
            "with_base"]
 
 #: Ours, by name.
-OURS: Mapping[str, Profile] = {"python": PYTHON, "workdir": WORKDIR, SHELL: _SHELL}
+OURS: Mapping[str, Profile] = {"python": PYTHON, "workdir": WORKDIR, SHELL: _SHELL,
+                                APPROVED: _APPROVED}
 #: Those that an operator's may be based on. Clients have to know `shell` by its name: they tell their current folder.
 BASES = tuple(name for name in OURS if name != SHELL)
 

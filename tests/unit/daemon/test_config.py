@@ -70,7 +70,7 @@ def test_what_a_reload_takes_and_what_it_leaves(home: Path) -> None:
     ("[environments.data]\nmin = 5", "environments.data: min=5 is above max=4"),
     ('[environments.data]\npath = "relative"', "environments.data.path: must be an absolute path"),
     ("[profiles.python]", "profiles.python: is what the daemon's own keys configure"),
-    ('[profiles.x]\nbase = "shop"', "profiles.x.base: must be one of python, workdir"),
+    ('[profiles.x]\nbase = "shop"', "profiles.x.base: must be one of python, workdir, approved"),
     ('[profiles.x]\nshow = ["/proc/1"]', "profiles.x.show: must hold absolute paths"),
     ('[profiles.x]\nshow = ["/"]', "profiles.x.show: must hold absolute paths"),
     ('[profiles.x]\nshow = ["/etc/shadow"]', "profiles.x.show: must hold absolute paths"),

@@ -1,0 +1,195 @@
+"""
+Requests from what a stranger sends: fields of JSON become what the queue takes, or one typed error.
+
+Runs in:   the operator's program that decides.
+Trust:     none. Each field is checked here for its type, and below for its form. What a stranger says about his request
+           is under "said" of its metadata; everything beside it is this module's own.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from leeward.approvals.apply import Project
+from leeward.approvals.files import FileOrder, delete_order, edit_order, file_request, is_hidden, write_order
+from leeward.approvals.orders import EXEC_S, CommandOrder, ConfigOrder, command_order, pack_order
+from leeward.approvals.packages import parse_packages
+from leeward.approvals.requests import NewRequest
+from leeward.approvals.settings import check_setting
+from leeward.approvals.subjects import branch, endpoint, sandbox_action
+from leeward.errors import BadRequest
+
+#: Fields that any request may have beside its own.
+_COMMON = ("category", "description", "reason", "asker", "metadata")
+
+
+def text_field(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """
+    A field that is a text.
+
+    Raises:
+        BadRequest: it isn't one, or isn't there and has no default.
+    """
+    value = fields.get(name, default)
+    if not isinstance(value, str):
+        raise BadRequest(f"{name} is a text")
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        raise BadRequest(f"{name} has half a character") from None
+    return value
+
+
+def bytes_field(fields: Mapping[str, Any], name: str) -> bytes:
+    """
+    A field that is a text, or under NAME_base64 bytes.
+
+    Raises:
+        BadRequest: it is neither.
+    """
+    if f"{name}_base64" in fields:
+        try:
+            return base64.b64decode(text_field(fields, f"{name}_base64"), validate=True)
+        except (binascii.Error, ValueError):
+            raise BadRequest(f"{name}_base64 is none") from None
+    return os.fsencode(text_field(fields, name))
+
+
+def asked(fields: Mapping[str, Any], project: Project | None, sandbox: str = "") -> NewRequest:
+    """
+    The request that *fields* ask for.
+
+    Args:
+        fields: a stranger's.
+        project: which files are meant; None where there is none.
+        sandbox: whose request it is.
+
+    Raises:
+        BadRequest, EditError: no request. The message says why.
+    """
+    category = text_field(fields, "category")
+    said = fields.get("metadata", {})
+    if not isinstance(said, Mapping):
+        raise BadRequest("metadata is an object")
+    common: dict[str, Any] = {name: text_field(fields, name, "") for name in ("description", "reason", "asker")}
+    if "filesystem" == category:
+        if project is None:
+            raise BadRequest("this sandbox works on no project, so there is no file to ask for")
+        new = _file(fields, project, sandbox, common)
+    elif "network" == category:
+        _only(fields, "host", "port")
+        port = fields.get("port", 0)
+        if type(port) is not int:
+            raise BadRequest("a port is a number")
+        new = NewRequest(endpoint(text_field(fields, "host"), port), "connect", sandbox=sandbox, **common)
+    elif "exec" == category:
+        _only(fields, "command", "cwd", "timeout", "profile")
+        order = command_order(fields.get("command", ""), cwd=text_field(fields, "cwd", ""),
+                              timeout=fields.get("timeout", EXEC_S), profile=text_field(fields, "profile", ""))
+        new = replace(command_request(order, sandbox=sandbox), **common)
+    elif "git" == category:
+        _only(fields, "branch")
+        new = NewRequest(branch(text_field(fields, "branch")), "push", sandbox=sandbox, **common)
+    elif "sandbox" == category:
+        _only(fields, "action")
+        new = NewRequest(sandbox_action(text_field(fields, "action")), "ask", sandbox=sandbox, **common)
+    else:
+        raise BadRequest("no category that can be asked for so; packages have a way of their own")
+    return replace(new, metadata={**new.metadata, **({"said": dict(said)} if said else {})})
+
+
+def _only(fields: Mapping[str, Any], *names: str) -> None:
+    more = sorted(set(map(str, fields)) - {*_COMMON, *names})
+    if more:
+        raise BadRequest(f"no such fields of this request: {', '.join(more)[:200]}")
+
+
+def _file(fields: Mapping[str, Any], project: Project, sandbox: str, common: Mapping[str, Any]) -> NewRequest:
+    action = text_field(fields, "action")
+    path = project.resolve(text_field(fields, "path"), last=False).path
+    base, before = project.content(path)
+    order: FileOrder
+    if "write" == action:
+        _only(fields, "action", "path", "content", "content_base64", "mode")
+        mode = fields.get("mode")
+        if mode is not None and (type(mode) is not int or not 0 <= mode <= 0o777):
+            raise BadRequest("a mode is a number, of permission bits alone")
+        order = write_order(path, base, bytes_field(fields, "content"), mode)
+    elif "edit" == action:
+        _only(fields, "action", "path", "old", "old_base64", "new", "new_base64")
+        order = edit_order(path, base, before, bytes_field(fields, "old"), bytes_field(fields, "new"))
+    elif "delete" == action:
+        _only(fields, "action", "path")
+        order = delete_order(path, base)
+    else:
+        raise BadRequest("an action about a file is one of: write, edit, delete")
+    return in_project(file_request(order, action, before=before, sandbox=sandbox, **common), project)
+
+
+def in_project(new: NewRequest, project: Project) -> NewRequest:
+    """
+    *new*, which says of which project it is.
+    """
+    return replace(new, metadata={**new.metadata, "project": project.path})
+
+
+def project_of(metadata: Mapping[str, Any]) -> str:
+    """
+    What `in_project` has said; "" for a request of another way.
+    """
+    found = metadata.get("project", "")
+    return found if isinstance(found, str) and os.path.isabs(found) else ""
+
+
+def command_request(order: CommandOrder, *, reason: str = "", sandbox: str = "", asker: str = "",
+                    action: str = "run", description: str = "") -> NewRequest:
+    """
+    The request for a command.
+    """
+    remarks = []
+    shown = order.line or " ".join(order.argv)
+    if any(map(is_hidden, shown)):
+        remarks.append("the command has characters that can't be seen")
+    if order.line:
+        remarks.append("it is a line for a shell: more than its words may be run")
+    metadata = {"remarks": remarks, "cwd": order.cwd, "timeout": order.timeout, "profile": order.profile}
+    return NewRequest(order.subject, action, description, reason, metadata, sandbox, asker, pack_order(order))
+
+
+def package_requests(command: str | Sequence[str], *, timeout: float = EXEC_S, reason: str = "", sandbox: str = "",
+                     asker: str = "") -> list[NewRequest]:
+    """
+    A request for each package of *command*, which is decided and done by itself: the manager's command, written anew,
+    for it alone.
+
+    Raises:
+        BadRequest: as `parse_packages`.
+    """
+    found = parse_packages(command)
+    count, requests = len(found.packages), []
+    words, specs = found.argv[:-count], found.argv[-count:]
+    for named, spec in zip(found.packages, specs, strict=True):
+        order = command_order((*words, spec), timeout=timeout)
+        remarks = [f"left out: {word}" for word in found.dropped]
+        metadata = {"remarks": remarks, "command": list(order.argv), "timeout": timeout}
+        requests.append(NewRequest(named, found.action, " ".join(order.argv), reason, metadata, sandbox, asker,
+                                   pack_order(order)))
+    return requests
+
+
+def config_request(key: str, value: Any, *, reason: str = "", sandbox: str = "", asker: str = "") -> NewRequest:
+    """
+    The proposal to set a key of the configuration.
+
+    Raises:
+        BadRequest: no key that can be set, or no value of it.
+    """
+    found = check_setting(key, value)
+    return NewRequest(sandbox_action(f"set {key} = {json.dumps(found)}"), "configure", "", reason, {"key": key},
+                      sandbox, asker, pack_order(ConfigOrder(key, found)))

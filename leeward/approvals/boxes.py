@@ -1,0 +1,237 @@
+"""
+The sandboxes that can ask: opened over a copy of a project, each with a bridge.
+
+Runs in:   the operator's program that decides; a client of the daemon.
+Holds:     a sandbox of the profile `approved` ends with the service, since nobody decides for it any more. If the
+           service is killed, its bridges notice within SILENCE_S, and the daemon ends it when it was idle for long
+           enough.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from importlib import resources
+from typing import Any
+
+from leeward.approvals.agent import SOCKET, VARIABLE
+from leeward.approvals.apply import Project
+from leeward.approvals.bridge import Answering, BridgeEnd
+from leeward.approvals.git_host import GitFailed, GitIntake
+from leeward.approvals.git_inside import Staging, variables
+from leeward.client.sandbox import Sandbox
+from leeward.errors import BadRequest, Busy, LeewardError, SandboxOver
+from leeward.spec.profiles.approved import NAME as PROFILE
+
+#: Sandboxes at once.
+MOST_BOXES = 64
+
+#: Where the asking side is inside, and what is put there: a package `leeward` that finds other parts of one elsewhere.
+_PLACE = "/tmp/.leeward"
+_PACKAGE = "import pkgutil\n\n__path__ = pkgutil.extend_path(__path__, __name__)\n"
+_EXPORTS = "from leeward.approvals.agent import Agent, AskError, ServiceGone\n"
+
+#: Options of `open` that are passed on to Sandbox.
+OPTIONS = ("profile", "environment", "egress", "memory", "processes", "idle", "lifetime")
+
+#: Seconds between two looks at what a sandbox does.
+_LOOK_S = 2.0
+
+
+class AskingBox:
+    """
+    A sandbox that can ask.
+
+    Args:
+        box: it is open.
+        project: the folder that it works on a copy of.
+
+    Attributes:
+        box, project: as given.
+        bridge: to its processes.
+        staging: where its `origin` is; None where the project has none.
+        intake: the repository on the host for what is pushed there; None with it.
+        opened: seconds since the epoch.
+    """
+
+    def __init__(self, box: Sandbox, project: Project, answering: Answering, until: float | None,
+                 git_folder: str) -> None:
+        self.box, self.project, self.opened = box, project, time.time()
+        self.staging: Staging | None = None
+        self.intake: GitIntake | None = None
+        self.git_fault = ""
+        self._put()
+        if variables(project.path):
+            try:
+                self.intake, self.staging = GitIntake(git_folder, project.path), Staging(box)
+            except GitFailed as error:
+                self.intake = self.staging = None
+                self.git_fault = str(error)
+        process = box.start(["python3", "-I", f"{_PLACE}/python/leeward/approvals/agent.py"], stdin=None,
+                            title="leeward approvals")
+        self.bridge = BridgeEnd(process, answering, until)
+
+    def _put(self) -> None:
+        """
+        Give the sandbox the asking side.
+        """
+        package = f"{_PLACE}/python/leeward"
+        self.box.files.mkdir(f"{package}/approvals", parents=True)
+        self.box.files.write(f"{package}/__init__.py", _PACKAGE)
+        self.box.files.write(f"{package}/approvals/__init__.py", _PACKAGE + _EXPORTS)
+        agent = resources.files("leeward.approvals").joinpath("agent.py").read_text(encoding="utf-8")
+        self.box.files.write(f"{package}/approvals/agent.py", agent)
+
+    def row(self) -> dict[str, Any]:
+        """
+        For JSON.
+        """
+        return {"sandbox": self.box.id, "project": self.project.path, "age": time.time() - self.opened,
+                "bridge": self.bridge.is_alive, "fault": self.bridge.fault, "git": self.staging is not None,
+                "git_fault": self.git_fault}
+
+    def close(self) -> None:
+        """
+        End the sandbox, with all in it.
+        """
+        self.bridge.close()
+        try:
+            self.box.kill()
+        except LeewardError:
+            pass  # it is over
+        self.bridge.join(2.0)
+        self.box.close()
+        self.project.close()
+
+
+def environment_of(project: str) -> dict[str, str]:
+    """
+    The variables of every process in a sandbox over *project*.
+    """
+    return {VARIABLE: SOCKET, "PYTHONPATH": f"{_PLACE}/python", **variables(project)}
+
+
+class AskingBoxes:
+    """
+    All of them.
+
+    Args:
+        socket: of the daemon; None for the default.
+        folder: of the service.
+        until: when the service's time is over; None for no end.
+        looked: is told every few seconds what `info` says of each.
+        ended: is told of each sandbox that has ended, with its last `info` and why.
+    """
+
+    def __init__(self, socket: str | None, folder: str, until: float | None,
+                 looked: Callable[[AskingBox, Mapping[str, Any]], None],
+                 ended: Callable[[AskingBox, Mapping[str, Any], SandboxOver | None], None]) -> None:
+        self._socket, self._folder, self._until, self._looked, self._ended = socket, folder, until, looked, ended
+        self._boxes, self._lock = dict[str, AskingBox](), threading.Lock()
+        self._last = dict[str, Mapping[str, Any]]()
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._look, name="sandboxes", daemon=True)
+        self._watch.start()
+
+    def open(self, path: str, options: Mapping[str, Any], answering: Callable[[str], Answering]) -> AskingBox:
+        """
+        Args:
+            path: of a project.
+            options: those of OPTIONS.
+            answering: makes of the sandbox's id what answers its requests.
+
+        Raises:
+            BadRequest: no folder, or no such option.
+            Busy: there are too many.
+            DaemonError: as for Sandbox.
+        """
+        more = sorted(set(options) - set(OPTIONS))
+        if more:
+            raise BadRequest(f"no such options: {', '.join(map(str, more))[:200]}")
+        path = os.path.realpath(path)
+        try:
+            project = Project(path)
+        except OSError as error:
+            raise BadRequest(f"{path!r:.200}: {(error.strerror or 'an error').lower()}") from None
+        try:
+            if len(self._boxes) >= MOST_BOXES:
+                raise Busy(f"{MOST_BOXES} sandboxes can ask already")
+            box = Sandbox(socket=self._socket, workdir=path, overlay=True, **{
+                "profile": PROFILE, "env": environment_of(path), "metadata": {"approvals": path[:1000]}, **options})
+            try:
+                made = AskingBox(box, project, answering(box.id), self._until, self._folder)
+            except BaseException:
+                box.close()
+                raise
+        except BaseException:
+            project.close()
+            raise
+        with self._lock:
+            self._boxes[box.id] = made
+        return made
+
+    def get(self, sandbox: str) -> AskingBox:
+        """
+        Raises:
+            BadRequest: none that this service has opened, or it is over.
+        """
+        with self._lock:
+            found = self._boxes.get(sandbox)
+        if found is None:
+            raise BadRequest("no sandbox of this service")
+        return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        with self._lock:
+            boxes = list(self._boxes.values())
+        return [box.row() for box in boxes]
+
+    def close(self, sandbox: str) -> None:
+        """
+        End one.
+
+        Raises:
+            BadRequest: there is none.
+        """
+        self._end(self.get(sandbox), None)
+
+    def close_all(self) -> None:
+        """
+        End all, and look at none any more.
+        """
+        self._over.set()
+        self._watch.join()
+        with self._lock:
+            boxes = list(self._boxes.values())
+        for box in boxes:
+            self._end(box, None)
+
+    def _end(self, box: AskingBox, why: SandboxOver | None) -> None:
+        with self._lock:
+            if self._boxes.pop(box.box.id, None) is None:
+                return
+            last = self._last.pop(box.box.id, {})
+        if why is None:
+            try:
+                last = box.box.info()
+            except SandboxOver as error:
+                why = error
+            except LeewardError:
+                pass
+        box.close()
+        self._ended(box, last, why)
+
+    def _look(self) -> None:
+        while not self._over.wait(_LOOK_S):
+            with self._lock:
+                boxes = list(self._boxes.values())
+            for box in boxes:
+                try:
+                    self._last[box.box.id] = info = box.box.info()
+                    self._looked(box, info)
+                except SandboxOver as error:
+                    self._end(box, error)
+                except LeewardError:
+                    pass  # the daemon is away for a moment, or for good: the bridge says so

@@ -1,0 +1,212 @@
+"""
+The service's end of a sandbox's bridge: frames of requests out of it, answers into it.
+
+Runs in:   the operator's program that decides.
+Trust:     none in any byte. A frame is a request or the end of this bridge; nothing in it says whose it is, since the
+           pipe does. What a sandbox sends faster than it may stays in the pipe and holds up nobody else.
+Threads:   two for each bridge: one reads, one writes and says every few seconds that the service lives.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from leeward.approvals.agent import MOST_FRAME, SILENCE_S
+from leeward.client.process import Process
+from leeward.errors import LeewardError, PeerError
+
+#: Requests of one bridge that are under way, requests a second that are taken, and answers that wait to be taken.
+MOST_UNDER_WAY, EACH_SECOND, MOST_ANSWERS = 64, 50.0, 256
+
+#: Characters of a path, with its query, at most.
+MOST_ROUTE = 2000
+
+_METHODS = ("GET", "POST", "PUT", "DELETE")
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeRequest:
+    """
+    What a process of the sandbox asks.
+
+    Attributes:
+        number: which the answer has.
+        method: GET, POST, PUT or DELETE.
+        path: of a route, with its query; ASCII.
+        body: as JSON; "" for none.
+    """
+
+    number: int
+    method: str
+    path: str
+    body: bytes
+
+
+#: Answers a request, some time: the status of HTTP, and JSON.
+Answering = Callable[[BridgeRequest], "Future[tuple[int, Any]]"]
+
+
+class BridgeFrames:
+    """
+    Takes bytes as they come, and gives whole requests.
+    """
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[BridgeRequest]:
+        """
+        Raises:
+            PeerError: it is no frame.
+        """
+        self._held += data
+        while len(self._held) >= 4:
+            size = struct.unpack_from("!I", self._held)[0]
+            if not 0 < size <= MOST_FRAME:
+                raise PeerError(f"a frame of {size} bytes")
+            if len(self._held) < 4 + size:
+                return
+            frame = bytes(self._held[4:4 + size])
+            del self._held[:4 + size]
+            yield parse_frame(frame)
+
+
+def parse_frame(frame: bytes) -> BridgeRequest:
+    """
+    Raises:
+        PeerError: it is no request.
+    """
+    try:
+        said = json.loads(frame)
+    except (ValueError, RecursionError):
+        raise PeerError("a frame that is no JSON") from None
+    match said:
+        case [int(number), str(method), str(path), body] if type(number) is int:
+            if not 0 < number < 1 << 53 or method not in _METHODS:
+                raise PeerError("a request without number or method")
+            if not path.startswith("/") or len(path) > MOST_ROUTE or not path.isascii() or not path.isprintable():
+                raise PeerError("a request without a path")
+            try:
+                return BridgeRequest(number, method, path, b"" if body is None else json.dumps(body).encode())
+            except (ValueError, RecursionError):
+                raise PeerError("a body that JSON can't have") from None
+    raise PeerError("a frame that is no request")
+
+
+def written_frame(said: Any) -> bytes:
+    """
+    *said* as the bridge reads it; an answer that is too long is replaced by one that says so.
+    """
+    data = json.dumps(said).encode()
+    if len(data) > MOST_FRAME:
+        data = json.dumps([said[0], 507, {"detail": f"the answer has more than {MOST_FRAME} bytes"}]).encode()
+    return struct.pack("!I", len(data)) + data
+
+
+class BridgeEnd:
+    """
+    Args:
+        process: the bridge in the sandbox.
+        answering: answers a request; an exception of its future is an answer with 500.
+        until: when the service's time is over, in seconds since the epoch; None for no end.
+
+    Attributes:
+        fault: why the bridge has ended; "" while it lives.
+    """
+
+    def __init__(self, process: Process, answering: Answering, until: float | None) -> None:
+        self._process, self._answering, self._until = process, answering, until
+        self._answers: queue.Queue[bytes] = queue.Queue(MOST_ANSWERS)
+        self._room = threading.Semaphore(MOST_UNDER_WAY)
+        self._over = threading.Event()
+        self.fault = ""
+        self._threads = [threading.Thread(target=run, name=f"bridge-{name}", daemon=True)
+                         for name, run in (("read", self._read), ("write", self._write))]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._over.is_set()
+
+    def close(self, why: str = "it was closed") -> None:
+        """
+        End it, and the process inside with it.
+        """
+        if not self._over.is_set():
+            self.fault = why
+            self._over.set()
+        try:
+            self._process.kill()
+        except LeewardError:
+            pass  # it is over, or its sandbox is
+
+    def join(self, timeout: float) -> None:
+        """
+        Wait for both threads, so many seconds each.
+        """
+        for thread in self._threads:
+            thread.join(timeout)
+
+    def _read(self) -> None:
+        reader, allowed, since = BridgeFrames(), EACH_SECOND, time.monotonic()
+        try:
+            while not self._over.is_set():
+                found = self._process.read(5.0)
+                if not found and self._process.wait(0) is not None:
+                    return self.close("its process has ended")
+                for chunk in found:
+                    if "stdout" != chunk.stream:
+                        continue
+                    for request in reader.feed(chunk.data):
+                        now = time.monotonic()
+                        allowed, since = min(EACH_SECOND, allowed + (now - since) * EACH_SECOND), now
+                        if allowed < 1 and self._over.wait((1 - allowed) / EACH_SECOND):
+                            return None
+                        allowed -= 1
+                        self._take(request)
+        except PeerError as error:
+            self.close(f"it broke the protocol: {error}")
+        except LeewardError as error:
+            self.close(str(error))
+        return None
+
+    def _take(self, request: BridgeRequest) -> None:
+        while not self._room.acquire(timeout=1.0):
+            if self._over.is_set():
+                return
+        future = self._answering(request)
+        future.add_done_callback(lambda done: self._answered(request.number, done))
+
+    def _answered(self, number: int, done: Future[tuple[int, Any]]) -> None:
+        self._room.release()
+        if done.cancelled() or done.exception() is not None:
+            status, body = 500, {"detail": "the service has failed to answer"}
+        else:
+            status, body = done.result()
+        try:
+            self._answers.put_nowait(written_frame([number, status, body]))
+        except queue.Full:
+            self.close("it doesn't take its answers")
+
+    def _write(self) -> None:
+        try:
+            while not self._over.is_set():
+                left = None if self._until is None else max(0.0, self._until - time.time())
+                self._process.write(written_frame([0, left]))
+                end = time.monotonic() + SILENCE_S / 5
+                while (rest := end - time.monotonic()) > 0 and not self._over.is_set():
+                    try:
+                        self._process.write(self._answers.get(timeout=min(rest, 1.0)))
+                    except queue.Empty:
+                        continue
+        except (LeewardError, OSError) as error:
+            self.close(str(error))

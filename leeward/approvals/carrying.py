@@ -1,0 +1,233 @@
+"""
+Carries out what was approved, as soon as it was: files in the order of their requests, commands side by side.
+
+Runs in:   the operator's program that decides.
+Once:      the queue says that an order is begun before anything is done, and to one caller alone. After an end in
+           between, files are compared with the host (`apply.recover`); a push and a key are done again, which changes
+           nothing where they were done; a command is not run again, since nobody knows what became of it.
+Threads:   one for files, one for pushes and keys, at most MOST_COMMANDS for commands.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from leeward.approvals.apply import Project, carry_out, recover_one
+from leeward.approvals.asking import project_of
+from leeward.approvals.git_host import git_push
+from leeward.approvals.orders import CommandOrder, ConfigOrder, PushOrder, unpack_order
+from leeward.approvals.queue import ApprovalQueue
+from leeward.approvals.requests import ApprovalRequest
+from leeward.approvals.runs import TIMED_OUT, RunBook
+from leeward.approvals.settings import ServiceSettings
+from leeward.client.sandbox import Sandbox
+from leeward.errors import BadRequest, Bug, LeewardError, ShuttingDown
+from leeward.outcome import Outcome
+
+#: Commands that run at once.
+MOST_COMMANDS = 8
+
+#: Bytes of output after which a command is ended.
+MOST_OUTPUT = "64M"
+
+#: What a command's output ends with when its time was over.
+_TIMED_OUT = b"[timed out]\n"
+
+
+def _no_fault(step: str) -> None:
+    """
+    Tests put something else here: a fault between two steps.
+    """
+
+
+class OrderCarrier:
+    """
+    Args:
+        queue: where things are approved.
+        runs: is told of commands.
+        settings: for keys.
+        project: of a request about a file that says of no other; None where there is none.
+        socket: of the daemon; None for the default.
+        fault: is called with the name of each step before it.
+    """
+
+    def __init__(self, queue: ApprovalQueue, runs: RunBook, settings: ServiceSettings, project: Project | None,
+                 socket: str | None, fault: Callable[[str], None] = _no_fault) -> None:
+        self._queue, self._runs, self._settings, self._project, self._socket = queue, runs, settings, project, socket
+        self._fault, self._over = fault, False
+        self._running, self._lock = dict[int, Sandbox](), threading.Lock()
+        self._files = ThreadPoolExecutor(1, "files")
+        self._others = ThreadPoolExecutor(1, "pushes")
+        self._commands = ThreadPoolExecutor(MOST_COMMANDS, "commands")
+        self._unsubscribe = queue.subscribe(self.told)
+
+    def start(self) -> None:
+        """
+        See to what another program had begun, and to what is approved already.
+        """
+        for request, way in self._queue.interrupted():
+            if "filesystem" == request.category:
+                self._files.submit(self._guarded, self._recover_file, request, way)
+            else:
+                self._others.submit(self._guarded, self._recover, request, way)
+        for request in self._queue.due():
+            self.told(request)
+
+    def close(self) -> None:
+        """
+        Begin nothing more, and end what runs. Waits for files and pushes that are being written.
+        """
+        self._over = True
+        self._unsubscribe()
+        with self._lock:
+            running = list(self._running.values())
+        for box in running:
+            try:
+                box.kill()
+            except LeewardError:
+                pass  # it is over
+        for pool in (self._files, self._others, self._commands):
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def told(self, request: ApprovalRequest) -> None:
+        """
+        A subscriber of the queue.
+        """
+        if "due" != request.stage or self._over:
+            return
+        pool = (self._files if "filesystem" == request.category else
+                self._commands if request.category in ("exec", "packages") else self._others)
+        try:
+            pool.submit(self._guarded, self._carry, request, "")
+        except RuntimeError:
+            pass  # the pool is closed; it is due when the service starts again
+
+    def _guarded(self, do: Callable[[ApprovalRequest, str], None], request: ApprovalRequest, way: str) -> None:
+        """
+        An exception costs this request.
+        """
+        try:
+            do(request, way)
+        except ShuttingDown:
+            pass  # it is due when the service starts again
+        except Exception as error:
+            self._queue.finish(request.id, f"{type(error).__name__}: {error}", failed=True)
+            self._runs.end(request.id, None, f"{error}")
+
+    # --- files ------------------------------------------------------------------------
+
+    def _project_for(self, request: ApprovalRequest) -> tuple[Project, bool]:
+        named = project_of(request.metadata)
+        if named and (self._project is None or named != self._project.path):
+            return Project(named), True
+        if self._project is None:
+            raise BadRequest("it says of no project, and the service has none")
+        return self._project, False
+
+    def _carry(self, request: ApprovalRequest, way: str) -> None:
+        if "filesystem" != request.category:
+            self._carry_other(request)
+            return
+        project, ours = self._project_for(request)
+        try:
+            carry_out(self._queue, project, request.id, self._fault)
+        finally:
+            if ours:
+                project.close()
+
+    def _recover_file(self, request: ApprovalRequest, way: str) -> None:
+        project, ours = self._project_for(request)
+        try:
+            recover_one(self._queue, project, request, way)
+        finally:
+            if ours:
+                project.close()
+
+    # --- what is no file --------------------------------------------------------------
+
+    def _carry_other(self, request: ApprovalRequest) -> None:
+        self._fault("begin")
+        payload = self._queue.begin(request.id)
+        if payload is None:
+            return
+        self._fault("begun")
+        match unpack_order(payload):
+            case CommandOrder() as order:
+                self._command(request, order)
+            case PushOrder() as order:
+                self._push(request, order)
+            case ConfigOrder() as order:
+                self._configure(request, order)
+
+    def _recover(self, request: ApprovalRequest, way: str) -> None:
+        payload = self._queue.payload(request.id)
+        if payload is None:
+            raise Bug("an order that was begun, and that nobody has")
+        match unpack_order(payload):
+            case CommandOrder():
+                self._queue.finish(request.id, "the service ended meanwhile; whether it was run isn't known",
+                                   failed=True)
+            case PushOrder() as order:
+                self._push(request, order)
+            case ConfigOrder() as order:
+                self._configure(request, order)
+
+    def _push(self, request: ApprovalRequest, order: PushOrder) -> None:
+        try:
+            git_push(order.repository, order.remote, order.branch, order.commit)
+        except BadRequest as error:
+            self._queue.finish(request.id, str(error), failed=True)
+        else:
+            self._queue.finish(request.id)
+
+    def _configure(self, request: ApprovalRequest, order: ConfigOrder) -> None:
+        if request.decided_by not in ("cli", "page"):
+            self._queue.finish(request.id, "a person decides about the configuration, and no rule", failed=True)
+            return
+        self._settings.set(order.key, order.value)
+        self._queue.finish(request.id)
+
+    def _command(self, request: ApprovalRequest, order: CommandOrder) -> None:
+        self._runs.begin(request.id)
+        try:
+            box = (Sandbox(socket=self._socket, profile=order.profile, metadata={"request": str(request.id)})
+                   if order.profile else Sandbox.attach(request.sandbox, socket=self._socket))
+        except LeewardError as error:
+            self._end(request, None, f"no sandbox to run it in: {error}")
+            return
+        try:
+            if order.profile:
+                with self._lock:
+                    self._running[request.id] = box
+            self._run(request, order, box)
+        except LeewardError as error:
+            self._end(request, None, str(error))
+        finally:
+            if order.profile:
+                with self._lock:
+                    self._running.pop(request.id, None)
+                box.close()
+            else:
+                box.detach()
+
+    def _run(self, request: ApprovalRequest, order: CommandOrder, box: Sandbox) -> None:
+        process = box.start(order.line or order.argv, timeout=order.timeout, output=MOST_OUTPUT,
+                            cwd=order.cwd or None, title=f"request {request.id}")
+        for chunk in process:
+            self._runs.add(request.id, chunk.stream, chunk.data)
+        result = process.wait()
+        if result is None:
+            raise Bug("a process whose end nobody has told")
+        if Outcome.TIMED_OUT == result.outcome:
+            self._runs.add(request.id, "stderr", _TIMED_OUT)
+            self._end(request, TIMED_OUT, f"it ran for more than {order.timeout:g} seconds")
+        elif result.outcome not in (Outcome.FINISHED, Outcome.SIGNALLED):
+            self._end(request, result.exit_code, f"it was ended: {result.outcome}")
+        else:
+            self._end(request, result.exit_code, "")
+
+    def _end(self, request: ApprovalRequest, exit_code: int | None, note: str) -> None:
+        self._queue.finish(request.id, note or (f"exit status {exit_code}" if exit_code else ""), failed=bool(note))
+        self._runs.end(request.id, exit_code, note)

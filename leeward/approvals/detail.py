@@ -1,0 +1,100 @@
+"""
+What a request would carry out, for whoever decides: before and after of a file, pieces of a change, a command, a push.
+
+Runs in:   the operator's program that decides.
+Trust:     none in what is shown: texts are a sandbox's, and whoever shows them escapes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from leeward.approvals.apply import Project
+from leeward.approvals.files import FileOrder, file_request, unpacked, write_order
+from leeward.approvals.git_host import GitFailed, diff_of
+from leeward.approvals.hunks import file_hunks, take_hunks
+from leeward.approvals.orders import CommandOrder, ConfigOrder, PushOrder, unpack_order
+from leeward.approvals.requests import ApprovalRequest, NewRequest
+from leeward.errors import BadRequest, Stale
+
+#: Bytes of a file that are shown.
+MOST_SHOWN = 1 << 20
+
+
+def detail_of(request: ApprovalRequest, payload: bytes | None, project: Project | None) -> dict[str, Any]:
+    """
+    Args:
+        request: of the queue.
+        payload: what it would carry out; None for nothing.
+        project: the folder that it is about, where it is about a file.
+    """
+    if payload is None:
+        return {"kind": "none"}
+    if "filesystem" == request.category:
+        return _file(unpacked(payload), project)
+    match unpack_order(payload):
+        case CommandOrder() as order:
+            return {"kind": "command", **asdict(order)}
+        case ConfigOrder() as order:
+            return {"kind": "config", **asdict(order)}
+        case PushOrder() as order:
+            base = request.metadata.get("base")
+            found = {"kind": "push", "branch": order.branch, "commit": order.commit, "remote": order.remote}
+            try:
+                commits, diff = diff_of(order.repository, base if isinstance(base, str) else "", order.commit)
+                return {**found, "commits": commits, "diff": diff[:MOST_SHOWN]}
+            except GitFailed as error:
+                return {**found, "commits": [], "diff": "", "fault": str(error)}
+
+
+def _text(content: bytes) -> str | None:
+    if len(content) > MOST_SHOWN or b"\0" in content:
+        return None
+    return content.decode("utf-8", "replace")
+
+
+def _file(order: FileOrder, project: Project | None) -> dict[str, Any]:
+    before, stale = b"", ""
+    if project is None:
+        stale = "its project isn't open in this service"
+    else:
+        try:
+            state, before = project.content(order.path)
+            if state != order.base:
+                stale = "the host has something else by now than when this was asked for"
+        except (OSError, BadRequest) as error:
+            stale = f"the host's own can't be read: {error}"
+    hunks = list[dict[str, Any]]()
+    if not stale and "file" == order.goal.type and order.base.type in ("none", "file"):
+        try:
+            hunks = [hunk.row() for hunk in file_hunks(before, order.content)]
+        except BadRequest:
+            pass  # it is decided as a whole
+    # Where the host has something else, what is there isn't what this would change.
+    return {"kind": "file", "path": order.path, "type": order.goal.type, "base_type": order.base.type,
+            "before": None if stale else _text(before), "after": _text(order.content), "link": order.goal.link,
+            "base_link": order.base.link, "mode": order.goal.mode, "base_mode": order.base.mode, "stale": stale,
+            "hunks": hunks}
+
+
+def part_of(request: ApprovalRequest, payload: bytes, project: Project, wanted: Sequence[int]) -> NewRequest:
+    """
+    The request for some hunks of a change alone. With all of them it is the whole change.
+
+    Raises:
+        BadRequest: it isn't a change of a text file, or there are no such hunks.
+        Stale: the host isn't any more what it was made against.
+    """
+    order = unpacked(payload)
+    state, before = project.content(order.path)
+    if state != order.base:
+        raise Stale(f"{order.path!r:.120} isn't on the host what it was when this was asked for", order.path)
+    if "file" != order.goal.type or order.base.type not in ("none", "file"):
+        raise BadRequest("only a change of a text file has hunks")
+    content = take_hunks(before, file_hunks(before, order.content), wanted)
+    part = write_order(order.path, order.base, content, order.goal.mode)
+    said = f"{len(set(wanted))} hunks of request {request.id}"
+    return file_request(part, "apply", before=before, description=said, reason=request.reason, sandbox=request.sandbox,
+                        asker=request.asker)

@@ -1,0 +1,240 @@
+"""
+git on the operator's side: a repository of the service's own for what sandboxes have pushed, and the push to the
+remote.
+
+Runs in:   the operator's program that decides, and git as a child of it, with the operator's credentials.
+Trust:     none in what a sandbox has pushed. It comes as a bundle, is checked object by object when it is taken in,
+           and is never checked out; no configuration, hook or attribute of a sandbox's is on this side. The project's
+           own repository is the operator's.
+Source:    git-bundle(1), git-config(1) transfer.fsckObjects, git-push(1)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+
+from leeward.approvals.files import is_hidden
+from leeward.errors import BadRequest
+
+#: Bytes of a bundle, of what one call of git prints, and seconds that it has.
+MOST_BUNDLE, MOST_PRINTED, SECONDS = 64 << 20, 4 << 20, 120.0
+
+#: Commits and files that a request lists.
+MOST_COMMITS, MOST_FILES = 50, 200
+
+_CONFIG = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.allow=never", "gc.auto=0",
+           "maintenance.auto=false", "core.attributesFile=/dev/null", "core.pager=cat", "push.recurseSubmodules=no",
+           "fetch.recurseSubmodules=no", "submodule.recurse=false", "transfer.fsckObjects=true", "core.quotePath=true",
+           "advice.detachedHead=false", "push.followTags=false", "push.gpgSign=false")
+
+
+class GitFailed(BadRequest):
+    """
+    git didn't do it; the message is what it said.
+    """
+
+
+def git(*argv: str, folder: str, seconds: float = SECONDS, config: Sequence[str] = ()) -> bytes:
+    """
+    What git prints.
+
+    Args:
+        argv: its arguments.
+        folder: of the repository.
+        seconds: that it has.
+        config: keys beside ours.
+
+    Raises:
+        GitFailed: it failed, or there is no git.
+    """
+    words = [word for each in (*_CONFIG, *config) for word in ("-c", each)]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environ |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    try:
+        with subprocess.Popen(["git", *words, "-C", folder, *argv], env=environ, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as child:
+            try:
+                out, err = child.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                raise GitFailed(f"git {argv[0]} took more than {seconds:.0f} seconds") from None
+    except OSError as error:
+        raise GitFailed(f"git: {(error.strerror or 'an error').lower()}") from None
+    if child.returncode:
+        said = err.decode("utf-8", "replace").strip().splitlines()
+        raise GitFailed(f"git {argv[0]}: {said[-1][:500] if said else f'exit status {child.returncode}'}")
+    return out
+
+
+def remote_of(project: str) -> tuple[str, str]:
+    """
+    The addresses of `origin` in the repository *project*, to fetch and to push; "" twice where there is none.
+    """
+    if not os.path.lexists(os.path.join(project, ".git")):
+        return "", ""
+    try:
+        found = git("config", "--get", "remote.origin.url", folder=project).decode("utf-8", "surrogateescape").strip()
+    except GitFailed:
+        return "", ""
+    try:
+        pushed = git("config", "--get", "remote.origin.pushurl", folder=project).decode("utf-8", "surrogateescape")
+    except GitFailed:
+        pushed = found
+    return found, pushed.strip()
+
+
+class GitIntake:
+    """
+    The service's own repository for one project.
+
+    Args:
+        folder: of the service, where it is made.
+        project: the operator's repository, whose objects it shares.
+
+    Attributes:
+        path: of it.
+        remote: where approved branches are pushed.
+
+    Raises:
+        GitFailed: there is no git, or no repository.
+    """
+
+    def __init__(self, folder: str, project: str) -> None:
+        self._project, self.remote = project, remote_of(project)[1]
+        self.path = os.path.join(folder, "git", hashlib.sha256(os.fsencode(project)).hexdigest()[:32] + ".git")
+        common = os.fsdecode(git("rev-parse", "--path-format=absolute", "--git-common-dir", folder=project))
+        if not os.path.isdir(os.path.join(self.path, "objects")):
+            os.makedirs(self.path, mode=0o700, exist_ok=True)
+            git("init", "--quiet", "--bare", "--template=", ".", folder=self.path)
+        with open(os.path.join(self.path, "objects", "info", "alternates"), "w", encoding="utf-8",
+                  errors="surrogateescape") as file:
+            file.write(os.path.join(common.rstrip("\n"), "objects") + "\n")
+
+    def take_in(self, bundle: bytes, sandbox: str, name: str) -> str:
+        """
+        Take a branch in.
+
+        Args:
+            bundle: of a sandbox, which has it as refs/heads/NAME.
+            sandbox: whose.
+            name: of the branch.
+
+        Returns:
+            Its commit, in hexadecimal.
+
+        Raises:
+            GitFailed: the bundle is broken, or lacks something.
+        """
+        ref = f"refs/sandbox/{sandbox}/{name}"
+        with tempfile.NamedTemporaryFile(dir=self.path, suffix=".bundle") as file:
+            file.write(bundle)
+            file.flush()
+            git("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", file.name, f"+refs/heads/{name}:{ref}",
+                folder=self.path)
+        return git("rev-parse", "--verify", f"{ref}^{{commit}}", folder=self.path).decode().strip()
+
+    def base_of(self, name: str, commit: str, before: Mapping[str, str]) -> str:
+        """
+        What *commit* is compared with: the remote's branch as the project knows it, else where it left another one;
+        "" where it has nothing in common with them.
+
+        Args:
+            name: of the branch.
+            commit: its tip.
+            before: the branches of the sandbox when it was opened, with their commits.
+        """
+        try:
+            return git("rev-parse", "--verify", "--quiet", f"refs/remotes/origin/{name}^{{commit}}",
+                       folder=self._project).decode().strip()
+        except GitFailed:
+            pass
+        for other in sorted(before, key=lambda each: (each != name, each not in ("main", "master"), each))[:50]:
+            try:
+                return git("merge-base", commit, before[other], folder=self.path).decode().split()[0]
+            except (GitFailed, IndexError):
+                continue
+        return ""
+
+    def about(self, base: str, commit: str) -> tuple[list[str], str, list[str]]:
+        """
+        Returns:
+            The commits, the newest first, a line each; the diff; and what a person could overlook in it.
+        """
+        before = base or _empty(self.path)
+        commits, diff = diff_of(self.path, base, commit)
+        raw = git("diff-tree", "-r", "-z", "--no-renames", before, commit, folder=self.path)
+        remarks = _remarks(raw, diff)
+        if len(commits) > MOST_COMMITS:
+            commits = commits[:MOST_COMMITS]
+            remarks.append(f"more than {MOST_COMMITS} commits")
+        if base:
+            try:
+                git("merge-base", "--is-ancestor", base, commit, folder=self.path)
+            except GitFailed:
+                remarks.append("it doesn't follow what the remote has: the push will be refused there")
+        return commits, diff, remarks
+
+
+def diff_of(repository: str, base: str, commit: str) -> tuple[list[str], str]:
+    """
+    The commits from *base* to *commit*, the newest first, a line each, and the diff; both cut off.
+
+    Args:
+        repository: a folder of the service's.
+        base: a commit; "" for nothing.
+        commit: the tip.
+
+    Raises:
+        GitFailed: one isn't there.
+    """
+    between = f"{base}..{commit}" if base else commit
+    commits = git("log", "-z", f"--max-count={MOST_COMMITS + 1}", "--no-show-signature", "--format=%h %an: %s", between,
+                  folder=repository).decode("utf-8", "replace").split("\0")
+    diff = git("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--submodule=short",
+               base or _empty(repository), commit, folder=repository)[:MOST_PRINTED].decode("utf-8", "replace")
+    return [line for line in commits if line], diff
+
+
+def _empty(repository: str) -> str:
+    return git("hash-object", "-t", "tree", "/dev/null", folder=repository).decode().strip()
+
+
+def git_push(repository: str, remote: str, name: str, commit: str) -> None:
+    """
+    Push *commit* of the folder *repository* to *remote* as the branch *name*, without force.
+
+    Raises:
+        GitFailed: the remote refuses it, or can't be reached.
+    """
+    git("push", "--quiet", "--no-verify", "--", remote, f"{commit}:refs/heads/{name}", folder=repository)
+
+
+def _remarks(raw: bytes, diff: str) -> list[str]:
+    found, fields = list[str](), raw.split(b"\0")
+    for about, name in zip(fields[::2], fields[1::2], strict=False):
+        old, new = about.split()[0].decode().lstrip(":"), about.split()[1].decode()
+        shown = os.fsdecode(name)
+        parts = shown.split("/")
+        said = {"120000": "is a link", "160000": "is a submodule"}.get(new, "")
+        if new == "100755" != old:
+            said = "can be run"
+        elif old == "100755" and new == "100644":
+            said = "can't be run any more"
+        if said:
+            found.append(f"{shown!r:.200} {said}")
+        if parts[-1].casefold().startswith(".git"):
+            found.append(f"{shown!r:.200}: git obeys such a file")
+        if any(map(is_hidden, shown)):
+            found.append(f"{shown!r:.200}: the name has characters that can't be seen")
+    added = sum(sum(map(is_hidden, line)) for line in diff.split("\n") if line.startswith("+"))
+    if added:
+        found.append(f"{added} characters in what is added can't be seen")
+    if len(diff) >= MOST_PRINTED:
+        found.append("the diff is longer than what is shown")
+    if len(found) > MOST_FILES:
+        found = [*found[:MOST_FILES], f"{len(found) - MOST_FILES} remarks more"]
+    return found

@@ -1,0 +1,142 @@
+"""
+What is to be carried out once it is approved, beside files: commands, pushes and keys of the configuration.
+
+Runs in:   the operator's program; pure.
+Trust:     none in what is asked. An order is made whole when it is asked for, and kept by the queue as bytes that
+           nobody
+           changes: what runs is what was shown.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from leeward.approvals.subjects import MOST_PATH, Invocation, branch, invocation
+from leeward.errors import BadRequest, Bug
+
+#: Seconds that an approved command may run, unless its request or the configuration says otherwise; and at most.
+EXEC_S, LONGEST_EXEC_S = 300.0, 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOrder:
+    """
+    A command.
+
+    Attributes:
+        argv: its arguments; () for a line.
+        line: of a shell; "" where there are arguments.
+        cwd: the folder to start in; "" for the sandbox's own.
+        timeout: seconds.
+        profile: of the sandbox that is opened for it; "" for the one that asks.
+    """
+
+    argv: tuple[str, ...]
+    line: str = ""
+    cwd: str = ""
+    timeout: float = EXEC_S
+    profile: str = ""
+
+    @property
+    def subject(self) -> Invocation:
+        return Invocation(self.argv, self.line)
+
+
+@dataclass(frozen=True, slots=True)
+class PushOrder:
+    """
+    A branch that is to be pushed.
+
+    Attributes:
+        repository: the folder on the host that has its commits, which is the service's own.
+        remote: where to.
+        branch: its name there.
+        commit: what it is to be, in hexadecimal: what was shown.
+    """
+
+    repository: str
+    remote: str
+    branch: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOrder:
+    """
+    A key of the configuration that is to be set.
+    """
+
+    key: str
+    value: str | float
+
+
+CarriedOrder = CommandOrder | PushOrder | ConfigOrder
+
+
+def command_order(command: Any, *, cwd: str = "", timeout: Any = EXEC_S, profile: str = "") -> CommandOrder:
+    """
+    Raises:
+        BadRequest: no command, no folder, no time or no profile.
+    """
+    if not isinstance(command, str) and not (isinstance(command, Sequence)
+                                             and all(isinstance(each, str) for each in command)):
+        raise BadRequest("a command is a line, or a list of arguments")
+    if len(cwd) > MOST_PATH or not cwd.isprintable():
+        raise BadRequest("a folder to start in is a path that can be shown")
+    if not (isinstance(timeout, (int, float)) and math.isfinite(timeout) and 0 < timeout <= LONGEST_EXEC_S):
+        raise BadRequest(f"a command runs for more than nothing, and {LONGEST_EXEC_S:.0f} seconds at most")
+    if len(profile) > 64 or not (profile.replace("-", "").replace("_", "").isalnum() or not profile):
+        raise BadRequest("a profile is named by letters, digits, - and _")
+    try:
+        os.fsencode(cwd.join((command,) if isinstance(command, str) else command))
+    except UnicodeEncodeError:
+        raise BadRequest("a command with half a character") from None
+    found = invocation(command)
+    return CommandOrder(found.argv, found.line, cwd, float(timeout), profile)
+
+
+def push_order(repository: str, remote: str, name: str, commit: str) -> PushOrder:
+    """
+    Raises:
+        BadRequest: no branch, or no commit.
+    """
+    if not 40 <= len(commit) <= 64 or not set(commit) <= set("0123456789abcdef"):
+        raise BadRequest("no commit")
+    return PushOrder(repository, remote, branch(name).name, commit)
+
+
+def pack_order(order: CarriedOrder) -> bytes:
+    """
+    As the queue keeps it.
+    """
+    match order:
+        case CommandOrder(argv=argv, line=line, cwd=cwd, timeout=timeout, profile=profile):
+            said: list[Any] = ["command", [each.encode("utf-8", "surrogateescape") for each in argv],
+                               line.encode("utf-8", "surrogateescape"), cwd, timeout, profile]
+        case PushOrder(repository=repository, remote=remote, branch=name, commit=commit):
+            said = ["push", repository, remote, name, commit]
+        case ConfigOrder(key=key, value=value):
+            said = ["config", key, value]
+    packed: bytes = msgpack.packb(said)
+    return packed
+
+
+def unpack_order(data: bytes) -> CarriedOrder:
+    """
+    What `pack_order` has written.
+    """
+    match msgpack.unpackb(data):
+        case ["command", [*argv], bytes(line), str(cwd), float(timeout), str(profile)]:
+            return CommandOrder(tuple(each.decode("utf-8", "surrogateescape") for each in argv),
+                                line.decode("utf-8", "surrogateescape"), cwd, timeout, profile)
+        case ["push", str(repository), str(remote), str(name), str(commit)]:
+            return PushOrder(repository, remote, name, commit)
+        case ["config", str(key), str() | int() | float() as value]:
+            return ConfigOrder(key, value)
+    raise Bug("an order that nobody has written")

@@ -1,0 +1,59 @@
+"""
+Asks for the branches that a sandbox has pushed to its `origin`.
+
+Runs in:   the operator's program that decides.
+"""
+
+from __future__ import annotations
+
+from leeward.approvals.boxes import AskingBox
+from leeward.approvals.changes import SyncOutcome
+from leeward.approvals.git_host import MOST_FILES, GitFailed, GitIntake
+from leeward.approvals.git_inside import Staging
+from leeward.approvals.orders import pack_order, push_order
+from leeward.approvals.queue import ApprovalQueue
+from leeward.approvals.requests import MOST_DESCRIPTION, ApprovalRequest, NewRequest
+from leeward.approvals.subjects import branch
+from leeward.errors import BadRequest, Busy
+
+#: Characters of a diff that a request's description has; `detail` has more of it.
+_SHOWN = MOST_DESCRIPTION - 16384
+
+
+def ask_for_pushes(queue: ApprovalQueue, box: AskingBox, *, reason: str = "", asker: str = "") -> SyncOutcome:
+    """
+    A request for each branch that isn't what it was when the sandbox was opened.
+
+    Raises:
+        BadRequest: the project has no `origin`, or no git is there.
+        SandboxOver, DaemonError: as for `Sandbox.run`.
+    """
+    staging, intake = box.staging, box.intake
+    if staging is None or intake is None:
+        raise BadRequest(box.git_fault or "this project has no origin to push to")
+    requests, refused, more = list[ApprovalRequest](), list[tuple[str, str]](), 0
+    pushed = [name for name, commit in staging.branches().items() if staging.before.get(name) != commit]
+    for place, name in enumerate(pushed):
+        try:
+            requests.append(queue.submit(_request(staging, intake, box, name, reason, asker)))
+        except Busy:
+            more = len(pushed) - place
+            break
+        except (BadRequest, GitFailed) as error:
+            refused.append((name, str(error)))
+    return SyncOutcome(tuple(requests), tuple(refused), 0, more)
+
+
+def _request(staging: Staging, intake: GitIntake, box: AskingBox, name: str, reason: str, asker: str) -> NewRequest:
+    commit = intake.take_in(staging.bundle(name), box.box.id, name)
+    base = intake.base_of(name, commit, staging.before)
+    commits, diff, remarks = intake.about(base, commit)
+    listed = "\n".join(line[:200] for line in commits)
+    description = f"{listed}\n\n{diff}"
+    if len(description) > _SHOWN:
+        description = description[:_SHOWN]
+        remarks.append("the diff is longer than what is shown here")
+    metadata = {"remarks": [remark[:300] for remark in remarks[:MOST_FILES // 2]], "commit": commit, "base": base,
+                "remote": intake.remote[:500], "commits": len(commits)}
+    order = push_order(intake.path, intake.remote, name, commit)
+    return NewRequest(branch(name), "push", description, reason, metadata, box.box.id, asker, pack_order(order))
