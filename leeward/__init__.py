@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from leeward.client.aio_workdir import AsyncWorkdirSandbox as AsyncWorkdirSandbox
     from leeward.client.blocking import Client as Client
     from leeward.client.changes import FolderChange as FolderChange
+    from leeward.client.egress_asks import EgressAsk as EgressAsk
     from leeward.client.environments import BuildFailed as BuildFailed
     from leeward.client.fetching import Fetched as Fetched
     from leeward.client.file_calls import FileChange as FileChange
@@ -80,12 +81,12 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClient", "AsyncFiles", "AsyncKernel", "AsyncProcess", "AsyncSandbox", "AsyncSession", "AsyncWorkdirSandbox",
     "BadReply", "BuildFailed", "Busy", "Cancelled", "Chunk", "Client", "CommandNotFound", "DaemonAway", "DaemonError",
-    "Destroyed", "EditError", "FetchError", "FetchFailed", "Fetched", "FileChange", "FileInfo", "FileMatch", "Files",
-    "FolderChange", "Forbidden", "JobError", "Kernel", "LeewardError", "LeftOut", "LeftOutReason", "Limit", "Mount",
-    "NetworkingDisabled", "NoAnswer", "Outcome", "PathTraversal", "PoolFailed", "Process", "ProcessOver",
-    "QueueTimeout", "Refused", "RequestRejected", "Result", "Sandbox", "SandboxOver", "Session", "SessionOver",
-    "ShuttingDown", "Stale", "Timeout", "ToolboxNotAvailable", "Transfer", "VersionMismatch", "WorkdirEntry",
-    "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError", "WorkdirSandbox",
+    "Destroyed", "EditError", "EgressAsk", "FetchError", "FetchFailed", "Fetched", "FileChange", "FileInfo",
+    "FileMatch", "Files", "FolderChange", "Forbidden", "JobError", "Kernel", "LeewardError", "LeftOut",
+    "LeftOutReason", "Limit", "Mount", "NetworkingDisabled", "NoAnswer", "Outcome", "PathTraversal", "PoolFailed",
+    "Process", "ProcessOver", "QueueTimeout", "Refused", "RequestRejected", "Result", "Sandbox", "SandboxOver",
+    "Session", "SessionOver", "ShuttingDown", "Stale", "Timeout", "ToolboxNotAvailable", "Transfer",
+    "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError", "WorkdirSandbox",
 ]
 
 _HOMES = {
@@ -101,6 +102,7 @@ _HOMES = {
     "AsyncSandbox": "leeward.client.aio_sandbox",
     "AsyncSession": "leeward.client.aio_session",
     "Chunk": "leeward.client.sandbox_calls",
+    "EgressAsk": "leeward.client.egress_asks",
     "Fetched": "leeward.client.fetching",
     **dict.fromkeys(("Kernel", "Process"), "leeward.client.process"),
     "Sandbox": "leeward.client.sandbox",

@@ -194,7 +194,7 @@ def would_allow(row: Mapping[str, Any]) -> str:
         address = about.partition(" leads to ")[2].partition(",")[0]
         return f"in {place}: addresses = [\"{address}\"]"
     if cause in ("domain not in allowlist", "port not allowed", "protocol not allowed", "private IP blocked") or (
-            about == "" and cause.endswith("waits for approval")):
+            about == "" and "waits for approval" in cause):
         return f"in {place}: allow = [\"{_rule(row)}\"]"
     return ""
 

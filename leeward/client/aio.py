@@ -25,6 +25,7 @@ from leeward.client.aio_connection import AsyncConnection
 from leeward.client.aio_session import Answer, AsyncSession
 from leeward.client.connecting import CONNECT_S, away, connect, started
 from leeward.client.conversation import refusal
+from leeward.client.egress_asks import EgressAsk, asks_of, taken
 from leeward.client.options import Options, SessionOptions, awaited_by, fields_of, session_fields
 from leeward.client.results import result_of
 from leeward.client.retry import Retry
@@ -126,6 +127,20 @@ class AsyncClient:
         reply, _ = await self._call("status", {}, timeout)
         assert reply.ok is not None
         return reply.ok
+
+    async def egress_asks(self, after: int = 0, wait: float = 0.0) -> list[EgressAsk]:
+        """
+        As `Client.egress_asks`; other calls go on while it waits.
+        """
+        reply, _ = await self._call("egress_asks", {"after": after, "wait": wait}, wait + 5.0)
+        return asks_of(reply.ok or {})
+
+    async def answer_egress_ask(self, ask: int, allow: bool, message: str = "", timeout: float = 5.0) -> bool:
+        """
+        As `Client.answer_egress_ask`.
+        """
+        reply, _ = await self._call("egress_answer", {"ask": ask, "allow": allow, "message": message}, timeout)
+        return taken(reply.ok or {})
 
     async def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None,
                   functions: AwaitedFunctions | None = None) -> Answer:

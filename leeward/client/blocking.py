@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Unpack
 
+from leeward.client.egress_asks import EgressAsk, asks_of, taken
 from leeward.client.link import Link
 from leeward.client.options import Options, SessionOptions, fields_of, served_by, session_fields
 from leeward.client.results import result_of
@@ -188,9 +190,44 @@ class Client:
         """
         return self._simple("status", timeout)
 
-    def _simple(self, op: str, timeout: float) -> dict[str, Any]:
+    def egress_asks(self, after: int = 0, wait: float = 0.0) -> list[EgressAsk]:
+        """
+        What sandboxes wait for because of a rule of `ask` of their policy (docs/egress.md), the oldest first; for the
+        operator alone. Nothing waits before a connection has called this with a *wait*: it then listens until this
+        client is closed.
+
+        Args:
+            after: the number of the last one that is known: those after it are returned, 64 at most.
+            wait: seconds to wait where there is none, at most 3,600. Other threads that share this client wait, too.
+
+        Raises:
+            Forbidden: this user is a guest of the daemon's.
+            DaemonError: as for `execute`.
+        """
+        return asks_of(self._simple("egress_asks", wait + 5.0, {"after": after, "wait": wait}))
+
+    def answer_egress_ask(self, ask: int, allow: bool, message: str = "", timeout: float = 5.0) -> bool:
+        """
+        Answer one of these: the connection or request that waits goes on, or is refused.
+
+        Args:
+            ask: its number.
+            allow: it goes on.
+            message: why not; a request by http is answered by 403 with it. At most 500 characters. By default
+                "Denied by leeward (request N)".
+            timeout: seconds to wait for the daemon.
+
+        Returns:
+            It still waited.
+
+        Raises:
+            Forbidden, DaemonError: as for `egress_asks`.
+        """
+        return taken(self._simple("egress_answer", timeout, {"ask": ask, "allow": allow, "message": message}))
+
+    def _simple(self, op: str, timeout: float, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
         with self._lock:
-            reply, _ = self._link.call(op, {}, time.monotonic() + timeout, retry=self._retry,
+            reply, _ = self._link.call(op, fields or {}, time.monotonic() + timeout, retry=self._retry,
                                        retry_busy=self._retry_busy)
         assert reply.ok is not None
         return reply.ok

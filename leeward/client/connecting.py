@@ -23,7 +23,7 @@ CONNECT_S = 5.0
 PATIENCE_S = 10.0
 
 #: Requests that are about the daemon itself: for these none is started.
-ASKING = frozenset({"ping", "status", "recall", "egress_log", "shutdown"})
+ASKING = frozenset({"ping", "status", "recall", "egress_log", "egress_asks", "egress_answer", "shutdown"})
 
 #: Longest path in a sockaddr_un; unix(7).
 MAX_PATH = 107

@@ -184,7 +184,7 @@ class Daemon:
                 self._reactor, engine.pool, self._config, status=self._status, shut_down=self._shut_down,
                 users=ServedUsers(os.geteuid(), group_id(self._config), quotas(self._config, os.geteuid())),
                 watcher=self._observer, shares=self._shares, terms=self._terms, place=engine.branch)
-            server.egress = engine.exits.record
+            server.egress, server.asks = engine.exits.record, engine.exits.asks
             server.desk.seated, server.fetch = engine.exits.seated, engine.exits.fetch
             stop_exporting = self._export()
             try:

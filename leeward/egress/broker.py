@@ -18,6 +18,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from leeward.egress.asking import Asking, LeaseAsks
 from leeward.egress.dialling import Lookup
 from leeward.egress.fetch import TEXTS
 from leeward.egress.fetching import Fetching, failure
@@ -45,7 +46,8 @@ class Broker:
         self._places: dict[int, LeasedListeners] = {}
         self._seals: dict[int, Sealing] = {}
         self._fetching: dict[int, Fetching] = {}
-        self._rows: deque[control.Decided | control.FetchAnswer] = deque()
+        self._rows: deque[control.Message] = deque()
+        self._asking = Asking(self._send)
         self._dropped = 0
         self._loop = asyncio.get_running_loop()
         self.over = self._loop.create_future()
@@ -94,6 +96,10 @@ class Broker:
             case control.Unfetch(number):
                 if number in self._fetching:
                     self._fetching[number].stop(message.number)
+            case control.Listening(on):
+                self._asking.listen(bool(on))
+            case control.AskAnswer():
+                self._asking.answered(message)
             case control.Over(number):
                 if number in self._places:
                     self._fetching.pop(number, None)
@@ -110,6 +116,7 @@ class Broker:
     def _lease(self, message: control.Leased, place: LeasedListeners) -> None:
         tenancy = Tenancy(message.lease, parse_policy(message.policy), message.key, self._send_row)
         tenancy.sealing = self._seals.get(message.seal)
+        tenancy.asks = LeaseAsks(self._asking, message.lease)
         place.lease(tenancy)
         self._fetching[message.place] = Fetching(tenancy, message.fetch, place.lookup)
 
@@ -143,7 +150,7 @@ class Broker:
             self._dropped = 0
         self._send(row)
 
-    def _send(self, row: control.Decided | control.FetchAnswer) -> None:
+    def _send(self, row: control.Message) -> None:
         self._rows.append(row)
         if 1 == len(self._rows):
             self._send_rows()

@@ -20,7 +20,7 @@ from ipaddress import ip_address
 from itertools import zip_longest
 
 from leeward.egress.policy import ALLOW, NEED_ADDRESS, Decision, Request, decide
-from leeward.egress.tenancy import NotAllowed, refusal
+from leeward.egress.tenancy import NotAllowed, refusal, unanswered
 from leeward.spec.egress import Policy
 from leeward.spec.hosts import Address
 
@@ -81,12 +81,14 @@ def _ask(name: str) -> list[Address]:
             for row in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
 
 
-async def dial(policy: Policy, request: Request, lookup: Lookup) -> tuple[socket.socket, Request, Decision]:
+async def dial(policy: Policy, request: Request, lookup: Lookup, *,
+               granted: bool = False) -> tuple[socket.socket, Request, Decision]:
     """
     A connection to where *request* leads, if *policy* allows that.
 
     Args:
         request: without an address, where it has a name.
+        granted: what rules of `ask` say of it was answered by yes.
 
     Returns:
         The socket, the caller's; the request with the address that was dialled; and what allowed it.
@@ -96,15 +98,16 @@ async def dial(policy: Policy, request: Request, lookup: Lookup) -> tuple[socket
     """
     try:
         async with asyncio.timeout(policy.limits.connect):
-            return await _dial(policy, request, lookup)
+            return await _dial(policy, request, lookup, granted)
     except TimeoutError:
         raise refusal("connection timeout", failed=True, status=504) from None
 
 
-async def _dial(policy: Policy, request: Request, lookup: Lookup) -> tuple[socket.socket, Request, Decision]:
-    first = decide(policy, request)
+async def _dial(policy: Policy, request: Request, lookup: Lookup,
+                granted: bool) -> tuple[socket.socket, Request, Decision]:
+    first = decide(policy, request, granted=granted)
     if first.verdict not in (ALLOW, NEED_ADDRESS):
-        raise NotAllowed(first)
+        raise NotAllowed(unanswered(first))
     if request.name:
         try:
             found = await lookup(request.name)
@@ -116,7 +119,7 @@ async def _dial(policy: Policy, request: Request, lookup: Lookup) -> tuple[socke
     why: NotAllowed | None = None
     allowed: dict[Address, Decision] = {}
     for address in found[:_MOST_ADDRESSES]:
-        decision = decide(policy, replace(request, address=address))
+        decision = decide(policy, replace(request, address=address), granted=granted)
         if ALLOW == decision.verdict:
             allowed[address] = decision
         elif why is None:

@@ -29,8 +29,8 @@ import h11
 from leeward.egress.addresses import Url, parse_url
 from leeward.egress.dialling import Lookup, dial
 from leeward.egress.pipes import Pipe
-from leeward.egress.policy import ASK, CAUSES, Decision, Request
-from leeward.egress.tenancy import Attempt, NotAllowed
+from leeward.egress.policy import CAUSES, Decision, Request
+from leeward.egress.tenancy import ANSWERED, Attempt, NotAllowed
 from leeward.egress.tls import TlsPipe
 from leeward.errors import LeewardError, PeerError
 from leeward.spec.egress import Policy
@@ -129,6 +129,7 @@ class FetchBudget(Protocol):
     """
 
     def over_rate(self) -> str: ...
+    async def approval(self, policy: Policy, request: Request) -> bool: ...
     def begin(self, name: str, address: Address | None, port: int) -> Attempt: ...
 
 
@@ -167,8 +168,8 @@ class Fetcher:
             raise FetchFailure("request", f"{len(request.body)} bytes, {policy.limits.request} are the most", url.text)
         with self._counted(policy):
             try:
-                async with asyncio.timeout(policy.limits.total):
-                    return await self._hops(policy, url, replace(request, fields=fields))
+                async with asyncio.timeout(policy.limits.total) as clock:
+                    return await self._hops(policy, url, replace(request, fields=fields), clock)
             except TimeoutError:
                 raise FetchFailure("total", f"no whole response in {policy.limits.total:g} s", url.text) from None
 
@@ -199,11 +200,11 @@ class Fetcher:
             raise FetchFailure("rate", why, url.text)
         self._started.append(now)
 
-    async def _hops(self, policy: Policy, url: Url, request: FetchRequest) -> FetchResponse:
+    async def _hops(self, policy: Policy, url: Url, request: FetchRequest, clock: asyncio.Timeout) -> FetchResponse:
         history: list[str] = []
         while True:
             self._count(policy, url)
-            response = await self._hop(policy, url, request, tuple(history))
+            response = await self._hop(policy, url, request, tuple(history), clock)
             location = [value for name, value in response.fields if name.lower() == "location"]
             if response.status not in _REDIRECTS or not location:
                 return response
@@ -214,14 +215,30 @@ class Fetcher:
             request = _redirected(request, response.status, url, following)
             url = following
 
-    async def _hop(self, policy: Policy, url: Url, request: FetchRequest, history: tuple[str, ...]) -> FetchResponse:
+    async def _approval(self, policy: Policy, request: Request, clock: asyncio.Timeout) -> bool:
+        """
+        As `Tenancy.approval`; the time of a request doesn't run while it waits.
+        """
+        if self._budget is None:
+            return False
+        until, begun = clock.when(), asyncio.get_running_loop().time()
+        clock.reschedule(None)
+        try:
+            return await self._budget.approval(policy, request)
+        finally:
+            if until is not None:
+                clock.reschedule(until + asyncio.get_running_loop().time() - begun)
+
+    async def _hop(self, policy: Policy, url: Url, request: FetchRequest, history: tuple[str, ...],
+                   clock: asyncio.Timeout) -> FetchResponse:
         """
         One request over a connection of its own.
         """
         wanted = Request(url.host.name, url.host.address, url.port, url.scheme, request.method, url.target)
         attempt = None if self._budget is None else self._budget.begin(url.host.name, url.host.address, url.port)
         try:
-            sock, reached, decision = await dial(policy, wanted, self._resolve)
+            granted = await self._approval(policy, wanted, clock)
+            sock, reached, decision = await dial(policy, wanted, self._resolve, granted=granted)
         except NotAllowed as refused:
             if attempt is not None:
                 attempt.refused(refused)
@@ -230,7 +247,7 @@ class Fetcher:
         assert address is not None
         try:
             if attempt is not None:
-                attempt.allowed(decision, address)
+                attempt.allowed(decision, address, granted)
             server: Pipe = pipe
             if url.scheme == "https":
                 server = TlsPipe(pipe, await self._roots(), url.host.text)
@@ -305,9 +322,9 @@ def _not_dialled(refused: NotAllowed, policy: Policy, url: Url, redirected: bool
 
 
 def _refused(decision: Decision, url: Url, redirected: bool) -> FetchFailure:
-    if decision.verdict == ASK:
-        return FetchFailure("unlisted", f"{url.authority}, the rule {decision.rule!r} asks, and nobody can be asked",
-                          url.text)
+    if ANSWERED == decision.cause:
+        return FetchFailure("unlisted", f"{url.authority}, the rule {decision.rule!r} asks: {decision.reason}",
+                            url.text)
     if redirected and decision.cause == "private":
         return FetchFailure("redirect-private", decision.reason.partition(": ")[2], url.text)
     return FetchFailure(decision.cause, decision.reason, url.text)

@@ -7,8 +7,9 @@ Theory of operation. The address that the connection was made to, which getsockn
            has to be that name; where the policy has to see requests (spec/egress_tls.py) the broker ends TLS there,
            with a certificate of its own, and reads them as on port 80; on port 80 requests are read, each with its own
            decision (exchanges.py); on other ports the first byte tells, unless the policy lets bytes pass there unseen.
-           Then the name is resolved, here, and an address that the policy allows is dialled. What isn't allowed is
-           answered by 403 where it is HTTP, else by a reset.
+           What a rule of `ask` names waits then for an answer (asking.py). Then the name is resolved, here, and an
+           address that the policy allows is dialled. What isn't allowed is answered by 403 where it is HTTP, else by a
+           reset.
 Bound:     the hello's bytes and the time for it; pipes.py.
 """
 
@@ -20,9 +21,9 @@ from dataclasses import dataclass
 from leeward.egress.dialling import Lookup, dial
 from leeward.egress.hello import Hello, HelloError, parse_hello
 from leeward.egress.pipes import Pipe, join
-from leeward.egress.policy import ALLOW, DENY, NEED_ADDRESS, PROTOCOLS, Request, decide
+from leeward.egress.policy import DENY, PROTOCOLS, Request, decide
 from leeward.egress.requests import serve_requests
-from leeward.egress.tenancy import NotAllowed, Tenancy, refusal
+from leeward.egress.tenancy import NotAllowed, Tenancy, refusal, unanswered
 from leeward.spec.egress_rules import NAMES_V4, NAMES_V6
 from leeward.spec.egress_tls import ends
 from leeward.spec.hosts import Address, plain
@@ -66,9 +67,9 @@ def hopeless(tenancy: Tenancy, goal: Goal) -> NotAllowed | None:
     """
     decisions = [decide(tenancy.policy, Request(goal.name, goal.address, goal.port, protocol))
                  for protocol in PROTOCOLS if "dns" != protocol]
-    if any(decision.verdict in (ALLOW, NEED_ADDRESS) for decision in decisions):
+    if any(map(tenancy.hopeful, decisions)):
         return None
-    return NotAllowed(decisions[-1])
+    return NotAllowed(unanswered(decisions[-1]))
 
 
 async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> None:
@@ -92,10 +93,11 @@ async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> N
             await serve_requests(tenancy, client, lookup, goal.name, goal.address, goal.port, protocol)
             return
         request = Request(goal.name, goal.address, goal.port, protocol)
-        made, asked, decision = await dial(tenancy.policy, request, lookup)
+        granted = await tenancy.approval(tenancy.policy, request)
+        made, asked, decision = await dial(tenancy.policy, request, lookup, granted=granted)
         server = Pipe(made)
         if asked.address is not None:
-            attempt.allowed(decision, asked.address)
+            attempt.allowed(decision, asked.address, granted)
         limits = tenancy.policy.limits
         await join(client, server, limits.request, limits.response)
         reset = False

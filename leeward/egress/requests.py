@@ -22,7 +22,7 @@ from leeward.egress.heads import Head, HeadError
 from leeward.egress.pipes import ROOM, Pipe, join
 from leeward.egress.policy import ALLOW, Request, decide
 from leeward.egress.swap import Swap
-from leeward.egress.tenancy import Attempt, NotAllowed, Tenancy, refusal
+from leeward.egress.tenancy import ANSWERED, Attempt, NotAllowed, Tenancy, refusal
 from leeward.spec.hosts import Address, plain
 
 if TYPE_CHECKING:
@@ -130,7 +130,9 @@ class Served:
             server = await self._upstream(head, attempt)
         except NotAllowed as refused:
             attempt.refused(refused)
-            await self.answer(refused.status, f"leeward: {refused}")
+            # Who answers an ask words the refusal.
+            said = str(refused) if ANSWERED == refused.decision.cause else f"leeward: {refused}"
+            await self.answer(refused.status, said)
             return False
         except OSError as error:  # the host has gone within its handshake
             attempt.failed((error.strerror or str(error)).lower())
@@ -163,21 +165,23 @@ class Served:
             raise refusal("a request to a proxy without the whole URL", status=400)
         address = None if head.host.address is None else plain(head.host.address)
         request = Request(head.host.name, address, head.port, self._scheme, head.method, head.target)
+        policy = self._tenancy.policy
+        granted = await self._tenancy.approval(policy, request)
         server = self._server
         if server is not None and server.pipe.is_quiet and (server.name, server.port) == (
                 request.name, request.port) and (request.name or server.address == address):
-            decision = decide(self._tenancy.policy, replace(request, address=server.address))
+            decision = decide(policy, replace(request, address=server.address), granted=granted)
             if ALLOW != decision.verdict:
                 raise NotAllowed(decision)
         else:
             self._close_server()
-            made, asked, decision = await dial(self._tenancy.policy, request, self._lookup)
+            made, asked, decision = await dial(policy, request, self._lookup, granted=granted)
             pipe = Pipe(made)
             if self._sealing is not None:
-                pipe = await self._sealing.outer(pipe, request.name, self._tenancy.policy.limits.connect)
+                pipe = await self._sealing.outer(pipe, request.name, policy.limits.connect)
             server = self._server = Upstream(pipe, request.name, asked.address, request.port)
         if server.address is not None:
-            attempt.allowed(decision, server.address)
+            attempt.allowed(decision, server.address, granted)
         return server
 
     def _check_goal(self, head: Head) -> None:

@@ -17,19 +17,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from leeward.egress.names import NameTable
-from leeward.egress.policy import ALLOW, NEED_ADDRESS, Decision, Request, decide
+from leeward.egress.policy import ALLOW, ASK, DENY, NEED_ADDRESS, Decision, Request, decide
 from leeward.errors import PeerError
 from leeward.spec.egress import Policy
 from leeward.spec.hosts import Address
 from leeward.wire.egress_control import MAX_TEXT, Decided
 
 if TYPE_CHECKING:
+    from leeward.egress.asking import LeaseAsks
     from leeward.egress.sealing import Sealing
 
 #: Names whose refusal is in the record; the same one is there once.
 _MOST_ASKED = 1024
 
 _MINUTE_S = 60.0
+
+#: The cause of a refusal that comes of a rule of `ask`; beside those of `policy.CAUSES`.
+ANSWERED = "answered"
+
 
 class Closing(Protocol):
     """
@@ -66,6 +71,15 @@ def refusal(reason: str, *, failed: bool = False, status: int = 403) -> NotAllow
     return NotAllowed(Decision("deny", "", reason), failed=failed, status=status)
 
 
+def unanswered(decision: Decision) -> Decision:
+    """
+    The refusal in place of a *decision* to ask, where nobody answers; any other one as it is.
+    """
+    if ASK != decision.verdict:
+        return decision
+    return replace(decision, verdict=DENY, reason=f"{decision.reason}, and nobody is there to answer", cause=ANSWERED)
+
+
 class Tenancy:
     """
     One lease, as long as it lasts.
@@ -74,9 +88,11 @@ class Tenancy:
         open: connections that are served now.
         sent, received: bytes of the sandbox's and for it, of connections that are over.
         sealing: by what its TLS is ended; None where none is.
+        asks: what waits for an answer; None where nobody is asked.
     """
 
     sealing: Sealing | None = None
+    asks: LeaseAsks | None = None
 
     def __init__(self, lease: int, policy: Policy, key: bytes, send: Tell) -> None:
         self.lease, self.policy, self._send = lease, policy, send
@@ -96,12 +112,29 @@ class Tenancy:
         Does the resolver know *name*? A name that it doesn't is in the record, once.
         """
         decision = decide(self.policy, Request(name, protocol="dns"))
-        if decision.verdict in (ALLOW, NEED_ADDRESS):
+        if self.hopeful(decision):
             return True
+        decision = unanswered(decision)
         if name not in self._asked and len(self._asked) < _MOST_ASKED:
             self._asked.add(name)
             self.begin(name, None, 0).denied(decision)
         return False
+
+    def hopeful(self, decision: Decision) -> bool:
+        """
+        Is it allowed, or could it be by an answer?
+        """
+        return decision.verdict in (ALLOW, NEED_ADDRESS) or (
+            ASK == decision.verdict and self.asks is not None and self.asks.listening)
+
+    async def approval(self, policy: Policy, request: Request) -> bool:
+        """
+        Whether *request* is allowed by an answer that it has waited for; False where *policy* doesn't ask about it.
+
+        Raises:
+            NotAllowed: it isn't, or nobody answers.
+        """
+        return self.asks is not None and await self.asks.approval(policy, request)
 
     def full(self) -> str:
         """
@@ -192,12 +225,12 @@ class Attempt:
         self._rule = ""
         self._allowed = False
 
-    def allowed(self, decision: Decision, address: Address) -> None:
+    def allowed(self, decision: Decision, address: Address, granted: bool = False) -> None:
         """
-        It is connected.
+        It is connected; by an answer, if that *granted* it.
         """
         self.address, self._rule, self._allowed = str(address), decision.rule, True
-        self._row("allowed")
+        self._row("allowed", "approved" if granted else "")
 
     def denied(self, decision: Decision) -> None:
         """

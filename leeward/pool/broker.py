@@ -28,11 +28,13 @@ from leeward.errors import Busy, PeerError, Unsupported
 from leeward.isolation.egress import EgressPlan
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, WRITE, Reactor, Timer
+from leeward.pool.asks import AskBook
 from leeward.pool.fetches import Answered, Fetches
 from leeward.pool.sources import OpenSeal
 from leeward.pool.zygotes import EventLog
 from leeward.wire import egress_control as control
 from leeward.wire.egress_control import (
+    Ask,
     Begin,
     Decided,
     FetchAnswer,
@@ -42,6 +44,7 @@ from leeward.wire.egress_control import (
     Message,
     Over,
     Stand,
+    Unask,
     Unfetch,
 )
 from leeward.worker.hatch import import_path
@@ -79,6 +82,7 @@ class BrokerLink:
     Args:
         begin: what it is to become; asked at each start.
         record: takes each row of the record.
+        asks: takes what rules of `ask` ask for, and gives the answers.
 
     Attributes:
         starts: how many there have been.
@@ -88,8 +92,9 @@ class BrokerLink:
     costs = "broker"
 
     def __init__(self, reactor: Reactor, log: EventLog, begin: Callable[[], Begin],
-                 record: Callable[[Decided], None]) -> None:
-        self._reactor, self._log, self._begin, self._record = reactor, log, begin, record
+                 record: Callable[[Decided], None], asks: AskBook) -> None:
+        self._reactor, self._log, self._begin, self._record, self._asks = reactor, log, begin, record, asks
+        asks.tell = self._send
         self._places: dict[object, Standing] = {}
         self._numbers = itertools.count(1)
         self._process: subprocess.Popen[bytes] | None = None
@@ -217,6 +222,8 @@ class BrokerLink:
         self._log.info("egress broker started", pid=self._process.pid)
         self._sent_seals.clear()
         self._send(self._begin())
+        if self._asks.listening.on:
+            self._send(self._asks.listening)
         for place in self._places.values():
             self._announce(place)
 
@@ -249,7 +256,7 @@ class BrokerLink:
             self._log.warning("the egress broker has ended: connections of sandboxes end with it", why=why)
         in_any_case(partial(self._reactor.forget, channel.fileno()), channel.close, process.kill, process.wait,
                     *([stuck.cancel] if stuck is not None else []),
-                    *(partial(os.close, fd) for _, fds in waiting for fd in fds), self.fetches.lost)
+                    *(partial(os.close, fd) for _, fds in waiting for fd in fds), self.fetches.lost, self._asks.lost)
         if self._places:
             self._start_again()
 
@@ -320,6 +327,8 @@ class BrokerLink:
                     self._record(row)
                 elif isinstance(row, FetchAnswer):
                     self.fetches.answered(row)
+                elif isinstance(row, (Ask, Unask)):
+                    self._asks.hear(row)
                 else:
                     raise PeerError(f"it says {type(row).__name__}")
             except PeerError as error:

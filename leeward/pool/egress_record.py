@@ -126,6 +126,12 @@ class EgressRecord:
             if len(self._past) > MOST_PAST:
                 self._past.popitem(last=False)
 
+    def lessee(self, lease: int) -> Lessee | None:
+        """
+        Who has it; None where it is over.
+        """
+        return self._held.get(lease)
+
     # --- what is told ---------------------------------------------------------
 
     def add(self, decided: Decided) -> None:

@@ -17,6 +17,7 @@ from leeward.isolation import landlock
 from leeward.isolation.egress import EgressPlan
 from leeward.isolation.seccomp import filters
 from leeward.loop.reactor import Reactor
+from leeward.pool.asks import AskBook
 from leeward.pool.begin import Settings
 from leeward.pool.broker import BrokerLink, check
 from leeward.pool.confinement import Confinement
@@ -48,10 +49,10 @@ class PoolWays:
         seal: by what its TLS is ended, if it is.
     """
 
-    def __init__(self, broker: BrokerLink, record: EgressRecord, plan: EgressPlan, policy: dict[str, Any], name: str,
-                 seal: OpenSeal | None) -> None:
+    def __init__(self, broker: BrokerLink, record: EgressRecord, asks: AskBook, plan: EgressPlan,
+                 policy: dict[str, Any], name: str, seal: OpenSeal | None) -> None:
         self._broker, self._record, self._plan, self._policy, self._name = broker, record, plan, policy, name
-        self._seal = seal
+        self._asks, self._seal = asks, seal
         self._runners: dict[object, int] = {}
 
     @property
@@ -83,6 +84,7 @@ class PoolWays:
         runner = self._runners.pop(worker, None)
         if runner is not None:
             self._record.over(runner)
+            self._asks.over(runner)
 
 
 class Exits:
@@ -91,11 +93,13 @@ class Exits:
 
     Attributes:
         record: what sandboxes tried.
+        asks: what they wait for.
     """
 
     def __init__(self, reactor: Reactor, log: EventLog) -> None:
         self._reactor, self._log = reactor, log
         self.record = EgressRecord()
+        self.asks = AskBook(reactor, self.record)
         self.broker: BrokerLink | None = None
 
     def ways(self, settings: Settings, confinement: Confinement) -> WaysOut:
@@ -112,13 +116,14 @@ class Exits:
         from leeward.spec.egress import policy_map
 
         if self.broker is None:
-            self.broker = BrokerLink(self._reactor, self._log, partial(begin, confinement), self.record.add)
+            self.broker = BrokerLink(self._reactor, self._log, partial(begin, confinement), self.record.add,
+                                     self.asks)
         policy = settings.egress
         seal = None
         if confinement.seal is not None:
             seal = OpenSeal(self._reactor, self._log, confinement.seal, policy.secrets)
             policy = unsourced(policy)
-        return PoolWays(self.broker, self.record, plan, policy_map(policy), policy.name, seal)
+        return PoolWays(self.broker, self.record, self.asks, plan, policy_map(policy), policy.name, seal)
 
     def seated(self, runner: int, sandbox: str, narrowed: Narrowed | None) -> None:
         """

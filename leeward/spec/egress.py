@@ -47,6 +47,7 @@ class EgressLimits:
         redirects: that `fetch` follows.
         connect: seconds for a connection to be made.
         total: seconds for one request of `fetch`.
+        ask: seconds for which what a rule of `ask` names waits for an answer.
     """
 
     connections: int = 50
@@ -56,6 +57,7 @@ class EgressLimits:
     redirects: int = 10
     connect: float = 10.0
     total: float = 30.0
+    ask: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class Policy:
 _LIMITS: dict[str, tuple[float, float]] = {
     "connections": (1, 100_000), "per_minute": (1, 1_000_000), "request": (0, 1 << 40), "response": (0, 1 << 40),
     "redirects": (0, 50), "connect": (0.001, 600.0), "total": (0.001, 86400.0),
+    "ask": (0.001, 86400.0),
 }
 
 #: The keys of a policy's table or map.
@@ -278,7 +281,7 @@ def _limits(value: object, place: str) -> EgressLimits:
 
 
 def _number(key: str, value: object, place: str) -> float:
-    if key in ("connect", "total"):
+    if key in ("connect", "total", "ask"):
         found = _DURATION.fullmatch(value) if isinstance(value, str) else None
         if found:
             return float(found[1]) * _UNITS[found[2]]

@@ -12,7 +12,8 @@ Trust:     the broker trusts the daemon. The daemon doesn't trust the broker, wh
     daemon -> broker   Leased | Over | Gone
     daemon -> broker   FetchOrder    [where the response's body goes, and the request's body if it has one]
     daemon -> broker   Unfetch
-    broker -> daemon   Decided | FetchAnswer
+    daemon -> broker   Listening | AskAnswer
+    broker -> daemon   Decided | FetchAnswer | Ask | Unask
 """
 
 from __future__ import annotations
@@ -204,9 +205,62 @@ class FetchAnswer:
     about: dict[str, object]
 
 
-Message = Begin | Stand | Sealed | Leased | Over | Gone | Decided | FetchOrder | Unfetch | FetchAnswer
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """
+    Whether there is a client that answers what rules of `ask` ask for. None does before this is said.
 
-_KINDS: tuple[type, ...] = (Begin, Stand, Sealed, Leased, Over, Gone, Decided, FetchOrder, Unfetch, FetchAnswer)
+    Attributes:
+        on: 1 or 0.
+    """
+
+    on: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """
+    A connection or request waits for an answer, until `AskAnswer` or `Unask`.
+
+    Attributes:
+        number: of the broker's, which it never uses again.
+        about: as `wire.egress_asks.check_ask` reads it.
+    """
+
+    lease: int
+    number: int
+    about: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Unask:
+    """
+    Nobody waits for that any more.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskAnswer:
+    """
+    The one answer to an `Ask`.
+
+    Attributes:
+        allow: 1 or 0.
+        message: for whoever asked, and for the record.
+    """
+
+    number: int
+    allow: int
+    message: str
+
+
+Message = (Begin | Stand | Sealed | Leased | Over | Gone | Decided | FetchOrder | Unfetch | FetchAnswer | Listening
+           | Ask | Unask | AskAnswer)
+
+_KINDS: tuple[type, ...] = (Begin, Stand, Sealed, Leased, Over, Gone, Decided, FetchOrder, Unfetch, FetchAnswer,
+                            Listening, Ask, Unask, AskAnswer)
 _TAGS = {kind: tag for tag, kind in enumerate(_KINDS)}
 _HINTS: dict[str, type] = {"int": int, "float": float, "str": str, "bytes": bytes, "list[int]": list, "list[str]": list,
                            "dict[str, object]": dict}

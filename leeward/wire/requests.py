@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest, PeerError, VersionMismatch
-from leeward.wire import fields, file_requests, sandbox_fields, sandbox_requests
+from leeward.wire import egress_requests, fields, file_requests, sandbox_fields, sandbox_requests
+from leeward.wire.egress_requests import EgressRequest
 from leeward.wire.file_requests import FileRequest
 from leeward.wire.frames import VERSION, encode
 from leeward.wire.sandbox_requests import SandboxRequest
@@ -207,23 +208,6 @@ class Recall:
 
 
 @dataclass(frozen=True, slots=True)
-class EgressLog:
-    """
-    Ask what this user's sandboxes tried to reach; the operator, what all did.
-
-    Attributes:
-        after: the number of the last row that the client has.
-        wait: seconds to wait for another one.
-    """
-
-    op: ClassVar[str] = "egress_log"
-
-    id: int
-    after: int = 0
-    wait: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class ArenaOpen:
     """
     Ask for a memory file for this connection's large requests.
@@ -307,8 +291,8 @@ class Shutdown:
 
 
 Request = (Execute | Cancel | SessionOpen | SessionReset | SessionClose | Interrupt | Ping | Status | Recall
-           | EgressLog | ArenaOpen | Slot | KeepResults | KeptRead | KeptDrop | Shutdown | FunctionTake | FunctionAnswer
-           | SandboxRequest | FileRequest)
+           | ArenaOpen | Slot | KeepResults | KeptRead | KeptDrop | Shutdown | FunctionTake | FunctionAnswer
+           | EgressRequest | SandboxRequest | FileRequest)
 
 #: Every field of every request, with its check. A field that is missing has its default.
 FIELDS: dict[str, tuple[type[Request], dict[str, Callable[[object], object]]]] = {
@@ -333,7 +317,6 @@ FIELDS: dict[str, tuple[type[Request], dict[str, Callable[[object], object]]]] =
     "ping": (Ping, {}),
     "status": (Status, {"form": fields.form}),
     "recall": (Recall, {"after": sandbox_fields.whole("after"), "wait": sandbox_fields.wait}),
-    "egress_log": (EgressLog, {"after": sandbox_fields.whole("after"), "wait": sandbox_fields.wait}),
     "arena": (ArenaOpen, {}),
     "slot": (Slot, {"slot": fields.count, "length": fields.count}),
     "keep_results": (KeepResults, {}),
@@ -341,7 +324,7 @@ FIELDS: dict[str, tuple[type[Request], dict[str, Callable[[object], object]]]] =
                              "size": fields.piece}),
     "kept_drop": (KeptDrop, {"target": fields.target}),
     "shutdown": (Shutdown, {"now": fields.flag}),
-    **sandbox_requests.FIELDS, **file_requests.FIELDS,
+    **egress_requests.FIELDS, **sandbox_requests.FIELDS, **file_requests.FIELDS,
 }
 
 #: The fields that an operation must have.
@@ -349,7 +332,7 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "cancel": ("target",), "session_reset": ("session",), "session_close": ("session",), "interrupt": ("session",),
     "slot": ("slot", "length"), "function_take": ("target",), "function_answer": ("target", "call"),
     "kept_read": ("target",), "kept_drop": ("target",),
-    **sandbox_requests.NEEDED, **file_requests.NEEDED,
+    **egress_requests.NEEDED, **sandbox_requests.NEEDED, **file_requests.NEEDED,
 }
 
 

@@ -18,6 +18,7 @@ from leeward.errors import BadRequest, Busy, Refused
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.reactor import Reactor
 from leeward.loop.stream import JobStart
+from leeward.pool.asks import AskBook
 from leeward.pool.egress_record import EgressRecord
 from leeward.pool.fetches import Answered
 from leeward.pool.seats import Seat
@@ -123,6 +124,7 @@ class ServerContext(Protocol):
         most_results: memory files, and large frames, that may wait for their clients.
         most_requests: bytes of request arenas that there may be.
         egress: what sandboxes tried to reach.
+        asks: what they wait for.
         as_armed: jobs get the limits with which their runners were armed.
         fetch: has a sandbox fetch something; `leeward.pool.ways_out.Exits.fetch`.
     """
@@ -143,6 +145,7 @@ class ServerContext(Protocol):
     as_armed: bool
     desk: Desk
     egress: EgressRecord
+    asks: AskBook
     fetch: Fetch
     rounds: Rounds
 

@@ -31,13 +31,13 @@ from leeward.spec.functions import Functions
 from leeward.spec.pool_key import PoolKey
 from leeward.wire import file_requests, outline, sandbox_requests
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refusal_of
+from leeward.wire.egress_requests import EgressAnswer, EgressAsks, EgressLog
 from leeward.wire.file_requests import FileRequest
 from leeward.wire.frames import VERSION, decode
 from leeward.wire.overlay_requests import OverlayDiff, OverlayRead
 from leeward.wire.requests import (
     ArenaOpen,
     Cancel,
-    EgressLog,
     Execute,
     FunctionAnswer,
     FunctionTake,
@@ -78,11 +78,12 @@ class Operations:
 
     costs = "connection"
 
-    __slots__ = ("_arena", "_flight", "_home", "_link", "_share", "copied")
+    __slots__ = ("_arena", "_flight", "_home", "_link", "_listens", "_share", "copied")
 
     def __init__(self, home: ServerContext, share: Share, flight: Flight, link: FlightConnection) -> None:
         self._home, self._share, self._flight, self._link = home, share, flight, link
         self._arena: RequestArena | None = None
+        self._listens = False
         self.copied = 0
 
     def serve(self, payload: bytes) -> None:
@@ -292,7 +293,27 @@ class Operations:
     def _egress_log(self, request: EgressLog) -> Mapping[str, Any] | None:
         return self._from_book(self._home.egress, self._flight.user if self._share.guest else EVERYBODY, request)
 
-    def _from_book(self, book: UserBook, user: int, request: Recall | EgressLog) -> Mapping[str, Any] | None:
+    def _egress_asks(self, request: EgressAsks) -> Mapping[str, Any] | None:
+        self._check_operator()
+        if request.wait and not self._listens:
+            self._listens = True
+            self._home.asks.listen()
+        return self._from_book(self._home.asks, EVERYBODY, request)
+
+    def _answer_ask(self, request: EgressAnswer) -> Mapping[str, Any]:
+        self._check_operator()
+        return {"taken": self._home.asks.answer(request.ask, request.allow, request.message)}
+
+    def _check_operator(self) -> None:
+        """
+        Raises:
+            Forbidden: the client is a guest, who would answer for the operator.
+        """
+        if self._share.guest:
+            raise Forbidden("what a rule of `ask` asks for is the operator's to answer")
+
+    def _from_book(self, book: UserBook, user: int,
+                   request: Recall | EgressLog | EgressAsks) -> Mapping[str, Any] | None:
         flight = self._flight
         answer = book.after(user, request.after)
         if answer["events"] or not request.wait:
@@ -311,8 +332,11 @@ class Operations:
 
     def close(self) -> None:
         """
-        Give the arena up.
+        Give the arena up, and listen no more.
         """
+        listens, self._listens = self._listens, False
+        if listens:
+            self._home.asks.unlisten()
         ours, self._arena = self._arena, None
         if ours is not None:
             self._home.requests -= RequestArena.size
@@ -336,6 +360,8 @@ _ANSWERS: Mapping[type, Callable[[Operations, Any], Mapping[str, Any] | Parcel |
     Status: Operations._status,
     Recall: Operations._recall,
     EgressLog: Operations._egress_log,
+    EgressAsks: Operations._egress_asks,
+    EgressAnswer: Operations._answer_ask,
     Cancel: Operations._cancel,
     FunctionTake: Operations._take,
     FunctionAnswer: Operations._answer_call,

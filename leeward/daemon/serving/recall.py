@@ -14,7 +14,8 @@ from leeward.loop.reactor import Reactor
 
 class UserBook(Protocol):
     """
-    `leeward.daemon.telling.events.EventBook`, or `leeward.pool.egress_record.EgressRecord`.
+    `leeward.daemon.telling.events.EventBook`, `leeward.pool.egress_record.EgressRecord`, or
+    `leeward.pool.asks.AskBook`.
     """
 
     def after(self, user: int, number: int) -> Mapping[str, Any]: ...

@@ -24,6 +24,7 @@ from leeward.daemon.serving.peers import RefusalObserver, ServedUsers, Unwatched
 from leeward.daemon.serving.rounds import CONNECTING, Rounds
 from leeward.daemon.telling.log import log
 from leeward.loop.reactor import Reactor, Timer
+from leeward.pool.asks import AskBook
 from leeward.pool.egress_record import EgressRecord
 from leeward.pool.quotas import NONE, Quotas
 from leeward.run.report import Arena
@@ -71,6 +72,7 @@ class Server:
         self.most_lent = FILES if shares is None else min(FILES, shares.spare)
         self.desk = Desk(reactor, jobs, terms, own=self._own, book=self.watcher.events)
         self.egress = EgressRecord()
+        self.asks = AskBook(reactor, self.egress)
         self.fetch: Fetch = no_fetch
         self._idle: list[Connection] = []  # those to close for the owner's, the next one last
         self._looked = 0.0

@@ -18,7 +18,9 @@ import pytest
 from leeward.isolation.egress import EgressPlan
 from leeward.loop.reactor import Reactor
 from leeward.pool import broker
+from leeward.pool.asks import AskBook
 from leeward.pool.broker import BrokerLink
+from leeward.pool.egress_record import EgressRecord
 from leeward.wire import egress_control as control
 from leeward.wire.egress_control import Begin, Decided, Gone, Leased, Message, Over, Stand
 
@@ -83,7 +85,7 @@ def rows() -> list[Decided]:
 
 @pytest.fixture
 def seen(reactor: Reactor, far: Far, rows: list[Decided]) -> Iterator[BrokerLink]:
-    made = BrokerLink(reactor, Mock(), lambda: FIRST, rows.append)
+    made = BrokerLink(reactor, Mock(), lambda: FIRST, rows.append, AskBook(reactor, EgressRecord()))
     yield made
     made.close()
 

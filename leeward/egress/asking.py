@@ -1,0 +1,165 @@
+"""
+What only a rule of `ask` names waits here for an answer of somebody outside of all sandboxes.
+
+Runs in:   the broker, on its loop.
+Theory of operation. The daemon says whether somebody listens. While nobody does, nothing waits: it is refused at once.
+           Else the daemon is told of an ask, and its one answer ends the wait of everything that asks for the same
+           thing in the same sandbox: a program that tries again asks no second time. What ends the wait otherwise, the
+           policy's limit `ask` or the end of all that waited, takes the ask back. An answer is for the connection or
+           request that waits, and isn't kept: the next one asks again.
+Bound:     MOST_OF_LEASE asks of a sandbox at a time; what waits for them is among its connections. Those of a user the
+           daemon bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+
+from leeward.egress.policy import ASK, DENY, Decision, Request, decide
+from leeward.egress.tenancy import ANSWERED, NotAllowed, unanswered
+from leeward.spec.egress import Policy
+from leeward.wire.egress_asks import MAX_PATH
+from leeward.wire.egress_control import Ask, AskAnswer, Unask
+
+#: Asks of one sandbox that wait at a time.
+MOST_OF_LEASE = 16
+
+class Question:
+    """
+    An ask that waits.
+    """
+
+    def __init__(self, number: int, settled: Callable[[Question], None]) -> None:
+        self.number, self._settled = number, settled
+        self.waiting = 0
+        self.answer: asyncio.Future[AskAnswer] = asyncio.get_running_loop().create_future()
+        self.timer: asyncio.TimerHandle | None = None
+
+    def settle(self, answer: AskAnswer) -> None:
+        """
+        End the wait, if it isn't over.
+        """
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self.answer.done():
+            self.answer.set_result(answer)
+            self._settled(self)
+
+
+class Asking:
+    """
+    Of all sandboxes.
+
+    Args:
+        tell: sends a message to the daemon.
+
+    Attributes:
+        listening: somebody answers.
+    """
+
+    def __init__(self, tell: Callable[[Ask | Unask], None]) -> None:
+        self._tell = tell
+        self._numbers = count(1)
+        self._open: dict[int, Question] = {}
+        self.listening = False
+
+    def listen(self, on: bool) -> None:
+        """
+        Somebody listens from now on, or nobody: what waits is refused then.
+        """
+        self.listening = on
+        if not on:
+            for question in list(self._open.values()):
+                question.settle(AskAnswer(question.number, 0, "nobody is there to answer any more"))
+
+    def answered(self, answer: AskAnswer) -> None:
+        """
+        The daemon has one; nobody may wait for it any more.
+        """
+        question = self._open.pop(answer.number, None)
+        if question is not None:
+            question.settle(answer)
+
+    def ask(self, lease: int, about: dict[str, object], seconds: float,
+            settled: Callable[[Question], None]) -> Question:
+        """
+        Tell the daemon; *settled* is called once, when the ask is over.
+        """
+        question = Question(next(self._numbers), settled)
+        self._open[question.number] = question
+        question.timer = asyncio.get_running_loop().call_later(
+            seconds, self.withdraw, question, f"nobody has answered within {seconds:g} s")
+        self._tell(Ask(lease, question.number, {**about, "seconds": float(seconds)}))
+        return question
+
+    def withdraw(self, question: Question, why: str) -> None:
+        """
+        Wait no longer.
+        """
+        if self._open.pop(question.number, None) is not None:
+            self._tell(Unask(question.number))
+        question.settle(AskAnswer(question.number, 0, why))
+
+
+class LeaseAsks:
+    """
+    Those of one sandbox.
+    """
+
+    def __init__(self, asking: Asking, lease: int) -> None:
+        self._asking, self._lease = asking, lease
+        self._open: dict[Request, Question] = {}
+
+    @property
+    def listening(self) -> bool:
+        """
+        Does somebody answer?
+        """
+        return self._asking.listening
+
+    async def approval(self, policy: Policy, request: Request) -> bool:
+        """
+        Whether *request* was allowed by an answer; False where no rule of `ask` decides it.
+
+        Raises:
+            NotAllowed: by an answer, or there is none.
+        """
+        decision = decide(policy, request)
+        if ASK != decision.verdict:
+            return False
+        if not self._asking.listening:
+            raise NotAllowed(unanswered(decision))
+        answer = await self._answer(request, decision, policy.limits.ask)
+        if not answer.allow:
+            raise NotAllowed(Decision(DENY, decision.rule, answer.message, ANSWERED))
+        return True
+
+    async def _answer(self, request: Request, decision: Decision, seconds: float) -> AskAnswer:
+        question = self._open.get(request)
+        if question is None:
+            if len(self._open) >= MOST_OF_LEASE:
+                raise NotAllowed(Decision(DENY, decision.rule, f"{len(self._open)} connections or requests wait for an"
+                                          " answer, which is all that a sandbox may have", ANSWERED), status=429)
+            if len(request.path) > MAX_PATH:
+                raise NotAllowed(Decision(DENY, decision.rule, f"a path of {len(request.path)} characters, {MAX_PATH}"
+                                          " are the most that can be asked for", ANSWERED))
+            question = self._open[request] = self._asking.ask(
+                self._lease, _about(request, decision), seconds, lambda _: self._forget(request))
+        question.waiting += 1
+        try:
+            return await asyncio.shield(question.answer)
+        finally:
+            question.waiting -= 1
+            if not question.waiting:
+                self._asking.withdraw(question, "nobody waits for it")
+
+    def _forget(self, request: Request) -> None:
+        self._open.pop(request, None)
+
+
+def _about(request: Request, decision: Decision) -> dict[str, object]:
+    return {"name": request.name, "address": "" if request.address is None else str(request.address),
+            "port": request.port, "protocol": request.protocol, "method": request.method[:64], "path": request.path,
+            "rule": decision.rule}

@@ -1,0 +1,184 @@
+"""
+What rules of `ask` ask for, from when the broker tells of it until somebody answers or nobody waits any more.
+
+Runs in:   the daemon, on the reactor's thread.
+Trust:     none in the broker's texts, which are checked and only shown; whose sandbox asks is known by the daemon's own
+           books. Who may answer is for the caller to see to: the operator, and no guest.
+Listens:   a connection that has asked for asks with a time to wait listens until it is closed. When the last one was
+           closed, and no other one listens GRACE_S later, what waits is refused, and nothing waits from then on.
+Bound:     MOST_OF_USER asks of one user's sandboxes, MOST of all; more are refused at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from leeward.dataclass import dataclass
+from leeward.errors import PeerError
+from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import Reactor, Timer
+from leeward.pool.egress_record import EgressRecord
+from leeward.wire.egress_asks import check_ask
+from leeward.wire.egress_control import Ask, AskAnswer, Listening, Unask
+
+#: Asks that may wait: of one user's sandboxes, of all, and in one answer to whoever listens.
+MOST_OF_USER, MOST, PAGE = 64, 1024, 64
+
+#: Seconds in which a client that listens may come back by another connection.
+GRACE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAsk:
+    """
+    One that waits.
+
+    Attributes:
+        number: the broker's.
+        user: whose sandbox asks.
+        row: as clients get it.
+    """
+
+    number: int
+    lease: int
+    user: int
+    row: Mapping[str, Any]
+
+
+class AskBook:
+    """
+    Attributes:
+        tell: sends a message to the broker.
+        refused: asks that were refused because too many waited.
+    """
+
+    def __init__(self, reactor: Reactor, record: EgressRecord) -> None:
+        self._reactor, self._record = reactor, record
+        self._numbers = itertools.count(1)
+        self._asks: dict[int, HeldAsk] = {}
+        self._waiting: dict[int, Callable[[], None]] = {}
+        self._tickets = itertools.count(1)
+        self._listeners = 0
+        self._grace: Timer | None = None
+        self.tell: Callable[[Listening | AskAnswer], None] = _nobody
+        self.refused = 0
+
+    def __len__(self) -> int:
+        return len(self._asks)
+
+    # --- for the broker -------------------------------------------------------
+
+    @property
+    def listening(self) -> Listening:
+        """
+        Whether somebody answers, for a broker that has just begun.
+        """
+        return Listening(int(self._listeners > 0 or self._grace is not None))
+
+    def hear(self, message: Ask | Unask) -> None:
+        """
+        The broker has an ask, or takes one back.
+
+        Raises:
+            PeerError: it is none.
+        """
+        if isinstance(message, Unask):
+            self._asks = {at: each for at, each in self._asks.items() if each.number != message.number}
+            return
+        about = check_ask(message.about)
+        if any(each.number == message.number for each in self._asks.values()):
+            raise PeerError("an ask with another one's number")
+        lessee = self._record.lessee(message.lease)
+        if lessee is None:
+            self.tell(AskAnswer(message.number, 0, "the sandbox is over"))
+            return
+        if len(self._asks) >= MOST or sum(each.user == lessee.user for each in self._asks.values()) >= MOST_OF_USER:
+            self.refused += 1
+            self.tell(AskAnswer(message.number, 0, f"{MOST_OF_USER} connections or requests of this user's wait for"
+                                                   " an answer, which is all that there may be"))
+            return
+        number = next(self._numbers)
+        row = {"ask": number, "user": lessee.user, **lessee.about, "policy": lessee.policy, "time": time.time(),
+               **about}
+        self._asks[number] = HeldAsk(message.number, message.lease, lessee.user, row)
+        waiting, self._waiting = self._waiting, {}
+        in_any_case(*waiting.values())
+
+    def over(self, lease: int) -> None:
+        """
+        So is the sandbox.
+        """
+        if self._asks:
+            self._asks = {at: each for at, each in self._asks.items() if each.lease != lease}
+
+    def lost(self) -> None:
+        """
+        The broker has gone, and every connection with it.
+        """
+        self._asks = {}
+
+    # --- for whoever listens --------------------------------------------------
+
+    def after(self, _user: int, number: int) -> dict[str, Any]:
+        """
+        The asks that wait, from the one after *number* on: a page of them.
+        """
+        found = list(itertools.islice((each.row for at, each in self._asks.items() if at > number), PAGE))
+        return {"events": found}
+
+    def wait(self, _user: int, wake: Callable[[], None]) -> Callable[[], None]:
+        """
+        Call *wake* once, when there is one more. Returns what takes that back.
+        """
+        ticket = next(self._tickets)
+        self._waiting[ticket] = wake
+        return partial(self._take_back, ticket)
+
+    def _take_back(self, ticket: int) -> None:
+        self._waiting.pop(ticket, None)
+
+    def listen(self) -> None:
+        """
+        One connection more listens, until `unlisten`.
+        """
+        self._listeners += 1
+        grace, self._grace = self._grace, None
+        if grace is not None:
+            grace.cancel()
+        elif 1 == self._listeners:
+            self.tell(Listening(1))
+
+    def unlisten(self) -> None:
+        """
+        It was closed.
+        """
+        self._listeners -= 1
+        if not self._listeners:
+            self._grace = self._reactor.after(GRACE_S, self._unheard)
+
+    def _unheard(self) -> None:
+        self._grace = None
+        self._asks = {}
+        self.tell(Listening(0))  # which refuses what waits
+
+    def answer(self, number: int, allow: bool, message: str) -> bool:
+        """
+        End the wait of an ask; did it wait?
+        """
+        found = self._asks.pop(number, None)
+        if found is None:
+            return False
+        if not (allow or message):
+            message = f"Denied by leeward (request {number})"
+        self.tell(AskAnswer(found.number, int(allow), message))
+        return True
+
+
+def _nobody(_message: Listening | AskAnswer) -> None:
+    """
+    There is no broker, and so no ask.
+    """

@@ -1,0 +1,56 @@
+"""
+What a rule of `ask` asks a person: bounds, and a check for each field.
+
+Runs in:   anywhere; pure.
+Trust:     none. A broker that reads hostile bytes tells it, and a client answers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from leeward.errors import BadRequest, PeerError
+from leeward.wire.fields import text
+
+#: Characters of each text of an ask but its path; of its path; and of an answer's message.
+MAX_ASKED, MAX_PATH, MAX_MESSAGE = 512, 8192, 500
+
+#: What was seen of it; of `egress.policy.PROTOCOLS`.
+PROTOCOLS = ("http", "https", "tls", "tcp")
+
+_TEXTS = {"name": MAX_ASKED, "address": MAX_ASKED, "method": 64, "path": MAX_PATH, "rule": MAX_ASKED}
+
+
+def message(value: object) -> str:
+    """
+    The check of an answer's message.
+    """
+    found = text(value, "message", MAX_MESSAGE)
+    if not found.isprintable():
+        raise BadRequest("message has a character that isn't printable, such as a line's end")
+    return found
+
+
+def check_ask(about: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    The fields of *about* that an ask has: `name` or `address`, `port`, `protocol`, `method`, `path`, `rule`, and
+    `seconds` for which it waits at most.
+
+    Raises:
+        PeerError: it is none.
+    """
+    found: dict[str, Any] = {}
+    for name, most in _TEXTS.items():
+        value = about.get(name)
+        if not isinstance(value, str) or len(value) > most or not value.isprintable():
+            raise PeerError(f"an ask: no {name}")
+        found[name] = value
+    port, seconds = about.get("port"), about.get("seconds")
+    if type(port) is not int or not 1 <= port <= 65535:
+        raise PeerError("an ask: no port")
+    if type(seconds) is not float or not 0 <= seconds <= 1e6:
+        raise PeerError("an ask: no seconds")
+    if about.get("protocol") not in PROTOCOLS:
+        raise PeerError("an ask: no protocol")
+    return {**found, "port": port, "protocol": about["protocol"], "seconds": seconds}
