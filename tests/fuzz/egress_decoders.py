@@ -26,7 +26,7 @@ from leeward.spec.egress import KEYS, Policy, PolicyError, narrow, parse_policy,
 from leeward.spec.egress_rules import plain_path
 from leeward.spec.hosts import InvalidHost, parse_host
 from leeward.wire import egress_control as control
-from leeward.wire import fetches
+from leeward.wire import egress_asks, fetches
 from leeward.wire.frames import HEADER, decode, encode
 
 #: With which a head can be refused.
@@ -311,7 +311,8 @@ class Controls:
     sent again.
     """
 
-    tokens = (*(bytes([tag]) for tag in range(7)), b"\x93", b"\xcf" + b"\xff" * 8, b"\xcb\x7f\xf0" + bytes(6), b"\xc0",
+    tokens = (*(bytes([tag]) for tag in range(len(control._KINDS))), b"\x93", b"\xcf" + b"\xff" * 8,
+              b"\xcb\x7f\xf0" + bytes(6), b"\xc0",
               b"\xdc\x00\x41", b"\x80", b"\xa0", b"\xc4\x00", b"\xff", b"\xd9\xff", *(text.encode() for text in
                                                                                    control.VERDICTS))
     starts = tuple(control.encode(message) for message in (
@@ -320,6 +321,8 @@ class Controls:
         control.Leased(1, 3, b"k" * 16, {"allow": ["*"]}, 4, {"allow": ["a.example"], "methods": ["GET"]}),
         control.Over(3), control.Gone((1 << 63) - 1), control.Unfetch(1, 9),
         control.FetchOrder(1, 9, {"url": "https://a.example/", "method": "GET", "headers": [["a", "b"]]}),
+        control.Listening(1), control.Unask(3), control.AskAnswer(3, 0, "Blocked by rule"),
+        control.Ask(7, 3, {"name": "a.example", "port": 443}),
         control.FetchAnswer(9, {"failed": "dns", "message": "no", "url": ""}),
         control.Decided(0.5, 7, 1, "a.example", "198.18.0.1", 443, "allowed", "a.example", "", 10, 20),
         control.Decided(1e9, 7, 2, "", "", 0, "denied", "", "no rule", 0, 0)))
@@ -346,7 +349,8 @@ class Controls:
 
 class Fetches:
     """
-    What a client asks of `fetch`: its policy in both forms, and headers; and what the broker answers. One map has all.
+    What a client asks of `fetch`: its policy in both forms, and headers; and what the broker answers, or asks a person
+    in its turn. One map has all.
     """
 
     tokens = (*(bytes([tag]) for tag in (0x80, 0x90, 0xa0, 0xc0, 0xc2, 0xc3, 0xff, 0x7f)), b"\xcf" + b"\xff" * 8,
@@ -361,7 +365,9 @@ class Fetches:
          "addresses": ["10.0.0.0/8"], "limits": {"connections": 5, "response": "50M", "total": "30s"}},
         {"status": 200, "headers": [["a", "b"], ["a", "c"]], "history": ["http://a.example/"], "url": "u",
          "address": ""},
-        {"failed": "dns", "message": "no", "url": ""}))
+        {"failed": "dns", "message": "no", "url": ""},
+        {"name": "a.example", "address": "", "port": 80, "protocol": "http", "method": "GET", "path": "/", "rule": "*",
+         "seconds": 300.0}))
 
     def seeds(self) -> Seeds:
         return [(data, [(at, at + size) for at in range(len(data) - 4) for size in (1, 4)]) for data in self.starts]
@@ -389,7 +395,14 @@ class Fetches:
             taken = True
         except PeerError:
             pass
-        for check, key in ((fetches.headers, "headers"), (fetches.url, "url"), (fetches.body, "body")):
+        try:
+            ask = egress_asks.check_ask(table)
+            assert ask == egress_asks.check_ask(ask) and all(each.isprintable() for each in ask.values()
+                                                             if isinstance(each, str))
+            taken = True
+        except PeerError:
+            pass
+        for check, key in ((egress_asks.message, "message"), (fetches.headers, "headers"), (fetches.url, "url"), (fetches.body, "body")):
             try:
                 check(table.get(key))
             except BadRequest:

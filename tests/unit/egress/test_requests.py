@@ -30,7 +30,8 @@ def test_a_kept_connection_does_not_depend_on_the_hosts(monkeypatch: pytest.Monk
     """
     dialled: list[Request] = []
 
-    async def dial(_policy: Any, request: Request, _lookup: Any) -> tuple[socket.socket, Request, Decision]:
+    async def dial(_policy: Any, request: Request, _lookup: Any,
+                   **_: Any) -> tuple[socket.socket, Request, Decision]:
         dialled.append(request)
         near, far = socket.socketpair()
         with far:

@@ -24,6 +24,7 @@ from leeward.sandboxes.states import Reason
 from leeward.wire import (
     answers,
     bundles,
+    egress_requests,
     fields,
     file_answers,
     file_requests,
@@ -78,7 +79,7 @@ def test_every_operation_and_field(page: str) -> None:
         assert set(requests.FIELDS[name][1]) == rows(section(page, name)), name
     for reason in Reason:
         assert f"`{reason}`" in section(page, "sandbox_open")
-    for name in ("slot", "keep_results", "kept_read", "kept_drop"):
+    for name in ("slot", "keep_results", "kept_read", "kept_drop", *egress_requests.FIELDS):
         assert set(requests.FIELDS[name][1]) == rows(section(page, name)), name
     assert {"slots", "size", "arenas"} == rows(section(page, "arena"))
 
