@@ -8,9 +8,9 @@ Trust:     none in the daemon's bytes, nor in what jobs have written of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from leeward.dataclass import dataclass
 from leeward.errors import BadReply, PeerError
 from leeward.wire.egress_asks import check_ask
 

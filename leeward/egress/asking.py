@@ -26,12 +26,12 @@ from leeward.wire.egress_control import Ask, AskAnswer, Unask
 #: Asks of one sandbox that wait at a time.
 MOST_OF_LEASE = 16
 
-class Question:
+class WaitingAsk:
     """
     An ask that waits.
     """
 
-    def __init__(self, number: int, settled: Callable[[Question], None]) -> None:
+    def __init__(self, number: int, settled: Callable[[WaitingAsk], None]) -> None:
         self.number, self._settled = number, settled
         self.waiting = 0
         self.answer: asyncio.Future[AskAnswer] = asyncio.get_running_loop().create_future()
@@ -62,7 +62,7 @@ class Asking:
     def __init__(self, tell: Callable[[Ask | Unask], None]) -> None:
         self._tell = tell
         self._numbers = count(1)
-        self._open: dict[int, Question] = {}
+        self._open: dict[int, WaitingAsk] = {}
         self.listening = False
 
     def listen(self, on: bool) -> None:
@@ -83,18 +83,18 @@ class Asking:
             question.settle(answer)
 
     def ask(self, lease: int, about: dict[str, object], seconds: float,
-            settled: Callable[[Question], None]) -> Question:
+            settled: Callable[[WaitingAsk], None]) -> WaitingAsk:
         """
         Tell the daemon; *settled* is called once, when the ask is over.
         """
-        question = Question(next(self._numbers), settled)
+        question = WaitingAsk(next(self._numbers), settled)
         self._open[question.number] = question
         question.timer = asyncio.get_running_loop().call_later(
             seconds, self.withdraw, question, f"nobody has answered within {seconds:g} s")
         self._tell(Ask(lease, question.number, {**about, "seconds": float(seconds)}))
         return question
 
-    def withdraw(self, question: Question, why: str) -> None:
+    def withdraw(self, question: WaitingAsk, why: str) -> None:
         """
         Wait no longer.
         """
@@ -110,7 +110,7 @@ class LeaseAsks:
 
     def __init__(self, asking: Asking, lease: int) -> None:
         self._asking, self._lease = asking, lease
-        self._open: dict[Request, Question] = {}
+        self._open: dict[Request, WaitingAsk] = {}
 
     @property
     def listening(self) -> bool:

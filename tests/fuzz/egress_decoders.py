@@ -25,8 +25,8 @@ from leeward.errors import BadRequest, PeerError
 from leeward.spec.egress import KEYS, Policy, PolicyError, narrow, parse_policy, policy_map, ports_of
 from leeward.spec.egress_rules import plain_path
 from leeward.spec.hosts import InvalidHost, parse_host
-from leeward.wire import egress_control as control
 from leeward.wire import egress_asks, fetches
+from leeward.wire import egress_control as control
 from leeward.wire.frames import HEADER, decode, encode
 
 #: With which a head can be refused.
@@ -397,12 +397,13 @@ class Fetches:
             pass
         try:
             ask = egress_asks.check_ask(table)
-            assert ask == egress_asks.check_ask(ask) and all(each.isprintable() for each in ask.values()
-                                                             if isinstance(each, str))
+            assert ask == egress_asks.check_ask(ask)
+            assert all(each.isprintable() for each in ask.values() if isinstance(each, str))
             taken = True
         except PeerError:
             pass
-        for check, key in ((egress_asks.message, "message"), (fetches.headers, "headers"), (fetches.url, "url"), (fetches.body, "body")):
+        for check, key in ((egress_asks.message, "message"), (fetches.headers, "headers"), (fetches.url, "url"),
+                           (fetches.body, "body")):
             try:
                 check(table.get(key))
             except BadRequest:

@@ -141,7 +141,7 @@ def test_whose_a_lease_is(take: Any, seat: str, about: dict[str, Any]) -> None:
     ends the one before.
     """
     record = EgressRecord()
-    ways = PoolWays(Mock(), record, EgressPlan((53,), ()), {}, "web", None)
+    ways = PoolWays(Mock(), record, Mock(), EgressPlan((53,), ()), {}, "web", None)
     worker = object()
     ways.lease(worker, 41)
     if seat:

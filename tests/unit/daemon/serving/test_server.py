@@ -40,6 +40,7 @@ from leeward.pool.sessions import PoolSession
 from leeward.run.report import Arena, Report
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
+from leeward.wire.egress_control import Ask, AskAnswer, Listening
 from leeward.wire.frames import MAX_REPLY, FrameReader, decode, encode, frame
 
 HELLO = Result(b"hello\n", b"", 0, Outcome.FINISHED)
@@ -887,6 +888,43 @@ def test_a_guest_cannot_end_the_daemon(box: Box) -> None:
     assert [] == box.ends
     assert [4711] == box.pool.users
     assert [("request", "forbidden", 4711)] == box.seen
+
+
+def test_a_guest_answers_no_ask(box: Box) -> None:
+    """
+    Nor is one told of any: not of his own sandboxes' either, since the policy that asks is the operator's.
+    """
+    asks = box.server.asks
+    guest = box.client(user=4711)
+    guest.send(id=1, op="egress_asks", wait=5)
+    guest.send(id=2, op="egress_answer", ask=1, allow=True)
+
+    assert [(1, "forbidden"), (2, "forbidden")] == [(reply["id"], reply["error"]["kind"]) for reply in guest.take()]
+    assert 0 == asks.listening.on
+
+
+def test_a_connection_listens_until_it_is_closed(box: Box) -> None:
+    """
+    Asks come while it waits, or at once; one that only looks doesn't listen.
+    """
+    asks, told = box.server.asks, []
+    asks.tell = told.append
+    box.server.egress.leased(5, "web")
+    client = box.client()
+    client.send(id=1, op="egress_asks")
+    assert [[]] == [reply["ok"]["events"] for reply in client.take()]
+    assert 0 == asks.listening.on
+    client.send(id=2, op="egress_asks", wait=60)
+    box.until(lambda: asks.listening.on)
+    asks.hear(Ask(5, 9, {"name": "a.example.org", "address": "", "port": 80, "protocol": "http", "method": "GET",
+                         "path": "/", "rule": "*", "seconds": 60.0}))
+    [row] = client.take()[0]["ok"]["events"]
+    client.send(id=3, op="egress_answer", ask=row["ask"], allow=True)
+    assert [{"taken": True}] == [reply["ok"] for reply in client.take()]
+    assert [Listening(1), AskAnswer(9, 1, "")] == told
+    client.sock.close()
+    box.until(lambda: not box.server.connections)
+    assert asks._grace is not None
 
 
 def test_c098_a_guest_has_a_share_of_what_all_have(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
