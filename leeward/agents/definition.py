@@ -7,8 +7,20 @@ Trust:     ours are part of the package, and those of a user are that user's own
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from leeward.agents import checks
+from leeward.agents.entries import parse_entry
+from leeward.agents.errors import SettingsError, printable
+from leeward.agents.names import is_agent_name
+from leeward.agents.reading import read_user_file
+
+#: Ours, a folder each; and the name of the file in it.
+OURS, FILE = Path(__file__).parent / "definitions", "agent.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +110,24 @@ class AgentDefinition:
     file: str = ""
 
 
+def _secrets(value: Any) -> tuple[AgentSecret, ...]:
+    if not isinstance(value, dict):
+        raise ValueError("must be a table of arrays")
+    hosts = checks.array(checks.filled)
+    return tuple(AgentSecret(checks.variable(name), hosts(each)) for name, each in value.items())
+
+
+#: Every key of a definition. Paths and hosts are checked once more below.
+KEYS: checks.Keys = {
+    "about": checks.text, "command": checks.array(checks.filled), "arguments": checks.array(checks.text),
+    "hosts": checks.array(checks.text), "state": checks.array(checks.filled), "staged": checks.array(checks.filled),
+    "programs": checks.array(checks.filled), "pass_environment": checks.array(checks.variable_pattern),
+    "environment": checks.variables, "secrets": _secrets, "signed_in": checks.array(checks.filled),
+    "install": {"command": checks.text, "page": checks.text},
+    "hooks": {name: checks.one_or_more(checks.filled) for name in ("setup_host", "setup", "prestart", "cleanup_host")},
+}
+
+
 def load_definition(name: str, config_home: str) -> AgentDefinition:
     """
     The definition *name*: the user's, else ours.
@@ -109,11 +139,66 @@ def load_definition(name: str, config_home: str) -> AgentDefinition:
     Raises:
         SettingsError: there is none, with the nearest that is there, or it can't be read.
     """
-    raise NotImplementedError
+    if is_agent_name(name):
+        for folder in (os.path.join(config_home, "agents"), str(OURS)):
+            file = os.path.join(folder, name, FILE)
+            table = read_user_file(file)
+            if table is not None:
+                return parse_definition(name, table, file)
+    import difflib  # who makes no mistake doesn't pay for it
+
+    known = definition_names(config_home)
+    near = difflib.get_close_matches(name[:60], known, 1)
+    raise SettingsError("", "", f"there is no agent {name!a:.60}",
+                        f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}; a folder {name!a:.60}"
+                        " with a file agent.toml in " + printable(os.path.join(config_home, "agents")) + " makes one")
 
 
 def definition_names(config_home: str) -> tuple[str, ...]:
     """
     The names of all definitions, ours and the user's, in order.
     """
-    raise NotImplementedError
+    found = set()
+    for folder in (str(OURS), os.path.join(config_home, "agents")):
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        found |= {name for name in names if is_agent_name(name) and os.path.isfile(os.path.join(folder, name, FILE))}
+    return tuple(sorted(found))
+
+
+def parse_definition(name: str, table: Mapping[str, Any], file: str) -> AgentDefinition:
+    """
+    A definition of the table of its file.
+
+    Raises:
+        SettingsError: a key or a value that can't be.
+    """
+    found = checks.check_table(table, KEYS, file)
+    if not found.get("command"):
+        raise SettingsError(file, "command", "is missing", 'write command = ["program"]')
+    for key in ("state", "staged", "programs"):
+        for number, path in enumerate(found.get(key, ())):
+            _check_path(path, file, f"{key}[{number}]")
+    for number, entry in enumerate(found.get("hosts", ())):
+        parse_entry(entry, file, f"hosts[{number}]")
+    for secret in found.get("secrets", ()):
+        for host in secret.hosts:
+            if any(rule.kind not in ("name", "below") or rule.port
+                   for rule in parse_entry(host, file, f"secrets.{secret.variable}")):
+                raise SettingsError(file, f"secrets.{secret.variable}", f"{host!a:.60} is no name of a host",
+                                    'write "api.example.org"')
+    found["install"] = InstallRecipe(**found.get("install", {}))
+    found["hooks"] = AgentHooks(**found.get("hooks", {}))
+    return AgentDefinition(name=name, file=file, **found)
+
+
+def _check_path(path: str, file: str, key: str) -> None:
+    plain = path.removeprefix("~")
+    if (not plain.startswith("/") or plain == "/" or plain.endswith("/")
+            or any(part in ("", ".", "..") for part in plain[1:].split("/"))):
+        raise SettingsError(file, key, f"{path!a:.120} is no path",
+                            'write "~/NAME" or "/NAME", without ".", ".." and a slash at the end')
+    if not path.startswith("~/") and plain.split("/")[1] in ("proc", "sys", "dev", "run"):
+        raise SettingsError(file, key, f"{path!a:.120} is never shown")

@@ -26,8 +26,20 @@ class SettingsError(BadRequest):
         super().__init__(": ".join(place) + (f"; {cure}" if cure else ""))
 
 
+#: Characters that are printable by their category, and aren't seen all the same: fillers, joiners and a blank pattern.
+_UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+
+
 def printable(text: str) -> str:
     """
-    *text* in one line of characters that are seen: others are escaped as in a literal of Python's.
+    *text* in one line of characters that are seen: others are escaped as in a literal of Python's, and so is the
+    backslash.
     """
-    return "".join(letter if letter.isprintable() and letter != "\\" else ascii(letter)[1:-1] for letter in text)
+    return "".join(letter if _seen(letter) else ascii(letter)[1:-1] for letter in text)
+
+
+def _seen(letter: str) -> bool:
+    if letter < "\x7f":
+        return " " <= letter and letter != "\\"
+    return (letter.isprintable() and letter not in _UNSEEN and not "\ufe00" <= letter <= "\ufe0f"
+            and not "\U000e0100" <= letter <= "\U000e01ef")

@@ -3,13 +3,32 @@ The registry of running agents: a file for each, and a lock that is its liveness
 
 Runs in:   the user's program. The process that starts an agent holds its lock until everything is undone.
 Trust:     the folder is the user's alone; no sandbox is shown it. A file in it that can't be read is named and left.
-Stands if: that process, the daemon or both are killed: what the start was about to do stands in the file beforehand.
+Stands if: that process, the daemon or both are killed: what the start was about to do stands in the file beforehand,
+           and the kernel lets go of the lock with the process.
+Theory:    NAME.lock is made first and locked, then NAME.json is written, and they go in the other order. Whoever opens
+           a lock file compares it with what has its name by then, since the one before may have been removed meanwhile.
+Source:    flock(2): a lock is of the open file, and ends with the last descriptor of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from leeward.agents.errors import printable
+from leeward.agents.names import is_instance_name
+from leeward.agents.state_files import own_folder, read_state, write_at_once
+from leeward.errors import BadRequest, Busy
+
+#: Of UndoStep.
+UNDO_KINDS = ("sandbox", "hook")
+
+#: Steps of one instance, at most.
+MAX_STEPS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +37,8 @@ class UndoStep:
     Something to be undone when an agent has ended, whoever ended it. Each can be carried out twice.
 
     Attributes:
-        kind: "sandbox" (destroy the sandbox with the id *what*), "folder" (remove the folder *what*, below the
-            registry's own), or "hook" (run the line *what* on the host, in the project's folder).
+        kind: "sandbox" (destroy the sandbox with the id *what*) or "hook" (run the line *what* on the host, in the
+            project's folder).
         what: as said.
     """
 
@@ -60,26 +79,41 @@ class HeldInstance:
     An instance whose lock this process holds; a context, which lets go of the lock and leaves the file.
     """
 
-    instance: Instance
+    def __init__(self, folder: str, lock: int, instance: Instance) -> None:
+        self._folder, self._lock, self.instance = folder, lock, instance
 
     def record(self, instance: Instance) -> None:
         """
         Put *instance* in the place of what the file says, at once or not at all. Called before each step that has to
         be undone is taken.
         """
-        raise NotImplementedError
+        write_at_once(self._folder, f"{self.instance.name}.json", _encoded(instance))
+        self.instance = instance
 
     def remove(self) -> None:
         """
         Everything is undone: the file and the lock go.
         """
-        raise NotImplementedError
+        for ending in ("json", "lock"):
+            try:
+                os.unlink(os.path.join(self._folder, f"{self.instance.name}.{ending}"))
+            except FileNotFoundError:
+                pass
+        self.close()
 
     def close(self) -> None:
         """
         Let go of the lock. What the file says is undone by the next `reap`.
         """
-        raise NotImplementedError
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> HeldInstance:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 class InstanceRegistry:
@@ -94,41 +128,175 @@ class InstanceRegistry:
     """
 
     def __init__(self, folder: str) -> None:
-        raise NotImplementedError
+        own_folder(folder)
+        self._folder = own_folder(os.path.join(folder, "instances"))
+        self._complaints: dict[str, str] = {}
 
     def claim(self, instance: Instance) -> HeldInstance:
         """
         Record a new instance, and hold its lock.
 
         Raises:
-            Busy: one of this name is there.
+            Busy: one of this name is there, or was killed and isn't undone yet: take the next of `names.names_of`.
         """
-        raise NotImplementedError
+        lock = self._locked(instance.name, make=True)
+        # A file without a holder is of one that was killed; `reap` has to undo it first.
+        if lock < 0 or os.path.lexists(os.path.join(self._folder, f"{instance.name}.json")):
+            if lock >= 0:
+                os.close(lock)
+            raise Busy(f"{instance.name} is there")
+        held = HeldInstance(self._folder, lock, instance)
+        try:
+            held.record(instance)
+        except BaseException:
+            held.remove()
+            raise
+        return held
 
     def running(self) -> list[Instance]:
         """
         Those whose lock somebody holds, the oldest first.
         """
-        raise NotImplementedError
+        found = []
+        for name in self._names():
+            lock = self._locked(name)
+            if lock >= 0:
+                os.close(lock)
+                continue
+            instance = self._read(name)
+            if instance is not None:
+                found.append(instance)
+        return sorted(found, key=lambda instance: (instance.started, instance.name))
 
     def find(self, text: str) -> Instance:
         """
-        The running instance whose name is *text*, or the one that begins or ends so.
+        The running instance whose name is *text*, or the only one that begins or ends so, or is of the agent *text*.
 
         Raises:
             BadRequest: none, or several.
         """
-        raise NotImplementedError
+        running = self.running()
+        whole = [each for each in running if each.name == text]
+        found = whole or [each for each in running
+                          if text and (each.name.startswith(text) or each.name.endswith(text) or each.agent == text)]
+        if 1 == len(found):
+            return found[0]
+        names = ", ".join(each.name for each in found or running)
+        raise BadRequest(f"{text!a:.120} is {'several of' if found else 'none of'} the agents that run"
+                         + (f": {names}" if names else ", of which there is none"))
 
     def reap(self) -> Iterator[HeldInstance]:
         """
         Those that nobody holds any more, each with its lock held: carry out `instance.undo` from its end to its
         beginning, then call `remove`, or `close` where something failed.
         """
-        raise NotImplementedError
+        for name in self._names():
+            lock = self._locked(name)
+            if lock < 0:
+                continue
+            instance = self._read(name)
+            if instance is not None:
+                yield HeldInstance(self._folder, lock, instance)
+                continue
+            try:
+                if not os.path.lexists(os.path.join(self._folder, f"{name}.json")):
+                    os.unlink(os.path.join(self._folder, f"{name}.lock"))  # killed before it did anything
+            finally:
+                os.close(lock)
 
     def complaints(self) -> list[str]:
         """
-        Files that can't be read, a line for each.
+        Files that couldn't be read, a line for each.
         """
-        raise NotImplementedError
+        for name in self._names():
+            self._read(name)
+        return [self._complaints[name] for name in sorted(self._complaints)]
+
+    def _names(self) -> list[str]:
+        found = {name.removesuffix(ending) for name in os.listdir(self._folder) for ending in (".json", ".lock")
+                 if name.endswith(ending)}
+        return sorted(name for name in found if is_instance_name(name))
+
+    def _locked(self, name: str, make: bool = False) -> int:
+        """
+        A descriptor that holds the lock; -1 where somebody else has it, or there is none.
+        """
+        path = os.path.join(self._folder, f"{name}.lock")
+        # One that was killed between the removal of its two files, or whose lock somebody removed, has a JSON alone.
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_CREAT
+        if not make and not os.path.lexists(os.path.join(self._folder, f"{name}.json")):
+            flags &= ~os.O_CREAT
+        try:
+            lock = os.open(path, flags, 0o600)
+        except OSError:
+            return -1
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(lock), os.stat(path, follow_symlinks=False)):
+                return lock
+        except OSError:
+            pass
+        os.close(lock)
+        return -1
+
+    def _read(self, name: str) -> Instance | None:
+        self._complaints.pop(name, None)
+        content = read_state(self._folder, f"{name}.json")
+        path = os.path.join(self._folder, f"{name}.json")
+        if content is None and not os.path.lexists(path):
+            return None
+        try:
+            instance = parse_instance(content or b"")
+            if instance.name != name:
+                raise ValueError("it is of another name")
+            return instance
+        except ValueError as error:
+            self._complaints[name] = f"{printable(path)}: can't be read: {printable(str(error))}"
+            return None
+
+
+def parse_instance(content: bytes) -> Instance:
+    """
+    What `HeldInstance.record` wrote.
+
+    Raises:
+        ValueError: what is wrong with it.
+    """
+    try:
+        table = json.loads(content)
+    except RecursionError:
+        raise ValueError("it is deeper than such a file") from None
+    if not isinstance(table, dict) or set(table) != {each.name for each in fields(Instance)}:
+        raise ValueError("its keys aren't those of an instance")
+    for key, fits in _FORMS.items():
+        if not fits(table[key]):
+            raise ValueError(f"{key} can't be {table[key]!a:.60}")
+    steps = tuple(UndoStep(*step) for step in table["undo"])
+    return Instance(**{**table, "hosts": tuple(table["hosts"]), "undo": steps})
+
+
+def _encoded(instance: Instance) -> bytes:
+    table = asdict(instance)
+    table["undo"] = [[step.kind, step.what] for step in instance.undo]
+    return json.dumps(table).encode()
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _is_step(value: Any) -> bool:
+    return isinstance(value, list) and 2 == len(value) and all(map(_is_text, value)) and value[0] in UNDO_KINDS
+
+
+_FORMS: dict[str, Callable[[Any], bool]] = {
+    "name": lambda value: isinstance(value, str) and is_instance_name(value),
+    "agent": _is_text,
+    "project": lambda value: _is_text(value) and value.startswith("/"),
+    "pid": lambda value: type(value) is int and 0 < value < 1 << 31,
+    "started": lambda value: type(value) in (int, float) and 0 <= value < 1e12,
+    "sandbox": _is_text,
+    "memory": lambda value: type(value) is int and value >= 0,
+    "hosts": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "undo": lambda value: isinstance(value, list) and len(value) <= MAX_STEPS and all(map(_is_step, value)),
+}

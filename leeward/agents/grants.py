@@ -1,0 +1,71 @@
+"""
+Grants: what a project's settings ask for that widens what its agent may do.
+
+Runs in:   anywhere; pure.
+Rule:      a setting of the project's that the user's own file doesn't have, and by which the agent reaches, reads or
+           takes more, or something runs on the host. Hooks inside, variables with plain values and what is hidden
+           widen nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leeward.agents.settings import AgentSettings
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Grant:
+    """
+    One thing that is asked for.
+
+    Attributes:
+        kind: what a person reads: a key of KINDS.
+        what: the command, path, host or name itself.
+    """
+
+    kind: str
+    what: str
+
+
+#: What each kind means, in the order in which they are shown.
+KINDS: dict[str, str] = {
+    "setup_host": "runs on this host, as you, before the start",
+    "cleanup_host": "runs on this host, as you, at the end",
+    "library_rw": "may be read and written",
+    "library": "may be read",
+    "include": "is shown, though it would be hidden",
+    "host": "may be reached",
+    "variable": "is read from your environment",
+    "limit": "is what it may take",
+    "worktree": "of the repository that this is a worktree of may be read",
+}
+
+
+def grants_of(mine: AgentSettings, merged: AgentSettings, variables: Sequence[str]) -> tuple[Grant, ...]:
+    """
+    What *merged* has beyond *mine*.
+
+    Args:
+        mine: of the user's file alone.
+        merged: of both.
+        variables: names of those that the project's file reads.
+    """
+    found = [Grant(kind, line) for kind, theirs, ours in (
+        ("setup_host", merged.hooks.setup_host, mine.hooks.setup_host),
+        ("cleanup_host", merged.hooks.cleanup_host, mine.hooks.cleanup_host)) for line in theirs if line not in ours]
+    found += [Grant("library_rw" if each.writable else "library", f"{each.source} as {each.target}")
+              for each in merged.libraries if each not in mine.libraries]
+    found += [Grant("include", each.text) for each in merged.include if each not in mine.include]
+    found += [Grant("host", rule.text) for rule in merged.allow if rule not in mine.allow]
+    found += [Grant("variable", name) for name in dict.fromkeys(variables)]
+    found += [Grant("limit", f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}")
+              for name, value in merged.limits.items()
+              if name not in mine.limits or value > mine.limits[name]]
+    if merged.worktree_links and not mine.worktree_links:
+        found.append(Grant("worktree", "git's folder"))
+    order = list(KINDS)
+    return tuple(sorted(dict.fromkeys(found), key=lambda grant: order.index(grant.kind)))

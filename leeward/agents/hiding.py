@@ -1,0 +1,205 @@
+"""
+Which of a project's files an agent isn't shown: globs, and what they come to in a tree.
+
+Runs in:   anywhere; pure. `hidden_files` looks at the tree.
+Trust:     none in patterns and names. A pattern is matched in a time that no name can make long.
+Globs:     `*` is of one name, `?` one character, `[a-z]` and `[!a-z]` one of them, `**` as a whole name any number of
+           folders, none among them. A pattern without a slash is such a name at any depth; one with a slash begins at
+           the project's folder. A slash at the end is a folder alone. A folder that fits is hidden with all below.
+Order:     what a pattern of `include` fits, and all below it, is shown, whatever `exclude` says.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+
+from leeward.agents.errors import printable
+
+#: Characters of a pattern, and names in it, at most.
+MAX_PATTERN, MAX_NAMES = 1024, 32
+
+#: What is hidden of every project where nothing else is said: `include` shows it.
+SECRETS = (".env", ".env.*", ".envrc", "*.env")
+
+_SPECIAL = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class FilePattern:
+    """
+    A glob that was read.
+
+    Attributes:
+        text: in the form in which two of them are compared.
+        parts: its names; "**" for any number of folders.
+        folder: it is of folders alone.
+    """
+
+    text: str
+    parts: tuple[str, ...]
+    folder: bool = False
+
+    @property
+    def literal(self) -> str:
+        """
+        The one path that it can fit; "" where it can fit several.
+        """
+        return "" if any(_SPECIAL.search(part) for part in self.parts) else "/".join(self.parts)
+
+    @property
+    def name(self) -> str:
+        """
+        The glob of the name that it fits at any depth; "" where its folders count.
+        """
+        return self.parts[1] if len(self.parts) == 2 and "**" == self.parts[0] and "**" != self.parts[1] else ""
+
+    def fits(self, names: Sequence[str], folder: bool) -> bool:
+        """
+        Whether it fits the path *names* itself; a path below a folder that it fits is another question.
+        """
+        return (folder or not self.folder) and len(names) in _reached(self.parts, names)
+
+    def may_fit_below(self, names: Sequence[str]) -> bool:
+        """
+        Whether it could fit a path below the folder *names*.
+        """
+        # Some of its names are used up by the folder's, and more are left.
+        return any(len(names) in _reached(self.parts[:end], names) for end in range(len(self.parts)))
+
+
+def parse_pattern(text: str) -> FilePattern:
+    """
+    Raises:
+        ValueError: no pattern of a project's files; what is wrong with it.
+    """
+    if not text or len(text) > MAX_PATTERN:
+        raise ValueError(f"a pattern has 1 to {MAX_PATTERN} characters")
+    if "\0" in text:
+        raise ValueError("no file has a character 0 in its name")
+    folder = text.endswith("/")
+    inner = text.removesuffix("/")
+    anchored = "/" in inner
+    parts = [part for part in inner.removeprefix("/").split("/") if part != "."]
+    if not parts or "" in parts:
+        raise ValueError("it names no file: two slashes in succession, or nothing but one")
+    if ".." in parts:
+        raise ValueError('".." leads out of the project')
+    if len(parts) > MAX_NAMES:
+        raise ValueError(f"it has more than {MAX_NAMES} names")
+    if any("**" in part and "**" != part for part in parts):
+        raise ValueError('"**" stands for whole names alone')
+    while parts and "**" == parts[-1]:
+        # All that is in a folder is the folder.
+        parts, folder = parts[:-1], True
+    if not parts:
+        raise ValueError("it fits everything")
+    if not anchored:
+        parts = ["**", *parts]
+    plain = "/".join(parts[1:] if not anchored else parts)
+    shown = f"/{plain}" if anchored and len(parts) == 1 else plain
+    return FilePattern(shown + "/" * folder, tuple(parts), folder)
+
+
+@functools.lru_cache(maxsize=4096)
+def _name(glob: str) -> re.Pattern[str]:
+    # Its stars are atomic groups since Python 3.9, so that no name is tried in more than one way.
+    return re.compile(translate(glob))
+
+
+def _reached(parts: Sequence[str], names: Sequence[str]) -> set[int]:
+    """
+    Which numbers of *names* from the beginning *parts* can stand for.
+    """
+    reached = {0}
+    for part in parts:
+        if "**" == part:
+            reached = set(range(min(reached), len(names) + 1))
+        else:
+            reached = {count + 1 for count in reached
+                       if count < len(names) and _name(part).match(names[count])}
+        if not reached:
+            return reached
+    return reached
+
+
+@dataclass(frozen=True)
+class FileRules:
+    """
+    Patterns of `exclude` and `include` together.
+
+    Attributes:
+        exclude: what is hidden.
+        include: what of it is shown still.
+    """
+
+    exclude: tuple[FilePattern, ...]
+    include: tuple[FilePattern, ...] = ()
+
+    @functools.cached_property
+    def _names(self) -> re.Pattern[str]:
+        return re.compile("|".join(translate(each.parts[-1]) for each in (*self.exclude, *self.include)) or r"(?!)")
+
+    def needs_look(self, name: str) -> bool:
+        """
+        Whether a path with this last name could be one that a pattern fits: most files are none, and aren't looked at
+        twice.
+        """
+        return self._names.match(name) is not None
+
+    def excluding(self, names: Sequence[str], folder: bool) -> tuple[FilePattern, ...]:
+        """
+        The patterns of `exclude` that fit this path itself.
+        """
+        return tuple(each for each in self.exclude if each.fits(names, folder))
+
+    def includes(self, names: Sequence[str], folder: bool) -> bool:
+        """
+        Whether a pattern of `include` fits this path itself.
+        """
+        return any(each.fits(names, folder) for each in self.include)
+
+    def hides(self, path: str, folder: bool = False) -> bool:
+        """
+        Whether the path, relative to the project, is hidden: it or a folder above it is excluded, and none of these is
+        included.
+        """
+        names = path.split("/")
+        hidden = False
+        for end in range(1, len(names) + 1):
+            is_folder = folder or end < len(names)
+            if self.includes(names[:end], is_folder):
+                return False
+            hidden = hidden or bool(self.excluding(names[:end], is_folder))
+        return hidden
+
+    def may_include_below(self, names: Sequence[str]) -> bool:
+        """
+        Whether something below the folder *names* could be included.
+        """
+        return any(each.may_fit_below(names) for each in self.include)
+
+    def may_exclude_below(self, names: Sequence[str]) -> bool:
+        """
+        Whether something below the folder *names* could be excluded.
+        """
+        return any(each.may_fit_below(names) for each in self.exclude)
+
+
+def rules_of(exclude: Sequence[FilePattern], include: Sequence[FilePattern]) -> FileRules:
+    """
+    The rules of settings, with ours first.
+    """
+    return FileRules((*map(parse_pattern, SECRETS), *exclude), tuple(include))
+
+
+def unfit(rules: FileRules, fitting: Sequence[FilePattern]) -> list[str]:
+    """
+    A warning for each pattern of `exclude` that is the settings' own and fitted nothing.
+    """
+    ours = {parse_pattern(each).text for each in SECRETS}
+    return [f"files.exclude: {printable(each.text)} fits nothing yet" for each in rules.exclude
+            if each not in fitting and each.text not in ours]

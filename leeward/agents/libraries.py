@@ -1,0 +1,67 @@
+"""
+Folders of the host's that an agent is shown beside the project: PATH[:MOUNT][:rw].
+
+Runs in:   anywhere; pure.
+Trust:     none. What can't be mounted is refused by the client and the daemon once more; here it gets a reason early.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leeward.agents import checks
+from leeward.agents.variables import absolute
+
+#: Never shown, nor anything that has them below it: they are the host's whole.
+_NEVER = ("/", "/proc", "/sys", "/dev", "/run")
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryFolder:
+    """
+    A folder or file of the host's that an agent is shown.
+
+    Attributes:
+        source: an absolute path of the host's.
+        target: an absolute path inside.
+        writable: what the agent writes there is written on the host.
+    """
+
+    source: str
+    target: str
+    writable: bool = False
+
+    @property
+    def text(self) -> str:
+        """
+        As `parse_library` reads it.
+        """
+        return f"{self.source}:{self.target}" + (":rw" if self.writable else "")
+
+
+def parse_library(text: str, base: str, home: str) -> LibraryFolder:
+    """
+    A library from "PATH", "PATH:rw", "PATH:MOUNT", "PATH:MOUNT:rw" (or ":ro" for either). Without a MOUNT it is inside
+    where it is on the host.
+
+    Args:
+        text: as written, with its variables put in.
+        base: the folder that a relative PATH is below.
+        home: what "~" is.
+
+    Raises:
+        ValueError: what is wrong with it.
+    """
+    parts = text.split(":")
+    writable = parts[-1] == "rw"
+    if len(parts) > 1 and parts[-1] in ("rw", "ro"):
+        parts.pop()
+    if len(parts) > 2:
+        raise ValueError("has the form PATH[:MOUNT][:rw], and no path has a colon in it")
+    path = checks.filled(parts[0])
+    source = absolute(path, base, home)
+    target = absolute(checks.inside(checks.filled(parts[1])), "/", home) if len(parts) == 2 else source
+    for place in (source, target):
+        if place in _NEVER or place.startswith(("/proc/", "/sys/", "/dev/")):
+            raise ValueError(f"{place} is never shown as a library")
+    return LibraryFolder(source, target, writable)

@@ -1,0 +1,267 @@
+"""
+A project's tree, looked at for what is hidden in it.
+
+Runs in:   the user's program, before the sandbox is opened.
+Trust:     none in the tree. It is walked from the descriptor of its folder, through no link; depth and number are
+           bounded, and a tree beyond them is refused rather than shown.
+Links:     of a symbolic link that is hidden, what it leads to within the project is hidden as well. Of a file that is
+           hidden, its other names in the project are, too.
+Leaves:    what git has of a hidden file in its objects, and copies under other names.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from leeward.agents.errors import SettingsError, printable
+from leeward.agents.hiding import FilePattern, FileRules, unfit
+
+#: Files and folders looked at, levels of folders, links in a row, and hidden paths, at most.
+MAX_FILES, MAX_LEVELS, MAX_LINKS, MAX_HIDDEN = 2_000_000, 100, 40, 2000
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HiddenPath:
+    """
+    A file or folder that isn't shown.
+
+    Attributes:
+        path: relative to the project, through no link.
+        folder: it is one, and is shown empty; else an empty file that can't be read.
+    """
+
+    path: str
+    folder: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HidingPlan:
+    """
+    What has to be done to hide what the rules say.
+
+    Attributes:
+        hidden: in order, none of them below another.
+        absent: paths that patterns without wildcards name and that aren't there: what appears there later is hidden.
+        warnings: lines for a person.
+    """
+
+    hidden: tuple[HiddenPath, ...]
+    absent: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def hiding_plan(project: int, rules: FileRules, shown: str = "") -> HidingPlan:
+    """
+    Look at a project for what *rules* hide.
+
+    Args:
+        project: a descriptor of its folder, which stays the caller's.
+        rules: as `hiding.rules_of` makes them.
+        shown: the project's path, for errors.
+
+    Raises:
+        SettingsError: it is too large or too deep to be looked at, or a folder of it can't be read though patterns
+            could fit something in it.
+    """
+    search = _TreeSearch(project, rules, shown)
+    search.walk()
+    return search.plan()
+
+
+class _TreeSearch:
+    def __init__(self, project: int, rules: FileRules, shown: str) -> None:
+        self._project, self._rules, self._shown = project, rules, shown
+        self._left = 2 * MAX_FILES  # looked at twice where a hidden file has other names
+        self._fitting: dict[FilePattern, None] = {}
+        self._hidden: dict[str, bool] = {}
+        self._links: list[str] = []
+        self._inodes: set[tuple[int, int]] = set()
+        self._warnings: list[str] = []
+
+    def walk(self) -> None:
+        root = os.open(".", _FOLDER, dir_fd=self._project)
+        self._folder(root, [], False)
+        for link in self._links:
+            self._follow(link)
+        if self._inodes:
+            self._other_names()
+
+    def plan(self) -> HidingPlan:
+        kept: list[HiddenPath] = []
+        for path in sorted(self._hidden, key=lambda each: each.split("/")):
+            if not (kept and kept[-1].folder and path.startswith(kept[-1].path + "/")):
+                kept.append(HiddenPath(path, self._hidden[path]))
+        absent = []
+        for each in self._rules.exclude:
+            # Of a name at any depth there is one place where it can be told: the project's own folder.
+            path = each.literal or ("" if any(letter in each.name for letter in "*?[") else each.name)
+            if path and path not in self._hidden and not self._is_there(path) and not self._rules.includes(
+                    path.split("/"), False):
+                absent.append(path)
+        return HidingPlan(tuple(kept), tuple(dict.fromkeys(absent)),
+                          (*self._warnings, *unfit(self._rules, list(self._fitting))))
+
+    def _folder(self, descriptor: int, above: list[str], hidden: bool) -> None:
+        """
+        Look at one folder; *hidden* says that one above it is excluded, of which something may be included. Takes the
+        descriptor.
+        """
+        try:
+            if len(above) > MAX_LEVELS:
+                raise SettingsError(self._shown, "", f"has more than {MAX_LEVELS} folders within each other",
+                                    "start the agent in a part of it")
+            for name, folder, link in self._entries(descriptor):
+                if hidden or self._rules.needs_look(name):
+                    self._entry(descriptor, [*above, name], folder, link, hidden)
+                elif folder:
+                    self._below(descriptor, [*above, name], False)
+        finally:
+            os.close(descriptor)
+
+    def _entries(self, descriptor: int) -> Iterator[tuple[str, bool, bool]]:
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                self._left -= 1
+                if self._left < 0:
+                    raise SettingsError(self._shown, "", f"has more than {MAX_FILES} files",
+                                        "start the agent in a part of it")
+                yield entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()
+
+    def _entry(self, descriptor: int, names: list[str], folder: bool, link: bool, hidden: bool) -> None:
+        # A link may lead to a folder.
+        patterns = self._rules.excluding(names, folder or link)
+        self._fitting.update(dict.fromkeys(patterns))
+        if self._rules.includes(names, folder):
+            return  # with all below
+        hidden = hidden or bool(patterns)
+        if hidden and not (folder and self._rules.may_include_below(names)):
+            self._hide("/".join(names), descriptor, names[-1], folder, link)
+        elif folder:
+            self._below(descriptor, names, hidden)
+
+    def _below(self, descriptor: int, names: list[str], hidden: bool) -> None:
+        if not hidden and not self._rules.may_exclude_below(names):
+            return
+        try:
+            folder = os.open(names[-1], _FOLDER, dir_fd=descriptor)
+        except PermissionError:
+            # The agent has this user's rights as well, and can give itself those of a folder that is the user's.
+            path = "/".join(names)
+            if os.stat(names[-1], dir_fd=descriptor, follow_symlinks=False).st_uid == os.geteuid():
+                raise SettingsError(self._shown, "", f"{printable(path)} can't be read, so it isn't known what is to be"
+                                                     " hidden in it", "exclude it") from None
+            return
+        except OSError:
+            return  # gone, or swapped for a link: what comes there later isn't looked at
+        self._folder(folder, names, hidden)
+
+    def _hide(self, path: str, descriptor: int, name: str, folder: bool, link: bool) -> None:
+        if link:
+            self._links.append(path)
+            return
+        if len(self._hidden) >= MAX_HIDDEN:
+            raise SettingsError(self._shown, "files.exclude", f"fits more than {MAX_HIDDEN} files",
+                                "exclude the folders that have them")
+        try:
+            about = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        self._hidden[path] = folder
+        self._note_names(about)
+
+    def _note_names(self, about: os.stat_result) -> None:
+        if about.st_nlink > 1 and stat.S_ISREG(about.st_mode):
+            self._inodes.add((about.st_dev, about.st_ino))
+
+    def _follow(self, link: str) -> None:
+        """
+        Hide what a hidden link leads to, if that is in the project.
+        """
+        target = self._resolved(link)
+        if target is None:
+            return
+        if not target or link.startswith(target + "/"):
+            self._warnings.append(f"files.exclude: {printable(link)} is a link to a folder that it lies in, which is"
+                                  " shown")
+            return
+        about = self._stat(target)
+        if about is not None and not self._rules.includes(target.split("/"), stat.S_ISDIR(about.st_mode)):
+            self._hidden[target] = stat.S_ISDIR(about.st_mode)
+            self._note_names(about)
+
+    def _resolved(self, path: str) -> str | None:
+        """
+        Where *path* leads within the project, through no link; None where it leads out of it or nowhere.
+        """
+        rest, found, links = path.split("/"), list[str](), 0
+        while rest:
+            name = rest.pop(0)
+            if name in ("", "."):
+                continue
+            if ".." == name:
+                if not found:
+                    return None
+                found.pop()
+                continue
+            try:
+                target = os.readlink("/".join([*found, name]), dir_fd=self._project)
+            except OSError:
+                if self._stat("/".join([*found, name])) is None:
+                    return None
+                found.append(name)
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                return None
+            if target.startswith("/"):
+                inner = os.path.relpath(target, self._shown) if self._shown else ".."
+                if inner == ".." or inner.startswith("../"):
+                    return None
+                found, target = [], inner
+            rest = target.split("/") + rest
+        return "/".join(found)
+
+    def _other_names(self) -> None:
+        """
+        Hide further names of files that are hidden.
+        """
+        waiting = [""]
+        while waiting:
+            above = waiting.pop()
+            try:
+                descriptor = os.open(above or ".", _FOLDER, dir_fd=self._project)
+            except OSError:
+                continue
+            try:
+                for name, folder, link in self._entries(descriptor):
+                    path = f"{above}/{name}" if above else name
+                    if folder:
+                        waiting.append(path)
+                    elif not link and path not in self._hidden:
+                        self._other_name(descriptor, name, path)
+            finally:
+                os.close(descriptor)
+
+    def _other_name(self, descriptor: int, name: str, path: str) -> None:
+        try:
+            about = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        if (about.st_dev, about.st_ino) in self._inodes:
+            self._hidden[path] = False
+            self._warnings.append(f"files.exclude: {printable(path)} is hidden as well: it is another name of a hidden"
+                                  " file")
+
+    def _stat(self, path: str) -> os.stat_result | None:
+        try:
+            return os.stat(path, dir_fd=self._project, follow_symlinks=False)
+        except OSError:
+            return None
+
+    def _is_there(self, path: str) -> bool:
+        return self._stat(path) is not None

@@ -1,0 +1,133 @@
+"""
+Files of settings, read as what they are: a stranger's may be.
+
+Runs in:   the user's program.
+Trust:     none in a project. Its file is reached from the descriptor of its folder, name by name and through no link;
+           it is a regular file of a bounded size; what isn't TOML is an error with a line.
+Source:    open(2): O_NOFOLLOW says ELOOP for a link, and ENOTDIR with O_DIRECTORY; O_NONBLOCK doesn't wait for
+           the other end of a FIFO.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tomllib
+from typing import Any
+
+from leeward.agents.errors import SettingsError
+
+#: Bytes of a file of settings, at most.
+MAX_FILE = 256 << 10
+
+#: Tables and arrays within each other, at most: a deeper one has no meaning here.
+MAX_DEPTH = 8
+
+#: Where a project has its settings, below its folder.
+PROJECT_FOLDER, PROJECT_NAME = ".leeward", "agent.toml"
+PROJECT_FILE = f"{PROJECT_FOLDER}/{PROJECT_NAME}"
+
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def read_project_file(project: int, shown: str) -> dict[str, Any] | None:
+    """
+    The settings of the project whose folder the descriptor *project* is; None where it has none.
+
+    Args:
+        project: of a folder; stays the caller's.
+        shown: the file's path, for errors.
+
+    Raises:
+        SettingsError: it is a link, lies behind one, isn't a regular file, is too large, or isn't TOML.
+    """
+    try:
+        folder = os.open(PROJECT_FOLDER, _FOLDER, dir_fd=project)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unopened(error, shown) from None
+    try:
+        file = os.open(PROJECT_NAME, _FILE, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unopened(error, shown) from None
+    finally:
+        os.close(folder)
+    return _read(file, shown)
+
+
+def read_user_file(path: str) -> dict[str, Any] | None:
+    """
+    A file of the user's own; None where there is none. Links are followed, as in many a home they lead elsewhere.
+
+    Raises:
+        SettingsError: it isn't a regular file, is too large, can't be read, or isn't TOML.
+    """
+    try:
+        file = os.open(path, _FILE & ~os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise SettingsError(path, "", f"can't be opened: {os.strerror(error.errno or 0).lower()}") from None
+    return _read(file, path)
+
+
+def parse_settings(content: bytes, shown: str) -> dict[str, Any]:
+    """
+    Raises:
+        SettingsError: no TOML, or one with tables within tables without end.
+    """
+    try:
+        table = tomllib.loads(content.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise SettingsError(shown, "", "is no text in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(shown, "", f"is no TOML: {error}") from None
+    except RecursionError:
+        raise SettingsError(shown, "", f"has more than {MAX_DEPTH} tables within each other") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise SettingsError(shown, "", f"is no TOML: {error}") from None
+    _check_depth(table, shown)
+    return table
+
+
+def _unopened(error: OSError, shown: str) -> SettingsError:
+    reasons = {errno.ELOOP: "is a link, which isn't followed",
+               errno.ENOTDIR: "isn't in a folder: a link isn't followed",  # what O_DIRECTORY says of a link
+               errno.ENXIO: "is no regular file"}
+    code = error.errno or 0
+    return SettingsError(shown, "", reasons.get(code) or f"can't be opened: {os.strerror(code).lower()}")
+
+
+def _read(file: int, shown: str) -> dict[str, Any]:
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise SettingsError(shown, "", "is no regular file")
+        content = b""
+        while len(content) <= MAX_FILE:
+            piece = os.read(file, MAX_FILE + 1 - len(content))
+            if not piece:
+                break
+            content += piece
+    except OSError as error:
+        raise SettingsError(shown, "", f"can't be read: {os.strerror(error.errno or 0).lower()}") from None
+    finally:
+        os.close(file)
+    if len(content) > MAX_FILE:
+        raise SettingsError(shown, "", f"has more than {MAX_FILE} bytes")
+    return parse_settings(content, shown)
+
+
+def _check_depth(table: object, shown: str) -> None:
+    # Not by recursion: the parser takes dotted keys of any length.
+    waiting = [(table, 1)]
+    while waiting:
+        item, depth = waiting.pop()
+        inner = list(item.values()) if isinstance(item, dict) else item if isinstance(item, list) else []
+        if inner and depth > MAX_DEPTH:
+            raise SettingsError(shown, "", f"has more than {MAX_DEPTH} tables within each other")
+        waiting += [(each, depth + 1) for each in inner]

@@ -1,0 +1,69 @@
+"""
+Small files of the user's state: written at once or not at all, in a folder that is the user's alone.
+
+Runs in:   the user's program.
+Source:    rename(2): a reader sees the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+
+from leeward.errors import Unsupported
+
+#: Bytes of such a file, at most.
+MAX_STATE = 1 << 20
+
+
+def own_folder(folder: str) -> str:
+    """
+    *folder*, made with mode 0700 where it isn't there.
+
+    Raises:
+        Unsupported: others may enter or own it.
+    """
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    about = os.stat(folder)
+    if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
+        raise Unsupported("a folder for the state of agents", have=f"{folder!a}, which others may enter or own",
+                          need="one of this user's with mode 0700", cure=f"chmod 700 {folder!a}")
+    return folder
+
+
+def write_at_once(folder: str, name: str, content: bytes) -> None:
+    """
+    Put *content* in the place of the file *name*, so that no reader sees a part of it.
+    """
+    descriptor, path = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(path, os.path.join(folder, name))
+    except BaseException:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
+        raise
+
+
+def read_state(folder: str, name: str) -> bytes | None:
+    """
+    The content of a file; None where it isn't there, or isn't a file as `write_at_once` makes one.
+    """
+    try:
+        descriptor = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(MAX_STATE + 1)
+    finally:
+        os.close(descriptor)
+    return content if len(content) <= MAX_STATE else None

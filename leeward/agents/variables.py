@@ -1,0 +1,49 @@
+"""
+`$NAME` and `${NAME}` in settings, `~`, and relative paths.
+
+Runs in:   anywhere; pure.
+Trust:     none in the text; values come from the caller's environment, and what was put in isn't scanned again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+#: A dollar that stands for itself is written twice.
+_VARIABLE = re.compile(r"\$(?:\$|([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+
+
+def expand(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    """
+    *text* with the values of variables in their places, and the names of those that aren't set: these stay as they are.
+    """
+    missing: dict[str, None] = {}
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        if name is None:
+            return "$"
+        if name not in environ:
+            missing[name] = None
+            return found[0]
+        return environ[name]
+
+    return _VARIABLE.sub(value, text), tuple(missing)
+
+
+def variables_of(text: str) -> tuple[str, ...]:
+    """
+    The names of the variables that *text* would get the values of, in order.
+    """
+    return tuple(dict.fromkeys(found[1] or found[2] for found in _VARIABLE.finditer(text) if found[0] != "$$"))
+
+
+def absolute(path: str, base: str, home: str) -> str:
+    """
+    *path* as an absolute path without "." and "..": "~" and "~/x" are of *home*, a relative one is below *base*.
+    """
+    if path == "~" or path.startswith("~/"):
+        path = home + path[1:]
+    return os.path.normpath(os.path.join(base, path))

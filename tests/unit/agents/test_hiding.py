@@ -1,0 +1,219 @@
+"""
+Which files of a project are hidden: patterns, and what they come to in a tree.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leeward.agents.errors import SettingsError
+from leeward.agents.hiding import FileRules, parse_pattern, rules_of
+from leeward.agents.project_tree import MAX_LEVELS, HiddenPath, hiding_plan
+
+FITS = [
+    ("a", "a", True), ("a", "x/a", True), ("a", "a/b", False), ("a", "ab", False),
+    ("/a", "a", True), ("/a", "x/a", False), ("./a", "a", True), ("x/a", "x/a", True), ("x/a", "y/x/a", False),
+    ("*", "a", True), ("*", "x/a", True), ("*", ".a", True), ("*.env", "prod.env", True), ("*.env", ".env", True),
+    ("*.env", "prod.env.txt", False), ("/*", "a", True), ("/*", "x/a", False), ("x/*", "x/a", True),
+    ("x/*", "x/a/b", False), ("x/*/b", "x/a/b", True), ("x/*/b", "x/b", False),
+    ("x/**/b", "x/b", True), ("x/**/b", "x/a/b", True), ("x/**/b", "x/a/c/b", True), ("x/**/b", "b", False),
+    ("**/b", "b", True), ("**/b", "a/b", True), ("**/x/b", "a/x/b", True), ("**/x/b", "x/b", True),
+    ("?", "a", True), ("?", "ab", False), ("?", "ä", True), ("a?c", "a/c", False),
+    ("[ab]", "a", True), ("[ab]", "c", False), ("[!ab]", "c", True), ("[!ab]", "a", False), ("[a-c]x", "bx", True),
+    ("[", "[", True), ("[]]", "]", True), ("[*]", "*", True), ("[*]", "a", False),
+    ("A", "a", False), ("a\nb", "a\nb", True), ("ä", "ä", True), (".env.*", ".env.local", True),
+    ("x/**", "x", True),
+]
+
+
+@pytest.mark.parametrize(("pattern", "path", "fits"), FITS)
+def test_what_a_pattern_fits(pattern, path, fits):
+    assert fits == parse_pattern(pattern).fits(path.split("/"), True)
+
+
+def test_a_slash_at_the_end_is_a_folder_alone():
+    assert parse_pattern("a/").fits(["a"], True)
+    assert not parse_pattern("a/").fits(["a"], False)
+
+
+@pytest.mark.parametrize(("pattern", "said"), [
+    ("", "1 to"), ("/", "names no file"), (".", "names no file"), ("a//b", "two slashes"), ("../a", "leads out"),
+    ("a/..", "leads out"), ("**", "fits everything"), ("**/**", "fits everything"), ("a**", "whole names"),
+    ("a/b**/c", "whole names"), ("x" * 1025, "1 to"), ("a\0", "character 0"), ("/".join("a" * 33), "more than 32"),
+])
+def test_what_is_no_pattern(pattern, said):
+    with pytest.raises(ValueError, match=said):
+        parse_pattern(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["a", "/a", "a/b", "a/", "**/a/b", "a/**/b", "*.x", "./a", "x/**"])
+def test_a_pattern_is_read_as_it_is_shown(pattern):
+    once = parse_pattern(pattern)
+
+    assert once == parse_pattern(once.text)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("pattern", ["*a" * 120 + "b", "a*" * 120 + "b", "[a]*" * 60 + "b",
+                                     "/".join(["**", "a*"] * 15) + "/b"])
+def test_no_name_takes_long(pattern):
+    parsed = parse_pattern(pattern)
+    before = time.process_time()
+    parsed.fits(["a" * 255] * 30, False)
+
+    assert time.process_time() - before < 5  # a matcher that tries in all ways needs years
+
+
+@pytest.mark.parametrize(("path", "hidden"), [
+    (".env", True), ("x/.env", True), (".env.local", True), (".env.example", False), ("secrets/a", True),
+    ("secrets/public/a", False), ("secrets", True), ("other", False), ("x/prod.env", True), (".envrc", True),
+])
+def test_what_is_included_is_shown_whatever_is_excluded(path, hidden):
+    rules = rules_of([parse_pattern("/secrets")], [parse_pattern(".env.example"), parse_pattern("secrets/public")])
+
+    assert hidden == rules.hides(path)
+
+
+NAMES = st.sampled_from(["a", "b", "ab", "x"])
+PATHS = st.lists(NAMES, min_size=1, max_size=4)
+PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "**", "?", "a*", "[ab]"]), min_size=1, max_size=4).map("/".join)
+
+
+@given(PATTERNS, PATHS)
+def test_what_fits_below_a_folder_may_fit_below_it(pattern, names):
+    """
+    A folder in which something could fit is never left out of the walk.
+    """
+    try:
+        parsed = parse_pattern(pattern)
+    except ValueError:
+        return
+    if parsed.fits(names, False):
+        for end in range(len(names)):
+            assert parsed.may_fit_below(names[:end])
+        assert FileRules((parsed,)).needs_look(names[-1])
+
+
+def plan(folder, exclude=(), include=()):
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        return hiding_plan(descriptor, rules_of(list(map(parse_pattern, exclude)), list(map(parse_pattern, include))),
+                           str(folder))
+    finally:
+        os.close(descriptor)
+
+
+def hidden(folder, exclude=(), include=()):
+    return {path.path + "/" * path.folder for path in plan(folder, exclude, include).hidden}
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for path in ("a/b/c/deep.key", "a/b/other", ".env", "x/.env.local", "secrets/one", "secrets/two", "secrets/pub/k",
+                 "node_modules/p/index.js", "top.key"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(path)
+    return tmp_path
+
+
+def test_what_is_hidden_of_a_tree(tree):
+    assert {".env", "x/.env.local"} == hidden(tree)
+    assert {".env", "x/.env.local", "a/b/c/deep.key", "top.key"} == hidden(tree, ["*.key"])
+    assert {".env", "x/.env.local", "secrets/"} == hidden(tree, ["secrets"])
+    assert {".env", "x/.env.local", "a/b/c/"} == hidden(tree, ["a/**/c", "a/b/c/deep.key"])
+    assert {"x/.env.local"} == hidden(tree, include=["/.env"])
+    assert set() == hidden(tree, include=[".env", ".env.*"])
+
+
+def test_a_folder_with_something_included_is_hidden_in_parts(tree):
+    assert {".env", "x/.env.local", "secrets/one", "secrets/two"} == hidden(tree, ["secrets"], ["secrets/pub"])
+    assert {".env", "x/.env.local", "secrets/one", "secrets/two", "secrets/pub/"} == hidden(
+        tree, ["secrets"], ["secrets/none"])
+    assert {".env", "x/.env.local"} == hidden(tree, ["secrets"], ["secrets"])
+
+
+def test_what_isnt_there_yet_is_named_and_warned_of(tree):
+    found = plan(tree, ["later.txt", "sub/later", "*.none", ".envrc"])
+
+    assert (".envrc", "later.txt", "sub/later") == tuple(sorted(found.absent))
+    assert 3 == sum("fits nothing yet" in line for line in found.warnings)  # .envrc is one of ours
+
+
+def test_a_link_that_is_hidden_hides_what_it_leads_to(tree):
+    (tree / "link").symlink_to("secrets/one")
+    (tree / "chain").symlink_to("a/../link")
+    (tree / "whole").symlink_to(tree / "secrets")
+    (tree / "outside").symlink_to("/etc/passwd")
+    (tree / "up").symlink_to("../../../etc")
+    (tree / "loop").symlink_to("loop")
+    (tree / "root").symlink_to(".")
+
+    assert {".env", "x/.env.local", "secrets/one"} == hidden(tree, ["link"])
+    assert {".env", "x/.env.local", "secrets/one"} == hidden(tree, ["chain"])
+    assert {".env", "x/.env.local", "secrets/"} == hidden(tree, ["whole"])
+    assert {".env", "x/.env.local", "secrets/"} == hidden(tree, ["whole/"])
+    assert {".env", "x/.env.local"} == hidden(tree, ["outside", "up", "loop"])
+    found = plan(tree, ["root"])
+    assert {".env", "x/.env.local"} == {path.path for path in found.hidden}
+    assert any("is a link to a folder that it lies in" in line for line in found.warnings)
+
+
+def test_the_walk_follows_no_link(tree, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    (other / ".env").write_text("x")
+    (tree / "linked").symlink_to(other)
+
+    assert {".env", "x/.env.local"} == hidden(tree)
+
+
+def test_other_names_of_a_hidden_file_are_hidden(tree):
+    os.link(tree / ".env", tree / "a" / "innocent")
+
+    found = plan(tree)
+
+    assert HiddenPath("a/innocent", False) in found.hidden
+    assert any("another name of a hidden file" in line for line in found.warnings)
+
+
+def test_names_that_are_no_text_are_hidden(tmp_path):
+    with open(os.fsencode(tmp_path) + b"/\xff.key\n", "w"):
+        pass
+
+    assert {os.fsdecode(b"\xff.key\n")} == hidden(tmp_path, ["*.key?"])
+
+
+def test_a_tree_that_is_too_deep_is_refused(tmp_path):
+    (tmp_path / "/".join("d" * (MAX_LEVELS + 1))).mkdir(parents=True)
+
+    with pytest.raises(SettingsError, match="within each other"):
+        plan(tmp_path)
+
+
+def test_a_tree_that_is_too_large_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("leeward.agents.project_tree.MAX_FILES", 3)
+    for number in range(10):
+        (tmp_path / str(number)).touch()
+
+    with pytest.raises(SettingsError, match="more than 3 files"):
+        plan(tmp_path)
+
+
+def test_a_folder_that_nobody_may_read_is_refused(tree):
+    """
+    Its owner could give itself the right inside. Root reads it, and so looks into it.
+    """
+    (tree / "a" / "b").chmod(0)
+    try:
+        if os.geteuid() == 0:
+            assert {".env", "x/.env.local", "a/b/c/deep.key"} == hidden(tree, ["deep.key"])
+        else:
+            with pytest.raises(SettingsError, match="can't be read"):
+                plan(tree)
+        assert {".env", "x/.env.local", "a/b/"} == hidden(tree, ["a/b"])
+    finally:
+        (tree / "a" / "b").chmod(0o700)

@@ -1,0 +1,242 @@
+"""
+The registry: who runs, who was killed, and what has to be undone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leeward.agents.instances import HeldInstance, Instance, InstanceRegistry, UndoStep, parse_instance
+from leeward.agents.names import instance_name, names_of
+from leeward.errors import BadRequest, Busy, Unsupported
+
+PROJECT = b"/home/me/p\xff"
+
+
+@pytest.fixture
+def registry(tmp_path):
+    return InstanceRegistry(str(tmp_path / "state"))
+
+
+def instance(number=0, started=1.0, agent="claude"):
+    return Instance(instance_name(PROJECT, agent, number), agent, os.fsdecode(PROJECT), 7, started)
+
+
+def test_one_that_runs_is_listed_and_found(registry):
+    held = registry.claim(instance())
+    other = registry.claim(instance(started=0.5, agent="codex"))
+    name = held.instance.name
+
+    assert [other.instance, held.instance] == registry.running()
+    for text in (name, name[:8], name[-6:], "claude") if name[:8] != other.instance.name[:8] else (name, name[-6:],
+                                                                                                  "claude"):
+        assert held.instance == registry.find(text)
+    assert [] == list(registry.reap())
+    with pytest.raises(BadRequest, match="none of the agents"):
+        registry.find("nobody")
+    with pytest.raises(BadRequest, match="several of the agents"):
+        registry.find("home-me")
+    with pytest.raises(BadRequest):
+        registry.find("")
+
+
+def test_a_name_is_taken_once(registry):
+    held = registry.claim(instance())
+    with pytest.raises(Busy):
+        registry.claim(instance())
+    held.remove()
+
+    registry.claim(instance()).remove()
+
+
+def test_what_is_recorded_survives_and_is_undone(registry):
+    """
+    Let go of without being removed, as the kernel does when the process is killed.
+    """
+    held = registry.claim(instance())
+    steps = (UndoStep("hook", "echo a\nb"), UndoStep("sandbox", "abc"))
+    held.record(replace(held.instance, sandbox="abc", hosts=("a.example.org",), undo=steps))
+    held.close()
+
+    assert [] == registry.running()
+    with pytest.raises(Busy):
+        registry.claim(instance())
+    left = list(registry.reap())
+    assert [steps] == [each.instance.undo for each in left]
+    assert os.fsdecode(PROJECT) == left[0].instance.project
+    assert [] == list(registry.reap())  # it is held while somebody undoes it
+    left[0].close()
+    (again,) = registry.reap()
+    again.remove()
+    assert [] == list(registry.reap())
+    registry.claim(instance()).remove()
+
+
+CHILD = """
+import sys, time
+from leeward.agents.instances import Instance, InstanceRegistry, UndoStep
+registry = InstanceRegistry(sys.argv[1])
+held = registry.claim(Instance(sys.argv[2], "shell", "/p", 7, 1.0, undo=(UndoStep("hook", "x"),)))
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_killed_process_lets_go(registry, tmp_path):
+    name = instance_name(PROJECT, "shell")
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path / "state"), name], stdout=subprocess.PIPE)
+    try:
+        assert b"held\n" == child.stdout.readline()
+        assert [name] == [each.name for each in registry.running()]
+        assert [] == list(registry.reap())
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+
+    assert [] == registry.running()
+    (left,) = registry.reap()
+    assert (UndoStep("hook", "x"),) == left.instance.undo
+    left.remove()
+
+
+def test_a_lock_without_a_file_is_of_one_that_did_nothing(registry, tmp_path):
+    (tmp_path / "state" / "instances" / "a-b-c.lock").touch()
+
+    assert [] == list(registry.reap())
+    assert [] == os.listdir(tmp_path / "state" / "instances")
+
+
+def test_a_file_without_a_lock_is_undone(registry, tmp_path):
+    held = registry.claim(instance())
+    held.close()
+    os.unlink(tmp_path / "state" / "instances" / f"{held.instance.name}.lock")
+
+    (left,) = registry.reap()
+    left.remove()
+    assert [] == os.listdir(tmp_path / "state" / "instances")
+
+
+CORRUPT = [b"", b"{", b"null", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"name": 1}', b"x" * (2 << 20)]
+
+
+@pytest.mark.parametrize("content", CORRUPT)
+def test_a_corrupt_file_is_said_and_left(registry, tmp_path, content):
+    held = registry.claim(instance())
+    good = registry.claim(instance(1))
+    path = tmp_path / "state" / "instances" / f"{held.instance.name}.json"
+    path.write_bytes(content)
+
+    assert [good.instance] == registry.running()
+    assert 1 == len(registry.complaints())
+    assert str(path) in registry.complaints()[0]
+    assert "\n" not in registry.complaints()[0]
+    held.close()
+    assert [] == list(registry.reap())
+    assert path.exists()
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/etc/passwd", path)])
+@pytest.mark.timeout(10)
+def test_what_is_no_file_is_left(registry, tmp_path, make):
+    path = tmp_path / "state" / "instances" / "a-b-c.json"
+    make(path)
+
+    assert [] == registry.running()
+    assert [] == list(registry.reap())
+    assert 1 == len(registry.complaints())
+
+
+def test_files_of_other_names_are_left(registry, tmp_path):
+    folder = tmp_path / "state" / "instances"
+    (folder / "Not A Name.json").write_text("{}")
+    (folder / ".a-b-c.json.tmp").write_text("{}")
+
+    assert [] == registry.running()
+    assert [] == registry.complaints()
+
+
+def test_an_instance_of_another_name_is_no_instance(registry, tmp_path):
+    held = registry.claim(instance())
+    folder = tmp_path / "state" / "instances"
+    (folder / "a-b-c.json").write_bytes((folder / f"{held.instance.name}.json").read_bytes())
+
+    assert [] == list(registry.reap())
+    assert ["another name" in line for line in registry.complaints()] == [True]
+
+
+def test_a_folder_of_others_is_refused(tmp_path):
+    (tmp_path / "state").mkdir(mode=0o755)
+
+    with pytest.raises(Unsupported, match="chmod 700"):
+        InstanceRegistry(str(tmp_path / "state"))
+
+
+def test_each_name_is_claimed_by_one_of_many(registry, tmp_path):
+    """
+    Many starts at once, each with the registry's object of its own: every name has one holder.
+    """
+    names = list(names_of(PROJECT, "claude"))[:4]
+    won: list[HeldInstance] = []
+    start = threading.Barrier(8)
+
+    def claim():
+        mine = InstanceRegistry(str(tmp_path / "state"))
+        start.wait()
+        for name in names:
+            try:
+                won.append(mine.claim(replace(instance(), name=name)))
+                return
+            except Busy:
+                pass
+
+    threads = [threading.Thread(target=claim) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(names) == sorted(held.instance.name for held in won)
+    for held in won:
+        held.remove()
+
+
+TEXTS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=()), max_size=20)
+
+
+@given(TEXTS, st.lists(st.tuples(st.sampled_from(["sandbox", "hook"]), TEXTS), max_size=3), st.lists(TEXTS, max_size=3))
+def test_an_instance_is_read_as_it_was_written(text, steps, hosts):
+    from leeward.agents.instances import _encoded
+
+    whole = Instance("a-b-c", text, "/" + text, 1, 2.5, text, 3, tuple(hosts), tuple(UndoStep(*step) for step in steps))
+
+    assert whole == parse_instance(_encoded(whole))
+
+
+VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+                      lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner,
+                                                                                  max_size=3), max_leaves=6)
+KEYS = ["name", "agent", "project", "pid", "started", "sandbox", "memory", "hosts", "undo"]
+GOOD = {"name": "a-b-c", "agent": "a", "project": "/p", "pid": 1, "started": 1.0, "sandbox": "", "memory": 0,
+        "hosts": [], "undo": []}
+
+
+@given(st.binary(max_size=100) | VALUES.map(lambda value: json.dumps(value).encode())
+       | st.tuples(st.sampled_from(KEYS), VALUES).map(lambda pair: json.dumps({**GOOD, pair[0]: pair[1]}).encode()))
+def test_any_content_is_an_instance_or_a_value_error(content):
+    try:
+        found = parse_instance(content)
+    except ValueError:
+        return
+    assert isinstance(found, Instance)
+    assert all(isinstance(step, UndoStep) for step in found.undo)
