@@ -146,24 +146,27 @@ class ApprovalQueue:
         with self._lock:
             return self._store.payload(number)
 
-    def pending(self, limit: int = 50, after: int = 0, category: str | None = None) -> list[ApprovalRequest]:
+    def pending(self, limit: int = 50, after: int = 0, category: str | None = None,
+                sandbox: str | None = None) -> list[ApprovalRequest]:
         """
-        The oldest first.
-
-        Args:
-            limit: rows at most.
-            after: an id; only later ones.
-            category: of these alone.
+        The oldest first, with ids above *after*; of a category or a sandbox alone.
         """
         with self._lock:
-            return self._store.pending(min(limit, MOST_ROWS), after, category)
+            return self._store.pending(min(limit, MOST_ROWS), after, category, sandbox)
 
-    def recent(self, limit: int = 50) -> list[ApprovalRequest]:
+    def counts(self) -> dict[str, int]:
+        """
+        How many are pending, by category; of those with any.
+        """
+        with self._lock:
+            return self._store.counts()
+
+    def recent(self, limit: int = 50, sandbox: str | None = None) -> list[ApprovalRequest]:
         """
         Whatever became of them, the newest first.
         """
         with self._lock:
-            return self._store.recent(min(limit, MOST_ROWS))
+            return self._store.recent(min(limit, MOST_ROWS), sandbox)
 
     def decide(self, numbers: Iterable[int], approved: bool, by: str, *, always: bool = False) -> Resolution:
         """

@@ -71,4 +71,10 @@ ROUTES = (
     ServiceRoute("audit", "GET", "/api/audit", "Lines of the record, the newest first: `limit`, `sandbox`."),
     ServiceRoute("live", "WEBSOCKET", "/api/live",
                  "init, request, resolve, rules, output, shutdown, error; takes approve and deny."),
+    ServiceRoute("openapi", "GET", "/api/openapi.json", "This description.", True),
+    ServiceRoute("set_mode", "PUT", "/api/modes", "Set the mode of a category: `category`, `mode`."),
+    ServiceRoute("login_link", "POST", "/api/login-links",
+                 "A path for a browser on this machine that logs in once, within five minutes."),
+    ServiceRoute("program_token", "POST", "/api/tokens",
+                 "A token for a program that comes by TCP (`Authorization: Bearer`), until the service ends."),
 )

@@ -156,27 +156,37 @@ class RequestStore:
         row = self._one("SELECT payload FROM requests WHERE id = ?", number)
         return None if row is None or row[0] is None else bytes(row[0])
 
-    def pending(self, limit: int, after: int = 0, category: str | None = None) -> list[ApprovalRequest]:
+    def pending(self, limit: int, after: int = 0, category: str | None = None,
+                sandbox: str | None = None) -> list[ApprovalRequest]:
         """
         The oldest first.
         """
-        which = "" if category is None else "AND category = ?"
+        index = "pending" if sandbox is None else "pending_of"
+        which, values = _which(category=category, sandbox=sandbox)
         rows = self._file.execute(
-            f"SELECT {_COLUMNS} FROM requests INDEXED BY pending WHERE status = 'pending' AND id > ? {which} "
-            "ORDER BY id LIMIT ?", (after, *(() if category is None else (category,)), limit))
+            f"SELECT {_COLUMNS} FROM requests INDEXED BY {index} WHERE status = 'pending' AND id > ?{which} "
+            "ORDER BY id LIMIT ?", (after, *values, limit))
         return list(map(_request, rows))
+
+    def counts(self) -> dict[str, int]:
+        """
+        How many are pending, by category.
+        """
+        return dict(self._file.execute("SELECT category, count(*) FROM requests INDEXED BY pending "
+                                       "WHERE status = 'pending' GROUP BY category"))
 
     def pending_of(self, sandbox: str, subject: str) -> list[ApprovalRequest]:
         rows = self._file.execute(f"SELECT {_COLUMNS} FROM requests WHERE status = 'pending' AND sandbox = ? "
                                   "AND subject = ?", (sandbox, subject))
         return list(map(_request, rows))
 
-    def recent(self, limit: int) -> list[ApprovalRequest]:
+    def recent(self, limit: int, sandbox: str | None = None) -> list[ApprovalRequest]:
         """
         Whatever became of them, the newest first.
         """
+        which, values = _which(sandbox=sandbox)
         return list(map(_request, self._file.execute(
-            f"SELECT {_COLUMNS} FROM requests ORDER BY id DESC LIMIT ?", (limit,))))
+            f"SELECT {_COLUMNS} FROM requests WHERE id > 0{which} ORDER BY id DESC LIMIT ?", (*values, limit))))
 
     def load_of(self, sandbox: str) -> tuple[int, int, int]:
         """
@@ -277,6 +287,14 @@ class RequestStore:
 
     def modes(self) -> dict[str, str]:
         return dict(self._file.execute("SELECT category, mode FROM modes"))
+
+
+def _which(**columns: str | None) -> tuple[str, list[str]]:
+    """
+    A condition on those columns that have a value, and the values.
+    """
+    given = {name: value for name, value in columns.items() if value is not None}
+    return "".join(f" AND {name} = ?" for name in given), list(given.values())
 
 
 def _statements(script: str) -> Iterator[str]:

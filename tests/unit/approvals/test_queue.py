@@ -568,3 +568,19 @@ def test_expired_ones_are_told_though_the_next_is_refused(opened: Open, clock: C
     with pytest.raises(Busy):
         queue.submit(asks(endpoint("example.net")))
     assert ["pending", "expired"] == told
+
+
+def test_pending_requests_are_counted_by_category_and_listed_by_sandbox(opened: Open) -> None:
+    queue = opened()
+    for number, sandbox in enumerate(("a", "b", "a")):
+        queue.submit(NewRequest(branch(f"x{number}"), "push", sandbox=sandbox))
+    queue.submit(NewRequest(endpoint("example.org"), "connect", sandbox="a"))
+    assert {"git": 3, "network": 1} == queue.counts()
+
+    queue.decide([1], False, "cli")
+
+    assert {"git": 2, "network": 1} == queue.counts()
+    assert [3, 4] == [each.id for each in queue.pending(sandbox="a")]
+    assert [3] == [each.id for each in queue.pending(sandbox="a", category="git")]
+    assert [4, 3, 1] == [each.id for each in queue.recent(sandbox="a")]
+    assert [] == queue.recent(sandbox="c")

@@ -1,0 +1,314 @@
+"""
+REST: what each route of `leeward.approvals.routes` does, by the route's name.
+
+Runs in:   the operator's program that decides, on its event loop; the queue and the daemon are called in threads.
+Trust:     none in fields. A sandbox sees its own requests alone: one of another's is one that there isn't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from starlette.responses import JSONResponse, Response
+
+from leeward.approvals.requests import ApprovalRequest, Resolution
+from leeward.approvals.rules import CATEGORIES, Effect
+from leeward.approvals.service import EXEC_S
+from leeward.approvals.web import bodies
+from leeward.approvals.web.bodies import bad
+from leeward.approvals.web.calls import Handler, WebCall, WebParts
+from leeward.approvals.web.problems import WebProblem, missing
+from leeward.approvals.web.rows import request_row, resolution_row, rule_row, rules_row
+from leeward.approvals.web.threads import in_slow_thread, in_thread
+
+#: Rows of one answer, ids of one decision, hunks of one approval, seconds that a call waits: at most.
+MOST_ROWS, MOST_IDS, MOST_HUNKS, MOST_WAIT = 500, 1000, 10_000, 300.0
+
+#: Seconds that an approval waits for what it lets be written.
+CARRIED_OUT_S = 10.0
+
+
+async def status(call: WebCall) -> Response:
+    found = await in_thread(call.service.status)
+    counts = await in_thread(call.service.queue.counts)
+    if call.sandbox:  # how much others ask is none of its business
+        return JSONResponse({key: found[key] for key in ("started", "uptime", "until", "remaining") if key in found})
+    return JSONResponse({**found, "pending": sum(counts.values()), "pending_by_category": counts})
+
+
+async def requests(call: WebCall) -> Response:
+    query = call.request.query_params
+    limit = bodies.whole(query, "limit", 50, least=1, most=MOST_ROWS)
+    after = bodies.whole(query, "after", 0)
+    which, category = query.get("which", "pending"), query.get("category")
+    if which not in ("pending", "recent"):
+        raise bad("which: pending or recent")
+    if category is not None and category not in CATEGORIES:
+        raise bad(f"category: one of {', '.join(CATEGORIES)}")
+    queue, sandbox = call.service.queue, call.sandbox or query.get("sandbox")
+    if "pending" == which:
+        found = await in_thread(queue.pending, limit, after, category, sandbox)
+    else:
+        found = await in_thread(queue.recent, limit, sandbox)
+    return JSONResponse({"requests": [request_row(each, whole=False) for each in found]})
+
+
+async def request(call: WebCall) -> Response:
+    wait = bodies.number(call.request.query_params, "wait", 0, most=MOST_WAIT)
+    await own_request(call, call.id)
+    found = await call.parts.feed.wait(call.id, wait, is_decided, call.sandbox)
+    if found is None:
+        raise missing("there is no such request")
+    return JSONResponse(request_row(found))
+
+
+async def own_request(call: WebCall, number: int) -> ApprovalRequest:
+    """
+    Raises:
+        WebProblem: there is none, or it is another sandbox's.
+    """
+    found = await in_thread(call.service.queue.get, number) if number < 2**63 else None
+    if found is None or (call.sandbox and found.sandbox != call.sandbox):
+        raise missing("there is no such request")
+    return found
+
+
+def is_decided(request: ApprovalRequest) -> bool:
+    return "pending" != request.status
+
+
+async def request_detail(call: WebCall) -> Response:
+    await own_request(call, call.id)
+    return JSONResponse(await in_slow_thread("", call.service.detail, call.id))
+
+
+async def ask(call: WebCall) -> Response:
+    found = await in_slow_thread(call.sandbox, call.service.ask, call.fields, call.sandbox)
+    return JSONResponse(request_row(found), 201)
+
+
+async def approve(call: WebCall) -> Response:
+    return await decided(call, True)
+
+
+async def deny(call: WebCall) -> Response:
+    return await decided(call, False)
+
+
+async def decided(call: WebCall, approved: bool) -> Response:
+    return JSONResponse(resolution_row(await decide_one(
+        call.parts, call.id, approved, call.operator.by, always=bodies.switch(call.fields, "always", False),
+        hunks=bodies.numbers(call.fields, "hunks", MOST_HUNKS))))
+
+
+async def decide_one(parts: WebParts, number: int, approved: bool, by: str, *, always: bool = False,
+                     hunks: list[int] | None = None) -> Resolution:
+    """
+    Decide one request. If that lets a file be written, wait until it was.
+
+    Raises:
+        WebProblem: there is no such request; somebody else was first; or the host isn't any more what it was asked
+            against.
+    """
+    queue = parts.service.queue
+    if number >= 2**63 or await in_thread(queue.get, number) is None:
+        raise missing("there is no such request")
+    if hunks is not None:
+        if not approved or always:
+            raise bad("hunks: those that are approved, of this request alone")
+        resolution = await in_slow_thread("", parts.service.approve_hunks, number, hunks, by)
+    else:
+        resolution = await in_thread(queue.decide, [number], approved, by, always=always)
+    if resolution.rule:
+        parts.feed.rules_changed()
+    if not resolution.decided and resolution.before:
+        before = resolution.before[0]
+        raise WebProblem(409, "decided", f"request {number} is {before.status} already, by {before.decided_by}",
+                         more={"request": request_row(before, whole=False)})
+    await _carried_out(parts, resolution, number if hunks is None else None)
+    return resolution
+
+
+async def _carried_out(parts: WebParts, resolution: Resolution, number: int | None) -> None:
+    """
+    Raises:
+        WebProblem: the host isn't any more what the request was made against.
+    """
+    for each in resolution.decided:
+        if "filesystem" == each.category and "due" == each.stage and number in (each.id, None):
+            found = await parts.feed.wait(each.id, CARRIED_OUT_S, lambda one: one.stage not in ("due", "applying"))
+            if found is not None and "stale" == found.decided_by:
+                raise WebProblem(409, "stale", found.note, more={"request": request_row(found, whole=False)})
+
+
+async def bulk(call: WebCall) -> Response:
+    approved = bodies.switch(call.fields, "approved")
+    numbers, by = bodies.numbers(call.fields, "ids", MOST_IDS), call.operator.by
+    queue = call.service.queue
+    if numbers is not None:
+        found = await in_thread(queue.decide, numbers, approved, by)
+    else:
+        category = bodies.text(call.fields, "category")
+        if category not in CATEGORIES:
+            raise bad(f"category: one of {', '.join(CATEGORIES)}")
+        upto = bodies.whole(call.fields, "upto")
+        found = await in_thread(queue.decide_category, category, approved, by, upto)
+    return JSONResponse(resolution_row(found))
+
+
+async def rules(call: WebCall) -> Response:
+    return JSONResponse(rules_row(call.service.queue.rules()))
+
+
+def effect_of(fields: Mapping[str, Any]) -> Effect:
+    effect = bodies.text(fields, "effect")
+    if effect not in ("allow", "deny"):
+        raise bad("effect: allow or deny")
+    return cast("Effect", effect)
+
+
+async def add_rule(call: WebCall) -> Response:
+    rule, resolution = await in_thread(call.service.queue.add_rule, bodies.text(call.fields, "rule"),
+                                       effect_of(call.fields))
+    call.parts.feed.rules_changed()
+    return JSONResponse({**rule_row(rule), "resolution": resolution_row(resolution)}, 201)
+
+
+async def remove_rule(call: WebCall) -> Response:
+    if not await in_thread(call.service.queue.remove_rule, bodies.text(call.fields, "rule")):
+        raise missing("there is no such rule")
+    call.parts.feed.rules_changed()
+    return JSONResponse({})
+
+
+async def set_mode(call: WebCall) -> Response:
+    found = await in_thread(call.service.queue.set_mode, bodies.text(call.fields, "category"),
+                            bodies.text(call.fields, "mode"))
+    call.parts.feed.rules_changed()
+    return JSONResponse(resolution_row(found))
+
+
+async def config(call: WebCall) -> Response:
+    return JSONResponse(await in_thread(call.service.config))
+
+
+def key_and_value(fields: Mapping[str, Any]) -> tuple[str, Any]:
+    if "value" not in fields:
+        raise bad("value: of the key")
+    return bodies.text(fields, "key", most=200), fields["value"]
+
+
+async def set_config(call: WebCall) -> Response:
+    found = await in_slow_thread("", call.service.set_config, *key_and_value(call.fields))
+    return JSONResponse(resolution_row(found))
+
+
+async def propose(call: WebCall) -> Response:
+    found = await in_slow_thread(call.sandbox, call.service.propose_config, *key_and_value(call.fields),
+                                 **_said(call))
+    return JSONResponse(request_row(found), 201)
+
+
+def _said(call: WebCall) -> dict[str, str]:
+    """
+    What every call that asks says.
+    """
+    return {"reason": bodies.text(call.fields, "reason", ""), "sandbox": call.sandbox,
+            "asker": bodies.text(call.fields, "asker", "")}
+
+
+def _command(fields: Mapping[str, Any]) -> str | list[str]:
+    command = fields.get("command")
+    if isinstance(command, str):
+        return command
+    if isinstance(command, list) and all(isinstance(each, str) for each in command):
+        return command
+    raise bad("command: a line, or a list of arguments")
+
+
+async def run_command(call: WebCall) -> Response:
+    found = await in_slow_thread(
+        call.sandbox, call.service.submit_exec, _command(call.fields), cwd=bodies.text(call.fields, "cwd", ""),
+        timeout=bodies.number(call.fields, "timeout", EXEC_S, least=0.1, most=EXEC_S),
+        profile=bodies.text(call.fields, "profile", "", 100), **_said(call))
+    return JSONResponse(request_row(found), 201)
+
+
+async def runs(call: WebCall) -> Response:
+    return JSONResponse({"runs": await in_thread(call.service.runs)})
+
+
+async def run(call: WebCall) -> Response:
+    wait = bodies.number(call.request.query_params, "wait", 0, most=MOST_WAIT)
+    await own_request(call, call.id)
+    if wait:  # a thread is for what runs, not for what waits for a person
+        await call.parts.feed.wait(call.id, wait, is_over, call.sandbox)
+    return JSONResponse(await in_slow_thread(call.sandbox, call.service.run, call.id))
+
+
+def is_over(request: ApprovalRequest) -> bool:
+    return "pending" != request.status and request.stage not in ("due", "applying")
+
+
+async def packages(call: WebCall) -> Response:
+    found = await in_slow_thread(call.sandbox, call.service.submit_packages, _command(call.fields), **_said(call))
+    return JSONResponse({"requests": [request_row(each) for each in found]}, 201)
+
+
+def _which_sandbox(call: WebCall) -> str:
+    return call.sandbox or bodies.text(call.fields, "sandbox", most=100)
+
+
+async def sync_files(call: WebCall) -> Response:
+    found = await in_slow_thread(call.sandbox, call.service.sync_files, _which_sandbox(call))
+    return JSONResponse({"requests": [request_row(each, whole=False) for each in found]}, 201)
+
+
+async def sync_git(call: WebCall) -> Response:
+    found = await in_slow_thread(call.sandbox, call.service.sync_git, _which_sandbox(call))
+    return JSONResponse({"requests": [request_row(each, whole=False) for each in found]}, 201)
+
+
+async def sandboxes(call: WebCall) -> Response:
+    return JSONResponse({"sandboxes": await in_slow_thread("", call.service.sandboxes)})
+
+
+async def open_sandbox(call: WebCall) -> Response:
+    options = call.fields.get("options", {})
+    if not isinstance(options, dict):
+        raise bad("options: an object")
+    found = await in_slow_thread("", call.service.open_sandbox, bodies.text(call.fields, "path"), options)
+    return JSONResponse(found, 201)
+
+
+async def close_sandbox(call: WebCall) -> Response:
+    await in_slow_thread("", call.service.close_sandbox, call.request.path_params["sandbox"][:100])
+    return JSONResponse({})
+
+
+async def audit(call: WebCall) -> Response:
+    query = call.request.query_params
+    found = await in_slow_thread("", call.service.audit, bodies.whole(query, "limit", 100, least=1, most=1000),
+                                 query.get("sandbox", "")[:100])
+    return JSONResponse({"rows": found})
+
+
+async def login_link(call: WebCall) -> Response:
+    token = call.parts.access.login_token()
+    return JSONResponse({"path": f"/login?token={token}"}, 201)
+
+
+async def program_token(call: WebCall) -> Response:
+    return JSONResponse({"token": call.parts.access.program_token()}, 201)
+
+
+#: By the name of the route. `live` is a WebSocket: see live.py.
+HANDLERS: Mapping[str, Handler] = {
+    "status": status, "requests": requests, "ask": ask, "request": request, "request_detail": request_detail,
+    "approve": approve, "deny": deny, "bulk": bulk, "rules": rules, "add_rule": add_rule, "remove_rule": remove_rule,
+    "config": config, "set_config": set_config, "propose": propose, "exec": run_command, "runs": runs, "run": run,
+    "packages": packages, "sync_files": sync_files, "sync_git": sync_git, "sandboxes": sandboxes,
+    "open_sandbox": open_sandbox, "close_sandbox": close_sandbox, "audit": audit, "set_mode": set_mode,
+    "login_link": login_link, "program_token": program_token,
+}

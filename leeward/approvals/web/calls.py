@@ -1,0 +1,177 @@
+"""
+One call: who makes it, what it brings along, and what it is answered when it isn't done.
+
+Runs in:   the operator's program that decides, on its event loop.
+Holds:     each route goes through `answered`, which is made from the route's row: a sandbox comes no further than a
+           route that is marked for it, and a change by a browser needs the session's CSRF token.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from leeward.approvals.credentials import AskingSandbox, Credential, Operator, credential_of
+from leeward.approvals.service import ApprovalService
+from leeward.approvals.web.access import BrowserSession, PageAccess
+from leeward.approvals.web.bodies import MOST_BODY, MOST_CONTENT_BODY, BodyReader, form_fields, json_fields
+from leeward.approvals.web.feed import LiveFeed
+from leeward.approvals.web.gate import SAFE, SESSION_KEY
+from leeward.approvals.web.problems import WebProblem, forbidden, problem_of, unauthorized
+from leeward.approvals.web.threads import in_thread
+from leeward.errors import LeewardError
+
+#: Calls of one sandbox that aren't answered yet, at most.
+MOST_CALLS = 48
+
+CSRF_HEADER, CSRF_FIELD = "x-csrf-token", "csrf"
+
+_log = logging.getLogger("leeward.approvals")
+
+
+@dataclass(frozen=True, slots=True)
+class WebParts:
+    """
+    What all routes share.
+    """
+
+    service: ApprovalService
+    access: PageAccess
+    feed: LiveFeed
+    bodies: BodyReader = field(default_factory=BodyReader)
+    calls: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+
+@dataclass(frozen=True, slots=True)
+class WebCall:
+    """
+    Attributes:
+        parts: what all routes share.
+        request: as it came.
+        credential: who calls; None only where nobody has to be anybody.
+        session: of a browser.
+        fields: the object or form that it brings along.
+    """
+
+    parts: WebParts
+    request: Request
+    credential: Credential | None
+    session: BrowserSession | None
+    fields: Mapping[str, Any]
+
+    @property
+    def service(self) -> ApprovalService:
+        return self.parts.service
+
+    @property
+    def sandbox(self) -> str:
+        """
+        Which sandbox calls; "" for the operator.
+        """
+        return self.credential.sandbox if isinstance(self.credential, AskingSandbox) else ""
+
+    @property
+    def operator(self) -> Operator:
+        """
+        Raises:
+            WebProblem: it is none. The route's row has said so before.
+        """
+        if not isinstance(self.credential, Operator):
+            raise forbidden("a sandbox asks, and doesn't decide")
+        return self.credential
+
+    @property
+    def id(self) -> int:
+        return int(self.request.path_params["id"])
+
+
+Handler = Callable[[WebCall], Awaitable[Response]]
+
+
+def answered(parts: WebParts, handler: Handler, *, who: str, content: bool = False,
+             page: bool = False) -> Callable[[Request], Awaitable[Response]]:
+    """
+    What answers a route.
+
+    Args:
+        parts: what all routes share.
+        handler: of the route.
+        who: "operator"; "asks" for sandboxes as well; "anyone" without a credential, too.
+        content: it may bring a file's content along.
+        page: it answers a browser: without a session it leads to the page that says how to log in.
+    """
+    async def answer(request: Request) -> Response:
+        caller = ""
+        try:
+            credential = credential_of(request.scope)
+            if credential is None and who != "anyone":
+                raise unauthorized()
+            if isinstance(credential, AskingSandbox):
+                if who not in ("asks", "anyone"):
+                    raise forbidden("a sandbox asks, and doesn't decide")
+                caller = credential.sandbox or "?"
+                if parts.calls[caller] >= MOST_CALLS:
+                    caller = ""
+                    raise WebProblem(429, "busy", f"{MOST_CALLS} calls of this sandbox aren't answered yet",
+                                     retry_after=1)
+                parts.calls[caller] += 1
+            session = request.scope.get(SESSION_KEY)
+            fields = await _fields(parts, request, caller, MOST_CONTENT_BODY if content else MOST_BODY)
+            if session is not None and request.method not in SAFE:
+                _check_csrf(request, session, fields)
+            return await handler(WebCall(parts, request, credential, session, fields))
+        except LeewardError as error:
+            problem = problem_of(error)
+            if 500 == problem.status:
+                _log.exception("%s failed", request.url.path)
+            return _told(problem, request, page)
+        finally:
+            if caller:
+                parts.calls[caller] -= 1
+                if not parts.calls[caller]:
+                    del parts.calls[caller]
+    return answer
+
+
+async def _fields(parts: WebParts, request: Request, caller: str, most: int) -> Mapping[str, Any]:
+    if request.method in SAFE:
+        return {}
+    body = await parts.bodies.read(request, caller, most)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if "application/x-www-form-urlencoded" == kind:
+        return form_fields(body)
+    if body and kind != "application/json":
+        # Another site's form can send text/plain without being asked.
+        raise WebProblem(415, "bad_request", "a body is application/json")
+    return json_fields(body) if len(body) <= MOST_BODY else await in_thread(json_fields, body)
+
+
+def _check_csrf(request: Request, session: BrowserSession, fields: Mapping[str, Any]) -> None:
+    given = request.headers.get(CSRF_HEADER) or fields.get(CSRF_FIELD)
+    if not is_csrf(session, given):
+        raise forbidden("the form is of another session; load the page again")
+
+
+def is_csrf(session: BrowserSession, given: object) -> bool:
+    """
+    Whether *given* is the session's CSRF token.
+    """
+    return isinstance(given, str) and hmac.compare_digest(given.encode("utf-8", "replace"), session.csrf.encode())
+
+
+def _told(problem: WebProblem, request: Request, page: bool) -> Response:
+    if not page:
+        return JSONResponse(problem.body, problem.status, problem.headers)
+    if 401 == problem.status:
+        return RedirectResponse("/login", 303)
+    from leeward.approvals.web.drawing import draw
+
+    return draw("problem.html", {"problem": problem, "tab": "", "session": request.scope.get(SESSION_KEY)},
+                problem.status, problem.headers)

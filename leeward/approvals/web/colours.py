@@ -1,0 +1,110 @@
+"""
+Colours of syntax for a diff: comments, strings, numbers and words of languages, in time that grows with the text alone.
+
+Runs in:   the operator's program that decides; pure.
+Trust:     none in the text. A highlighter by expressions that search back and forth can be made slow by whoever writes
+           the text, and would hold the whole program up; see decision 0087. What this one gets wrong is a colour.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+#: Characters of a text that gets colours, at most.
+MOST_COLOURED = 400_000
+
+_HASH = ("py", "sh", "bash", "zsh", "toml", "yaml", "yml", "rb", "pl", "cfg", "ini", "conf", "nix", "r", "jl", "mk",
+         "dockerfile", "makefile", "gitignore", "env", "tf")
+_SLASHES = ("js", "mjs", "cjs", "ts", "tsx", "jsx", "c", "h", "cc", "cpp", "hpp", "rs", "go", "java", "kt", "swift",
+            "cs", "php", "scala", "css", "scss", "zig", "dart")
+_DASHES = ("sql", "lua", "hs", "elm")
+_OTHERS = ("json", "html", "xml", "svg")
+
+#: Words of several languages together.
+_WORDS = frozenset(re.split(" ", (
+    "abstract and as assert async await begin bool break case catch char class const continue def default defer del "
+    "delete do done double elif else end enum esac except export extends extern False false fi final finally float fn "
+    "for from func function global go if impl import in inline instanceof int interface is lambda let local long loop "
+    "match mod module mut namespace new nil None nonlocal not null or package pass private protected pub public raise "
+    "return self short signed sizeof static struct super switch template then this throw trait True true try type "
+    "typedef typeof undefined union unsafe unsigned use using var void volatile where while with yield "
+    "SELECT FROM WHERE INSERT UPDATE DELETE CREATE TABLE DROP JOIN ON AND OR NOT NULL INTO VALUES SET")))
+
+#: Possessive: no character is looked at twice.
+_TOKEN = re.compile(r"""
+    (?P<string>"(?:[^"\\\n]|\\.)*+"?+|'(?:[^'\\\n]|\\.)*+'?+|`(?:[^`\\\n]|\\.)*+`?+)
+    | (?P<word>[^\W\d]\w*+)
+    | (?P<number>\d[\w.]*+)
+    | (?P<other>[^\w"'`\n]|\n)
+""", re.VERBOSE)
+
+Colours = list[list[tuple[str, str]]]
+
+
+def comments_of(path: str) -> tuple[str, str, str] | None:
+    """
+    What begins a comment to the end of the line, and what begins and ends a longer one; None for no language that is
+    known.
+    """
+    name = posixpath.basename(path).lower()
+    kind = name.rpartition(".")[2]
+    if kind in _HASH:
+        return ("#", '"""', '"""') if "py" == kind else ("#", "", "")
+    if kind in _SLASHES:
+        return ("", "/*", "*/") if "css" == kind else ("//", "/*", "*/")
+    if kind in _DASHES:
+        return "--", "", ""
+    if kind in _OTHERS:
+        return ("", "", "") if "json" == kind else ("", "<!--", "-->")
+    return None
+
+
+def coloured(text: str, path: str) -> Colours | None:
+    """
+    The lines of *text*, each in pieces with "" or a colour: "c" a comment, "s" a string, "k" a word of the language,
+    "n" a number. None where it gets none.
+    """
+    marks = comments_of(path)
+    if marks is None or len(text) > MOST_COLOURED:
+        return None
+    lines: Colours = [[]]
+    at, (line, begin, end) = 0, marks
+    while at < len(text):
+        if begin and text.startswith(begin, at):
+            stop = text.find(end, at + len(begin))
+            stop = len(text) if stop < 0 else stop + len(end)
+            kind = "s" if '"""' == begin else "c"
+        elif line and text.startswith(line, at):
+            stop = text.find("\n", at)
+            stop, kind = len(text) if stop < 0 else stop, "c"
+        else:
+            token = _TOKEN.match(text, at)
+            stop, kind = (at + 1, "") if token is None else (token.end(), _kind(token))
+        _add(lines, text[at:stop], kind)
+        at = stop
+    return lines
+
+
+def _kind(token: re.Match[str]) -> str:
+    match token.lastgroup:
+        case "string":
+            return "s"
+        case "number":
+            return "n"
+        case "word" if token[0] in _WORDS:
+            return "k"
+    return ""
+
+
+def _add(lines: Colours, text: str, kind: str) -> None:
+    first, *others = text.split("\n")
+    for number, piece in enumerate((first, *others)):
+        if number:
+            lines.append([])
+        if not piece:
+            continue
+        if lines[-1] and lines[-1][-1][1] == kind:
+            lines[-1][-1] = lines[-1][-1][0] + piece, kind
+        else:
+            lines[-1].append((piece, kind))

@@ -1,0 +1,176 @@
+"""
+A change of a file as rows for two columns or one: which lines were, which are, and what in them differs.
+
+Runs in:   the operator's program that decides; pure.
+Trust:     none in the texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from leeward.approvals.web.colours import Colours, coloured
+from leeward.approvals.web.marking import marked
+
+#: Lines around a change; rows that are drawn, and characters of one line: at most.
+CONTEXT, MOST_LINES, MOST_WIDTH = 3, 3000, 1000
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRow:
+    """
+    One row of two columns.
+
+    Attributes:
+        kind: "same", "changed", "removed" or "added".
+        old: the number of the line, and the line as HTML; None where there is none.
+        new: likewise.
+    """
+
+    kind: str
+    old: tuple[int, Markup] | None
+    new: tuple[int, Markup] | None
+
+
+@dataclass(frozen=True, slots=True)
+class DiffHunk:
+    """
+    One change with the lines around it.
+
+    Attributes:
+        index: of the hunk, by which it is approved.
+        head: which lines, as a unified diff says it.
+        rows: for two columns.
+        left_out: rows that aren't drawn.
+    """
+
+    index: int
+    head: str
+    rows: Sequence[DiffRow]
+    left_out: int
+
+    @property
+    def unified(self) -> list[tuple[str, int | None, int | None, Markup]]:
+        """
+        For one column: "same", "removed" or "added", the numbers, the line.
+        """
+        found = list[tuple[str, int | None, int | None, Markup]]()
+        added = list[tuple[str, int | None, int | None, Markup]]()
+        for row in self.rows:
+            if "same" == row.kind and row.old and row.new:
+                found += [*added, ("same", row.old[0], row.new[0], row.new[1])]
+                added = []
+                continue
+            if row.old:
+                found.append(("removed", row.old[0], None, row.old[1]))
+            if row.new:
+                added.append(("added", None, row.new[0], row.new[1]))
+        return found + added
+
+
+def hunks_of(before: str, after: str, path: str, hunks: Sequence[Mapping[str, Any]]) -> list[DiffHunk]:
+    """
+    Args:
+        before: the text that the host has.
+        after: what it is to be.
+        path: by its ending the colours are chosen.
+        hunks: each with `old_start` and `new_start`, from 1, and the lines `old` and `new`.
+    """
+    old, new = _Lines(before, path), _Lines(after, path)
+    found, drawn = list[DiffHunk](), 0
+    for index, hunk in enumerate(hunks):
+        old_at, new_at = max(0, int(hunk["old_start"]) - 1), max(0, int(hunk["new_start"]) - 1)
+        old_count, new_count = len(hunk["old"]), len(hunk["new"])
+        lead = min(CONTEXT, old_at, new_at)
+        rows = [_same(old, new, old_at - back, new_at - back) for back in range(lead, 0, -1)]
+        rows += _changed(old, new, range(old_at, old_at + old_count), range(new_at, new_at + new_count),
+                         MOST_LINES - drawn)
+        left_out = max(0, max(old_count, new_count) - (len(rows) - lead))
+        tail = min(CONTEXT, len(old) - old_at - old_count, len(new) - new_at - new_count)
+        if not left_out:
+            rows += [_same(old, new, old_at + old_count + on, new_at + new_count + on) for on in range(max(0, tail))]
+        drawn += len(rows)
+        head = f"@@ -{old_at + 1},{old_count} +{new_at + 1},{new_count} @@"
+        found.append(DiffHunk(index, head, rows, left_out))
+    return found
+
+
+def _same(old: _Lines, new: _Lines, old_at: int, new_at: int) -> DiffRow:
+    return DiffRow("same", (old_at + 1, old.drawn(old_at)), (new_at + 1, new.drawn(new_at)))
+
+
+def _changed(old: _Lines, new: _Lines, removed: range, added: range, most: int) -> list[DiffRow]:
+    rows = []
+    for place in range(min(max(len(removed), len(added)), max(0, most))):
+        was = removed[place] if place < len(removed) else None
+        now = added[place] if place < len(added) else None
+        if was is None or now is None:
+            rows.append(DiffRow("added" if was is None else "removed",
+                                None if was is None else (was + 1, old.drawn(was)),
+                                None if now is None else (now + 1, new.drawn(now))))
+        else:
+            first, last = _differs(old.text(was), new.text(now))
+            rows.append(DiffRow("changed", (was + 1, old.drawn(was, first, last)),
+                                (now + 1, new.drawn(now, first, last))))
+    return rows
+
+
+def _differs(old: str, new: str) -> tuple[int, int]:
+    """
+    How many characters two lines have in common at their beginning, and at their end.
+    """
+    first, most = 0, min(len(old), len(new), MOST_WIDTH)
+    while first < most and old[first] == new[first]:
+        first += 1
+    last = 0
+    while last < most - first and old[len(old) - 1 - last] == new[len(new) - 1 - last]:
+        last += 1
+    # Two lines that have little in common are simply two lines.
+    return (first, last) if (first + last) * 3 >= max(len(old), len(new), 1) else (0, 0)
+
+
+class _Lines:
+    def __init__(self, text: str, path: str) -> None:
+        self._lines = text.split("\n")
+        if "" == self._lines[-1]:
+            self._lines.pop()
+        self._colours: Colours | None = coloured(text, path)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def text(self, at: int) -> str:
+        return self._lines[at] if at < len(self._lines) else ""
+
+    def drawn(self, at: int, first: int = 0, last: int = 0) -> Markup:
+        """
+        A line as HTML; between *first* and *last* characters from its ends it differs, unless both are 0.
+        """
+        text = self.text(at)
+        parts = [(text, "")] if self._colours is None or at >= len(self._colours) else self._colours[at]
+        start, stop = (first, len(text) - last) if first or last else (0, 0)
+        return Markup("").join(_drawn(parts, start, stop))
+
+
+def _drawn(parts: Sequence[tuple[str, str]], start: int, stop: int) -> list[Markup]:
+    """
+    Parts with their colours; what lies between *start* and *stop* is told apart.
+    """
+    found, at = list[Markup](), 0
+    for text, colour in parts:
+        shown = text[:max(0, MOST_WIDTH - at)]
+        for begin, end, differs in ((0, start - at, False), (start - at, stop - at, True),
+                                    (max(start, stop) - at, len(shown), False)):
+            piece = shown[max(0, begin):max(0, end)]
+            kinds = " ".join(filter(None, (f"t-{colour}" if colour else "", "dif" if differs else "")))
+            if piece:
+                found.append(Markup('<span class="{}">{}</span>').format(kinds, marked(piece)) if kinds
+                             else marked(piece))
+        at += len(text)
+    if at > MOST_WIDTH:
+        found.append(Markup('<span class="cut">… {} characters more</span>').format(f"{at - MOST_WIDTH:,}"))
+    return found

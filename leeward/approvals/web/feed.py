@@ -1,0 +1,197 @@
+"""
+Tells who looks, and who waits, what becomes of requests.
+
+Runs in:   the operator's program that decides. The queue calls it by the thread that decided; who looks and who waits
+           is on an event loop, to which each notice is handed over.
+Holds:     no viewer makes anybody wait. A viewer has MOST_WAITING messages that it hasn't taken; one more, and it is
+           dropped, and asks anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+from leeward.approvals.queue import ApprovalQueue
+from leeward.approvals.requests import ApprovalRequest
+from leeward.approvals.web.rows import request_row, rules_row
+from leeward.approvals.web.threads import in_thread
+from leeward.errors import Busy
+
+#: Messages that a viewer hasn't taken; viewers; calls of one caller that wait: at most.
+MOST_WAITING, MOST_VIEWERS, MOST_WAITERS = 512, 64, 128
+
+
+class LiveViewer:
+    """
+    Who looks on, on the event loop on which it was made.
+
+    Attributes:
+        dropped: it didn't take its messages, or the feed is over.
+    """
+
+    def __init__(self) -> None:
+        self._loop, self._ready = asyncio.get_running_loop(), asyncio.Event()
+        self._messages: deque[str] = deque()
+        self.dropped = False
+
+    def put(self, message: str) -> None:
+        """
+        From any thread.
+        """
+        try:
+            self._loop.call_soon_threadsafe(self._put, message)
+        except RuntimeError:
+            self.dropped = True  # its loop is closed
+
+    def _put(self, message: str) -> None:
+        if len(self._messages) >= MOST_WAITING:
+            self.dropped = True
+            self._messages.clear()
+        if not self.dropped:
+            self._messages.append(message)
+        self._ready.set()
+
+    async def take(self) -> list[str]:
+        """
+        What has come since, once something has; nothing if it was dropped.
+        """
+        await self._ready.wait()
+        self._ready.clear()
+        found = list(self._messages)
+        self._messages.clear()
+        return found
+
+
+class LiveFeed:
+    """
+    Args:
+        queue: whose requests.
+    """
+
+    def __init__(self, queue: ApprovalQueue) -> None:
+        self._queue, self._lock = queue, threading.Lock()
+        self._viewers: set[LiveViewer] = set()
+        self._waiters: defaultdict[int, list[_Waiter]] = defaultdict(list)
+        self._waiting: defaultdict[str, int] = defaultdict(int)
+        self._end = queue.subscribe(self._told)
+
+    def close(self) -> None:
+        self._end()
+
+    def _told(self, request: ApprovalRequest) -> None:
+        kind = "request" if "pending" == request.status else "resolve"
+        with self._lock:
+            waiters, watched = list(self._waiters.get(request.id, ())), bool(self._viewers)
+        for waiter in waiters:
+            waiter.tell(request)
+        if watched:
+            self.send({"type": kind, "request": request_row(request, whole=False)})
+
+    def send(self, message: dict[str, Any]) -> None:
+        """
+        To each viewer, from any thread.
+        """
+        text = json.dumps(message)
+        with self._lock:
+            for viewer in self._viewers:
+                viewer.put(text)
+
+    def rules_changed(self) -> None:
+        self.send({"type": "rules", "rules": rules_row(self._queue.rules())})
+
+    def shut_down(self, reason: str) -> None:
+        """
+        Tell viewers that nobody decides any more; their connections end.
+        """
+        self.send({"type": "shutdown", "reason": reason})
+
+    def look(self) -> LiveViewer:
+        """
+        Raises:
+            Busy: there are too many.
+        """
+        with self._lock:
+            if len(self._viewers) >= MOST_VIEWERS:
+                raise Busy(f"{MOST_VIEWERS} look on already")
+            viewer = LiveViewer()
+            self._viewers.add(viewer)
+        return viewer
+
+    def leave(self, viewer: LiveViewer) -> None:
+        with self._lock:
+            self._viewers.discard(viewer)
+
+    async def wait(self, number: int, timeout: float, is_done: Callable[[ApprovalRequest], bool],
+                   caller: str = "") -> ApprovalRequest | None:
+        """
+        A request once *is_done* says so, or as it is after *timeout* seconds.
+
+        Args:
+            number: its id.
+            timeout: seconds.
+            is_done: pure.
+            caller: of whose calls so many may wait.
+
+        Raises:
+            Busy: too many of its calls wait.
+        """
+        if self._waiting[caller] >= MOST_WAITERS:
+            raise Busy(f"{MOST_WAITERS} calls wait already", 1.0)
+        waiter, end = _Waiter(), time.monotonic() + timeout
+        self._waiting[caller] += 1
+        with self._lock:
+            self._waiters[number].append(waiter)
+        try:
+            request = await in_thread(self._queue.get, number)
+            while request is not None and not is_done(request) and (left := end - time.monotonic()) > 0:
+                if "pending" == request.status and request.expires is not None:
+                    left = min(left, max(0.001, request.expires - time.time()))
+                request = await waiter.next(left) or await self._again(request)
+            return request
+        finally:
+            self._waiting[caller] -= 1
+            if not self._waiting[caller]:
+                del self._waiting[caller]
+            with self._lock:
+                self._waiters[number].remove(waiter)
+                if not self._waiters[number]:
+                    del self._waiters[number]
+
+    async def _again(self, request: ApprovalRequest) -> ApprovalRequest | None:
+        if request.expires is not None and request.expires <= time.time():
+            await in_thread(self._queue.expire)
+        return await in_thread(self._queue.get, request.id)
+
+
+class _Waiter:
+    def __init__(self) -> None:
+        self._loop, self._ready = asyncio.get_running_loop(), asyncio.Event()
+        self._last: ApprovalRequest | None = None
+
+    def tell(self, request: ApprovalRequest) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._set, request)
+        except RuntimeError:
+            pass  # its loop is closed, and nobody waits
+
+    def _set(self, request: ApprovalRequest) -> None:
+        self._last = request
+        self._ready.set()
+
+    async def next(self, timeout: float) -> ApprovalRequest | None:
+        """
+        What was told next; None if nothing was in *timeout* seconds.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ready.wait()
+        except TimeoutError:
+            return None
+        self._ready.clear()
+        return self._last

@@ -1,0 +1,148 @@
+"""
+The WebSocket: who looks on is told what comes and what becomes of it, and may decide.
+
+Runs in:   the operator's program that decides, on its event loop.
+Sends:     init, request, resolve, rules, output, shutdown, error. After `shutdown`, and after an `error` whose code is
+           "behind", the connection ends.
+Takes:     approve and deny: `{"type": "approve", "id": 7, "always": false, "csrf": "..."}`. A browser has to send the
+           session's CSRF token; a program that has a token or comes by the operator's socket has none.
+Bounds:    a message that comes has 64 KiB at most. A viewer that doesn't take what it is sent is dropped: see feed.py.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from leeward.approvals.credentials import Operator, credential_of
+from leeward.approvals.web import bodies
+from leeward.approvals.web.api import decide_one
+from leeward.approvals.web.bodies import bad
+from leeward.approvals.web.calls import WebParts, is_csrf
+from leeward.approvals.web.feed import LiveViewer
+from leeward.approvals.web.gate import SESSION_KEY
+from leeward.approvals.web.problems import WebProblem, forbidden, problem_of
+from leeward.approvals.web.rows import request_row, rules_row
+from leeward.approvals.web.threads import in_thread
+from leeward.errors import LeewardError
+
+#: Requests of the first message.
+FIRST = 100
+
+#: Characters of a message that comes, at most.
+MOST_MESSAGE = 65536
+
+#: Seconds that one message may take until the connection has it.
+SEND_S = 10.0
+
+#: Seconds after which a session is looked at again, and a connection without a message is tried.
+LOOK_S = 30.0
+
+
+async def live(parts: WebParts, socket: WebSocket) -> None:
+    """
+    Answer a WebSocket.
+    """
+    credential = credential_of(socket.scope)
+    if not isinstance(credential, Operator):
+        await socket.close(1008, "forbidden" if credential else "unauthorized")
+        return
+    try:
+        viewer = parts.feed.look()
+    except LeewardError:
+        await socket.close(1013, "busy")
+        return
+    try:
+        await socket.accept()
+        with anyio.fail_after(SEND_S):
+            await socket.send_text(json.dumps(await _first(parts)))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_send, parts, socket, viewer, tasks.cancel_scope)
+            await _receive(parts, socket, credential)
+            tasks.cancel_scope.cancel()
+    except* (WebSocketDisconnect, TimeoutError, RuntimeError, OSError):
+        pass  # who looked has left
+    finally:
+        parts.feed.leave(viewer)
+
+
+async def _first(parts: WebParts) -> dict[str, Any]:
+    queue = parts.service.queue
+    found, counts = await in_thread(queue.pending, FIRST), await in_thread(queue.counts)
+    return {"type": "init", "requests": [request_row(each, whole=False) for each in found],
+            "pending": sum(counts.values()), "rules": rules_row(queue.rules()),
+            "status": await in_thread(parts.service.status)}
+
+
+async def _send(parts: WebParts, socket: WebSocket, viewer: LiveViewer, scope: anyio.CancelScope) -> None:
+    session = socket.scope.get(SESSION_KEY)
+    try:
+        while True:
+            texts: list[str] = []
+            with anyio.move_on_after(LOOK_S):
+                texts = await viewer.take()
+            if viewer.dropped or (session is not None and parts.access.is_over(session)):
+                texts = [json.dumps(_error("behind" if viewer.dropped else "unauthorized"))]
+            for text in texts:
+                with anyio.fail_after(SEND_S):
+                    await socket.send_text(text)
+                if text.startswith('{"type": "shutdown"'):
+                    await socket.close(1001, "shutdown")
+                    return
+            if viewer.dropped or (session is not None and parts.access.is_over(session)):
+                await socket.close(1008 if not viewer.dropped else 1013)
+                return
+    except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError):
+        pass
+    finally:
+        scope.cancel()
+
+
+def _error(code: str) -> dict[str, Any]:
+    said = {"behind": "messages came faster than they were taken; connect anew",
+            "unauthorized": "the session is over"}
+    return {"type": "error", "error": {"code": code, "message": said[code]}}
+
+
+async def _receive(parts: WebParts, socket: WebSocket, credential: Operator) -> None:
+    while True:
+        message = await socket.receive()
+        if "websocket.disconnect" == message["type"]:
+            return
+        try:
+            fields = message_fields(message.get("text"))
+            await _decide(parts, socket, credential, fields)
+        except LeewardError as error:
+            problem = problem_of(error)
+            with anyio.fail_after(SEND_S):
+                await socket.send_text(json.dumps({"type": "error", **problem.body}))
+
+
+def message_fields(text: object) -> dict[str, Any]:
+    """
+    The object that a message is.
+
+    Raises:
+        WebProblem: it is none.
+    """
+    if not isinstance(text, str) or len(text) > MOST_MESSAGE:
+        raise bad(f"a message is one object of JSON with {MOST_MESSAGE} characters at most")
+    return bodies.json_fields(text.encode("utf-8", "replace"))
+
+
+async def _decide(parts: WebParts, socket: WebSocket, credential: Operator, fields: dict[str, Any]) -> None:
+    kind = fields.get("type")
+    if kind not in ("approve", "deny"):
+        raise bad("type: approve or deny")
+    session = socket.scope.get(SESSION_KEY)
+    if session is not None and (not is_csrf(session, fields.get("csrf")) or parts.access.is_over(session)):
+        raise forbidden("it lacks the session's CSRF token, or the session is over")
+    number = bodies.whole(fields, "id")
+    try:
+        await decide_one(parts, number, "approve" == kind, credential.by, always=bodies.switch(fields, "always", False))
+    except WebProblem as problem:
+        problem.more.setdefault("id", number)
+        raise

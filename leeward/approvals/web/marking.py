@@ -1,0 +1,77 @@
+"""
+Makes characters visible that aren't seen, or that move what is: for HTML.
+
+Runs in:   the operator's program that decides; pure.
+Trust:     none in a text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from markupsafe import Markup, escape
+
+from leeward.approvals.files import is_hidden
+
+#: Characters of a text that are shown at first, and of all of it.
+MOST_SHOWN, MOST_FULL = 4000, 1 << 20
+
+#: Combining characters on one letter that are shown as such, at most.
+MOST_COMBINED = 3
+
+#: What a text without any of these is shown as it is.
+_SUSPECT = re.compile(r"[^\t\n -~\u00a1-\u00ac\u00ae-\u024f\u0391-\u03c9\u0410-\u044f\u2010-\u2027\u2190-\u21ff]")
+
+_SHORT = {"\r": "CR", "\x00": "NUL", "\x1b": "ESC", "\x7f": "DEL", "\u00a0": "NBSP", "\u200b": "ZWSP", "\u200d": "ZWJ",
+          "\u202a": "LRE", "\u202b": "RLE", "\u202d": "LRO", "\u202e": "RLO", "\u202c": "PDF", "\u2066": "LRI",
+          "\u2067": "RLI", "\u2068": "FSI", "\u2069": "PDI", "\u200e": "LRM", "\u200f": "RLM", "\ufeff": "BOM",
+          "\u00ad": "SHY"}
+
+
+def pieces(text: str) -> list[tuple[str, str]]:
+    """
+    *text* in pieces: each as it is with "", or one character that isn't seen, with its name.
+    """
+    if not _SUSPECT.search(text):
+        return [(text, "")] if text else []
+    found, start, combined = list[tuple[str, str]](), 0, 0
+    for place, letter in enumerate(text):
+        combined = combined + 1 if unicodedata.combining(letter) or "Me" == unicodedata.category(letter) else 0
+        if is_hidden(letter) or "\r" == letter or "\ud800" <= letter <= "\udfff" or combined > MOST_COMBINED:
+            if place > start:
+                found.append((text[start:place], ""))
+            found.append((letter, _SHORT.get(letter, f"U+{ord(letter):04X}")))
+            start = place + 1
+    if start < len(text):
+        found.append((text[start:], ""))
+    return found
+
+
+def plain(text: str) -> str:
+    """
+    *text* with the name of each such character in its place, for attributes and titles.
+    """
+    return "".join(f"[{name}]" if name else piece for piece, name in pieces(text))
+
+
+def marked(text: str, most: int | None = None) -> Markup:
+    """
+    *text* escaped, with a mark in the place of each such character.
+
+    Args:
+        text: a stranger's.
+        most: characters; what is beyond is left out, and a mark says how many there are.
+    """
+    rest = 0
+    if most is not None and len(text) > most:
+        text, rest = text[:most], len(text) - most
+    shown = Markup("").join(
+        Markup('<span class="hid" title="{}">{}</span>').format(_about(piece), name) if name else escape(piece)
+        for piece, name in pieces(text))
+    return shown + Markup('<span class="cut">… {} characters more</span>').format(f"{rest:,}") if rest else shown
+
+
+def _about(letter: str) -> str:
+    name = unicodedata.name(letter, "a character that isn't seen")
+    return f"U+{ord(letter):04X} {name.lower()}"

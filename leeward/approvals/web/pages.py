@@ -1,0 +1,290 @@
+"""
+The page: what each tab shows, and what its forms do without a script.
+
+Runs in:   the operator's program that decides, on its event loop; the queue and the daemon are called in threads.
+Trust:     none in what is shown: see drawing.py. A form says which request it is about, and what was asked under an id
+           never changes, so what is decided is what was shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.responses import RedirectResponse, Response
+
+from leeward.approvals.generating import generate_rule
+from leeward.approvals.requests import ApprovalRequest, CollapsedRow, collapsed
+from leeward.approvals.routes import ServiceRoute
+from leeward.approvals.rules import CATEGORIES
+from leeward.approvals.web import bodies
+from leeward.approvals.web.api import decide_one, effect_of
+from leeward.approvals.web.bodies import bad
+from leeward.approvals.web.calls import Handler, WebCall
+from leeward.approvals.web.diffs import hunks_of
+from leeward.approvals.web.drawing import draw
+from leeward.approvals.web.gate import cookie_name
+from leeward.approvals.web.marking import MOST_FULL, MOST_SHOWN
+from leeward.approvals.web.problems import WebProblem, missing
+from leeward.approvals.web.rows import rules_row, subject_title
+from leeward.approvals.web.threads import in_slow_thread, in_thread
+from leeward.errors import LeewardError
+
+#: Requests that one list is made of, at most, before rows of one sandbox collapse.
+MOST_LISTED = 200
+
+#: A request without a file's content has no diff; one with more characters has none that is drawn.
+MOST_DRAWN = 400_000
+
+PAGES = (
+    ServiceRoute("home", "GET", "/", "Leads to the queue."),
+    ServiceRoute("queue_page", "GET", "/queue", "What waits for a decision."),
+    ServiceRoute("request_page", "GET", "/queue/{id:int}", "One request."),
+    ServiceRoute("decide_form", "POST", "/queue/{id:int}/decide", "Approve or deny."),
+    ServiceRoute("bulk_form", "POST", "/bulk", "Decide a category up to the last request that was seen."),
+    ServiceRoute("rules_page", "GET", "/rules", "Rules and modes."),
+    ServiceRoute("rule_form", "POST", "/rules", "Add or remove a rule."),
+    ServiceRoute("mode_form", "POST", "/modes", "Set a mode."),
+    ServiceRoute("config_page", "GET", "/config", "The configuration."),
+    ServiceRoute("sandboxes_page", "GET", "/sandboxes", "The sandboxes that can ask."),
+    ServiceRoute("history_page", "GET", "/history", "What was decided, and the record."),
+    ServiceRoute("login_page", "GET", "/login", "Uses a login link up, or says where there is one."),
+    ServiceRoute("logout_form", "POST", "/logout", "Ends the session."),
+    ServiceRoute("static_file", "GET", "/static/{name}", "A style, a script, an icon."),
+)
+
+#: Of PAGES, those for which nobody has to be anybody.
+FOR_ANYONE = ("login_page", "static_file")
+
+_STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+
+async def common(call: WebCall, tab: str) -> dict[str, Any]:
+    """
+    What every page shows.
+    """
+    counts = await in_thread(call.service.queue.counts)
+    status = await in_thread(call.service.status)
+    return {"tab": tab, "session": call.session, "counts": counts, "pending": sum(counts.values()), "now": time.time(),
+            "status": status, "categories": CATEGORIES, "said": call.request.query_params.get("said", "")[:20],
+            "about": call.request.query_params.get("about", "")[:20]}
+
+
+async def home(call: WebCall) -> Response:
+    return RedirectResponse("/queue", 303)
+
+
+async def _listed(call: WebCall) -> dict[str, Any]:
+    query = call.request.query_params
+    category, after = query.get("category") or None, bodies.whole(query, "after", 0)
+    if category is not None and category not in CATEGORIES:
+        raise bad(f"category: one of {', '.join(CATEGORIES)}")
+    found = await in_thread(call.service.queue.pending, MOST_LISTED, after, category)
+    rows = collapsed(found) if "all" not in query else [CollapsedRow(each) for each in found]
+    return {"rows": rows, "category": category, "title_of": subject_title, "after": after, "is_all": "all" in query,
+            "more": found[-1].id if len(found) == MOST_LISTED else None, "upto": found[-1].id if found else 0,
+            "bulk": {each: sum(row.category == each for row in found) for each in CATEGORIES}}
+
+
+async def queue_page(call: WebCall) -> Response:
+    values = await common(call, "queue") | await _listed(call)
+    part = call.request.query_params.get("part")
+    if "list" == part:
+        return draw("list.html", values | {"request": None})
+    first = values["rows"][0].request if values["rows"] else None
+    shown = await _shown(call, first) if first else {}
+    return draw("queue.html", values | {"request": first, "alone": False} | shown)
+
+
+async def request_page(call: WebCall) -> Response:
+    found = await in_thread(call.service.queue.get, call.id) if call.id < 2**63 else None
+    if found is None:
+        raise missing("there is no such request; what was decided long ago is in the record")
+    values = await common(call, "queue") | await _shown(call, found) | {"request": found, "alone": True}
+    if "detail" == call.request.query_params.get("part"):
+        return draw("detail.html", values)
+    return draw("queue.html", values | await _listed(call))
+
+
+async def _shown(call: WebCall, request: ApprovalRequest) -> dict[str, Any]:
+    """
+    What the page shows of one request.
+    """
+    is_full = "full" in call.request.query_params
+    detail, why = dict[str, Any](), ""
+    if "pending" == request.status or request.stage in ("due", "applying"):
+        try:
+            detail = await in_slow_thread("", call.service.detail, request.id)
+        except LeewardError as error:
+            why = str(error)
+    hunks = await in_thread(_hunks, request, detail)
+    remarks = request.metadata.get("remarks")
+    return {"title": subject_title(request.subject), "title_of": subject_title, "detail": detail, "why": why,
+            "hunks": hunks, "rule": _rule_of(request), "most": MOST_FULL if is_full else MOST_SHOWN,
+            "is_full": is_full, "metadata": _flat(request.metadata),
+            "remarks": [str(each) for each in remarks][:50] if isinstance(remarks, list) else [],
+            "bytes": {side: _size(detail.get(side)) for side in ("before", "after")}}
+
+
+def _size(text: object) -> int:
+    return len(text) if isinstance(text, str) else 0
+
+
+def _hunks(request: ApprovalRequest, detail: Mapping[str, Any]) -> list[Any]:
+    before, after, hunks = detail.get("before"), detail.get("after"), detail.get("hunks")
+    if not isinstance(hunks, list) or not hunks or "filesystem" != request.category:
+        return []
+    before, after = before if isinstance(before, str) else "", after if isinstance(after, str) else ""
+    if len(before) + len(after) > 2 * MOST_DRAWN:
+        return []
+    return hunks_of(before, after, subject_title(request.subject), hunks)
+
+
+def _rule_of(request: ApprovalRequest) -> dict[str, str]:
+    """
+    What "always" would store; "" where nothing could be, and why.
+    """
+    if "pending" != request.status:
+        return {"text": "", "why": ""}
+    try:
+        return {"text": generate_rule(request.subject, "allow").text, "why": ""}
+    except LeewardError as error:
+        return {"text": "", "why": str(error)}
+
+
+def _flat(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """
+    What a request says about itself, but remarks, which stand elsewhere.
+    """
+    return [(str(name), value if isinstance(value, str) else str(value))
+            for name, value in list(metadata.items())[:50] if "remarks" != name and value not in ("", None)]
+
+
+def _back(path: str, said: str, about: object = "") -> Response:
+    return RedirectResponse(f"{path}?{urlencode({'said': said, 'about': str(about)})}", 303)
+
+
+async def decide_form(call: WebCall) -> Response:
+    answer = bodies.text(call.fields, "answer", most=20)
+    if answer not in ("approve", "deny", "always-allow", "always-deny", "hunks"):
+        raise bad("answer: approve, deny, always-allow, always-deny or hunks")
+    hunks = None
+    if "hunks" == answer:
+        hunks = [int(name[5:]) for name in call.fields if name.startswith("hunk-") and name[5:].isascii()
+                 and name[5:].isdigit() and len(name) < 12]
+        if not hunks:
+            raise bad("no change was chosen")
+    approved = answer not in ("deny", "always-deny")
+    await decide_one(call.parts, call.id, approved, call.operator.by, always=answer.startswith("always"), hunks=hunks)
+    return _back("/queue", "approved" if approved else "denied", call.id)
+
+
+async def bulk_form(call: WebCall) -> Response:
+    category, answer = bodies.text(call.fields, "category", most=20), bodies.text(call.fields, "answer", most=20)
+    if category not in CATEGORIES or answer not in ("approve", "deny"):
+        raise bad("a category, and approve or deny")
+    found = await in_thread(call.service.queue.decide_category, category, "approve" == answer, call.operator.by,
+                            bodies.whole(call.fields, "upto"))
+    return _back("/queue", "approved-all" if "approve" == answer else "denied-all", len(found.decided))
+
+
+async def rules_page(call: WebCall) -> Response:
+    return draw("rules.html", await common(call, "rules") | {"rules": rules_row(call.service.queue.rules())})
+
+
+async def rule_form(call: WebCall) -> Response:
+    queue, text = call.service.queue, bodies.text(call.fields, "rule", most=10000)
+    if "remove" == call.fields.get("answer"):
+        if not await in_thread(queue.remove_rule, text):
+            raise missing("there is no such rule")
+    else:
+        await in_thread(queue.add_rule, text, effect_of(call.fields))
+    call.parts.feed.rules_changed()
+    return RedirectResponse("/rules", 303)
+
+
+async def mode_form(call: WebCall) -> Response:
+    await in_thread(call.service.queue.set_mode, bodies.text(call.fields, "category", most=20),
+                    bodies.text(call.fields, "mode", most=20))
+    call.parts.feed.rules_changed()
+    return RedirectResponse("/rules", 303)
+
+
+async def config_page(call: WebCall) -> Response:
+    found, why = dict[str, Any](), ""
+    try:
+        found = await in_thread(call.service.config)
+    except LeewardError as error:
+        why = str(error)
+    proposals = await in_thread(call.service.queue.pending, MOST_LISTED, 0, "sandbox")
+    return draw("config.html", await common(call, "config") | {
+        "config": [(name, value if isinstance(value, str) else _json(value)) for name, value in found.items()],
+        "why": why, "proposals": proposals, "title_of": subject_title})
+
+
+def _json(value: Any) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False)
+
+
+async def sandboxes_page(call: WebCall) -> Response:
+    found, runs, why = list[dict[str, Any]](), list[dict[str, Any]](), ""
+    try:
+        found = await in_slow_thread("", call.service.sandboxes)
+        runs = await in_thread(call.service.runs)
+    except LeewardError as error:
+        why = str(error)
+    return draw("sandboxes.html", await common(call, "sandboxes") | {"sandboxes": found, "runs": runs[:50], "why": why})
+
+
+async def history_page(call: WebCall) -> Response:
+    recent = [each for each in await in_thread(call.service.queue.recent, 200) if "pending" != each.status]
+    lines, why = list[dict[str, Any]](), ""
+    try:
+        lines = await in_slow_thread("", call.service.audit, 100)
+    except LeewardError as error:
+        why = str(error)
+    return draw("history.html", await common(call, "history") | {
+        "recent": recent, "lines": lines, "why": why, "title_of": subject_title})
+
+
+async def login_page(call: WebCall) -> Response:
+    token = call.request.query_params.get("token", "")
+    # A look ahead (HEAD) uses no link up.
+    cookie = call.parts.access.log_in(token) if token and "GET" == call.request.method else None
+    if cookie is None:
+        return draw("login.html", {"tab": "", "session": None, "is_used": bool(token), "is_in": False},
+                    403 if token else 200)
+    made = draw("login.html", {"tab": "", "session": None, "is_used": False, "is_in": True})
+    # No Max-Age: it goes when the browser does. Not Secure: there is no TLS on loopback.
+    made.set_cookie(cookie_name(call.request.scope["server"][1]), cookie, httponly=True, samesite="strict", path="/")
+    return made
+
+
+async def logout_form(call: WebCall) -> Response:
+    if call.session is not None:
+        call.parts.access.log_out(call.session)
+    made = RedirectResponse("/login", 303)
+    made.delete_cookie(cookie_name(call.request.scope["server"][1]), path="/", httponly=True, samesite="strict")
+    return made
+
+
+async def static_file(call: WebCall) -> Response:
+    name = call.request.path_params["name"]
+    if name not in _STATIC:
+        raise WebProblem(404, "not_found", "there is no such file")
+    content = resources.files("leeward.approvals.web").joinpath("static", name).read_bytes()
+    return Response(content, media_type=_STATIC[name], headers={"Cache-Control": "no-cache"})
+
+
+#: By the name of the route.
+HANDLERS: Mapping[str, Handler] = {
+    "home": home, "queue_page": queue_page, "request_page": request_page, "decide_form": decide_form,
+    "bulk_form": bulk_form, "rules_page": rules_page, "rule_form": rule_form, "mode_form": mode_form,
+    "config_page": config_page, "sandboxes_page": sandboxes_page, "history_page": history_page,
+    "login_page": login_page, "logout_form": logout_form, "static_file": static_file,
+}

@@ -1,0 +1,84 @@
+"""
+What a call is answered when it isn't done: a status of HTTP, a word for programs, a sentence for people.
+
+Runs in:   the operator's program that decides; pure.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from leeward.errors import BadRequest, Busy, DaemonError, EditError, LeewardError, ShuttingDown, Stale, Unsupported
+
+#: Seconds after which a caller may try again, where nobody knows better.
+TRY_AGAIN = 5
+
+
+class WebProblem(LeewardError):
+    """
+    A call that isn't done.
+
+    Args:
+        status: of HTTP.
+        code: a word for programs.
+        message: for people.
+        retry_after: seconds; None where trying again changes nothing.
+        more: for JSON, beside the code and the message.
+    """
+
+    def __init__(self, status: int, code: str, message: str, *, retry_after: int | None = None,
+                 more: dict[str, Any] | None = None) -> None:
+        self.status, self.code, self.message, self.retry_after = status, code, message, retry_after
+        self.more = more or {}
+        super().__init__(message)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """
+        For JSON.
+        """
+        return {"error": {"code": self.code, "message": self.message, **self.more}}
+
+
+def unauthorized(message: str = "this needs a session or a token") -> WebProblem:
+    return WebProblem(401, "unauthorized", message)
+
+
+def forbidden(message: str) -> WebProblem:
+    return WebProblem(403, "forbidden", message)
+
+
+def missing(message: str) -> WebProblem:
+    return WebProblem(404, "not_found", message)
+
+
+def too_large(most: int) -> WebProblem:
+    return WebProblem(413, "too_large", f"a body has {most} bytes at most here")
+
+
+def problem_of(error: LeewardError) -> WebProblem:
+    """
+    What a caller is told of *error*. Of one that nobody expects, nothing.
+    """
+    match error:
+        case WebProblem():
+            return error
+        case Stale():
+            return WebProblem(409, "stale", str(error))
+        case BadRequest() | EditError():
+            return WebProblem(400, "bad_request", str(error))
+        case Busy():
+            after = TRY_AGAIN if error.retry_after is None else max(1, math.ceil(error.retry_after))
+            return WebProblem(429, "busy", str(error), retry_after=after)
+        case ShuttingDown():
+            return WebProblem(503, "shutting_down", str(error))
+        case Unsupported():
+            return WebProblem(503, "unsupported", str(error))
+        case DaemonError():
+            return WebProblem(503, "daemon", str(error), retry_after=TRY_AGAIN)
+    return WebProblem(500, "internal", "this failed; the service's log has more")

@@ -1,0 +1,134 @@
+"""
+Requests, rules and decisions as JSON has them.
+
+Runs in:   the operator's program that decides; pure.
+Trust:     none in the texts. They are bounded, and are a stranger's: whoever shows them escapes them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from leeward.approvals.requests import ApprovalRequest, Resolution, subject_text
+from leeward.approvals.rules import CATEGORIES, LOCKED, MODES, ApprovalRule, RuleSet
+from leeward.approvals.subjects import (
+    BranchName,
+    Endpoint,
+    Invocation,
+    NamedPackage,
+    ProjectPath,
+    RuleSubject,
+    SandboxAction,
+)
+
+#: Characters of a text in a list, at most; a request by itself has all of it.
+MOST_SHORT = 2000
+
+#: Requests of one answer about a decision, at most; the others are counted.
+MOST_DECIDED = 200
+
+
+def subject_row(subject: RuleSubject) -> dict[str, Any]:
+    """
+    What rules decide by.
+    """
+    match subject:
+        case Endpoint(host=host, port=port):
+            return {"host": host.text, "port": port}
+        case ProjectPath(path=path):
+            return {"path": _sayable(path)}
+        case Invocation(argv=argv, line=line):
+            return {"line": _sayable(line)} if line else {"argv": [_sayable(argument) for argument in argv]}
+        case NamedPackage(manager=manager, name=name, version=version):
+            return {"manager": manager, "name": name, "version": version}
+        case BranchName(name=name):
+            return {"branch": name}
+        case SandboxAction(text=text):
+            return {"action": text}
+    raise AssertionError("a subject has one of six kinds")
+
+
+def subject_title(subject: RuleSubject) -> str:
+    """
+    What it is about, in one text.
+    """
+    match subject:
+        case Endpoint(host=host, port=port):
+            return (f"[{host.text}]" if ":" in host.text else host.text) + (f":{port}" if port else "")
+        case ProjectPath(path=text) | BranchName(name=text) | SandboxAction(text=text):
+            return _sayable(text)
+        case Invocation(argv=argv, line=line):
+            return _sayable(line) if line else " ".join(map(_quoted, argv))
+        case NamedPackage(manager=manager, name=name, version=version):
+            return f"{manager} {name}" + (f"@{version}" if version else "")
+    raise AssertionError("a subject has one of six kinds")
+
+
+def _quoted(argument: str) -> str:
+    # As a person reads it: arguments that end elsewhere than their blanks are marked.
+    plain = argument and not any(letter.isspace() or letter in "'\"\\" for letter in argument)
+    return _sayable(argument) if plain else json.dumps(argument, ensure_ascii=False)
+
+
+def _sayable(text: str) -> str:
+    """
+    Without surrogates: a name whose bytes are no UTF-8 has them.
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def request_row(request: ApprovalRequest, *, whole: bool = True) -> dict[str, Any]:
+    """
+    A request. Times are seconds since the epoch.
+
+    Args:
+        request: of the queue.
+        whole: with all of its texts; else they are cut, and `cut` says which.
+    """
+    row: dict[str, Any] = {
+        "id": request.id, "category": request.category, "action": request.action,
+        "subject": subject_row(request.subject), "title": subject_title(request.subject),
+        "description": request.description, "reason": request.reason, "metadata": dict(request.metadata),
+        "sandbox": request.sandbox, "asker": request.asker, "digest": request.digest, "created": request.created,
+        "expires": request.expires, "status": request.status, "decided_by": request.decided_by,
+        "decided": request.decided, "rule": request.rule, "repeats": request.repeats, "stage": request.stage,
+        "note": request.note}
+    if whole:
+        return row
+    cut = [name for name in ("title", "description", "reason") if len(row[name]) > MOST_SHORT]
+    for name in cut:
+        row[name] = row[name][:MOST_SHORT]
+    if len(subject_text(request.subject)) > 2 * MOST_SHORT:
+        row["subject"] = {}
+        cut.append("subject")
+    if len(json.dumps(row["metadata"])) > MOST_SHORT:
+        row["metadata"] = {}
+        cut.append("metadata")
+    return row | {"cut": cut}
+
+
+def rule_row(rule: ApprovalRule) -> dict[str, Any]:
+    return {"rule": rule.text, "effect": rule.effect, "category": rule.category, "pattern": rule.pattern,
+            "never_matches": rule.never_matches}
+
+
+def rules_row(rules: RuleSet) -> dict[str, Any]:
+    """
+    Rules in the order in which they are asked, and modes.
+    """
+    return {"forbidden": [rule_row(rule) for rule in rules.forbidden],
+            "endpoints": [host.text for host in rules.endpoints],
+            "deny": [rule_row(rule) for rule in rules.deny], "allow": [rule_row(rule) for rule in rules.allow],
+            "modes": {category: rules.mode(category) for category in CATEGORIES},
+            "locked": list(LOCKED), "known_modes": list(MODES)}
+
+
+def resolution_row(resolution: Resolution) -> dict[str, Any]:
+    """
+    What a decision has done.
+    """
+    return {"decided": [request_row(each, whole=False) for each in resolution.decided[:MOST_DECIDED]],
+            "decided_count": len(resolution.decided),
+            "before": [request_row(each, whole=False) for each in resolution.before[:MOST_DECIDED]],
+            "unknown": list(resolution.unknown[:MOST_DECIDED]), "rule": resolution.rule}

@@ -1,0 +1,301 @@
+// The page works without this: it adds keys, live updates, notifications and countdowns.
+//
+// Nothing of a request is written into the page by this script as HTML but what the server has drawn and escaped.
+"use strict";
+
+(() => {
+  const root = document.documentElement;
+  const csrf = document.querySelector("meta[name=csrf]").content;
+  const one = (selector, within = document) => within.querySelector(selector);
+  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const policy = window.trustedTypes ? trustedTypes.createPolicy("leeward", { createHTML: (text) => text }) : { createHTML: (text) => text };
+  const title = document.title.replace(/^\(\d+\) /, "");
+  let shownAt = performance.now();
+  let isDeciding = false;
+  root.classList.add("scripted");
+
+  const say = (text) => { one("#live").textContent = text; };
+  const article = () => one("#detail article.request");
+
+  function fragment(text) {
+    const holder = document.createElement("template"); // what is in it runs no script
+    holder.innerHTML = policy.createHTML(text);
+    return holder.content;
+  }
+
+  async function fetched(path) {
+    const answer = await fetch(path, { headers: { Accept: "text/html" }, redirect: "manual" });
+    if (answer.type === "opaqueredirect") { location.assign("/login"); throw new Error("logged out"); }
+    if (!answer.ok) throw new Error(String(answer.status));
+    return fragment(await answer.text());
+  }
+
+  // --- counts, title, countdowns
+
+  function count(number) {
+    const shown = one("#pending-count");
+    shown.textContent = number;
+    shown.hidden = !number;
+    document.title = (number ? `(${number}) ` : "") + title;
+  }
+
+  function units(seconds) {
+    for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) if (seconds >= size) return `${Math.floor(seconds / size)} ${unit}`;
+    return `${Math.max(0, Math.floor(seconds))} s`;
+  }
+
+  function tick() {
+    const now = Date.now() / 1000;
+    for (const each of all(".countdown")) {
+      const left = Math.max(0, each.dataset.until - now);
+      const minutes = Math.floor(left / 60), seconds = Math.floor(left % 60);
+      one(".left", each).textContent = minutes ? `${minutes}m${String(seconds).padStart(2, "0")}s` : `${seconds}s`;
+      const part = left / Math.max(1, each.dataset.until - each.dataset.from);
+      one(".bar", each).style.setProperty("--left", `${Math.round(100 * Math.min(1, part))}%`);
+    }
+    for (const each of all("time.age")) each.textContent = units(now - each.dataset.at);
+  }
+
+  // --- the list and the request beside it
+
+  let listTimer = 0;
+  function refreshList() {
+    // A flood of messages makes a look every 150 ms and no more.
+    if (listTimer) return;
+    listTimer = setTimeout(async () => {
+      try {
+        if (!one("#list")) {
+          count((await (await fetch("/api/status")).json()).pending);
+          listTimer = 0;
+          return;
+        }
+        const query = one("#list").dataset.query;
+        const drawn = await fetched(`/queue?${query}part=list`);
+        const held = document.activeElement && document.activeElement.closest("#rows li");
+        const chosen = article() && article().dataset.id;
+        const isOpen = one("#bulk") && one("#bulk").open;
+        count(Number(one("[data-pending]", drawn).dataset.pending));
+        one("#list").replaceChildren(drawn);
+        if (isOpen && one("#bulk")) one("#bulk").open = true;
+        mark(chosen);
+        if (held) { const again = one(`#rows li[data-id="${CSS.escape(held.dataset.id)}"] a`); if (again) again.focus(); }
+        tick();
+        if (!chosen && one("#rows li") && !isPhone()) choose(one("#rows li").dataset.id);
+        if (!chosen && !one("#rows li")) one("#detail").replaceChildren();
+      } catch (error) { /* the next message tries again */ }
+      listTimer = 0;
+    }, 150);
+  }
+
+  const isPhone = () => matchMedia("(max-width: 859px)").matches;
+
+  function mark(id) {
+    for (const row of all("#rows li")) {
+      const is = row.dataset.id === id;
+      row.classList.toggle("chosen", is);
+      const link = one("a", row);
+      if (is) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
+    }
+  }
+
+  async function choose(id) {
+    mark(id);
+    try {
+      const drawn = await fetched(`/queue/${id}?part=detail`);
+      one("#detail").replaceChildren(drawn);
+      shownAt = performance.now();
+      arrange();
+      const row = one(`#rows li[data-id="${CSS.escape(id)}"]`);
+      if (row) row.scrollIntoView({ block: "nearest" });
+    } catch (error) { say("The request can't be shown"); }
+  }
+
+  function step(by) {
+    const rows = all("#rows li");
+    if (!rows.length) return;
+    const at = rows.findIndex((row) => row.classList.contains("chosen"));
+    const row = rows[Math.min(rows.length - 1, Math.max(0, at < 0 ? 0 : at + by))];
+    one("a", row).focus();
+    if (isPhone()) mark(row.dataset.id); else choose(row.dataset.id);
+  }
+
+  function arrange() {
+    const unified = localStorage.getItem("columns") === "one";
+    const diff = one("#diff");
+    if (diff) {
+      diff.classList.toggle("unified", unified);
+      one("#columns").setAttribute("aria-pressed", unified);
+      one("#columns").firstChild.textContent = unified ? "Two columns " : "One column ";
+    }
+    tick();
+  }
+
+  function columns() {
+    localStorage.setItem("columns", localStorage.getItem("columns") === "one" ? "two" : "one");
+    arrange();
+  }
+
+  function hunk(by) {
+    const hunks = all(".hunk");
+    if (!hunks.length) return;
+    const at = hunks.indexOf(document.activeElement);
+    const next = hunks[Math.min(hunks.length - 1, Math.max(0, at + by))];
+    next.focus();
+    next.scrollIntoView({ block: "nearest" });
+  }
+
+  // --- deciding
+
+  async function decide(answer, fields = {}) {
+    const shown = article();
+    if (!shown || shown.dataset.status !== "pending" || isDeciding) return;
+    // What has only just come under the keys is looked at first.
+    if (performance.now() - shownAt < 350) { say("Look at it first"); return; }
+    const approved = answer === "approve" || answer === "always-allow" || answer === "hunks";
+    if (answer.startsWith("always")) {
+      if (!shown.dataset.rule) { say("No rule can be made of this request"); return; }
+      const sure = await confirmed(approved ? "Always allow?" : "Always deny?", `It stores the rule ${one(".rule code", shown).textContent} and decides by it what else is pending.`, approved ? "Always allow" : "Always deny");
+      if (!sure) return;
+    }
+    isDeciding = true;
+    for (const each of all("#decide button")) each.disabled = true;
+    const id = shown.dataset.id;
+    try {
+      const answered = await fetch(`/api/requests/${id}/${approved ? "approve" : "deny"}`, {
+        method: "POST", headers: { "Content-Type": "application/json", "X-CSRF-Token": csrf },
+        body: JSON.stringify({ always: answer.startsWith("always"), ...fields }) });
+      if (answered.status === 401) { location.assign("/login"); return; }
+      const said = await answered.json().catch(() => ({}));
+      if (answered.ok) say(`Request ${id} was ${approved ? "approved" : "denied"}`);
+      else say(said.error ? said.error.message : "That failed");
+      if (answered.ok) await next(id); else await choose(id);
+    } catch (error) {
+      say("The service doesn't answer");
+      for (const each of all("#decide button")) each.disabled = false;
+    } finally { isDeciding = false; }
+    refreshList();
+  }
+
+  async function next(id) {
+    if (one(".split.alone") && isPhone()) { location.assign("/queue"); return; }
+    const rows = all("#rows li");
+    const at = rows.findIndex((row) => row.dataset.id === id);
+    const other = rows[at + 1] || rows[at - 1];
+    if (at >= 0) rows[at].remove();
+    if (other && other.dataset.id !== id) await choose(other.dataset.id); else await choose(id);
+    one("#detail").focus({ preventScroll: true });
+  }
+
+  function confirmed(head, text, yes) {
+    const dialog = one("#confirm");
+    one("#confirm-title").textContent = head;
+    one("#confirm-text").textContent = text;
+    one("#confirm-yes").textContent = yes;
+    dialog.returnValue = "no";
+    dialog.showModal();
+    one("#confirm-yes").focus();
+    return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
+  }
+
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (form.id === "decide") {
+      event.preventDefault();
+      const answer = event.submitter ? event.submitter.value : "approve";
+      shownAt = Math.min(shownAt, performance.now() - 1000); // a click is aimed
+      decide(answer, answer === "hunks" ? { hunks: all(".hunk-head input:checked").map((box) => Number(box.name.slice(5))) } : {});
+    } else if (form.dataset.bulk && !form.dataset.sure) {
+      event.preventDefault();
+      const button = event.submitter;
+      const word = button.value === "approve" ? "Approve" : "Deny";
+      if (await confirmed(`${word} ${form.dataset.count} requests?`, `All of ${form.dataset.bulk} up to #${form.upto.value}.`, word)) {
+        form.dataset.sure = "1";
+        form.requestSubmit(button);
+      }
+    }
+  });
+
+  // --- keys
+
+  document.addEventListener("click", (event) => {
+    const row = event.target.closest("#rows li > a:first-child");
+    if (row && !isPhone() && !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0) {
+      event.preventDefault();
+      choose(row.closest("li").dataset.id);
+    } else if (event.target.closest("#columns")) columns();
+    else if (event.target.closest("#help-button")) one("#help").showModal();
+    else if (event.target.closest("#notify")) notifications();
+  });
+
+  const KEYS = {
+    j: () => step(1), k: () => step(-1), ArrowDown: () => step(1), ArrowUp: () => step(-1),
+    a: () => decide("approve"), d: () => decide("deny"), A: () => decide("always-allow"), D: () => decide("always-deny"),
+    s: columns, "]": () => hunk(1), "[": () => hunk(-1), n: () => notifications(), "?": () => one("#help").showModal(),
+    b: () => { const bulk = one("#bulk"); if (bulk) { bulk.open = true; one("button", bulk).focus(); } },
+    Enter: () => { const shown = article(); if (shown && one("#list")) location.assign(`/queue/${shown.dataset.id}`); },
+  };
+  ["/queue", "/rules", "/config", "/sandboxes", "/history"].forEach((path, at) => { KEYS[at + 1] = () => location.assign(path); });
+
+  document.addEventListener("keydown", (event) => {
+    const on = event.target;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat && !["j", "k", "ArrowDown", "ArrowUp"].includes(event.key)) return;
+    if (one("dialog[open]") || on.closest("input, select, textarea, [contenteditable]")) return;
+    if (["Enter", "ArrowDown", "ArrowUp"].includes(event.key) && on.closest("a, button, summary") && !on.closest("#rows")) return;
+    if (event.key === "Enter" && on.closest("button, summary, .others")) return;
+    const does = Object.hasOwn(KEYS, event.key) && KEYS[event.key];
+    if (does) { event.preventDefault(); does(); }
+  });
+
+  // --- notifications
+
+  const wanted = () => localStorage.getItem("notify") === "yes" && "Notification" in window && Notification.permission === "granted";
+
+  function notifyState() { one("#notify").setAttribute("aria-pressed", wanted()); }
+
+  async function notifications() {
+    if (!("Notification" in window)) { say("This browser has no notifications"); return; }
+    if (wanted()) localStorage.setItem("notify", "no");
+    else if (await Notification.requestPermission() === "granted") localStorage.setItem("notify", "yes");
+    notifyState();
+  }
+
+  let notifiedAt = 0;
+  function notify(request) {
+    if (!wanted() || !document.hidden || Date.now() - notifiedAt < 3000) return;
+    notifiedAt = Date.now();
+    // No text of a sandbox: the system shows it as it likes.
+    const told = new Notification("A request waits", { body: `${request.category}, number ${request.id}`, tag: "leeward", icon: "/static/icon.svg" });
+    told.onclick = () => { window.focus(); location.assign(`/queue/${request.id}`); };
+  }
+
+  // --- what the service tells
+
+  let wait = 500;
+  function state(name, text) { const shown = one("#link-state"); shown.dataset.state = name; one(".text", shown).textContent = text; }
+
+  function listen() {
+    const socket = new WebSocket(`ws://${location.host}/api/live`);
+    socket.onmessage = (event) => {
+      const told = JSON.parse(event.data);
+      if (told.type === "init") { wait = 500; state("on", "live"); count(told.pending); refreshList(); }
+      else if (told.type === "request") { notify(told.request); say(`New request ${told.request.id}: ${told.request.category}`); refreshList(); }
+      else if (told.type === "resolve") {
+        const shown = article();
+        if (shown && shown.dataset.id === String(told.request.id) && !isDeciding) choose(shown.dataset.id);
+        refreshList();
+      } else if (told.type === "rules" && document.body.dataset.tab === "rules" && !document.activeElement.closest("form")) location.reload();
+      else if (told.type === "shutdown") { state("lost", "the service has ended"); wait = 5000; }
+    };
+    socket.onclose = (event) => {
+      if (event.code === 1008) { state("lost", "logged out"); return; }
+      if (one("#link-state").dataset.state !== "lost" || wait < 5000) state("lost", "connecting again");
+      setTimeout(listen, wait);
+      wait = Math.min(15000, wait * 2);
+    };
+  }
+
+  notifyState();
+  arrange();
+  setInterval(tick, 1000);
+  listen();
+})();
