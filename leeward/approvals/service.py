@@ -81,12 +81,12 @@ class ApprovalService:
     def status(self) -> dict[str, Any]:
         """
         `started` and `until` in seconds since the epoch, `uptime` and `remaining` in seconds (None without an end),
-        `pending` requests (500 for more), `sandboxes`, `lost` lines of the record and `trouble` with it.
+        `pending` requests, `sandboxes`, `lost` lines of the record and `trouble` with it.
         """
         now = time.time()
         return {"started": self.started, "uptime": now - self.started, "until": self.until,
                 "remaining": None if self.until is None else max(0.0, self.until - now),
-                "pending": len(self.queue.pending(500)), "sandboxes": len(self._boxes.rows()),
+                "pending": sum(self.queue.counts().values()), "sandboxes": len(self._boxes.rows()),
                 "lost": self.journal.lost, "trouble": self.journal.trouble}
 
     # --- what is asked ----------------------------------------------------------------

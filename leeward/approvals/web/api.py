@@ -7,14 +7,15 @@ Trust:     none in fields. A sandbox sees its own requests alone: one of another
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from starlette.responses import JSONResponse, Response
 
+from leeward.approvals.changes import SyncOutcome
+from leeward.approvals.orders import EXEC_S
 from leeward.approvals.requests import ApprovalRequest, Resolution
 from leeward.approvals.rules import CATEGORIES, Effect
-from leeward.approvals.service import EXEC_S
 from leeward.approvals.web import bodies
 from leeward.approvals.web.bodies import bad
 from leeward.approvals.web.calls import Handler, WebCall, WebParts
@@ -201,7 +202,8 @@ def key_and_value(fields: Mapping[str, Any]) -> tuple[str, Any]:
 
 async def set_config(call: WebCall) -> Response:
     found = await in_slow_thread("", call.service.set_config, *key_and_value(call.fields))
-    return JSONResponse(resolution_row(found))
+    call.parts.feed.rules_changed()
+    return JSONResponse(found)
 
 
 async def propose(call: WebCall) -> Response:
@@ -230,7 +232,7 @@ def _command(fields: Mapping[str, Any]) -> str | list[str]:
 async def run_command(call: WebCall) -> Response:
     found = await in_slow_thread(
         call.sandbox, call.service.submit_exec, _command(call.fields), cwd=bodies.text(call.fields, "cwd", ""),
-        timeout=bodies.number(call.fields, "timeout", EXEC_S, least=0.1, most=EXEC_S),
+        timeout=bodies.number(call.fields, "timeout", EXEC_S, least=0.001),
         profile=bodies.text(call.fields, "profile", "", 100), **_said(call))
     return JSONResponse(request_row(found), 201)
 
@@ -244,7 +246,8 @@ async def run(call: WebCall) -> Response:
     await own_request(call, call.id)
     if wait:  # a thread is for what runs, not for what waits for a person
         await call.parts.feed.wait(call.id, wait, is_over, call.sandbox)
-    return JSONResponse(await in_slow_thread(call.sandbox, call.service.run, call.id))
+    # The queue is told of its end a moment before its output is whole.
+    return JSONResponse(await in_slow_thread(call.sandbox, call.service.run, call.id, 1.0 if wait else 0.0))
 
 
 def is_over(request: ApprovalRequest) -> bool:
@@ -256,18 +259,21 @@ async def packages(call: WebCall) -> Response:
     return JSONResponse({"requests": [request_row(each) for each in found]}, 201)
 
 
-def _which_sandbox(call: WebCall) -> str:
-    return call.sandbox or bodies.text(call.fields, "sandbox", most=100)
-
-
 async def sync_files(call: WebCall) -> Response:
-    found = await in_slow_thread(call.sandbox, call.service.sync_files, _which_sandbox(call))
-    return JSONResponse({"requests": [request_row(each, whole=False) for each in found]}, 201)
+    return await _synced(call, call.service.sync_files)
 
 
 async def sync_git(call: WebCall) -> Response:
-    found = await in_slow_thread(call.sandbox, call.service.sync_git, _which_sandbox(call))
-    return JSONResponse({"requests": [request_row(each, whole=False) for each in found]}, 201)
+    return await _synced(call, call.service.sync_git)
+
+
+async def _synced(call: WebCall, sync: Callable[[str, str, str], SyncOutcome]) -> Response:
+    said = _said(call)
+    sandbox = call.sandbox or bodies.text(call.fields, "sandbox", most=100)
+    found = await in_slow_thread(call.sandbox, sync, sandbox, said["reason"], said["asker"])
+    return JSONResponse({"requests": [request_row(each, whole=False) for each in found.requests],
+                         "refused": [{"path": path, "reason": reason} for path, reason in found.refused[:1000]],
+                         "left_out": found.left_out, "more": found.more}, 201)
 
 
 async def sandboxes(call: WebCall) -> Response:

@@ -40,6 +40,7 @@ def approval_app(service: ApprovalService, access: PageAccess | None = None, fee
         The app; its `state.parts` has what was given or made.
     """
     parts = WebParts(service, access or PageAccess(), feed or LiveFeed(service.queue))
+    service.subscribe_output(parts.feed.output)
 
     async def look_on(socket: WebSocket) -> None:
         await live(parts, socket)
@@ -67,8 +68,8 @@ def approval_app(service: ApprovalService, access: PageAccess | None = None, fee
 async def _no_route(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 404
     code = {404: "not_found", 405: "no_method"}.get(status, "bad_request")
-    return JSONResponse({"error": {"code": code, "message": "there is no such route"}}, status)
+    return JSONResponse({"error": code, "detail": "there is no such route"}, status)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": {"code": "internal", "message": "this failed; the service's log has more"}}, 500)
+    return JSONResponse({"error": "internal", "detail": "this failed; the service's log has more"}, 500)

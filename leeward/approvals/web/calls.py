@@ -173,5 +173,5 @@ def _told(problem: WebProblem, request: Request, page: bool) -> Response:
         return RedirectResponse("/login", 303)
     from leeward.approvals.web.drawing import draw
 
-    return draw("problem.html", {"problem": problem, "tab": "", "session": request.scope.get(SESSION_KEY)},
-                problem.status, problem.headers)
+    values = {"problem": problem, "tab": "", "pending": 0, "session": request.scope.get(SESSION_KEY)}
+    return draw("problem.html", values, problem.status, problem.headers)

@@ -26,6 +26,9 @@ from leeward.errors import Busy
 #: Messages that a viewer hasn't taken; viewers; calls of one caller that wait: at most.
 MOST_WAITING, MOST_VIEWERS, MOST_WAITERS = 512, 64, 128
 
+#: Bytes of a command's output in one message.
+MOST_OUTPUT = 8192
+
 
 class LiveViewer:
     """
@@ -40,16 +43,22 @@ class LiveViewer:
         self._messages: deque[str] = deque()
         self.dropped = False
 
-    def put(self, message: str) -> None:
+    def put(self, message: str, may_miss: bool = False) -> None:
         """
         From any thread.
+
+        Args:
+            message: as JSON.
+            may_miss: it is left out while half of what may wait waits.
         """
         try:
-            self._loop.call_soon_threadsafe(self._put, message)
+            self._loop.call_soon_threadsafe(self._put, message, may_miss)
         except RuntimeError:
             self.dropped = True  # its loop is closed
 
-    def _put(self, message: str) -> None:
+    def _put(self, message: str, may_miss: bool) -> None:
+        if may_miss and len(self._messages) >= MOST_WAITING // 2:
+            return
         if len(self._messages) >= MOST_WAITING:
             self.dropped = True
             self._messages.clear()
@@ -93,14 +102,24 @@ class LiveFeed:
         if watched:
             self.send({"type": kind, "request": request_row(request, whole=False)})
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any], may_miss: bool = False) -> None:
         """
         To each viewer, from any thread.
         """
         text = json.dumps(message)
         with self._lock:
             for viewer in self._viewers:
-                viewer.put(text)
+                viewer.put(text, may_miss)
+
+    def output(self, number: int, stream: str, data: bytes) -> None:
+        """
+        What a command has written. Who looks on too slowly misses some of it.
+        """
+        with self._lock:
+            watched = bool(self._viewers)
+        for at in range(0, len(data) if watched else 0, MOST_OUTPUT):
+            self.send({"type": "output", "id": number, "stream": stream,
+                       "data": data[at:at + MOST_OUTPUT].decode("utf-8", "replace")}, True)
 
     def rules_changed(self) -> None:
         self.send({"type": "rules", "rules": rules_row(self._queue.rules())})

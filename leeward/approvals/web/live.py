@@ -104,7 +104,7 @@ async def _send(parts: WebParts, socket: WebSocket, viewer: LiveViewer, scope: a
 def _error(code: str) -> dict[str, Any]:
     said = {"behind": "messages came faster than they were taken; connect anew",
             "unauthorized": "the session is over"}
-    return {"type": "error", "error": {"code": code, "message": said[code]}}
+    return {"type": "error", "error": code, "detail": said[code]}
 
 
 async def _receive(parts: WebParts, socket: WebSocket, credential: Operator) -> None:

@@ -71,8 +71,7 @@ def document() -> dict[str, Any]:
         if "WEBSOCKET" != route.method:
             path = re.sub(r":int\}", "}", route.path)
             paths.setdefault(path, {})[route.method.lower()] = _operation(route)
-    error = {"type": "object", "required": ["error"], "properties": {"error": {
-        "type": "object", "required": ["code", "message"], "properties": {"code": _TEXT, "message": _TEXT}}}}
+    error = {"type": "object", "required": ["error", "detail"], "properties": {"error": _TEXT, "detail": _TEXT}}
     return {"openapi": "3.1.0",
             "info": {"title": "leeward approvals", "version": leeward.__version__,
                      "description": "A person decides what leaves a sandbox."},

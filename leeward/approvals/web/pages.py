@@ -120,10 +120,13 @@ async def _shown(call: WebCall, request: ApprovalRequest) -> dict[str, Any]:
             detail = await in_slow_thread("", call.service.detail, request.id)
         except LeewardError as error:
             why = str(error)
+    run = None
+    if request.category in ("exec", "packages") and request.stage:
+        run = await in_slow_thread("", call.service.run, request.id)
     hunks = await in_thread(_hunks, request, detail)
     remarks = request.metadata.get("remarks")
     return {"title": subject_title(request.subject), "title_of": subject_title, "detail": detail, "why": why,
-            "hunks": hunks, "rule": _rule_of(request), "most": MOST_FULL if is_full else MOST_SHOWN,
+            "hunks": hunks, "run": run, "rule": _rule_of(request), "most": MOST_FULL if is_full else MOST_SHOWN,
             "is_full": is_full, "metadata": _flat(request.metadata),
             "remarks": [str(each) for each in remarks][:50] if isinstance(remarks, list) else [],
             "bytes": {side: _size(detail.get(side)) for side in ("before", "after")}}

@@ -42,7 +42,7 @@ class WebProblem(LeewardError):
         """
         For JSON.
         """
-        return {"error": {"code": self.code, "message": self.message, **self.more}}
+        return {"error": self.code, "detail": self.message, **self.more}
 
 
 def unauthorized(message: str = "this needs a session or a token") -> WebProblem:

@@ -167,7 +167,7 @@
       if (answered.status === 401) { location.assign("/login"); return; }
       const said = await answered.json().catch(() => ({}));
       if (answered.ok) say(`Request ${id} was ${approved ? "approved" : "denied"}`);
-      else say(said.error ? said.error.message : "That failed");
+      else say(said.detail || "That failed");
       if (answered.ok) await next(id); else await choose(id);
     } catch (error) {
       say("The service doesn't answer");

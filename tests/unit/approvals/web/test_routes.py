@@ -4,6 +4,7 @@ Every route, from the tables: who may call it, and what it answers to a stranger
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,18 +14,11 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from kit.approvals_page import (
-    BASE,
-    PageService,
-    approval_app,
-    as_caller,
-    browser,
-    page_service,
-    tcp_client,
-)
+from kit.approvals_page import BASE, PageService, as_caller, browser, page_service, tcp_client
 from leeward.approvals.credentials import AskingSandbox, Operator
 from leeward.approvals.routes import ROUTES, ServiceRoute
 from leeward.approvals.web import api, pages
+from leeward.approvals.web.app import approval_app
 from leeward.approvals.web.openapi import BODIES, QUERIES, document
 
 ALL = [route for route in (*ROUTES, *pages.PAGES) if "WEBSOCKET" != route.method]
@@ -57,83 +51,79 @@ def test_each_row_has_a_function_and_each_function_a_row() -> None:
     assert len({(route.method, route.path) for route in ALL}) == len(ALL)
     # What decides is the operator's alone; a row that says otherwise has to be noticed here.
     assert {route.name for route in ROUTES if route.asks} == {
-        "status", "requests", "ask", "request", "config", "propose", "exec", "run", "packages", "sync_files", "sync_git",
-        "openapi"}
+        "status", "requests", "ask", "request", "config", "propose", "exec", "run", "packages", "sync_files",
+        "sync_git", "openapi"}
     assert ("login_page", "static_file") == pages.FOR_ANYONE
 
 
-@pytest.mark.parametrize("route", ALL, ids=by_name)
-def test_a_sandbox_gets_no_further_than_what_asks(app: Starlette, service: PageService, route: ServiceRoute) -> None:
-    service.ask({"host": "example.org"}, "other")
+def test_a_sandbox_gets_no_further_than_what_asks(app: Starlette, service: PageService) -> None:
+    service.ask({"category": "network", "host": "example.org"}, "other")
     client = TestClient(as_caller(app, AskingSandbox("box")), follow_redirects=False)
-    answer = client.request(route.method, path_of(route), json={} if route.method != "GET" else None)
+    for route in ALL:
+        answer = client.request(route.method, path_of(route), json={} if route.method != "GET" else None)
 
-    if route.asks:
-        assert 403 != answer.status_code
-    elif route.name in pages.FOR_ANYONE:
-        assert 200 == answer.status_code
-    else:
-        assert 403 == answer.status_code
-    assert ["pending"] * len(service.queue.recent()) == [each.status for each in service.queue.recent()]
+        if route.asks:
+            assert 403 != answer.status_code, by_name(route)
+        else:
+            assert (200 if route.name in pages.FOR_ANYONE else 403) == answer.status_code, by_name(route)
+    assert {"pending"} == {each.status for each in service.queue.recent()}
 
 
-@pytest.mark.parametrize("route", ALL, ids=by_name)
-def test_nobody_comes_in_by_tcp_without_a_session(app: Starlette, service: PageService, route: ServiceRoute) -> None:
-    service.ask({"host": "example.org"}, "box")
+def test_nobody_comes_in_by_tcp_without_a_session(app: Starlette, service: PageService) -> None:
+    service.ask({"category": "network", "host": "example.org"}, "box")
     client = tcp_client(app)
-    for headers in ({}, {"Cookie": "leeward_3700=x"}, {"Authorization": "Bearer x"}, {"Authorization": "Basic eDp4"}):
+    wrong = ({}, {"Cookie": "leeward_3700=x"}, {"Authorization": "Bearer x"}, {"Authorization": "Basic eDp4"})
+    for route, headers in itertools.product(ALL, wrong):
         answer = client.request(route.method, path_of(route), headers={"Origin": BASE, **headers},
                                 json={} if route.method != "GET" else None)
         if route.name in pages.FOR_ANYONE:
             assert 200 == answer.status_code
         elif route in ROUTES:
-            assert (401, "unauthorized") == (answer.status_code, answer.json()["error"]["code"])
+            assert (401, "unauthorized") == (answer.status_code, answer.json()["error"]), by_name(route)
         else:
-            assert (303, "/login") == (answer.status_code, answer.headers["location"])
+            assert (303, "/login") == (answer.status_code, answer.headers["location"]), by_name(route)
     assert "pending" == service.queue.recent()[0].status
 
 
-@pytest.mark.parametrize("route", [route for route in ALL if route.method != "GET"], ids=by_name)
-def test_no_change_without_the_sessions_token_or_from_elsewhere(app: Starlette, service: PageService,
-                                                                route: ServiceRoute) -> None:
-    service.ask({"host": "example.org"}, "box")
+def test_no_change_without_the_sessions_token_or_from_elsewhere(app: Starlette, service: PageService) -> None:
+    service.ask({"category": "network", "host": "example.org"}, "box")
     client, csrf = browser(app)
-    for headers in ({}, {"X-CSRF-Token": "x"}, {"X-CSRF-Token": csrf[:-1]},
-                    {"X-CSRF-Token": csrf, "Origin": "http://example.org"}, {"X-CSRF-Token": csrf, "Origin": "null"},
-                    {"X-CSRF-Token": csrf, "Origin": "http://127.0.0.1:8080"},
-                    {"X-CSRF-Token": csrf, "Sec-Fetch-Site": "same-site"},
-                    {"X-CSRF-Token": csrf, "Sec-Fetch-Site": "cross-site"}):
+    changes = [route for route in ALL if route.method != "GET"]
+    good = {"X-CSRF-Token": csrf}
+    for route, headers in itertools.product(changes, (
+            {}, {"X-CSRF-Token": "x"}, {"X-CSRF-Token": csrf[:-1]}, {**good, "Origin": "http://example.org"},
+            {**good, "Origin": "null"}, {**good, "Origin": "http://127.0.0.1:8080"},
+            {**good, "Sec-Fetch-Site": "same-site"}, {**good, "Sec-Fetch-Site": "cross-site"})):
         answer = client.request(route.method, path_of(route), headers=headers, json={})
-        assert 403 == answer.status_code, headers
+        assert 403 == answer.status_code, (by_name(route), headers)
     del client.headers["Origin"]
-    assert 403 == client.request(route.method, path_of(route), headers={"X-CSRF-Token": csrf}, json={}).status_code
+    for route in changes:
+        assert 403 == client.request(route.method, path_of(route), headers=good, json={}).status_code
     assert "pending" == service.queue.recent()[0].status
     assert not any(rule.text != "network(*.datadoghq.com)" for rule in service.queue.rules().deny)
 
 
-@pytest.mark.parametrize("route", ALL, ids=by_name)
-@pytest.mark.parametrize("host", ["example.org:3700", "127.0.0.1:8080", "127.0.0.1", "127.0.0.1.example.org:3700",
-                                  "0.0.0.0:3700", "", "localhost:3700, x", "[::ffff:127.0.0.1]:3700"])
-def test_no_name_of_somebody_elses_leads_here(app: Starlette, route: ServiceRoute, host: str) -> None:
+def test_no_name_of_somebody_elses_leads_here(app: Starlette) -> None:
     client, csrf = browser(app)
+    for host in ("example.org:3700", "127.0.0.1:8080", "127.0.0.1", "127.0.0.1.example.org:3700", "0.0.0.0:3700", "",
+                 "localhost:3700, x", "[::ffff:127.0.0.1]:3700"):
+        for route in ALL:
+            answer = client.request(route.method, path_of(route), headers={"Host": host, "X-CSRF-Token": csrf})
+            assert 403 == answer.status_code, (by_name(route), host)
 
-    answer = client.request(route.method, path_of(route), headers={"Host": host, "X-CSRF-Token": csrf})
 
-    assert 403 == answer.status_code
+def test_each_answer_says_what_a_browser_may_do_with_it(app: Starlette) -> None:
+    client, csrf = browser(app)
+    logout = [route for route in ALL if "logout_form" == route.name]
+    for route in [route for route in ALL if route not in logout] + logout:
+        answer = client.request(route.method, path_of(route), headers={"X-CSRF-Token": csrf})
 
-
-@pytest.mark.parametrize("route", ALL, ids=by_name)
-def test_each_answer_says_what_a_browser_may_do_with_it(app: Starlette, route: ServiceRoute) -> None:
-    client, _ = browser(app)
-
-    answer = client.request(route.method, path_of(route))
-
-    rules = answer.headers["content-security-policy"]
-    assert "default-src 'none'" in rules
-    assert "unsafe" not in rules
-    assert "frame-ancestors 'none'" in rules
-    assert "nosniff" == answer.headers["x-content-type-options"]
-    assert answer.headers["cache-control"] == ("no-cache" if "static_file" == route.name else "no-store")
+        rules = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in rules
+        assert "unsafe" not in rules
+        assert "frame-ancestors 'none'" in rules
+        assert "nosniff" == answer.headers["x-content-type-options"]
+        assert answer.headers["cache-control"] == ("no-cache" if "static_file" == route.name else "no-store")
 
 
 def test_a_listener_that_is_not_loopback_lets_nobody_in(app: Starlette) -> None:
