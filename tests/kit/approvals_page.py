@@ -25,7 +25,7 @@ from leeward.approvals.requests import ApprovalRequest, IntakeBounds, NewRequest
 from leeward.approvals.service import ApprovalService
 from leeward.approvals.subjects import branch
 from leeward.audit.journal import Journal
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, ShuttingDown
 
 #: A sandbox that asks without end.
 WIDE = IntakeBounds(pending=100_000, all_pending=100_000, each_minute=1_000_000)
@@ -79,7 +79,10 @@ def page_service(folder: Path, bounds: IntakeBounds = WIDE) -> Iterator[PageServ
     try:
         yield service
     finally:
-        service.stop()
+        try:
+            service.stop()
+        except ShuttingDown:
+            pass  # the test has stopped it
         queue.close()
         journal.close()
         project.close()

@@ -81,18 +81,19 @@ def hunks_of(before: str, after: str, path: str, hunks: Sequence[Mapping[str, An
         hunks: each with `old_start` and `new_start`, from 1, and the lines `old` and `new`.
     """
     old, new = _Lines(before, path), _Lines(after, path)
-    found, drawn = list[DiffHunk](), 0
+    found, drawn, free = list[DiffHunk](), 0, 0
     for index, hunk in enumerate(hunks):
         old_at, new_at = max(0, int(hunk["old_start"]) - 1), max(0, int(hunk["new_start"]) - 1)
         old_count, new_count = len(hunk["old"]), len(hunk["new"])
-        lead = min(CONTEXT, old_at, new_at)
+        following = int(hunks[index + 1]["old_start"]) - 1 if index + 1 < len(hunks) else len(old)
+        lead = min(CONTEXT, old_at - free)
         rows = [_same(old, new, old_at - back, new_at - back) for back in range(lead, 0, -1)]
         rows += _changed(old, new, range(old_at, old_at + old_count), range(new_at, new_at + new_count),
                          MOST_LINES - drawn)
         left_out = max(0, max(old_count, new_count) - (len(rows) - lead))
-        tail = min(CONTEXT, len(old) - old_at - old_count, len(new) - new_at - new_count)
+        free = old_at + old_count
         if not left_out:
-            rows += [_same(old, new, old_at + old_count + on, new_at + new_count + on) for on in range(max(0, tail))]
+            rows += [_same(old, new, free + on, new_at + new_count + on) for on in range(min(CONTEXT, following - free))]
         drawn += len(rows)
         head = f"@@ -{old_at + 1},{old_count} +{new_at + 1},{new_count} @@"
         found.append(DiffHunk(index, head, rows, left_out))

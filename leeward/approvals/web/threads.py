@@ -34,14 +34,14 @@ def _limiter(kind: int, threads: int) -> anyio.CapacityLimiter:
     return of_loop[kind]
 
 
-async def in_thread(call: Callable[Arguments, Answer], *given: Arguments.args, **named: Arguments.kwargs) -> Answer:
+async def in_thread(call: Callable[Arguments, Answer], /, *given: Arguments.args, **named: Arguments.kwargs) -> Answer:
     """
     What *call* returns or raises: of the queue, which waits for a disk.
     """
     return await anyio.to_thread.run_sync(functools.partial(call, *given, **named), limiter=_limiter(0, QUICK))
 
 
-async def in_slow_thread(sandbox: str, call: Callable[Arguments, Answer], *given: Arguments.args,
+async def in_slow_thread(sandbox: str, call: Callable[Arguments, Answer], /, *given: Arguments.args,
                          **named: Arguments.kwargs) -> Answer:
     """
     What *call* returns or raises: one that may wait for the daemon.

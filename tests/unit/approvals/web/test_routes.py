@@ -6,33 +6,19 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from kit.approvals_page import BASE, PageService, as_caller, browser, page_service, tcp_client
+from kit.approvals_page import BASE, PageService, as_caller, browser, tcp_client
 from leeward.approvals.credentials import AskingSandbox, Operator
 from leeward.approvals.routes import ROUTES, ServiceRoute
 from leeward.approvals.web import api, pages
-from leeward.approvals.web.app import approval_app
 from leeward.approvals.web.openapi import BODIES, QUERIES, document
 
 ALL = [route for route in (*ROUTES, *pages.PAGES) if "WEBSOCKET" != route.method]
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[PageService]:
-    with page_service(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def app(service: PageService) -> Starlette:
-    return approval_app(service)
 
 
 def path_of(route: ServiceRoute, number: int = 1) -> str:

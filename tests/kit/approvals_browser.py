@@ -1,0 +1,92 @@
+"""
+A real browser before the page of approvals, which uvicorn serves on a thread.
+
+Runs in:   the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from kit.approvals_page import PageService
+from leeward.approvals.web.app import approval_app
+
+CHROMIUM = "/usr/bin/chromium"
+
+#: Of a browser that asks nobody about anything.
+ALONE = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+         "--no-first-run", "--disable-default-apps", "--disable-extensions", "--disable-domain-reliability",
+         "--disable-dev-shm-usage", "--no-pings", "--mute-audio"]
+
+
+class ServedPage:
+    """
+    Attributes:
+        service: what decides.
+        port: of loopback.
+    """
+
+    def __init__(self, service: PageService) -> None:
+        self.service = service
+        self.app = approval_app(service)
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        self.port = int(self._socket.getsockname()[1])
+        self._server = uvicorn.Server(uvicorn.Config(self.app, log_level="error", lifespan="off",
+                                                     ws="websockets-sansio", timeout_graceful_shutdown=1))
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+    def link(self) -> str:
+        """
+        One that logs in, once.
+        """
+        return f"http://127.0.0.1:{self.port}/login?token={self.app.state.parts.access.login_token()}"
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """
+    Debian's, without a window.
+    """
+    root = ["--no-sandbox"] if 0 == os.geteuid() else []
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=[*ALONE, *root])
+        try:
+            yield found
+        finally:
+            found.close()
+
+
+def logged_in(context: BrowserContext, served: ServedPage) -> Page:
+    """
+    A window that shows the queue.
+    """
+    page = context.new_page()
+    page.goto(served.link())
+    page.wait_for_url("**/queue")
+    page.wait_for_selector("#link-state[data-state=on]")
+    return page
+
+
+def shot(page: Page, name: str) -> None:
+    """
+    Keep what *page* shows, if LEEWARD_SCREENSHOTS names a folder.
+    """
+    folder = os.environ.get("LEEWARD_SCREENSHOTS")
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=str(Path(folder) / f"{name}.png"))
