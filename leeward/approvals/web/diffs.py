@@ -93,7 +93,8 @@ def hunks_of(before: str, after: str, path: str, hunks: Sequence[Mapping[str, An
         left_out = max(0, max(old_count, new_count) - (len(rows) - lead))
         free = old_at + old_count
         if not left_out:
-            rows += [_same(old, new, free + on, new_at + new_count + on) for on in range(min(CONTEXT, following - free))]
+            after_new = new_at + new_count
+            rows += [_same(old, new, free + on, after_new + on) for on in range(min(CONTEXT, following - free))]
         drawn += len(rows)
         head = f"@@ -{old_at + 1},{old_count} +{new_at + 1},{new_count} @@"
         found.append(DiffHunk(index, head, rows, left_out))
