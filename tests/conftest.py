@@ -14,8 +14,9 @@ import pytest
 pytest_plugins = ["kit.quick", "kit.skip_policy", "kit.lock_policy", "kit.faults", "kit.ordinary_user", "kit.c_client",
                   "kit.beside"]
 
-# Ignored, as in the background of a script, it would stay so in every program that a test starts.
+# Ignored, as in the background of a script, they would stay so in every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup(1)
 
 #: Seconds for a test of the long run: ten thousand jobs on a machine that does something else as well.

@@ -29,8 +29,12 @@ import leeward
 from kit import features
 from kit.skip_policy import require
 
-#: Made when it is missing, and kept: another run on the same machine may be using it.
-NAME = "lwtest"
+#: A variable that the second lane of a whole run has: kit/lanes.py.
+LANE = "LEEWARD_TESTS_LANE"
+
+#: Made when it is missing, and kept: another run on the same machine may be using it. Each lane has one of its own,
+#: since what the kernel counts by user must stay apart.
+NAME = "lwtest" + os.environ.get(LANE, "")
 #: The one who repeats the tests beside root's run; what the two count of their processes must stay apart.
 BESIDE = "lwbeside"
 

@@ -1,0 +1,166 @@
+"""
+The whole run, by two processes of pytest beside each other: `./dev test` runs `python -m kit.lanes`.
+
+Runs in:   a developer's shell, as `PYTHONPATH=tests python -m kit.lanes [COMMAND...]`, which installs what they need.
+
+Tests of a daemon mostly wait for it, so one process leaves most of a processor idle. What computes, compiles, boots or
+runs whole programs, and has no bound on the time of a job, is the second lane. The first lane has everything else; a
+file that is new is there. Beside it root's run starts that of an ordinary user (kit/beside.py).
+
+The second lane begins while COMMAND still runs, with what needs no more than .venv has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from kit import features
+from kit.ordinary_user import LANE
+
+#: What needs nothing beyond .venv: the beginning of the second lane.
+EARLY = ("tests/unit", "tests/simulation", "tests/integration/test_decoders.py")
+
+#: The rest of it.
+SECOND = ("tests/vm", *(f"tests/integration/test_{name}.py" for name in (
+    "sanitizers", "packaging", "releases", "flake", "site", "readme", "warnings", "races", "frameworks",
+    "real_packages", "real_programs", "preloaded_libraries", "cpython_suite", "containers", "languages",
+    "node_client", "doc_examples", "sandbox_docs", "workdir_javascript", "agent_example", "llm")))
+
+#: What nice(1) adds for the second lane: the first one has the tests that measure.
+NICER = 5
+
+#: So many tests that failed run once more, alone.
+AGAIN = 3
+
+#: Seconds to end in.
+END_S = 60
+
+#: The exit status of pytest where tests failed, and where all passed.
+FAILED, PASSED = 1, 0
+
+
+class Lane:
+    """
+    One pytest.
+
+    Args:
+        name: of its cache, which remembers what failed.
+        said: the file that it writes to; None for our own output.
+
+    Attributes:
+        took: seconds, once it was waited for.
+    """
+
+    took = 0.0
+
+    def __init__(self, name: str, *arguments: str, said: IO[bytes] | None = None) -> None:
+        self.cache = features.ROOT / ".pytest_cache" / name
+        self.said = said
+        (self.cache / "v/cache/lastfailed").unlink(missing_ok=True)
+        second = said is not None
+        environment = {name: value for name, value in os.environ.items() if "PYTHONPATH" != name}  # it is this module's
+        self._began = time.monotonic()
+        self._process = subprocess.Popen(
+            [*(("nice", "-n", str(NICER)) if second else ()), sys.executable, "-m", "pytest", "-o",
+             f"cache_dir={self.cache}", *arguments],
+            cwd=features.ROOT, env={**environment, **({LANE: "2"} if second else {})}, stdout=said,
+            stderr=None if said is None else subprocess.STDOUT)
+
+    def wait(self) -> int:
+        """
+        Its exit status; that of a shell where a signal has ended it.
+        """
+        status = self._process.wait()
+        self.took = time.monotonic() - self._began
+        return status if status >= 0 else 128 - status
+
+    def end(self) -> None:
+        """
+        Interrupt it if it still runs: it ends the daemons that it has started.
+        """
+        if self._process.poll() is not None:
+            return
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def failed(self) -> list[str]:
+        """
+        The names of the tests that failed.
+        """
+        try:
+            return sorted(json.loads((self.cache / "v/cache/lastfailed").read_text()))
+        except FileNotFoundError:
+            return []
+
+
+def verdict(statuses: Sequence[int], failed: Sequence[str]) -> tuple[int, bool]:
+    """
+    The exit status of lanes that ended with *statuses*, and whether the tests that failed may run once more.
+
+    Args:
+        failed: their names. A run of another user has had its second chance.
+    """
+    worst = max((status for status in statuses if status != FAILED), default=PASSED) or max(statuses)
+    again = FAILED == worst and 0 < len(failed) <= AGAIN and not any("test_as_ordinary_user" in name for name in failed)
+    return worst, again
+
+
+def run(prepare: Sequence[str]) -> int:
+    """
+    Both lanes to their end, and the tests that failed once more, alone; the exit status.
+
+    Args:
+        prepare: installs what tests need; its status doesn't matter, since what is missing is skipped.
+    """
+    lanes: list[Lane] = []
+    with tempfile.TemporaryDirectory(prefix="leeward-lanes-") as folder, \
+            (Path(folder) / "early").open("w+b") as early_said, (Path(folder) / "second").open("w+b") as second_said:
+        try:
+            lanes.append(early := Lane("early", *EARLY, said=early_said))
+            if prepare:
+                subprocess.run(prepare, check=False)
+            lanes.append(first := Lane("first", *(f"--ignore={path}" for path in (*EARLY, *SECOND))))
+            statuses = [early.wait()]
+            lanes.append(second := Lane("second", *SECOND, said=second_said))
+            statuses += [first.wait(), second.wait()]
+        finally:
+            for lane in lanes:
+                lane.end()
+        for lane in (early, second):
+            show(lane)
+    print("dev: minutes by lane:", *(f"{lane.cache.name} {lane.took / 60:.1f}" for lane in lanes), flush=True)
+    failed = [name for lane in lanes for name in lane.failed()]
+    worst, again = verdict(statuses, failed)
+    if not again:
+        return worst
+    print("dev: these failed, and run once more, alone. Each one that passes now is a defect to be mended:", *failed,
+          sep="\n    ", flush=True)
+    return subprocess.run([sys.executable, "-m", "pytest", *failed], cwd=features.ROOT, check=False).returncode
+
+
+def show(lane: Lane) -> None:
+    """
+    Print what a lane wrote.
+    """
+    assert lane.said is not None
+    lane.said.seek(0)
+    print(f"--- beside it, {lane.cache.name}", flush=True)
+    sys.stdout.buffer.write(lane.said.read())
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,78 @@
+"""
+The two lanes of a whole run: what is in them, and what the run says in the end.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kit import lanes
+from kit.features import ROOT
+
+
+def test_what_the_second_lane_names_is_there() -> None:
+    """
+    And each of it once.
+    """
+    names = (*lanes.EARLY, *lanes.SECOND)
+
+    assert len(set(names)) == len(names)
+    assert [] == [name for name in names if not (ROOT / name).exists()]
+
+
+def test_no_attack_is_beside_the_first_lane() -> None:
+    assert [] == [name for name in (*lanes.EARLY, *lanes.SECOND) if "escapes" in name]
+
+
+@pytest.mark.parametrize(("statuses", "failed", "expected"), [
+    ((0, 0, 0), (), (0, False)),
+    ((0, 1, 0), ("a",), (1, True)),
+    ((1, 1, 1), ("a", "b", "c"), (1, True)),
+    ((1, 1, 1), ("a", "b", "c", "d"), (1, False)),
+    ((0, 1, 0), (), (1, False)),
+    ((0, 1, 0), ("tests/integration/test_as_ordinary_user.py::test_it",), (1, False)),
+    ((2, 1, 0), ("a",), (2, False)),
+    ((0, 1, 137), ("a",), (137, False)),
+    ((0, 0, 5), (), (5, False)),
+])
+def test_the_verdict(statuses: tuple[int, ...], failed: tuple[str, ...], expected: tuple[int, bool]) -> None:
+    assert expected == lanes.verdict(statuses, failed)
+
+
+#: A test that passes when it is run once more.
+UNSTEADY = """
+from pathlib import Path
+def test_it():
+    again = Path(__file__).with_name("again")
+    was = again.exists()
+    again.touch()
+    assert was
+"""
+STEADY = "import os\ndef test_it(): assert os.environ.get({name!r}) == {lane!r} and 'PYTHONPATH' not in os.environ\n"
+
+
+@pytest.mark.parametrize(("late", "status"), [("def test_it(): pass", 0), (UNSTEADY, 0), ("def test_it(): assert 0", 1),
+                                              ("import nothing_of_this_name", 2)])
+def test_a_run(tmp_path: Path, late: str, status: int) -> None:
+    """
+    Three processes, of which the last begins when what it needs was installed; each test runs in one of them.
+    """
+    for name, text in (("early", STEADY.format(name=lanes.LANE, lane="2")), ("late", late),
+                       ("other", STEADY.format(name=lanes.LANE, lane=None))):
+        (tmp_path / f"test_{name}.py").write_text(text)
+    program = (f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\nfrom pathlib import Path\n"
+               "from kit import features, lanes\n"
+               f"features.ROOT = Path({str(tmp_path)!r})\n"
+               "lanes.EARLY, lanes.SECOND = ('test_early.py',), ('test_late.py',)\n"
+               "sys.exit(lanes.run(['touch', 'prepared']))")
+
+    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert status == ended.returncode, ended.stdout + ended.stderr
+    assert (tmp_path / "prepared").exists()
+    assert 0 <= ended.stdout.index("--- beside it, early") < ended.stdout.index("--- beside it, second")
+    assert ("    test_late.py::test_it" in ended.stdout) is (status < 2 and "pass" not in late)
