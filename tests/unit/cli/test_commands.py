@@ -176,6 +176,35 @@ def test_status(path: Path) -> None:
     assert 0 == text.returncode == as_json.returncode
 
 
+def test_status_has_a_line_for_each_thing() -> None:
+    """
+    What is a map of its own is a block, with sizes and versions as people write them.
+    """
+    text = fast.status_text({
+        "workers": {"total": 4, "idle": 3}, "jobs": {"done": 2},
+        "layers": {"mounts": {"state": "active", "binds": 17}, "cgroup": {"state": "absent"}}, "degraded": ["landlock"],
+        "max_connections": 1024, "fresh_layout": False, "uptime": 1.25, "pools": [],
+        "environments": {"folder": "/var/lib/x", "size": 20 << 30, "egress": "", "version": [3, 11]}})
+
+    assert """\
+workers         4 total, 3 idle
+jobs            2 done
+layers
+  mounts        active (binds 17)
+  cgroup        absent
+degraded        landlock
+max connections 1024
+fresh layout    no
+uptime          1.2 s
+environments
+  folder        /var/lib/x
+  size          20.0 GiB at most
+  egress        none
+  version       3.11
+""" == text
+    assert "workers" in fast.status_text({})
+
+
 def test_a_refusal(path: Path) -> None:
     """
     Exit 1 and what the daemon said, in one printable line.
