@@ -37,10 +37,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from leeward.dataclass import dataclass
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup import descent
 from leeward.loop.barrier import trace_of_frame

@@ -7,7 +7,8 @@ Runs in:   the daemon; pure.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+
+from leeward.dataclass import dataclass
 
 #: Bytes that wait for a reader before the process's pipes are left alone. Two pipes' worth.
 ROOM = 128 << 10

@@ -17,9 +17,9 @@ ends within a look of METER_S, plus what the event loop is late.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 
+from leeward.dataclass import dataclass, replace
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer

@@ -14,9 +14,9 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from leeward.dataclass import dataclass
 from leeward.errors import Busy, SandboxOver
 from leeward.sandboxes.states import LIMITS, SAID, Reason
 from leeward.wire.sandbox_fields import ID_ALPHABET, ID_LENGTH

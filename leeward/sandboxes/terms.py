@@ -7,9 +7,9 @@ Runs in:   the daemon; pure but for `Launch.start`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from leeward.dataclass import dataclass, field
 from leeward.sandboxes.place import ProgramExit, SandboxPlace
 from leeward.spec.limits import Limits
 from leeward.spec.pool_key import PLAIN, PoolKey

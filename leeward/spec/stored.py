@@ -14,10 +14,10 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest
 from leeward.spec.pool_key import is_name
 

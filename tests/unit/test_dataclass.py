@@ -219,10 +219,9 @@ def imported(program: str) -> set[str]:
     return set(done.stdout.split())
 
 
-#: Whose time to start matters: a client, a zygote with its jobs, `leeward run`, and a daemon until it starts its
-#: zygote.
+#: Whose time to start matters: a client, a zygote with its jobs, `leeward run`, and a daemon until it is ready.
 STARTS = ("import leeward; leeward.Client, leeward.AsyncClient, leeward.Result", "import leeward.crossing.zygote",
-          "import leeward_cli.cold, leeward_cli.once", "import leeward.daemon.config_sources, leeward.daemon.early")
+          "import leeward_cli.cold, leeward_cli.once", "import leeward.daemon.config_sources, leeward.daemon.main")
 
 
 def test_only_what_starts_often_uses_it() -> None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
+from leeward.dataclass import dataclass
 from leeward.loop.reactor import Reactor, Timer
 
 #: Clients that wait at once; descriptors.PASSING has room for them.

@@ -7,13 +7,13 @@ Runs in:   the daemon.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from leeward.daemon.config import Config
 from leeward.daemon.serving.peers import RefusalObserver
 from leeward.daemon.serving.rounds import Budget, Rounds
 from leeward.daemon.telling.metrics import Metrics
+from leeward.dataclass import dataclass
 from leeward.errors import BadRequest, Busy, Refused
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.reactor import Reactor

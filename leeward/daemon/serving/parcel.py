@@ -10,9 +10,9 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from leeward._native.memfd import memory_file
+from leeward.dataclass import dataclass, field
 from leeward.errors import SHORT
 from leeward.outcome import Result
 from leeward.run.placement import LARGE_REPLY, PLACEMENTS

@@ -10,12 +10,12 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.metrics import Metrics
+from leeward.dataclass import dataclass, field
 from leeward.pool.quotas import Quotas
 
 #: getsockopt(2) for a peer's supplementary groups, Linux 4.13; the socket module doesn't have its name.

@@ -18,8 +18,8 @@ the kernel's buffers, and then he waits. The budget is remembered when his last 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from leeward.dataclass import dataclass, field
 from leeward.loop.reactor import Reactor, Timer
 
 #: Bytes of a request that cost as much to decode as a small request costs in all.

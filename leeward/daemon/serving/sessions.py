@@ -9,12 +9,12 @@ Trust:     none in a client. A session is looked up among those of the connectio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 from leeward.daemon.config import Config
 from leeward.daemon.serving.intake import NAME, job_of
+from leeward.dataclass import dataclass
 from leeward.errors import BadRequest, Busy, Refused, SessionOver
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import ReplyAddress

@@ -13,10 +13,10 @@ from __future__ import annotations
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from leeward.dataclass import dataclass, field
 from leeward.loop.barrier import in_any_case
 from leeward.outcome import Outcome, Result
 

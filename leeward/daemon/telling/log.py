@@ -6,8 +6,8 @@ Trust:     values may come from jobs and clients. Control characters are escaped
            no value can forge a line or drive a terminal, and every length is bounded.
 Waits:     never. A reader that stopped reading, or a full disk, costs lines, not jobs:
            what couldn't be written is counted, and told when writing works again.
-Library:   structlog makes the lines, by the processors below. Importing it takes longer than the rest of the daemon's
-           imports, so `load` does that while the zygote warms up; events before that are held, and told then.
+Library:   structlog makes the lines, by the processors below. Importing it takes a fifth of what the daemon's other
+           imports do, so `load` does that while the zygote warms up; events before that are held, and told then.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import select
 import sys
 import time
+import types
 from collections import deque
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Protocol
@@ -167,7 +168,7 @@ class Log:
         """
         if self._logger is not None:
             return
-        with _without_rich():
+        with _only_what_is_needed():
             import structlog
 
         class Bound(structlog.BoundLoggerBase):
@@ -227,20 +228,33 @@ class Log:
             self._journal.line(rendered)
 
 
+class _Later(types.ModuleType):
+    """
+    Stands for a module, which is imported when something of it is asked for.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        import importlib
+
+        return getattr(importlib.import_module(self.__name__), name)
+
+
 @contextlib.contextmanager
-def _without_rich() -> Iterator[None]:
+def _only_what_is_needed() -> Iterator[None]:
     """
-    In this context nothing imports `rich`. Where it is installed structlog imports it, for colours and tracebacks that
-    a daemon doesn't print, and that takes as long as structlog itself. None in `sys.modules` says that there is none.
+    In this context nothing imports `rich` or `asyncio`. Where `rich` is installed structlog imports it, for colours
+    and tracebacks that a daemon doesn't print, and that takes as long as structlog itself. `asyncio` it needs in
+    methods that are awaited, and nowhere else; with `ssl` that is half of the rest. None in `sys.modules` says that
+    there is no such module.
     """
-    absent = "rich" not in sys.modules
-    if absent:
-        sys.modules["rich"] = None  # type: ignore[assignment]  # as the import system documents it
+    others: dict[str, Any] = {"rich": None, "asyncio": _Later("asyncio")}
+    absent = {name: stand_in for name, stand_in in others.items() if name not in sys.modules}
+    sys.modules.update(absent)
     try:
         yield
     finally:
-        if absent:
-            del sys.modules["rich"]
+        for name in absent:
+            del sys.modules[name]
 
 
 class _Sink:

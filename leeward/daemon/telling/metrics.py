@@ -12,8 +12,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
+from leeward.dataclass import dataclass, field
 from leeward.loop.barrier import COSTS
 from leeward.outcome import Outcome, Result
 from leeward.wire.egress_control import VERDICTS

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 
 from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.log import LineWriter, as_json, clean, log, stamp
 from leeward.daemon.telling.metrics import Metrics
 from leeward.daemon.telling.security import SUMMARY_S, Digest, Offender
+from leeward.dataclass import dataclass
 from leeward.errors import BadRequest
 from leeward.loop.reactor import Reactor
 from leeward.pool.ticket import Ticket

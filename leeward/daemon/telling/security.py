@@ -16,7 +16,8 @@ Trust:     a job chooses how often it is denied what, a client how often it is r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+from leeward.dataclass import dataclass, field
 
 #: Called with the event and its fields.
 Sink = Callable[[str, dict[str, object]], None]

@@ -140,8 +140,8 @@ def test_a_daemon_imports_little(tmp_path: Any) -> None:
     """
     What takes long to import, and isn't needed to serve; and before it starts its zygote, nothing that can wait.
     """
-    heavy = ("click", "asyncio", "ssl", "ctypes", "logging", "leeward.host", "leeward.client")
-    early = ("dataclasses", "inspect", "leeward.daemon.main")
+    heavy = ("click", "asyncio", "ssl", "ctypes", "logging", "dataclasses", "inspect", "leeward.host", "leeward.client")
+    early = ("leeward.daemon.main",)
     program = ("import sys; from leeward_cli.daemon import parse_run, configuration; import leeward.daemon.early;"
                f"print([name for name in {early} if name in sys.modules]); import leeward.daemon.main;"
                f"configuration(**{{k: v for k, v in parse_run(['--socket={tmp_path}/s']).items() if k != 'ready_fd'}});"

@@ -139,6 +139,27 @@ print(rich.__file__)
     assert ["False True", str(tmp_path / "rich/__init__.py")] == said.stdout.splitlines()
 
 
+def test_asyncio_is_left_out_until_something_is_asked_of_it() -> None:
+    """
+    Only methods of structlog's that are awaited use it, and they find the real one.
+    """
+    program = """
+import sys
+from leeward.daemon.telling.log import log
+log.load()
+print([name for name in ("asyncio", "ssl") if name in sys.modules])
+from structlog import stdlib
+later = stdlib.asyncio.get_running_loop
+import asyncio
+print(later is asyncio.get_running_loop, asyncio.__file__ is not None)
+"""
+    path = str(Path(leeward.__file__).parents[1])
+    said = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, capture_output=True,
+                          text=True, check=True)
+
+    assert ["[]", "True True"] == said.stdout.splitlines()
+
+
 def test_an_exception_comes_with_its_traceback(pipe: tuple[int, int]) -> None:
     """
     In the same one line.
