@@ -17,7 +17,7 @@ import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from kit.approvals_page import PageService
-from leeward.approvals.web.app import approval_app
+from leeward.approvals.web.application import application
 
 CHROMIUM = "/usr/bin/chromium"
 
@@ -36,7 +36,7 @@ class ServedPage:
 
     def __init__(self, service: PageService) -> None:
         self.service = service
-        self.app = approval_app(service)
+        self.app = application(service)
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
         self.port = int(self._socket.getsockname()[1])

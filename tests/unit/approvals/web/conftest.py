@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from kit.approvals_page import PageService, as_caller, page_service
 from leeward.approvals.credentials import Operator
-from leeward.approvals.web.app import approval_app
+from leeward.approvals.web.application import application
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def service(tmp_path: Path) -> Iterator[PageService]:
 
 @pytest.fixture
 def app(service: PageService) -> Starlette:
-    return approval_app(service)
+    return application(service)
 
 
 @pytest.fixture

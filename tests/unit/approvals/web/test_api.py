@@ -15,7 +15,7 @@ from kit.approvals_page import PageService, as_caller, page_service
 from leeward.approvals.credentials import AskingSandbox, Operator
 from leeward.approvals.requests import IntakeBounds, NewRequest
 from leeward.approvals.subjects import branch
-from leeward.approvals.web.app import approval_app
+from leeward.approvals.web.application import application
 from leeward.approvals.web.bodies import MOST_BODY
 from leeward.approvals.web.calls import MOST_CALLS
 
@@ -82,7 +82,7 @@ def test_whoever_waits_for_what_expires_is_told_so(tmp_path: Path) -> None:
     with page_service(tmp_path) as service:
         service.queue._lasting = {"git": 0.05}
         number = push(service, "a")
-        client = TestClient(as_caller(approval_app(service), Operator("cli")))
+        client = TestClient(as_caller(application(service), Operator("cli")))
 
         assert "expired" == client.get(f"/api/requests/{number}?wait=60").json()["status"]
 
@@ -225,7 +225,7 @@ def test_a_query_that_is_none_is_refused(operator: TestClient, query: str) -> No
 
 def test_a_sandbox_that_asks_too_much_is_told_when_again(tmp_path: Path) -> None:
     with page_service(tmp_path, IntakeBounds(each_minute=2)) as service:
-        app = approval_app(service)
+        app = application(service)
         client = TestClient(as_caller(app, AskingSandbox("box")))
         for name in "ab":
             assert 201 == client.post("/api/requests", json={"category": "git", "branch": name}).status_code

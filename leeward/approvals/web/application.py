@@ -29,7 +29,7 @@ from leeward.approvals.web.openapi import openapi
 WITH_CONTENT = ("ask",)
 
 
-def approval_app(service: ApprovalService, access: PageAccess | None = None, feed: LiveFeed | None = None) -> Starlette:
+def application(service: ApprovalService, access: PageAccess | None = None, feed: LiveFeed | None = None) -> Starlette:
     """
     Args:
         service: what decides.
