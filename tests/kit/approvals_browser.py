@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import uvicorn
@@ -80,6 +81,31 @@ def logged_in(context: BrowserContext, served: ServedPage) -> Page:
     page.wait_for_url("**/queue")
     page.wait_for_selector("#link-state[data-state=on]")
     return page
+
+
+@contextmanager
+def other_port() -> Iterator[str]:
+    """
+    The address of a page of somebody else's on this host.
+    """
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><link rel=icon href=data:,><body>a page of another port")
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def shot(page: Page, name: str) -> None:

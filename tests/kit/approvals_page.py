@@ -6,6 +6,7 @@ Runs in:   the tests.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,6 +66,17 @@ class PageService(ApprovalService):
 
     def sync_git(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
         return SyncOutcome((self.queue.submit(NewRequest(branch("feature/x"), "push", sandbox=sandbox)),))
+
+
+def fill(service: ApprovalService, count: int) -> None:
+    """
+    Requests of a hundred sandboxes, without a disk's wait for each.
+    """
+    store = service.queue._store
+    with service.queue._lock, store.transaction():
+        for number in range(count):
+            store.insert(NewRequest(branch(f"x{number}"), "push", "d" * 200, sandbox=f"box{number % 100}"), time.time(),
+                         None)
 
 
 @contextmanager

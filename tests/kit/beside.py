@@ -129,7 +129,7 @@ def open_checkout(user_install: Installation, open_folder: Path) -> Path:
     """
     A checkout for whoever can't look into this one, and in his installation what runs its tests.
     """
-    wanted = ("pytest", "pytest-timeout", "hypothesis", "landlock", "pyseccomp")
+    wanted = ("pytest", "pytest-timeout", "hypothesis", "landlock", "pyseccomp", "httpx2", "playwright")
     if not features.IN_GUEST:  # there it has them
         subprocess.run([sys.executable, "-m", "pip", "--python", user_install.python, "install", "--quiet",
                         "--disable-pip-version-check", *wanted], check=True, capture_output=True)

@@ -209,6 +209,11 @@ def _node() -> Version:
     return tuple(int(part) for part in said.strip().lstrip("v").split("."))
 
 
+def _chromium() -> Version:
+    drives = ("playwright", "starlette", "uvicorn", "jinja2", "websockets", "httpx2")
+    return present(shutil.which("chromium") and all(map(importlib.util.find_spec, drives)))
+
+
 def _koffi() -> Version:
     return present(shutil.which("node") and (ROOT / ".venv-node/node_modules/koffi").exists())
 
@@ -282,6 +287,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "cgroup-v1-freezer": _freezer_v1,                 # which holds a process that not even SIGKILL ends
     "cgroup-v2": _cgroup_v2,                          # a v2 tree that we may make groups in, whatever it controls
     "cgroup-v2-controllers": _cgroup_v2_controllers,  # the same with memory, pids and cpu delegated
+    "chromium": _chromium,                            # Debian's, and what drives it
     "clang": lambda: present(clang()),
     "compiler": lambda: present(shutil.which("gcc") and Path(sysconfig.get_path("include"), "Python.h").exists()),
     "cpython-tests": lambda: present(importlib.util.find_spec("test.test_json")),

@@ -36,9 +36,6 @@ from leeward.errors import LeewardError
 #: Requests that one list is made of, at most, before rows of one sandbox collapse.
 MOST_LISTED = 200
 
-#: A request without a file's content has no diff; one with more characters has none that is drawn.
-MOST_DRAWN = 400_000
-
 PAGES = (
     ServiceRoute("home", "GET", "/", "Leads to the queue."),
     ServiceRoute("queue_page", "GET", "/queue", "What waits for a decision."),
@@ -141,8 +138,6 @@ def _hunks(request: ApprovalRequest, detail: Mapping[str, Any]) -> list[Any]:
     if not isinstance(hunks, list) or not hunks or "filesystem" != request.category:
         return []
     before, after = before if isinstance(before, str) else "", after if isinstance(after, str) else ""
-    if len(before) + len(after) > 2 * MOST_DRAWN:
-        return []
     return hunks_of(before, after, subject_title(request.subject), hunks)
 
 
