@@ -46,6 +46,7 @@ PAGES = (
     ServiceRoute("rule_form", "POST", "/rules", "Add or remove a rule."),
     ServiceRoute("mode_form", "POST", "/modes", "Set a mode."),
     ServiceRoute("config_page", "GET", "/config", "The configuration."),
+    ServiceRoute("config_form", "POST", "/config", "Set a key."),
     ServiceRoute("sandboxes_page", "GET", "/sandboxes", "The sandboxes that can ask."),
     ServiceRoute("history_page", "GET", "/history", "What was decided, and the record."),
     ServiceRoute("login_page", "GET", "/login", "Uses a login link up, or says where there is one."),
@@ -219,14 +220,19 @@ async def config_page(call: WebCall) -> Response:
         why = str(error)
     proposals = await in_thread(call.service.queue.pending, MOST_LISTED, 0, "sandbox")
     return draw("config.html", await common(call, "config") | {
-        "config": [(name, value if isinstance(value, str) else _json(value)) for name, value in found.items()],
+        "config": [(name, f"{value:g}" if isinstance(value, float) else str(value)) for name, value in found.items()],
         "why": why, "proposals": proposals, "title_of": subject_title})
 
 
-def _json(value: Any) -> str:
-    import json
-
-    return json.dumps(value, ensure_ascii=False)
+async def config_form(call: WebCall) -> Response:
+    key, text = bodies.text(call.fields, "key", most=200), bodies.text(call.fields, "value", most=200)
+    try:
+        value: Any = float(text)
+    except ValueError:
+        value = text
+    await in_slow_thread("", call.service.set_config, key, value)
+    call.parts.feed.rules_changed()
+    return RedirectResponse("/config", 303)
 
 
 async def sandboxes_page(call: WebCall) -> Response:
@@ -283,6 +289,7 @@ async def static_file(call: WebCall) -> Response:
 HANDLERS: Mapping[str, Handler] = {
     "home": home, "queue_page": queue_page, "request_page": request_page, "decide_form": decide_form,
     "bulk_form": bulk_form, "rules_page": rules_page, "rule_form": rule_form, "mode_form": mode_form,
-    "config_page": config_page, "sandboxes_page": sandboxes_page, "history_page": history_page,
+    "config_page": config_page, "config_form": config_form, "sandboxes_page": sandboxes_page,
+    "history_page": history_page,
     "login_page": login_page, "logout_form": logout_form, "static_file": static_file,
 }

@@ -55,6 +55,9 @@ def test_forms_of_rules_modes_categories_and_hunks(window: tuple[TestClient, str
     assert "git(x)" not in client.get("/rules").text
     assert 400 == client.post("/rules", data={"csrf": csrf, "rule": "x", "effect": "allow"}).status_code
     assert 303 == client.post("/modes", data={"csrf": csrf, "category": "git", "mode": "approve-bulk"}).status_code
+    assert 303 == client.post("/config", data={"csrf": csrf, "key": "exec.timeout", "value": "60"}).status_code
+    assert 400 == client.post("/config", data={"csrf": csrf, "key": "mode.exec", "value": "allow-all"}).status_code
+    assert 'value="60"' in client.get("/config").text
     for name in "abc":
         service.queue.submit(NewRequest(branch(name), "push"))
     done = client.post("/bulk", data={"csrf": csrf, "category": "git", "answer": "deny", "upto": "2"})
