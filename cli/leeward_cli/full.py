@@ -17,6 +17,7 @@ from leeward import __version__
 from leeward.daemon.config_keys import RENAMED
 from leeward.errors import LeewardError
 from leeward_cli import (
+    approvals,
     audit,
     copying,
     egress,
@@ -421,6 +422,7 @@ cli.add_command(overlays.restore)
 cli.add_command(egress.egress)
 cli.add_command(fetching.fetch)
 cli.add_command(environments.env)
+cli.add_command(approvals.approvals)
 cli.add_command(audit.audit)
 
 

@@ -212,11 +212,11 @@ def shell(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool,
     and error are passed on; Ctrl-C then interrupts the command, and a second one ends it. The exit status is the
     command's.
     """
-    name, argv = _split(words, sys.argv)
+    name, argv = split_words(words, sys.argv)
     given = _given(options)
     if name and given:
         raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
-    return _in_sandbox(name, socket, given, argv, cwd, terminal, raw)
+    return in_sandbox(name, socket, given, argv, cwd, terminal, raw)
 
 
 @sandbox.command(context_settings={"ignore_unknown_options": False})
@@ -229,10 +229,10 @@ def attach(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool
     """
     Run COMMAND, or a shell, in the sandbox that ID names: `leeward shell` that never opens one.
     """
-    name, argv = _split(words, sys.argv)
+    name, argv = split_words(words, sys.argv)
     if not name:
         raise click.UsageError("which sandbox? leeward sandbox list shows them")
-    return _in_sandbox(name, socket, {}, argv, cwd, terminal, raw)
+    return in_sandbox(name, socket, {}, argv, cwd, terminal, raw)
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -262,7 +262,7 @@ def python(socket: str | None, raw: bool, name: str, **options: Any) -> int:
             box.close()
 
 
-def _in_sandbox(name: str, socket: str | None, given: Mapping[str, Any], argv: list[str], cwd: str | None,
+def in_sandbox(name: str, socket: str | None, given: Mapping[str, Any], argv: list[str], cwd: str | None,
                 terminal: bool | None, raw: bool) -> int:
     from leeward_cli import terminal as ours
 
@@ -285,7 +285,7 @@ def _in_sandbox(name: str, socket: str | None, given: Mapping[str, Any], argv: l
     return die_by(signal.Signals(number).name)
 
 
-def _split(words: Sequence[str], line: Sequence[str]) -> tuple[str, list[str]]:
+def split_words(words: Sequence[str], line: Sequence[str]) -> tuple[str, list[str]]:
     """
     The id, if there is one, and the command, which stands behind `--` in the *line*.
     """

@@ -20,12 +20,8 @@ import struct
 import sys
 import threading
 import time
-from typing import Any
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import BinaryIO
+from collections.abc import Iterable
+from typing import Any, BinaryIO
 
 #: Where the bridge listens, and the variable that tells programs.
 SOCKET, VARIABLE = "/tmp/.leeward/approvals.sock", "LEEWARD_APPROVALS"

@@ -9,7 +9,6 @@ Holds:     a sandbox of the profile `approved` ends with the service, since nobo
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -103,14 +102,14 @@ class AskingBox:
             pass  # it is over
         self.bridge.join(2.0)
         self.box.close()
-        self.project.close()
 
 
 def environment_of(project: str) -> dict[str, str]:
     """
     The variables of every process in a sandbox over *project*.
     """
-    return {VARIABLE: SOCKET, "PYTHONPATH": f"{_PLACE}/python", **variables(project)}
+    return {VARIABLE: SOCKET, "PYTHONPATH": f"{_PLACE}/python", "PYTHONUSERBASE": f"{_PLACE}/user",
+            **variables(project)}
 
 
 class AskingBoxes:
@@ -135,38 +134,30 @@ class AskingBoxes:
         self._watch = threading.Thread(target=self._look, name="sandboxes", daemon=True)
         self._watch.start()
 
-    def open(self, path: str, options: Mapping[str, Any], answering: Callable[[str], Answering]) -> AskingBox:
+    def open(self, project: Project, options: Mapping[str, Any], answering: Callable[[str], Answering]) -> AskingBox:
         """
         Args:
-            path: of a project.
+            project: of which it works on a copy.
             options: those of OPTIONS.
             answering: makes of the sandbox's id what answers its requests.
 
         Raises:
-            BadRequest: no folder, or no such option.
+            BadRequest: no such option.
             Busy: there are too many.
             DaemonError: as for Sandbox.
         """
         more = sorted(set(options) - set(OPTIONS))
         if more:
             raise BadRequest(f"no such options: {', '.join(map(str, more))[:200]}")
-        path = os.path.realpath(path)
+        if len(self._boxes) >= MOST_BOXES:
+            raise Busy(f"{MOST_BOXES} sandboxes can ask already")
+        box = Sandbox(socket=self._socket, workdir=project.path, overlay=True, **{
+            "profile": PROFILE, "env": environment_of(project.path), "metadata": {"approvals": project.path[:1000]},
+            **options})
         try:
-            project = Project(path)
-        except OSError as error:
-            raise BadRequest(f"{path!r:.200}: {(error.strerror or 'an error').lower()}") from None
-        try:
-            if len(self._boxes) >= MOST_BOXES:
-                raise Busy(f"{MOST_BOXES} sandboxes can ask already")
-            box = Sandbox(socket=self._socket, workdir=path, overlay=True, **{
-                "profile": PROFILE, "env": environment_of(path), "metadata": {"approvals": path[:1000]}, **options})
-            try:
-                made = AskingBox(box, project, answering(box.id), self._until, self._folder)
-            except BaseException:
-                box.close()
-                raise
+            made = AskingBox(box, project, answering(box.id), self._until, self._folder)
         except BaseException:
-            project.close()
+            box.close()
             raise
         with self._lock:
             self._boxes[box.id] = made

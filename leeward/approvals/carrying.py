@@ -14,10 +14,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from leeward.approvals.apply import Project, carry_out, recover_one
-from leeward.approvals.asking import project_of
+from leeward.approvals.apply import carry_out, recover_one
 from leeward.approvals.git_host import git_push
 from leeward.approvals.orders import CommandOrder, ConfigOrder, PushOrder, unpack_order
+from leeward.approvals.projects import OpenProjects
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import ApprovalRequest
 from leeward.approvals.runs import TIMED_OUT, RunBook
@@ -35,6 +35,9 @@ MOST_OUTPUT = "64M"
 #: What a command's output ends with when its time was over.
 _TIMED_OUT = b"[timed out]\n"
 
+#: pip adds to the user's packages (PYTHONUSERBASE of `boxes`): those of the interpreter are the host's.
+_PIP = {"PIP_USER": "1", "PIP_BREAK_SYSTEM_PACKAGES": "1"}
+
 
 def _no_fault(step: str) -> None:
     """
@@ -48,14 +51,14 @@ class OrderCarrier:
         queue: where things are approved.
         runs: is told of commands.
         settings: for keys.
-        project: of a request about a file that says of no other; None where there is none.
+        projects: which files are about.
         socket: of the daemon; None for the default.
         fault: is called with the name of each step before it.
     """
 
-    def __init__(self, queue: ApprovalQueue, runs: RunBook, settings: ServiceSettings, project: Project | None,
+    def __init__(self, queue: ApprovalQueue, runs: RunBook, settings: ServiceSettings, projects: OpenProjects,
                  socket: str | None, fault: Callable[[str], None] = _no_fault) -> None:
-        self._queue, self._runs, self._settings, self._project, self._socket = queue, runs, settings, project, socket
+        self._queue, self._runs, self._settings, self._projects, self._socket = queue, runs, settings, projects, socket
         self._fault, self._over = fault, False
         self._running, self._lock = dict[int, Sandbox](), threading.Lock()
         self._files = ThreadPoolExecutor(1, "files")
@@ -118,32 +121,14 @@ class OrderCarrier:
 
     # --- files ------------------------------------------------------------------------
 
-    def _project_for(self, request: ApprovalRequest) -> tuple[Project, bool]:
-        named = project_of(request.metadata)
-        if named and (self._project is None or named != self._project.path):
-            return Project(named), True
-        if self._project is None:
-            raise BadRequest("it says of no project, and the service has none")
-        return self._project, False
-
     def _carry(self, request: ApprovalRequest, way: str) -> None:
-        if "filesystem" != request.category:
+        if "filesystem" == request.category:
+            carry_out(self._queue, self._projects.of(request), request.id, self._fault)
+        else:
             self._carry_other(request)
-            return
-        project, ours = self._project_for(request)
-        try:
-            carry_out(self._queue, project, request.id, self._fault)
-        finally:
-            if ours:
-                project.close()
 
     def _recover_file(self, request: ApprovalRequest, way: str) -> None:
-        project, ours = self._project_for(request)
-        try:
-            recover_one(self._queue, project, request, way)
-        finally:
-            if ours:
-                project.close()
+        recover_one(self._queue, self._projects.of(request), request, way)
 
     # --- what is no file --------------------------------------------------------------
 
@@ -214,7 +199,8 @@ class OrderCarrier:
 
     def _run(self, request: ApprovalRequest, order: CommandOrder, box: Sandbox) -> None:
         process = box.start(order.line or order.argv, timeout=order.timeout, output=MOST_OUTPUT,
-                            cwd=order.cwd or None, title=f"request {request.id}")
+                            cwd=order.cwd or None, title=f"request {request.id}",
+                            env=_PIP if "packages" == request.category and "pip" == order.argv[0] else None)
         for chunk in process:
             self._runs.add(request.id, chunk.stream, chunk.data)
         result = process.wait()

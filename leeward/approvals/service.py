@@ -10,19 +10,23 @@ Trust:     none in what a sandbox asks. Whoever serves this decides by the crede
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from leeward.approvals.apply import Project
-from leeward.approvals.asking import asked, command_request, config_request, in_project, package_requests, project_of
+from leeward.approvals.asking import asked, command_request, config_request, in_project, package_requests
+from leeward.approvals.asks import EgressDesk
 from leeward.approvals.boxes import AskingBox, AskingBoxes
 from leeward.approvals.bridge import Answering
 from leeward.approvals.carrying import OrderCarrier
 from leeward.approvals.changes import SyncOutcome, ask_for_changes
 from leeward.approvals.detail import detail_of, part_of
+from leeward.approvals.egress_rows import EgressRows, egress_row
 from leeward.approvals.orders import EXEC_S, command_order
+from leeward.approvals.projects import OpenProjects
 from leeward.approvals.pushes import ask_for_pushes
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.recording import denied_rows, ended_row, record, started_row
@@ -31,7 +35,7 @@ from leeward.approvals.runs import OnOutput, RunBook
 from leeward.approvals.settings import ServiceSettings
 from leeward.audit.journal import Journal, read
 from leeward.audit.rows import ReadLine
-from leeward.errors import BadRequest, SandboxOver
+from leeward.errors import BadRequest, LeewardError, SandboxOver
 
 
 class ApprovalService:
@@ -58,9 +62,13 @@ class ApprovalService:
         self.started = time.time()
         self.answering: Callable[[str], Answering] | None = None
         self._denied = dict[str, dict[str, int]]()
+        self._at_stop = list[Callable[[], None]]()
         self._runs, self._settings = RunBook(), ServiceSettings(folder, queue)
         record(queue, journal)
-        self._carrier = OrderCarrier(queue, self._runs, self._settings, project, socket)
+        self._projects = OpenProjects(project)
+        self._carrier = OrderCarrier(queue, self._runs, self._settings, self._projects, socket)
+        self._asks, self._egress = EgressDesk(queue, socket), EgressRows(socket)
+        self._known = set[str]()
         self._boxes = AskingBoxes(socket, folder, until, self._looked, self._ended)
 
     def start(self) -> None:
@@ -68,26 +76,46 @@ class ApprovalService:
         See to what was approved, or begun, when the service ended the last time.
         """
         self._carrier.start()
+        self._asks.start()
+        self._egress.skip()
 
     def stop(self) -> None:
         """
-        Deny what is pending, end what runs and all sandboxes, and wait for what is being written. The queue and the
-        record are still open afterwards.
+        Deny what is pending, tell viewers, end what runs and all sandboxes, and wait for what is being written. The
+        queue and the record are still open afterwards.
         """
         self.queue.shut_down()
+        for told in list(self._at_stop):
+            told()
+        self._asks.close()
         self._boxes.close_all()
         self._carrier.close()
+        self._egress.close()
+        self._projects.close()
+
+    def subscribe_stop(self, told: Callable[[], None]) -> Callable[[], None]:
+        """
+        Args:
+            told: is called once, by any thread, when the service stops, after what was pending was denied. It returns
+                soon and raises nothing.
+
+        Returns:
+            What ends it.
+        """
+        self._at_stop.append(told)
+        return lambda: self._at_stop.remove(told)
 
     def status(self) -> dict[str, Any]:
         """
         `started` and `until` in seconds since the epoch, `uptime` and `remaining` in seconds (None without an end),
-        `pending` requests, `sandboxes`, `lost` lines of the record and `trouble` with it.
+        `pending` requests, `sandboxes`, `lost` lines of the record and `trouble` with it, `asks` (why nothing is heard
+        of connections that wait, or "").
         """
         now = time.time()
         return {"started": self.started, "uptime": now - self.started, "until": self.until,
                 "remaining": None if self.until is None else max(0.0, self.until - now),
                 "pending": sum(self.queue.counts().values()), "sandboxes": len(self._boxes.rows()),
-                "lost": self.journal.lost, "trouble": self.journal.trouble}
+                "lost": self.journal.lost, "trouble": self.journal.trouble, "asks": self._asks.trouble}
 
     # --- what is asked ----------------------------------------------------------------
 
@@ -211,7 +239,11 @@ class ApprovalService:
             BadRequest: there is no such request.
         """
         request = self._request(number)
-        return detail_of(request, self.queue.payload(number), self._project_of(request))
+        try:
+            project = self._projects.of(request) if "filesystem" == request.category else None
+        except BadRequest:
+            project = None
+        return detail_of(request, self.queue.payload(number), project)
 
     def approve_hunks(self, number: int, hunks: Sequence[int], by: str) -> Resolution:
         """
@@ -228,9 +260,9 @@ class ApprovalService:
             Stale: the host isn't any more what it was made against.
         """
         request = self._request(number)
-        project = self._project_of(request)
+        project = self._projects.of(request)
         payload = self.queue.payload(number)
-        if "pending" != request.status or "filesystem" != request.category or payload is None or project is None:
+        if "pending" != request.status or "filesystem" != request.category or payload is None:
             raise BadRequest(f"request {number} isn't a change of a file that waits for a decision")
         if not all(type(place) is int for place in hunks):
             raise BadRequest("hunks are numbers")
@@ -242,16 +274,6 @@ class ApprovalService:
         if request is None:
             raise BadRequest(f"there is no request {number}")
         return request
-
-    def _project_of(self, request: ApprovalRequest) -> Project | None:
-        named = project_of(request.metadata)
-        try:
-            box = self._boxes.get(request.sandbox)
-            if box.project.path == named:
-                return box.project
-        except BadRequest:
-            pass
-        return self.project if not named or (self.project is not None and self.project.path == named) else None
 
     # --- sandboxes --------------------------------------------------------------------
 
@@ -282,7 +304,8 @@ class ApprovalService:
             raise BadRequest("nobody answers bridges here")
         if not isinstance(path, str) or not path.startswith("/"):
             raise BadRequest("a project is an absolute path")
-        made = self._boxes.open(path, dict(options or {}), self.answering)
+        made = self._boxes.open(self._projects.open(os.path.realpath(path)), dict(options or {}), self.answering)
+        self._known.add(made.box.id)
         self.journal.write(started_row(made.box.id, made.project.path))
         return made.row()
 
@@ -296,13 +319,25 @@ class ApprovalService:
         self._boxes.close(sandbox)
 
     def _looked(self, box: AskingBox, info: Mapping[str, Any]) -> None:
+        self._record_egress()
         before = self._denied.setdefault(box.box.id, {})
         for row in denied_rows(box.box.id, info, before):
             self.journal.write(row)
 
+    def _record_egress(self) -> None:
+        try:
+            rows = self._egress.pull()
+        except LeewardError:
+            return  # the daemon is away; it is asked again
+        for row in rows:
+            made = egress_row(row)
+            if made is not None and (made.sandbox in self._known):
+                self.journal.write(made)
+
     def _ended(self, box: AskingBox, info: Mapping[str, Any], why: SandboxOver | None) -> None:
         self._looked(box, info)
         self._denied.pop(box.box.id, None)
+        self._known.discard(box.box.id)
         self.journal.write(ended_row(box.box.id, box.opened, info, why))
 
     def sync_files(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:

@@ -1,0 +1,313 @@
+"""
+`leeward approvals`: the service that decides, and the operator's side of it.
+
+Runs in:   the CLI, by click; all but `serve` talk to the service by the operator's socket.
+Trust:     none in what is shown: descriptions, paths and commands are a sandbox's. They are escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from leeward.approvals.link import OperatorLink
+from leeward.approvals.rules import CATEGORIES
+from leeward.errors import BadRequest
+from leeward_cli.audit import plain
+from leeward_cli.job import complain
+
+_SOCKET = click.option("--socket", metavar="PATH",
+                       help="The operator's socket; else LEEWARD_APPROVALS_SOCKET, else the default.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+
+
+@click.group()
+def approvals() -> None:
+    """
+    Decide what leaves sandboxes of the profile `approved`: files, commands, packages, pushes, connections.
+    """
+
+
+def _lasting(ctx: click.Context, param: click.Parameter, given: str | None) -> float | None:
+    from leeward.approvals.durations import parse_duration
+
+    if given is None:
+        return None
+    try:
+        return parse_duration(given)
+    except BadRequest as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+@approvals.command()
+@_SOCKET
+@click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+@click.option("--max-uptime", "lasts", metavar="TIME", callback=_lasting,
+              help="End after so long, such as 4h or 1h30m.")
+@click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", is_flag=False, flag_value=3700,
+              help="Serve the page and REST on this port of 127.0.0.1 as well; 3700 where none is given.")
+@click.option("--head", metavar="DIR", help="Keep the head of the record there.")
+@click.argument("project", metavar="[PROJECT]", default="")
+def serve(socket: str | None, daemon: str | None, lasts: float | None, port: int | None, head: str | None,
+          project: str) -> int:
+    """
+    Serve approvals in the foreground, until SIGTERM, Ctrl-C or the end of its time; then what is pending is denied.
+
+    PROJECT is the folder that requests without a sandbox of their own are about.
+    """
+    try:
+        from leeward.approvals.serving import ServeOptions
+        from leeward.approvals.serving import serve as run
+    except ImportError as error:
+        complain(f"{error.name} is missing: pip install 'leeward[web]'")
+        return 1
+    return run(ServeOptions(project, socket, daemon, lasts, port, head), _ready)
+
+
+def _ready(path: str) -> None:
+    click.echo(f"leeward approvals: process {os.getpid()} decides on {path}", err=True)
+
+
+@approvals.command("list")
+@_SOCKET
+@_JSON
+@click.option("--recent", is_flag=True, help="The newest 50, whatever became of them.")
+@click.option("--category", type=click.Choice(CATEGORIES), help="Of this category alone.")
+def list_(socket: str | None, as_json: bool, recent: bool, category: str | None) -> None:
+    """
+    Show what waits for a decision, the oldest first.
+    """
+    for row in _requests(OperatorLink(socket), recent, category):
+        click.echo(json.dumps(row) if as_json else line_of(row))
+
+
+def _requests(link: OperatorLink, recent: bool = False, category: str | None = None) -> list[dict[str, Any]]:
+    query = f"?which={'recent' if recent else 'pending'}&limit={50 if recent else 500}"
+    found: list[dict[str, Any]] = link.call("GET", "/api/requests" + query)["requests"]
+    return [row for row in found if category in (None, row["category"])]
+
+
+def line_of(row: Mapping[str, Any]) -> str:
+    """
+    A request in one line.
+    """
+    state = _state(row)
+    words = [f"{row['id']:>5}", f"{row['category']:10}", f"{row['action']:8}", f"{state:10}", row["title"]]
+    if row.get("repeats"):
+        words.append(f"(+{row['repeats']})")
+    if row.get("reason"):
+        words.append(f"- {row['reason']}")
+    return plain("  ".join(words))[:500]
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    if "pending" == row["status"]:
+        left = None if row.get("expires") is None else max(0, round(row["expires"] - time.time()))
+        return "pending" if left is None else f"{left} s left"
+    return str({"applied": "done", "failed": "failed"}.get(row.get("stage", ""), row["status"]))
+
+
+@approvals.command()
+@_SOCKET
+@_JSON
+@click.option("--color/--no-color", default=None, help="Colours.  [default: on a terminal]")
+@click.argument("number", metavar="ID", type=int)
+def show(socket: str | None, as_json: bool, color: bool | None, number: int) -> None:
+    """
+    Show a request, and what it would carry out: of a file, the diff.
+    """
+    from leeward_cli.approvals_diff import lines_of
+
+    link = OperatorLink(socket)
+    request = link.call("GET", f"/api/requests/{number}")
+    detail = link.call("GET", f"/api/requests/{number}/detail")
+    if as_json:
+        click.echo(json.dumps({"request": request, "detail": detail}))
+        return
+    for line in lines_of(request, detail, os.isatty(1) if color is None else color):
+        click.echo(line, color=True)
+
+
+def _decide(socket: str | None, approved: bool, numbers: tuple[int, ...], category: str | None, always: bool,
+            hunks: str | None = None) -> int:
+    link = OperatorLink(socket)
+    if bool(numbers) == bool(category):
+        raise click.UsageError("either ID, or --all CATEGORY")
+    if (always or hunks) and len(numbers) != 1:
+        raise click.UsageError("--always and --hunks are about one request")
+    if category:
+        rows = _requests(link, category=category)
+        if not rows:
+            click.echo(f"nothing of {category} is pending")
+            return 0
+        found = link.call("POST", "/api/bulk", {"approved": approved, "category": category, "upto": rows[-1]["id"]})
+    elif len(numbers) > 1:
+        found = link.call("POST", "/api/bulk", {"approved": approved, "ids": list(numbers)})
+    else:
+        more: dict[str, Any] = {"always": True} if always else {}
+        if hunks:
+            more["hunks"] = _places(hunks)
+        found = link.call("POST", f"/api/requests/{numbers[0]}/{'approve' if approved else 'deny'}", more)
+    return _resolved(found)
+
+
+def _places(text: str) -> list[int]:
+    try:
+        return [int(word) - 1 for word in text.split(",")]
+    except ValueError:
+        raise click.UsageError("--hunks is numbers from 1 on, with commas between") from None
+
+
+def _resolved(found: Mapping[str, Any]) -> int:
+    """
+    Say what a decision has done; the exit status.
+    """
+    for row in found.get("decided", []):
+        click.echo(f"{row['id']:>5}  {row['status']}")
+    for row in found.get("before", []):
+        complain(f"{row['id']} was {row['status']} before, by {row['decided_by']}")
+    for number in found.get("unknown", []):
+        complain(f"there is no request {number}")
+    if found.get("rule"):
+        click.echo(plain(f"rule: {found['rule']}"))
+    return 1 if found.get("before") or found.get("unknown") else 0
+
+
+@approvals.command()
+@_SOCKET
+@click.option("--all", "category", type=click.Choice(CATEGORIES), help="All of this category that are pending now.")
+@click.option("--always", is_flag=True, help="Store a rule for what is like it.")
+@click.option("--hunks", metavar="N,N...", help="Only these pieces of a change of a file, as `show` counts them.")
+@click.argument("numbers", metavar="[ID...]", type=int, nargs=-1)
+def approve(socket: str | None, category: str | None, always: bool, hunks: str | None, numbers: tuple[int, ...]) -> int:
+    """
+    Approve requests. The exit status is 1 if somebody had decided one before, or there is none of an id.
+    """
+    return _decide(socket, True, numbers, category, always, hunks)
+
+
+@approvals.command()
+@_SOCKET
+@click.option("--all", "category", type=click.Choice(CATEGORIES), help="All of this category that are pending now.")
+@click.option("--always", is_flag=True, help="Store a rule for what is like it.")
+@click.argument("numbers", metavar="[ID...]", type=int, nargs=-1)
+def deny(socket: str | None, category: str | None, always: bool, numbers: tuple[int, ...]) -> int:
+    """
+    Deny requests. The exit status is as that of `approve`.
+    """
+    return _decide(socket, False, numbers, category, always)
+
+
+@approvals.command()
+@_SOCKET
+@_JSON
+def rules(socket: str | None, as_json: bool) -> None:
+    """
+    Show the rules, and each category's mode.
+    """
+    found = OperatorLink(socket).call("GET", "/api/rules")
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for effect in ("deny", "allow"):
+        for row in found.get(effect, []):
+            click.echo(plain(f"{effect:6} {row['rule']}") + ("  (never matches)" if row["never_matches"] else ""))
+    for category, mode in found.get("modes", {}).items():
+        click.echo(plain(f"mode   {category} = {mode}"))
+
+
+@approvals.command("allow")
+@_SOCKET
+@click.argument("rule")
+def allow(socket: str | None, rule: str) -> int:
+    """
+    Store a RULE that allows, such as 'network(*.example.org)', and decide by it what is pending.
+    """
+    return _resolved(OperatorLink(socket).call("POST", "/api/rules", {"rule": rule, "effect": "allow"})["resolution"])
+
+
+@approvals.command("deny-rule")
+@_SOCKET
+@click.argument("rule")
+def deny_rule(socket: str | None, rule: str) -> int:
+    """
+    Store a RULE that denies, and decide by it what is pending.
+    """
+    return _resolved(OperatorLink(socket).call("POST", "/api/rules", {"rule": rule, "effect": "deny"})["resolution"])
+
+
+@approvals.command("remove-rule")
+@_SOCKET
+@click.argument("rule")
+def remove_rule(socket: str | None, rule: str) -> None:
+    """
+    Remove a RULE from both lists.
+    """
+    OperatorLink(socket).call("DELETE", "/api/rules", {"rule": rule})
+
+
+@approvals.command()
+@_SOCKET
+def watch(socket: str | None) -> int:
+    """
+    Show what is pending as it comes, and decide by keys: ? shows which.
+    """
+    from leeward_cli.approvals_watch import attend
+
+    return attend(OperatorLink(socket))
+
+
+@approvals.command(context_settings={"ignore_unknown_options": False})
+@_SOCKET
+@click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+@click.option("--profile", metavar="NAME", help="Another profile than `approved`.")
+@click.option("--egress", metavar="NAME", help="What it may reach: a policy of the daemon's configuration.")
+@click.option("--environment", metavar="NAME", help="Another interpreter and its packages.")
+@click.option("--keep", is_flag=True, help="Leave the sandbox open, and print its id.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[PATH] [-- COMMAND...]")
+def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ...], **options: str | None) -> int:
+    """
+    Run COMMAND, or a shell, in a sandbox over a copy of the project PATH, whose processes can ask.
+
+    When it has ended, what it has changed and pushed becomes requests. PATH is the current folder by default. The exit
+    status is the command's.
+    """
+    import sys
+
+    from leeward_cli.sandboxes import in_sandbox, split_words
+
+    path, argv = split_words(words, sys.argv)
+    link = OperatorLink(socket)
+    made = link.open_sandbox(path or ".", **{name: value for name, value in options.items() if value})
+    box = made["sandbox"]
+    try:
+        status = in_sandbox(box, daemon, {}, argv, None, None, False)
+        _tell_sync("files", link.call("POST", "/api/sync/files", {"sandbox": box}))
+        if made.get("git"):
+            _tell_sync("branches", link.call("POST", "/api/sync/git", {"sandbox": box}))
+    finally:
+        if keep:
+            click.echo(box, err=True)
+        else:
+            link.close_sandbox(box)
+    return status
+
+
+def _tell_sync(what: str, found: Mapping[str, Any]) -> None:
+    """
+    Say on standard error what became of a sandbox's changes.
+    """
+    waiting = [row["id"] for row in found.get("requests", []) if "pending" == row["status"]]
+    if waiting:
+        ids = " ".join(map(str, waiting))
+        click.echo(f"leeward: {len(waiting)} requests about {what} wait: leeward approvals approve {ids[:2000]}",
+                   err=True)
+    for each in found.get("refused", []):
+        click.echo(plain(f"leeward: {each['path']}: can't be asked for: {each['reason']}"), err=True)
+    if found.get("more"):
+        click.echo(f"leeward: {found['more']} changes more; decide these first, then ask again", err=True)

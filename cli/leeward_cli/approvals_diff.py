@@ -1,0 +1,105 @@
+"""
+A request for a terminal: what it is about, what could be overlooked, and its diff in colours.
+
+Runs in:   the CLI; pure.
+Trust:     none in what is shown. A line of a sandbox's stays one line, with nothing in it that a terminal would act on;
+           characters that aren't seen are shown as escapes, in another colour than the text around them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from leeward_cli.audit import plain
+
+_RED, _GREEN, _CYAN, _YELLOW, _BOLD, _OFF = ("\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[33m", "\x1b[1m", "\x1b[0m")
+
+#: Lines that are shown, and lines around a change.
+MOST_LINES, AROUND = 2000, 3
+
+
+def lines_of(request: Mapping[str, Any], detail: Mapping[str, Any], color: bool) -> list[str]:
+    """
+    Lines for a terminal.
+
+    Args:
+        request: of the service.
+        detail: what it would carry out.
+        color: mark them with colours.
+    """
+    found = list[str]()
+    for line in _all(request, detail):
+        if len(found) == MOST_LINES:
+            found.append("... there is more: --json has all of it")
+            break
+        code, text = line
+        found.append(f"{code}{_marked(text, code)}{_OFF}" if color else plain(text))
+    return found
+
+
+def _marked(text: str, code: str) -> str:
+    """
+    *text* on one line; what isn't seen is shown, in yellow.
+    """
+    return "".join(one if one.isprintable() else f"{_YELLOW}{ascii(one)[1:-1]}{_OFF}{code}" for one in text)
+
+
+def _all(request: Mapping[str, Any], detail: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield _BOLD, f"request {request['id']}: {request['category']} {request['action']}, {request['status']}"
+    for name in ("sandbox", "asker", "reason", "decided_by", "rule", "note", "digest"):
+        if request.get(name):
+            yield "", f"{name:11} {request[name]}"
+    yield "", f"{'asked':11} {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(request['created']))}"
+    metadata = request.get("metadata") or {}
+    remarks = metadata.get("remarks") if isinstance(metadata, Mapping) else None
+    for remark in remarks if isinstance(remarks, list) else ():
+        yield _YELLOW, f"mind        {remark}"
+    kind = detail.get("kind")
+    if "file" == kind:
+        yield from _file(detail)
+    elif "command" == kind:
+        yield "", f"command     {detail['line'] or ' '.join(map(_word, detail['argv']))}"
+        yield "", f"in          {detail['cwd'] or '/workspace'}, for {detail['timeout']:g} s at most"
+    elif "config" == kind:
+        yield "", f"sets        {detail['key']} = {detail['value']!r}"
+    elif "push" == kind:
+        yield "", f"pushes      {detail['commit']} to {detail['branch']} of {detail['remote']}"
+        for commit in detail["commits"]:
+            yield "", f"  {commit}"
+        for line in detail["diff"].split("\n"):
+            yield {"+": _GREEN, "-": _RED, "@": _CYAN}.get(line[:1], ""), line
+    else:
+        for line in str(request.get("description", "")).split("\n"):
+            yield "", line
+
+
+def _word(word: str) -> str:
+    import shlex
+
+    return shlex.quote(word)
+
+
+def _file(detail: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "", f"file        {detail['path']}"
+    if detail["stale"]:
+        yield _YELLOW, f"stale       {detail['stale']}"
+    if detail["type"] != "file" or detail["base_type"] not in ("file", "none"):
+        yield "", f"becomes     {detail['type']} {detail['link']}, was {detail['base_type']} {detail['base_link']}"
+    if detail["mode"] != detail["base_mode"] and "none" not in (detail["base_type"], detail["type"]):
+        yield "", f"mode        {detail['base_mode']:o} becomes {detail['mode']:o}"
+    before = (detail["before"] or "").split("\n")
+    for place, hunk in enumerate(detail["hunks"], 1):
+        start = hunk["old_start"] - 1
+        yield _CYAN, f"@@ hunk {place}: line {hunk['old_start']} @@"
+        for line in before[max(0, start - AROUND):start]:
+            yield "", f" {line}"
+        for sign, code, lines in (("-", _RED, hunk["old"]), ("+", _GREEN, hunk["new"])):
+            for line in lines:
+                yield code, sign + line.removesuffix("\n") + ("" if line.endswith("\n") else "  (no newline)")
+        end = start + len(hunk["old"])
+        for line in before[end:end + AROUND]:
+            yield "", f" {line}"
+    if not detail["hunks"] and detail["after"] is None and "file" == detail["type"]:
+        yield "", "its content isn't text, or too long to be shown"

@@ -1,0 +1,254 @@
+"""
+`leeward approvals watch`: what is pending, as it comes, and keys to decide.
+
+Runs in:   the CLI. A thread listens to the service's events, and each has the table fetched anew; the main thread draws
+           and reads keys.
+Trust:     none in what is shown; it is escaped. A key is about the request that was on the screen when it was pressed:
+           by its id, whose content never changes.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import sys
+import termios
+import threading
+import time
+import tty
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from leeward.approvals.link import ApprovalsAway, OperatorLink
+from leeward.errors import LeewardError
+from leeward_cli.approvals import line_of
+from leeward_cli.approvals_diff import lines_of
+from leeward_cli.audit import plain
+
+#: Another screen, and back; home, and clear to the end of a line and of the screen.
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+_HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+_REVERSE, _BOLD, _OFF = "\x1b[7m", "\x1b[1m", "\x1b[0m"
+
+#: Seconds between a and a second a, and between two drawings of countdowns.
+_SECOND_S, _DRAW_S = 0.4, 1.0
+
+HELP = ("a approve   aa approve all that are shown   d deny   A always allow   D always deny",
+        "j k or arrows move   enter the whole request   l the last decisions   ? this   q quit")
+
+_ARROWS = {b"\x1b[A": "k", b"\x1b[B": "j", b"\x1bOA": "k", b"\x1bOB": "j"}
+
+
+@dataclass(slots=True)
+class WatchState:
+    """
+    What is on the screen.
+
+    Attributes:
+        rows: what is pending, the oldest first.
+        selected: the id of the marked one; 0 for none.
+        view: "pending", "recent", "help" or "one".
+        lines: of a view that isn't the table.
+        message: of the last thing that was done.
+    """
+
+    rows: list[Mapping[str, Any]] = field(default_factory=list)
+    selected: int = 0
+    view: str = "pending"
+    lines: list[str] = field(default_factory=list)
+    message: str = ""
+
+    def take(self, rows: list[Mapping[str, Any]]) -> None:
+        """
+        New rows; the mark stays on its request, or goes to the one that is in its place.
+        """
+        place = self._place()
+        self.rows = rows
+        if rows and self.selected not in [row["id"] for row in rows]:
+            self.selected = rows[min(place, len(rows) - 1)]["id"]
+        if not rows:
+            self.selected = 0
+
+    def _place(self) -> int:
+        return next((place for place, row in enumerate(self.rows) if row["id"] == self.selected), 0)
+
+    def move(self, by: int) -> None:
+        if self.rows:
+            self.selected = self.rows[max(0, min(len(self.rows) - 1, self._place() + by))]["id"]
+
+    def screen(self, height: int, width: int) -> list[str]:
+        """
+        Lines for a terminal of this size.
+        """
+        head = f"{_BOLD}{len(self.rows)} pending{_OFF}   ? for help"
+        if "pending" == self.view:
+            first = max(0, self._place() - height + 5)
+            body = [self._row(row, width) for row in self.rows[first:first + height - 3]] or ["nothing waits"]
+        else:
+            body = self.lines[:height - 3]
+        return [head, *body, "", plain(self.message)[:width]]
+
+    def _row(self, row: Mapping[str, Any], width: int) -> str:
+        text = line_of(row)[:width]
+        return f"{_REVERSE}{text}{_OFF}" if row["id"] == self.selected else text
+
+
+class WatchDesk:
+    """
+    What keys do.
+
+    Args:
+        link: to the service.
+    """
+
+    def __init__(self, link: OperatorLink) -> None:
+        self._link, self.state = link, WatchState()
+
+    def reload(self) -> None:
+        self.state.take(self._link.call("GET", "/api/requests?which=pending&limit=500")["requests"])
+
+    def press(self, key: str) -> bool:
+        """
+        Do what *key* is for; "aa" is one.
+
+        Returns:
+            False for the end.
+        """
+        state = self.state
+        if "q" == key:
+            if "pending" == state.view:
+                return False
+            state.view = "pending"
+        elif key in ("j", "k"):
+            state.move(1 if "j" == key else -1)
+        elif "?" == key:
+            state.view, state.lines = ("pending" if "help" == state.view else "help"), list(HELP)
+        elif "l" == key:
+            recent = self._link.call("GET", "/api/requests?which=recent&limit=50")["requests"]
+            state.view, state.lines = ("pending" if "recent" == state.view else "recent"), list(map(line_of, recent))
+        elif key in ("\r", "\n") and state.selected:
+            request = self._link.call("GET", f"/api/requests/{state.selected}")
+            detail = self._link.call("GET", f"/api/requests/{state.selected}/detail")
+            state.view, state.lines = "one", lines_of(request, detail, True)
+        elif key in _DECISIONS and state.selected:
+            self._decide(*_DECISIONS[key])
+        return True
+
+    def _decide(self, word: str, always: bool, every: bool) -> None:
+        state = self.state
+        if every:
+            found = self._link.call("POST", "/api/bulk", {"approved": True, "ids": [row["id"] for row in state.rows]})
+        else:
+            found = self._link.call("POST", f"/api/requests/{state.selected}/{word}",
+                                    {"always": True} if always else {})
+        said = [f"{len(found['decided'])} decided"]
+        said += [f"{row['id']} was {row['status']} before, by {row['decided_by']}" for row in found.get("before", [])]
+        if found.get("rule"):
+            said.append(f"rule {found['rule']}")
+        state.message, state.view = "; ".join(said), "pending"
+        self.reload()
+
+
+#: What is decided, whether for good, and whether about all.
+_DECISIONS = {"a": ("approve", False, False), "aa": ("approve", False, True), "d": ("deny", False, False),
+              "A": ("approve", True, False), "D": ("deny", True, False)}
+
+
+def attend(link: OperatorLink) -> int:
+    """
+    Until q, or the end of the service; the exit status.
+    """
+    desk = WatchDesk(link)
+    desk.reload()
+    if not (os.isatty(0) and os.isatty(1)):
+        for row in desk.state.rows:
+            print(line_of(row))
+        return 0
+    woken, wake = os.pipe()
+    threading.Thread(target=_listen, args=(link.path, wake), daemon=True).start()
+    before = termios.tcgetattr(0)
+    try:
+        tty.setcbreak(0)
+        sys.stdout.write(_ENTER)
+        return _loop(desk, woken)
+    finally:
+        sys.stdout.write(_LEAVE)
+        sys.stdout.flush()
+        termios.tcsetattr(0, termios.TCSAFLUSH, before)
+
+
+def _listen(path: str, wake: int) -> None:
+    """
+    A byte for each event; the end of the file when the service is gone.
+    """
+    from websockets.exceptions import WebSocketException
+    from websockets.sync.client import unix_connect
+
+    try:
+        with unix_connect(path, "ws://leeward/api/live", max_size=64 << 20) as events:
+            for _ in events:
+                os.write(wake, b".")
+    except (OSError, WebSocketException):
+        pass
+    os.close(wake)
+
+
+def _loop(desk: WatchDesk, woken: int) -> int:
+    while True:
+        _draw(desk.state)
+        ready = select.select([0, woken], [], [], _DRAW_S)[0]
+        try:
+            if woken in ready:
+                if not os.read(woken, 4096):
+                    desk.state.message = "the service is gone"
+                    _draw(desk.state)
+                    time.sleep(_DRAW_S)
+                    return 1
+                desk.reload()
+            if 0 in ready and not _keys(desk):
+                return 0
+        except ApprovalsAway as error:
+            desk.state.message = str(error)
+        except LeewardError as error:
+            desk.state.message = str(error)
+            desk.reload()
+
+
+def _keys(desk: WatchDesk) -> bool:
+    data = os.read(0, 64)
+    if not data:
+        return False
+    if data in _ARROWS:
+        return desk.press(_ARROWS[data])
+    keys = [letter for letter in data.decode("latin-1") if letter != "\x1b"]
+    return all(desk.press(key) for key in paired(keys, _second))
+
+
+def _second() -> str:
+    return os.read(0, 1).decode("latin-1") if select.select([0], [], [], _SECOND_S)[0] else ""
+
+
+def paired(keys: list[str], second: Callable[[], str]) -> list[str]:
+    """
+    *keys* with two a's in succession as one; after a single one at the end the next key is waited for a moment.
+    """
+    found = list[str]()
+    while keys:
+        key = keys.pop(0)
+        if "a" == key:
+            after = keys.pop(0) if keys else second()
+            if "a" == after:
+                key = "aa"
+            elif after:
+                keys.insert(0, after)
+        found.append(key)
+    return found
+
+
+def _draw(state: WatchState) -> None:
+    width, height = shutil.get_terminal_size()
+    text = "".join(f"{line}{_END_OF_LINE}\r\n" for line in state.screen(height, width))
+    sys.stdout.write(_HOME + text.removesuffix("\r\n") + _END_OF_SCREEN)
+    sys.stdout.flush()

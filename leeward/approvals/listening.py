@@ -1,0 +1,183 @@
+"""
+The two ways into the application that aren't TCP: the operator's Unix socket, and the bridges of sandboxes.
+
+Runs in:   the operator's program that decides, on its event loop.
+Trust:     who is at the other end of the socket is what the kernel says (SO_PEERCRED), and must be this process's user.
+           A sandbox can't connect: the socket is in no folder that one is shown, and lies in another network namespace
+           for abstract names. A bridge's credential is made here, of the pipe that it came by.
+Source:    unix(7)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from concurrent.futures import Future
+from typing import Any
+from urllib.parse import unquote
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from leeward.approvals.bridge import Answering, BridgeRequest
+from leeward.approvals.credentials import SCOPE_KEY, AskingSandbox, Credential
+from leeward.approvals.places import own_folder
+from leeward.errors import Busy, Unsupported
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+#: Seconds that a bridge's request may take, and bytes of an answer.
+_ANSWER_S, _MOST_ANSWER = 60.0, 4 << 20
+
+_PEER = struct.Struct("=iII")
+
+
+def peer_uid(connected: Any) -> int:
+    """
+    The user at the other end of a Unix socket.
+    """
+    _, uid, _ = _PEER.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return int(uid)
+
+
+class OwnerOnly(H11Protocol):
+    """
+    HTTP for a peer of this process's user; any other's connection is closed before a byte of it is read.
+    """
+
+    def connection_made(self, transport: Any) -> None:
+        if peer_uid(transport.get_extra_info("socket")) != os.geteuid():
+            transport.abort()
+            return
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport is not None:
+            super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.transport is not None:
+            super().connection_lost(exc)
+
+
+class QuietServer(uvicorn.Server):
+    """
+    A server that leaves signals to whoever runs it.
+    """
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def with_credential(app: Application, credential: Credential) -> Application:
+    """
+    *app* for callers who are all *credential*.
+    """
+    async def called(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, SCOPE_KEY: credential}, receive, send)
+
+    return called
+
+
+def bind_operator(path: str) -> socket.socket:
+    """
+    The operator's socket, with mode 0600, in a folder that is this user's alone.
+
+    Raises:
+        Busy: another service listens there.
+        Unsupported: the folder isn't this user's, or the path is too long.
+    """
+    own_folder(os.path.dirname(os.path.abspath(path)))
+    if len(os.fsencode(path)) > 107:
+        raise Unsupported("the operator's socket", have=f"a path of {len(os.fsencode(path))} bytes", need="107 at most",
+                          cure="name another one with --socket")
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            try:
+                other.connect(path)
+                raise Busy(f"another service for approvals listens on {path}")
+            except (FileNotFoundError, ConnectionRefusedError):
+                pass
+        if os.path.lexists(path):
+            os.unlink(path)
+        before = os.umask(0o177)
+        try:
+            made.bind(path)
+        finally:
+            os.umask(before)
+        made.listen(128)
+        made.setblocking(False)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def server_of(app: Application, protocol: type[asyncio.Protocol] | str = "auto") -> QuietServer:
+    """
+    A server of *app*, whose sockets `serve(sockets=...)` gets.
+    """
+    return QuietServer(uvicorn.Config(app, http=protocol, ws="auto", lifespan="off", log_config=None,
+                                      access_log=False, server_header=False, date_header=False, proxy_headers=False,
+                                      timeout_graceful_shutdown=2, ws_max_size=1 << 20, ws_ping_interval=20.0))
+
+
+def answering_of(app: Application, loop: asyncio.AbstractEventLoop) -> Callable[[str], Answering]:
+    """
+    What answers the bridges of sandboxes by *app*, which runs on *loop*.
+    """
+    def of(sandbox: str) -> Answering:
+        credential = AskingSandbox(sandbox)
+
+        def answer(request: BridgeRequest) -> Future[tuple[int, Any]]:
+            return asyncio.run_coroutine_threadsafe(asyncio.wait_for(_call(app, credential, request), _ANSWER_S), loop)
+
+        return answer
+
+    return of
+
+
+async def _call(app: Application, credential: Credential, request: BridgeRequest) -> tuple[int, Any]:
+    """
+    One request to *app*, without a socket.
+    """
+    path, _, query = request.path.partition("?")
+    headers = [(b"host", b"sandbox"), (b"content-type", b"application/json"),
+               (b"content-length", str(len(request.body)).encode())]
+    scope = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1",
+             "method": request.method, "scheme": "http", "path": unquote(path), "raw_path": path.encode(),
+             "query_string": query.encode(), "root_path": "", "headers": headers, "client": None, "server": None,
+             "state": {}, SCOPE_KEY: credential}
+    status, body, is_taken = 500, bytearray(), False
+
+    async def receive() -> MutableMapping[str, Any]:
+        nonlocal is_taken
+        if is_taken:
+            await asyncio.Event().wait()
+        is_taken = True
+        return {"type": "http.request", "body": request.body, "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        nonlocal status
+        if "http.response.start" == message["type"]:
+            status = message["status"]
+        elif "http.response.body" == message["type"]:
+            body.extend(message.get("body", b""))
+            if len(body) > _MOST_ANSWER:
+                raise OverflowError("an answer that is too long for a bridge")
+
+    await app(scope, receive, send)
+    try:
+        return status, json.loads(bytes(body)) if body else None
+    except ValueError:
+        return status, {"detail": bytes(body[:1000]).decode("utf-8", "replace")}

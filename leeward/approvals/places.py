@@ -1,0 +1,59 @@
+"""
+Where the service has its files and its socket.
+
+Runs in:   the operator's program that decides, and its command line.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+
+from leeward.errors import Unsupported
+from leeward.spec.paths import default_socket
+
+#: The environment variable with the operator's socket.
+SOCKET_VARIABLE = "LEEWARD_APPROVALS_SOCKET"
+
+
+def state_folder(environ: Mapping[str, str]) -> str:
+    """
+    The folder of requests, rules and settings of this process's user.
+
+    Args:
+        environ: the variables of the process; XDG_STATE_HOME and HOME count.
+    """
+    state = environ.get("XDG_STATE_HOME", "")
+    if not state.startswith("/"):
+        state = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "leeward", "approvals")
+
+
+def operator_socket(explicit: str | None, environ: Mapping[str, str], uid: int) -> str:
+    """
+    The operator's socket: *explicit*, else LEEWARD_APPROVALS_SOCKET, else `approvals.sock` in
+    $XDG_RUNTIME_DIR/leeward, or where the user's daemon has its socket by default.
+    """
+    named = explicit or environ.get(SOCKET_VARIABLE, "")
+    if named:
+        return named
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    if runtime.startswith("/"):
+        return os.path.join(runtime, "leeward", "approvals.sock")
+    return os.path.join(os.path.dirname(default_socket(environ, uid)), "approvals.sock")
+
+
+def own_folder(path: str) -> None:
+    """
+    Make the folder *path* where it isn't there, and see that nobody else can put something in its place.
+
+    Raises:
+        Unsupported: it is another user's, a link, or writable for others.
+        OSError: it can't be made.
+    """
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    about = os.lstat(path)
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
+        raise Unsupported("a folder for the operator's socket", have=f"{path}, which others own or may write",
+                          need="a folder of this user's alone", cure=f"chmod 700 {path}")

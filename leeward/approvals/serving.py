@@ -1,0 +1,137 @@
+"""
+`leeward approvals serve`: the process that decides, from its start to its end.
+
+Runs in:   a process of its own, as the operator's user; a client of the daemon.
+Ends:      by SIGTERM, SIGINT or the end of its time: what is pending is denied, viewers are told, sandboxes end, and
+           the exit status is 0. Killed otherwise, it finds at its next start what was approved and not done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from leeward.approvals.apply import Project
+from leeward.approvals.credentials import Operator
+from leeward.approvals.durations import duration_text
+from leeward.approvals.listening import Application, OwnerOnly, answering_of, bind_operator, server_of, with_credential
+from leeward.approvals.places import operator_socket, own_folder, state_folder
+from leeward.approvals.queue import ApprovalQueue
+from leeward.approvals.service import ApprovalService
+from leeward.audit.journal import Journal, default_folder
+from leeward.errors import BadRequest, ShuttingDown
+
+#: Seconds between two looks at what has expired.
+_LOOK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """
+    Attributes:
+        project: the folder that requests without a sandbox are about; "" for none.
+        socket: the operator's; None for the default.
+        daemon: the daemon's socket; None for the default.
+        lasts: seconds after which the service ends; None for no end.
+        port: of loopback TCP, for the page and REST; None for no TCP.
+        head: folder in which the head of the record is kept; None for the record's own.
+    """
+
+    project: str = ""
+    socket: str | None = None
+    daemon: str | None = None
+    lasts: float | None = None
+    port: int | None = None
+    head: str | None = None
+
+
+def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
+    """
+    Serve until the end.
+
+    Args:
+        options: of the command line.
+        ready: is told where the operator's socket is, once it listens.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        BadRequest: no such project.
+        Busy: another service has the folder or the socket.
+        Unsupported: a folder isn't this user's.
+        OSError: a file can't be made.
+    """
+    folder = state_folder(os.environ)
+    own_folder(folder)
+    until = None if options.lasts is None else time.time() + options.lasts
+    queue = ApprovalQueue(folder)
+    try:
+        journal = Journal(default_folder(os.environ), options.head)
+        try:
+            project = _project(options.project)
+            service = ApprovalService(queue, journal, folder, project, until, options.daemon)
+            asyncio.run(_serve(service, options, ready))
+        finally:
+            journal.close()
+    finally:
+        queue.close()
+    return 0
+
+
+def _project(path: str) -> Project | None:
+    if not path:
+        return None
+    path = os.path.realpath(path)
+    try:
+        return Project(path)
+    except OSError as error:
+        raise BadRequest(f"{path!r:.200}: {(error.strerror or 'an error').lower()}") from None
+
+
+async def _serve(service: ApprovalService, options: ServeOptions, ready: Callable[[str], None]) -> None:
+    path = operator_socket(options.socket, os.environ, os.geteuid())
+    app: Application = importlib.import_module("leeward.approvals.web.application").application(service)
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, over.set)
+    service.answering = answering_of(app, loop)
+    bound = bind_operator(path)
+    servers = [(server_of(with_credential(app, Operator("cli")), OwnerOnly), bound)]
+    tasks = [asyncio.ensure_future(server.serve([each])) for server, each in servers]
+    try:
+        await asyncio.to_thread(service.start)
+        ready(path)
+        await _until_over(service, over)
+    finally:
+        await asyncio.to_thread(service.stop)
+        for server, _ in servers:
+            server.should_exit = True
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if os.path.lexists(path):
+            os.unlink(path)
+
+
+async def _until_over(service: ApprovalService, over: asyncio.Event) -> None:
+    """
+    Deny what expires, until a signal or the end of the service's time.
+    """
+    while not over.is_set():
+        left = _LOOK_S if service.until is None else min(_LOOK_S, service.until - time.time())
+        if left <= 0:
+            print(f"leeward approvals: its {duration_text(service.until - service.started)} are over"
+                  if service.until is not None else "", file=sys.stderr)
+            return
+        try:
+            await asyncio.wait_for(over.wait(), left)
+        except TimeoutError:
+            try:
+                await asyncio.to_thread(service.queue.expire)
+            except ShuttingDown:
+                return
