@@ -262,6 +262,21 @@ def watch(socket: str | None) -> int:
     return attend(OperatorLink(socket))
 
 
+@approvals.command()
+@_SOCKET
+def page(socket: str | None) -> int:
+    """
+    Print a link to the page, which works once and for five minutes. The service has to serve a --port.
+    """
+    link = OperatorLink(socket)
+    port = link.call("GET", "/api/status")["port"]
+    if port is None:
+        complain("the service serves no page: start it with --port")
+        return 1
+    click.echo(f"http://127.0.0.1:{port}{link.call('POST', '/api/login-links')['path']}")
+    return 0
+
+
 @approvals.command(context_settings={"ignore_unknown_options": False})
 @_SOCKET
 @click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")

@@ -104,7 +104,8 @@ class OperatorLink:
         Raises:
             LeewardError: as for `call`.
         """
-        made: dict[str, Any] = self.call("POST", "/api/sandboxes", {"path": os.path.abspath(project), "options": options})
+        body = {"path": os.path.abspath(project), "options": options}
+        made: dict[str, Any] = self.call("POST", "/api/sandboxes", body)
         return made
 
     def close_sandbox(self, sandbox: str) -> None:

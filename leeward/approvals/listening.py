@@ -123,6 +123,25 @@ def bind_operator(path: str) -> socket.socket:
     return made
 
 
+def bind_loopback(port: int) -> socket.socket:
+    """
+    A port of 127.0.0.1, where anybody on the host can connect: who it is the application finds out.
+
+    Raises:
+        Busy: another program has it.
+    """
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(("127.0.0.1", port))
+        made.listen(128)
+        made.setblocking(False)
+    except OSError as error:
+        made.close()
+        raise Busy(f"port {port} of 127.0.0.1: {(error.strerror or 'an error').lower()}") from None
+    return made
+
+
 def server_of(app: Application, protocol: type[asyncio.Protocol] | str = "auto") -> QuietServer:
     """
     A server of *app*, whose sockets `serve(sockets=...)` gets.

@@ -52,6 +52,7 @@ class ApprovalService:
         queue, journal, project, until: as given. Routes decide by `queue` itself; what is approved is carried out by
             this object, which subscribes to it.
         started: seconds since the epoch.
+        port: of the page on 127.0.0.1, where whoever serves has one; None where not.
         answering: makes of a sandbox's id what answers the requests of its bridge; whoever serves sets it before the
             first sandbox is opened.
     """
@@ -60,6 +61,7 @@ class ApprovalService:
                  until: float | None = None, socket: str | None = None) -> None:
         self.queue, self.journal, self.project, self.until = queue, journal, project, until
         self.started = time.time()
+        self.port: int | None = None
         self.answering: Callable[[str], Answering] | None = None
         self._denied = dict[str, dict[str, int]]()
         self._at_stop = list[Callable[[], None]]()
@@ -112,7 +114,7 @@ class ApprovalService:
         of connections that wait, or "").
         """
         now = time.time()
-        return {"started": self.started, "uptime": now - self.started, "until": self.until,
+        return {"started": self.started, "port": self.port, "uptime": now - self.started, "until": self.until,
                 "remaining": None if self.until is None else max(0.0, self.until - now),
                 "pending": sum(self.queue.counts().values()), "sandboxes": len(self._boxes.rows()),
                 "lost": self.journal.lost, "trouble": self.journal.trouble, "asks": self._asks.trouble}

@@ -9,7 +9,6 @@ Ends:      by SIGTERM, SIGINT or the end of its time: what is pending is denied,
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 import signal
 import sys
@@ -20,10 +19,18 @@ from dataclasses import dataclass
 from leeward.approvals.apply import Project
 from leeward.approvals.credentials import Operator
 from leeward.approvals.durations import duration_text
-from leeward.approvals.listening import Application, OwnerOnly, answering_of, bind_operator, server_of, with_credential
+from leeward.approvals.listening import (
+    OwnerOnly,
+    answering_of,
+    bind_loopback,
+    bind_operator,
+    server_of,
+    with_credential,
+)
 from leeward.approvals.places import operator_socket, own_folder, state_folder
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.service import ApprovalService
+from leeward.approvals.web.application import application
 from leeward.audit.journal import Journal, default_folder
 from leeward.errors import BadRequest, ShuttingDown
 
@@ -97,13 +104,16 @@ def _project(path: str) -> Project | None:
 
 async def _serve(service: ApprovalService, options: ServeOptions, ready: Callable[[str], None]) -> None:
     path = operator_socket(options.socket, os.environ, os.geteuid())
-    app: Application = importlib.import_module("leeward.approvals.web.application").application(service)
+    app = application(service)
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, over.set)
     service.answering = answering_of(app, loop)
-    bound = bind_operator(path)
-    servers = [(server_of(with_credential(app, Operator("cli")), OwnerOnly), bound)]
+    service.subscribe_stop(lambda: app.state.parts.feed.shut_down("the service ends"))
+    servers = [(server_of(with_credential(app, Operator("cli")), OwnerOnly), bind_operator(path))]
+    if options.port is not None:
+        servers.append((server_of(app), bind_loopback(options.port)))
+        service.port = options.port
     tasks = [asyncio.ensure_future(server.serve([each])) for server, each in servers]
     try:
         await asyncio.to_thread(service.start)
