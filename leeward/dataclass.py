@@ -5,10 +5,10 @@ Runs in:   anywhere; pure. To a type checker these are the ones of `dataclasses`
 Why:       `dataclasses` imports `inspect`, and compiles five functions or so for each class that it decorates:
            a millisecond for most. Here `__init__` is compiled when the first instance is made, and the others are
            closures. docs/decisions/0018
-For:       what a client, a zygote, a job, `leeward run` or a daemon imports until it is ready. It saves 9 ms of processor
-           time of a client's imports, 7 of a job's, 65 of a zygote's, 120 of a daemon's, where an interpreter takes 15
-           (2026-11-24; docs/decisions/0018 has the table). Modules that a daemon imports later, and those of `doctor`
-           or of a developer, use the library's; tests/unit/test_dataclass.py
+For:       what a client, a zygote, a job, `leeward run` or a daemon imports until it is ready. It saves 9 ms of
+           processor time of a client's imports, 7 of a job's, 65 of a zygote's, 120 of a daemon's, where an interpreter
+           takes 15 (2026-11-24; docs/decisions/0018 has the table). Modules that a daemon imports later, and those of
+           `doctor` or of a developer, use the library's; tests/unit/test_dataclass.py
 
 Only what leeward uses is here: fields and class variables, annotations that are text, defaults and
 factories, `frozen`, `slots`, `eq`, `repr`; no inheritance of fields. The functions of `dataclasses` take these
