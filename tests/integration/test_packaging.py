@@ -41,6 +41,9 @@ SDK = {f"leeward/_native/sdk/{path}" for path in (
 #: Compiled by `leeward bench`, where there is a compiler: what it measures against.
 FLOORS = {str(path.relative_to(ROOT / "cli")) for path in (ROOT / "cli").rglob("*.c")}
 
+#: What `leeward agent start` knows: data of the package.
+DEFINITIONS = ROOT / "leeward" / "agents" / "definitions"
+
 
 def test_the_wheel_holds_both_packages_the_shim_libleeward_and_no_sources(wheel):
     names = zipfile.ZipFile(wheel).namelist()
@@ -50,6 +53,7 @@ def test_the_wheel_holds_both_packages_the_shim_libleeward_and_no_sources(wheel)
     assert wheel.stem.split("-")[4].startswith("linux_")
     assert {"leeward", "leeward_cli"} == {top for top in tops if not top.endswith((".dist-info", ".data"))}
     assert {SHIM, "leeward/py.typed", "leeward_cli/main.py"} <= set(names)
+    assert {f"leeward/agents/definitions/{path.name}/agent.toml" for path in DEFINITIONS.iterdir()} <= set(names)
     assert SDK == {name for name in names if "/sdk/" in name}
     assert not [name for name in names if name.endswith((".c", ".h", ".o")) and name not in SDK | FLOORS]
     assert FLOORS <= set(names)
