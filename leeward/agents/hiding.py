@@ -1,7 +1,7 @@
 """
 Which of a project's files an agent isn't shown: globs, and what they come to in a tree.
 
-Runs in:   anywhere; pure. `hidden_files` looks at the tree.
+Runs in:   anywhere; pure. `project_tree` looks at the tree.
 Trust:     none in patterns and names. A pattern is matched in a time that no name can make long.
 Globs:     `*` is of one name, `?` one character, `[a-z]` and `[!a-z]` one of them, `**` as a whole name any number of
            folders, none among them. A pattern without a slash is such a name at any depth; one with a slash begins at
