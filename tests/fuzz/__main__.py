@@ -1,8 +1,8 @@
 """
 Feeds hostile bytes to every decoder: `./dev fuzz [RUNS]`, by default 10 million to each that is Python (decoders.py)
 and as many to the C client. `--python`,
-`--egress` (what the broker of egress decodes) and `--c` feed the one or the other
-alone.
+`--egress` (what the broker of egress decodes), `--web` (what the page of approvals decodes) and `--c` feed the one or
+the other alone.
 
 Runs in:   anybody's shell; the C client's needs clang with libFuzzer (clang-14 and libclang-rt-14-dev on Debian 12).
 
@@ -26,7 +26,9 @@ from pathlib import Path
 
 import decoders
 import egress_decoders
+import web_decoders
 
+SIDES = {"--python", "--egress", "--web", "--c"}
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))  # for those without leeward in their environment
 CLIENT = HERE.parent.parent / "leeward" / "capi"
@@ -166,12 +168,13 @@ def start(name: str, runs: int, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def main() -> int:
-    sides = {"--python", "--egress", "--c"} & set(sys.argv[1:]) or {"--python", "--egress", "--c"}
+    sides = SIDES & set(sys.argv[1:]) or SIDES
     numbers = [int(text) for text in sys.argv[1:] if text not in sides]
     runs = numbers[0] if numbers else 10_000_000
     worst = 0
     names = [name for name in decoders.TARGETS
-             if ("--egress" if name in egress_decoders.TARGETS else "--python") in sides]
+             if ("--egress" if name in egress_decoders.TARGETS else "--web" if name in web_decoders.TARGETS
+                 else "--python") in sides]
     if names:
         worst = decoders.main(runs, int(os.environ["FUZZ_SEED"]) if "FUZZ_SEED" in os.environ else None, names)
     return max(worst, feed_client(runs)) if "--c" in sides else worst

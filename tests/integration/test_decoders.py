@@ -22,10 +22,15 @@ TARGETS = {"request", "stream", "job reply", "control", "conversation", "http", 
 EGRESS_RUNS = 10_000_000 if os.environ.get("LEEWARD_LONG") else 20_000
 EGRESS = {"client hello", "request heads", "queries", "policies", "egress control", "fetches"}
 
+#: What the page of approvals decodes.
+WEB_RUNS = 10_000_000 if os.environ.get("LEEWARD_LONG") else 40_000
+WEB = {"web bodies", "web forms", "web heads"}
+
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("side", "runs", "targets"), [("--python", RUNS, TARGETS), ("--egress", EGRESS_RUNS, EGRESS)],
-                         ids=["python", "egress"])
+@pytest.mark.parametrize(("side", "runs", "targets"), [
+    ("--python", RUNS, TARGETS), ("--egress", EGRESS_RUNS, EGRESS),
+    pytest.param("--web", WEB_RUNS, WEB, marks=pytest.mark.needs("extra-web"))], ids=["python", "egress", "web"])
 def test_every_decoder_gives_a_value_or_its_error(side: str, runs: int, targets: set[str]) -> None:
     """
     What is found is printed with its seed.

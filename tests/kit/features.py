@@ -209,9 +209,13 @@ def _node() -> Version:
     return tuple(int(part) for part in said.strip().lstrip("v").split("."))
 
 
+def _extra_web() -> Version:
+    return present(all(map(importlib.util.find_spec, ("starlette", "uvicorn", "jinja2", "websockets"))))
+
+
 def _chromium() -> Version:
-    drives = ("playwright", "starlette", "uvicorn", "jinja2", "websockets", "httpx2")
-    return present(shutil.which("chromium") and all(map(importlib.util.find_spec, drives)))
+    drives = ("playwright", "httpx2")
+    return present(shutil.which("chromium") and _extra_web() and all(map(importlib.util.find_spec, drives)))
 
 
 def _koffi() -> Version:
@@ -293,6 +297,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "cpython-tests": lambda: present(importlib.util.find_spec("test.test_json")),
     "crun": lambda: present(shutil.which("crun")),     # makes containers; Debian: crun
     "debian": lambda: present(shutil.which("apt-get") and shutil.which("dpkg-deb")),
+    "extra-web": _extra_web,
     "go": lambda: present(shutil.which("go")),         # Debian: golang-go
     "guest": lambda: present(IN_GUEST),
     "huge-pages": _huge_pages,                        # a pool of them, or root, who may make one for a test

@@ -1,0 +1,178 @@
+"""
+Hostile bytes for what the page, REST and WebSocket of approvals decode: bodies and messages, forms, heads.
+
+Runs in:   as decoders.py, which has these targets among its own; needs the extra `web`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Seeds = list[tuple[bytes, list[tuple[int, int]]]]
+
+
+def pieces(data: bytes, parts: bytes) -> list[tuple[int, int]]:
+    """
+    Where the pieces of a text are that these bytes part.
+    """
+    cuts = [at for at, byte in enumerate(data) if byte in parts]
+    return [(start + 1, end) for start, end in zip([-1, *cuts], [*cuts, len(data)], strict=True)]
+
+
+class Bodies:
+    """
+    A body and a message are an object or one error; what a route takes of them has its type.
+    """
+
+    tokens = (b"null", b"true", b"0", b"-1", b"1e999", b"NaN", b"9007199254740993", b"1.5", b'""', b'"allow"', b"{}",
+              b"[]", b"[1]", b'"\\ud800"', b'"\\u0000"', b'"\xff"', b"[" * 500, b'{"a":' * 300, b"\xef\xbb\xbf", b"", b'"id"',
+              b"}")
+    texts = (b'{"type": "approve", "id": 7, "always": true, "csrf": "abc"}',
+             b'{"approved": true, "ids": [1, 2, 3], "category": "git", "upto": 12}',
+             b'{"category": "filesystem", "action": "write", "path": "a/b", "content": "x\\n", "reason": "because"}')
+
+    def __init__(self) -> None:
+        from leeward.approvals.web import bodies, live
+        from leeward.approvals.web.problems import WebProblem
+
+        self._bodies, self._message, self._problem = bodies, live.message_fields, WebProblem
+
+    def seeds(self) -> Seeds:
+        return [(text, pieces(text, b'{}[],: "')) for text in self.texts]
+
+    def feed(self, data: bytes) -> bool:
+        try:
+            found = self._bodies.json_fields(data)
+        except self._problem as problem:
+            if 400 != problem.status:
+                raise
+            return False
+        assert isinstance(found, dict)
+        try:
+            assert found == self._message(data.decode())
+        except self._problem:
+            assert len(data) > 65536
+        for name in found:
+            for read, kind in ((self._bodies.text, str), (self._bodies.number, (int, float)), (self._bodies.whole, int),
+                               (self._bodies.switch, bool)):
+                self._one(read, found, name, kind)
+            numbers = self._or_none(lambda name=name: self._bodies.numbers(found, name, 100))
+            assert numbers is None or all(type(each) is int for each in numbers)
+        return True
+
+    def _one(self, read: Callable[..., Any], found: dict[str, Any], name: str, kind: Any) -> None:
+        value = self._or_none(lambda: read(found, name))
+        assert value is None or isinstance(value, kind), (read, value)
+
+    def _or_none(self, read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except self._problem as problem:
+            if 400 != problem.status:
+                raise
+            return None
+
+
+class Forms:
+    """
+    A form of a page is fields, or one error.
+    """
+
+    tokens = (b"&", b"=", b"%", b"%00", b"%ff", b"%u0041", b"+", b";", b"&" * 2000, b"csrf", b"a=1&" * 1500, b"\xff", b"",
+              b"\0")
+
+    def __init__(self) -> None:
+        from leeward.approvals.web.bodies import form_fields
+        from leeward.approvals.web.problems import WebProblem
+
+        self._read, self._problem = form_fields, WebProblem
+
+    def seeds(self) -> Seeds:
+        texts = (b"csrf=abc&answer=approve&hunk-0=1&hunk-12=1",
+                 b"csrf=abc&rule=network%28*.example.org%29&effect=allow")
+        return [(text, pieces(text, b"&=%")) for text in texts]
+
+    def feed(self, data: bytes) -> bool:
+        try:
+            found = self._read(data)
+        except self._problem as problem:
+            if 400 != problem.status:
+                raise
+            return False
+        assert all(isinstance(each, str) for pair in found.items() for each in pair)
+        for text in (text for pair in found.items() for text in pair):
+            text.encode()
+        return True
+
+
+class WebHeads:
+    """
+    The head of a call by TCP: nobody gets a credential but by the session's cookie, on a page of ours, or a token.
+    """
+
+    tokens = (b"host", b"127.0.0.1:3700", b"localhost:3700", b"cookie", b"leeward_3700=", b"origin",
+              b"http://127.0.0.1:3700", b"null", b"authorization", b"Bearer ", b"bearer\t", b"sec-fetch-site", b"same-origin", b"cross-site", b"\xff",
+              b"", b";", b"=", b",", b"\0", b"x" * 300, b"x" * 20000, b'"', b"POST", b"GET", b"WS")
+
+    def __init__(self) -> None:
+        from leeward.approvals.credentials import SCOPE_KEY
+        from leeward.approvals.web.access import PageAccess
+        from leeward.approvals.web.gate import WebGate
+
+        access = PageAccess()
+        self._key, self._cookie = SCOPE_KEY, (access.log_in(access.login_token()) or "").encode()
+        self._token = access.program_token().encode()
+        self._admitted: list[dict[str, Any]] = []
+
+        async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+            self._admitted.append(scope)
+
+        self._gate = WebGate(app, access)  # type: ignore[arg-type]
+        self._statuses: list[int] = []
+
+    def seeds(self) -> Seeds:
+        own = b"POST\nhost\n127.0.0.1:3700\norigin\nhttp://127.0.0.1:3700\n"
+        texts = (own + b"cookie\nleeward_3700=" + self._cookie + b"\nsec-fetch-site\nsame-origin",
+                 own + b"authorization\nBearer " + self._token,
+                 b"WS\nhost\nlocalhost:3700\norigin\nhttp://localhost:3700\ncookie\na=b; leeward_3700=" + self._cookie)
+        return [(text, pieces(text, b"\n=: ;")) for text in texts]
+
+    def feed(self, data: bytes) -> bool:
+        method, *lines = data.split(b"\n")
+        headers = [(name.lower(), value) for name, value in zip(lines[::2], lines[1::2], strict=False)]
+        kind = "websocket" if b"WS" == method else "http"
+        scope = {"type": kind, "method": method.decode("latin-1"), "path": "/", "query_string": b"", "headers": headers,
+                 "server": ("127.0.0.1", 3700), "client": ("127.0.0.1", 5)}
+        self._admitted.clear()
+        self._statuses.clear()
+        call = self._gate(scope, self._receive, self._send)
+        try:
+            call.send(None)
+        except StopIteration:
+            pass
+        else:
+            raise AssertionError("it waits")
+        assert len(self._admitted) + len(self._statuses) == 1
+        if not self._admitted or self._key not in self._admitted[0]:
+            assert not self._statuses or self._statuses[0] in (403, 431, 1008)
+            return False
+        given = dict(headers)
+        assert given[b"host"].split(b":")[0].lower() in (b"127.0.0.1", b"localhost")
+        if self._token in given.get(b"authorization", b""):
+            return True
+        assert any(self._cookie in value for name, value in headers if b"cookie" == name)
+        if method not in (b"GET", b"HEAD", b"OPTIONS"):
+            assert b"http://" + given[b"host"].lower() == given[b"origin"].lower()
+        return True
+
+    async def _receive(self) -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        if message["type"] in ("http.response.start", "websocket.close"):
+            self._statuses.append(message.get("status") or message["code"])
+
+
+TARGETS: dict[str, Callable[[], Bodies | Forms | WebHeads]] = {
+    "web bodies": Bodies, "web forms": Forms, "web heads": WebHeads}
