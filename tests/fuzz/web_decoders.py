@@ -26,7 +26,8 @@ class Bodies:
     """
 
     tokens = (b"null", b"true", b"0", b"-1", b"1e999", b"NaN", b"9007199254740993", b"1.5", b'""', b'"allow"', b"{}",
-              b"[]", b"[1]", b'"\\ud800"', b'"\\u0000"', b'"\xff"', b"[" * 500, b'{"a":' * 300, b"\xef\xbb\xbf", b"", b'"id"',
+              b"[]", b"[1]", b'"\\ud800"', b'"\\u0000"', b'"\xff"', b"[" * 500, b'{"a":' * 300, b"\xef\xbb\xbf",
+              b"", b'"id"',
               b"}")
     texts = (b'{"type": "approve", "id": 7, "always": true, "csrf": "abc"}',
              b'{"approved": true, "ids": [1, 2, 3], "category": "git", "upto": 12}',
@@ -79,7 +80,8 @@ class Forms:
     A form of a page is fields, or one error.
     """
 
-    tokens = (b"&", b"=", b"%", b"%00", b"%ff", b"%u0041", b"+", b";", b"&" * 2000, b"csrf", b"a=1&" * 1500, b"\xff", b"",
+    tokens = (b"&", b"=", b"%", b"%00", b"%ff", b"%u0041", b"+", b";", b"&" * 2000, b"csrf", b"a=1&" * 1500,
+              b"\xff", b"",
               b"\0")
 
     def __init__(self) -> None:
@@ -112,7 +114,8 @@ class WebHeads:
     """
 
     tokens = (b"host", b"127.0.0.1:3700", b"localhost:3700", b"cookie", b"leeward_3700=", b"origin",
-              b"http://127.0.0.1:3700", b"null", b"authorization", b"Bearer ", b"bearer\t", b"sec-fetch-site", b"same-origin", b"cross-site", b"\xff",
+              b"http://127.0.0.1:3700", b"null", b"authorization", b"Bearer ", b"bearer\t", b"sec-fetch-site",
+              b"same-origin", b"cross-site", b"\xff",
               b"", b";", b"=", b",", b"\0", b"x" * 300, b"x" * 20000, b'"', b"POST", b"GET", b"WS")
 
     def __init__(self) -> None:
