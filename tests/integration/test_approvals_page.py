@@ -243,7 +243,7 @@ HOSTILE = (
     "\u202etxt.exe \x1b[31mred\x1b]0;title\x07 \u200binvisible\u2066 \U000e0041 e\u0301\u0301\u0301\u0301\u0301 ")
 
 
-def test_hostile_texts_are_texts(window: Window, served: ServedPage, project: Path) -> None:
+def test_c330_hostile_texts_are_texts(window: Window, served: ServedPage, project: Path) -> None:
     described = HOSTILE + "x" * (65_000 - len(HOSTILE))
     served.service.queue.submit(NewRequest(invocation(f"echo {HOSTILE}; x"), "run", described, HOSTILE,
                                            {HOSTILE: HOSTILE, "remarks": [HOSTILE]}, HOSTILE[:90], HOSTILE[:200]))
@@ -266,7 +266,7 @@ def test_hostile_texts_are_texts(window: Window, served: ServedPage, project: Pa
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_login_link_works_once(chrome: Browser, served: ServedPage) -> None:
+def test_c329_a_login_link_works_once(chrome: Browser, served: ServedPage) -> None:
     link = served.link()
     with chrome.new_context() as first, chrome.new_context() as second:
         page = first.new_page()
@@ -281,7 +281,7 @@ def test_a_login_link_works_once(chrome: Browser, served: ServedPage) -> None:
         assert (True, "Strict") == (cookie["httpOnly"], cookie["sameSite"])
 
 
-def test_another_page_of_the_browser_gets_nothing(window: Window, served: ServedPage) -> None:
+def test_c327_c328_another_page_of_the_browser_gets_nothing(window: Window, served: ServedPage) -> None:
     """
     One on another port of the same host, to which the browser sends the cookie as well, and one whose name has come to
     be this address.

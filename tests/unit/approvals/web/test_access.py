@@ -88,7 +88,7 @@ def test_each_table_is_bounded_and_the_oldest_goes_first(access: PageAccess) -> 
     assert not access.is_program("")
 
 
-def test_a_login_link_leads_in_once(app: Starlette) -> None:
+def test_c329_a_login_link_leads_in_once(app: Starlette) -> None:
     token = app.state.parts.access.login_token()
     client = tcp_client(app)
     assert 403 == client.head("/login", params={"token": token}).status_code

@@ -45,7 +45,8 @@ def test_a_request_is_asked_seen_and_approved(operator: TestClient, sandbox: Tes
     assert {"network": 0} != operator.get("/api/status").json()["pending_by_category"]
 
 
-def test_a_sandbox_sees_its_own_requests_alone(operator: TestClient, sandbox: TestClient, service: PageService) -> None:
+def test_c333_a_sandbox_sees_its_own_requests_alone(operator: TestClient, sandbox: TestClient,
+                                                    service: PageService) -> None:
     own, other = push(service, "a"), push(service, "b", "other")
 
     for query in ("", "?sandbox=other", "?which=recent", "?which=recent&sandbox=other"):

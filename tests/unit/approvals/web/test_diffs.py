@@ -94,7 +94,7 @@ def test_colours_lose_no_character(text: str, path: str) -> None:
 
 @pytest.mark.parametrize("text", ["/*" * 100_000, '"' * 200_000, '\\"' * 100_000, "'\\" * 100_000, '"""' * 60_000,
                                   "a" * 200_000, "1." * 100_000, "<!--" * 50_000])
-def test_no_text_makes_colours_slow(text: str) -> None:
+def test_c332_no_text_makes_colours_slow(text: str) -> None:
     for path in ("a.py", "a.js", "a.html"):
         begun = time.perf_counter()
         coloured(text, path)

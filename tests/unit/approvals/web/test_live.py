@@ -97,7 +97,7 @@ def test_a_session_that_is_over_decides_nothing_more(app: Starlette, service: Pa
     assert "pending" == service.queue.recent()[0].status
 
 
-def test_who_takes_nothing_is_dropped_and_holds_nobody_up(service: PageService) -> None:
+def test_c331_who_takes_nothing_is_dropped_and_holds_nobody_up(service: PageService) -> None:
     async def look() -> None:
         feed = LiveFeed(service.queue)
         slow, quick = feed.look(), feed.look()

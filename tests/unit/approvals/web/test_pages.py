@@ -75,7 +75,8 @@ def test_forms_of_rules_modes_categories_and_hunks(window: tuple[TestClient, str
     "/queue", "/queue/1", "/queue/1?full=1", "/queue/2", "/queue/3", "/queue/4", "/queue/5", "/queue?part=list",
     "/queue/1?part=detail", "/history", "/config", "/rules", "/queue?said=%3Cscript%3E&about=%3Cscript%3E",
     "/sandboxes"])
-def test_nothing_of_a_request_becomes_html(window: tuple[TestClient, str], service: PageService, path: str) -> None:
+def test_c330_nothing_of_a_request_becomes_html(window: tuple[TestClient, str], service: PageService,
+                                                path: str) -> None:
     client, _ = window
     strange = {"description": STRANGE, "reason": STRANGE, "metadata": {STRANGE: STRANGE, "remarks": [STRANGE]},
                "sandbox": STRANGE[:90], "asker": STRANGE}

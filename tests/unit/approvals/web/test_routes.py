@@ -42,7 +42,7 @@ def test_each_row_has_a_function_and_each_function_a_row() -> None:
     assert ("login_page", "static_file") == pages.FOR_ANYONE
 
 
-def test_a_sandbox_gets_no_further_than_what_asks(app: Starlette, service: PageService) -> None:
+def test_c326_a_sandbox_gets_no_further_than_what_asks(app: Starlette, service: PageService) -> None:
     service.ask({"category": "network", "host": "example.org"}, "other")
     client = TestClient(as_caller(app, AskingSandbox("box")), follow_redirects=False)
     for route in ALL:
@@ -55,7 +55,7 @@ def test_a_sandbox_gets_no_further_than_what_asks(app: Starlette, service: PageS
     assert {"pending"} == {each.status for each in service.queue.recent()}
 
 
-def test_nobody_comes_in_by_tcp_without_a_session(app: Starlette, service: PageService) -> None:
+def test_c329_nobody_comes_in_by_tcp_without_a_session(app: Starlette, service: PageService) -> None:
     service.ask({"category": "network", "host": "example.org"}, "box")
     client = tcp_client(app)
     wrong = ({}, {"Cookie": "leeward_3700=x"}, {"Authorization": "Bearer x"}, {"Authorization": "Basic eDp4"})
@@ -71,7 +71,7 @@ def test_nobody_comes_in_by_tcp_without_a_session(app: Starlette, service: PageS
     assert "pending" == service.queue.recent()[0].status
 
 
-def test_no_change_without_the_sessions_token_or_from_elsewhere(app: Starlette, service: PageService) -> None:
+def test_c327_no_change_without_the_sessions_token_or_from_elsewhere(app: Starlette, service: PageService) -> None:
     service.ask({"category": "network", "host": "example.org"}, "box")
     client, csrf = browser(app)
     changes = [route for route in ALL if route.method != "GET"]
@@ -89,7 +89,7 @@ def test_no_change_without_the_sessions_token_or_from_elsewhere(app: Starlette, 
     assert not any(rule.text != "network(*.datadoghq.com)" for rule in service.queue.rules().deny)
 
 
-def test_no_name_of_somebody_elses_leads_here(app: Starlette) -> None:
+def test_c328_no_name_of_somebody_elses_leads_here(app: Starlette) -> None:
     client, csrf = browser(app)
     for host in ("example.org:3700", "127.0.0.1:8080", "127.0.0.1", "127.0.0.1.example.org:3700", "0.0.0.0:3700", "",
                  "localhost:3700, x", "[::ffff:127.0.0.1]:3700"):
