@@ -35,9 +35,6 @@ SECOND = ("tests/vm", *(f"tests/integration/test_{name}.py" for name in (
     "real_packages", "real_programs", "preloaded_libraries", "cpython_suite", "containers", "languages",
     "node_client", "doc_examples", "sandbox_docs", "workdir_javascript", "agent_example", "llm")))
 
-#: What nice(1) adds for the second lane: the first one has the tests that measure.
-NICER = 5
-
 #: So many tests that failed run once more, alone.
 AGAIN = 3
 
@@ -70,8 +67,7 @@ class Lane:
         environment = {name: value for name, value in os.environ.items() if "PYTHONPATH" != name}  # it is this module's
         self._began = time.monotonic()
         self._process = subprocess.Popen(
-            [*(("nice", "-n", str(NICER)) if second else ()), sys.executable, "-m", "pytest", "-o",
-             f"cache_dir={self.cache}", *arguments],
+            [sys.executable, "-m", "pytest", "-o", f"cache_dir={self.cache}", *arguments],
             cwd=features.ROOT, env={**environment, **({LANE: "2"} if second else {})}, stdout=said,
             stderr=None if said is None else subprocess.STDOUT)
 
