@@ -259,10 +259,16 @@ class Bridge:
         """
         Until the service is silent, or its time is over.
         """
-        for each in (self._receive, self._accept):
+        for each in (self._receive, self._accept, self._greet):
             threading.Thread(target=each, daemon=True).start()
         while time.monotonic() < min(self._heard + SILENCE_S, self._until):
             time.sleep(0.2)
+
+    def _greet(self) -> None:
+        """
+        A first request, by which the service knows that the socket is there.
+        """
+        self._answer(b'{"method": "GET", "path": "/api/status"}')
 
     def _receive(self) -> None:
         while len(head := self._source.read(4)) == 4:

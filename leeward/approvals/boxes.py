@@ -35,6 +35,9 @@ _EXPORTS = "from leeward.approvals.agent import Agent, AskError, ServiceGone\n"
 #: Options of `open` that are passed on to Sandbox.
 OPTIONS = ("profile", "environment", "egress", "memory", "processes", "idle", "lifetime")
 
+#: Seconds that a bridge has until its socket is there.
+_BRIDGE_S = 20.0
+
 #: Seconds between two looks at what a sandbox does.
 _LOOK_S = 2.0
 
@@ -71,6 +74,9 @@ class AskingBox:
         process = box.start(["python3", "-I", f"{_PLACE}/python/leeward/approvals/agent.py"], stdin=None,
                             title="leeward approvals")
         self.bridge = BridgeEnd(process, answering, until)
+        if not self.bridge.wait(_BRIDGE_S):
+            self.bridge.close()
+            raise BadRequest(f"the sandbox has no bridge: {self.bridge.fault}")
 
     def _put(self) -> None:
         """

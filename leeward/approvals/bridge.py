@@ -126,7 +126,7 @@ class BridgeEnd:
         self._process, self._answering, self._until = process, answering, until
         self._answers: queue.Queue[bytes] = queue.Queue(MOST_ANSWERS)
         self._room = threading.Semaphore(MOST_UNDER_WAY)
-        self._over = threading.Event()
+        self._over, self._greeted = threading.Event(), threading.Event()
         self.fault = ""
         self._threads = [threading.Thread(target=run, name=f"bridge-{name}", daemon=True)
                          for name, run in (("read", self._read), ("write", self._write))]
@@ -136,6 +136,12 @@ class BridgeEnd:
     @property
     def is_alive(self) -> bool:
         return not self._over.is_set()
+
+    def wait(self, timeout: float) -> bool:
+        """
+        Wait until its socket is there, so many seconds at most.
+        """
+        return self._greeted.wait(timeout)
 
     def close(self, why: str = "it was closed") -> None:
         """
@@ -180,6 +186,7 @@ class BridgeEnd:
         return None
 
     def _take(self, request: BridgeRequest) -> None:
+        self._greeted.set()
         while not self._room.acquire(timeout=1.0):
             if self._over.is_set():
                 return

@@ -1,0 +1,323 @@
+"""
+The service for approvals, with a real daemon and real sandboxes: what a program inside asks for, what the operator
+decides from outside, and what is carried out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.approvals import ServedApprovals
+from kit.live_daemon import PATIENCE, LiveDaemon, command
+from kit.waiting import poll_until
+from leeward.approvals.link import ApprovalsAway
+from leeward.client.process import Process
+from leeward.client.sandbox import Sandbox
+from leeward.errors import BadRequest, SandboxOver, Stale
+
+BEGIN = "import json\nfrom leeward.approvals import Agent, AskError\nagent = Agent()\n"
+GIT = ["git", "-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main"]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("d"), "--pool-size", "2") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def service(daemon: LiveDaemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApprovals]:
+    with ServedApprovals(daemon, tmp_path_factory.mktemp("s")) as made:
+        yield made
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    made = tmp_path / "project"
+    made.mkdir()
+    (made / "file").write_text("".join(f"{number}\n" for number in range(1, 21)))
+    return made
+
+
+@pytest.fixture
+def box(service: ServedApprovals, project: Path) -> Iterator[Sandbox]:
+    made = service.open(project)
+    yield made
+    name = made.detach()
+    try:
+        service.link.close_sandbox(name)
+    except BadRequest:
+        pass  # the test has ended it
+
+
+def python(box: Sandbox, code: str) -> Any:
+    """
+    What *code* leaves in `found`, run by a program in *box*.
+    """
+    done = box.run(["python3", "-c", f"{BEGIN}{code}\nprint(json.dumps(found))"], timeout=60)
+    assert 0 == done.exit_code, done.stderr_text
+    return json.loads(done.stdout_text)
+
+
+def started(box: Sandbox, code: str) -> Process:
+    """
+    A program that prints JSON.
+    """
+    return box.start(["python3", "-c", f"{BEGIN}{code}"], timeout=60)
+
+
+def read_json(process: Process) -> Any:
+    done = process.result()
+    assert 0 == done.exit_code, done.stderr_text
+    return json.loads(done.stdout_text)
+
+
+def next_pending(service: ServedApprovals, category: str) -> dict[str, Any]:
+    """
+    The first that waits of *category*, once there is one: a program inside asks for it some time.
+    """
+    found = list[dict[str, Any]]()
+
+    def look() -> bool:
+        found[:] = [row for row in service.pending() if row["category"] == category]
+        return bool(found)
+    poll_until(look, f"a request of {category}")
+    return found[0]
+
+
+def test_a_program_waits_until_the_operator_has_decided(service: ServedApprovals, box: Sandbox) -> None:
+    asks = started(box, "found = agent.request_permission('network', host='a.example.org', port=443, reason='a look')\n"
+                        "print(json.dumps(found))")
+    row = next_pending(service, "network")
+    assert {"host": "a.example.org", "port": 443} == row["subject"]
+    assert "a look" == row["reason"]
+    service.decide(row["id"])
+
+    found = read_json(asks)
+    assert ("approved", "cli") == (found["status"], found["decided_by"])
+    assert [] == service.pending()
+
+
+def test_a_sandbox_sees_its_own_requests_alone(service: ServedApprovals, box: Sandbox, project: Path) -> None:
+    own = python(box, 'found = agent.request_permission("sandbox", action="mine", wait=False)["id"]')
+    other = service.open(project)
+    try:
+        assert [] == python(other, "found = agent.list_pending()")
+        assert 404 == python(other, f"""
+try:
+    found = agent.wait({own}, 0)
+except AskError as error:
+    found = error.status""")
+        assert [own] == python(box, 'found = [row["id"] for row in agent.list_pending()]')
+    finally:
+        service.link.close_sandbox(other.detach())
+        service.decide(own, "deny")
+
+
+def test_a_file_reaches_the_host_once_it_is_approved(service: ServedApprovals, box: Sandbox, project: Path) -> None:
+    before = (project / "file").stat()
+    box.shell("sed -i s/^2$/two/ file; echo new > more; mkdir -p .git/hooks node_modules; echo x > .git/hooks/pre-push")
+    found = service.link.call("POST", "/api/sync/files", {"sandbox": box.id})
+
+    assert ["file", "more"] == sorted(row["subject"]["path"] for row in found["requests"])
+    assert found["left_out"] >= 2
+    assert before.st_mtime_ns == (project / "file").stat().st_mtime_ns
+    for row in found["requests"]:
+        service.decide(row["id"])
+    assert "two" in (project / "file").read_text()
+    assert "new\n" == (project / "more").read_text()
+    assert not (project / ".git").exists()
+
+
+def test_a_person_takes_some_pieces_of_a_change(service: ServedApprovals, box: Sandbox, project: Path) -> None:
+    box.shell("sed -i -e s/^2$/two/ -e s/^15$/fifteen/ file")
+    row = service.link.call("POST", "/api/sync/files", {"sandbox": box.id})["requests"][0]
+    detail = service.link.call("GET", f"/api/requests/{row['id']}/detail")
+    assert [(2, ["two\n"]), (15, ["fifteen\n"])] == [(hunk["old_start"], hunk["new"]) for hunk in detail["hunks"]]
+    shown = service.run("show", "--no-color", str(row["id"]))
+    assert "+fifteen" in shown.stdout
+
+    done = service.run("approve", "--hunks", "2", str(row["id"]))
+    assert 0 == done.returncode, done.stderr
+    assert "superseded" == service.request(row["id"])["status"]
+    poll_until(lambda: "fifteen" in (project / "file").read_text(), "a file that is written")
+    assert "two" not in (project / "file").read_text()
+
+
+def test_what_the_host_has_changed_meanwhile_is_stale(service: ServedApprovals, box: Sandbox, project: Path) -> None:
+    number = python(box, 'found = agent.request_permission("filesystem", action="edit", path="file", old="2\\n3\\n", '
+                         'new="x\\n", wait=False)["id"]')
+    (project / "file").write_text("mine\n")
+
+    with pytest.raises(Stale):
+        service.decide(number)
+    assert ("denied", "stale") == tuple(service.request(number)[name] for name in ("status", "decided_by"))
+    assert "mine\n" == (project / "file").read_text()
+
+
+def test_a_command_runs_in_the_sandbox_that_asked(service: ServedApprovals, box: Sandbox) -> None:
+    box.shell("echo inside > note")
+    asks = started(box, 'print(json.dumps(agent.request_exec("cat note; echo oh >&2; exit 3", reason="to see")))')
+    service.decide(next_pending(service, "exec")["id"])
+    found = read_json(asks)
+
+    assert ("completed", 3) == (found["status"], found["exit_code"])
+    assert ["inside", "oh"] == sorted(found["output"].split())
+
+
+def test_a_command_that_takes_too_long_is_124(service: ServedApprovals, box: Sandbox) -> None:
+    asks = started(box, 'print(json.dumps(agent.request_exec(["sh", "-c", "echo begun; sleep 60"], timeout=1)))')
+    service.decide(next_pending(service, "exec")["id"])
+    found = read_json(asks)
+
+    assert ("failed", 124) == (found["status"], found["exit_code"])
+    assert found["output"].startswith("begun\n")
+    assert found["output"].endswith("[timed out]\n")
+
+
+def test_packages_are_asked_for_one_by_one(service: ServedApprovals, box: Sandbox) -> None:
+    found = python(box, 'found = agent.request_packages("npm install -D left-pad@1.3.0 @types/node", wait=False)')
+    shown = [service.link.call("GET", f"/api/requests/{row['id']}/detail")["argv"] for row in found]
+
+    assert ["npm install --save-dev left-pad@1.3.0", "npm install --save-dev @types/node"] == list(map(" ".join, shown))
+    for row in found:
+        service.decide(row["id"], "deny")
+    assert ["denied", "denied"] == [service.link.call("GET", f"/api/exec/{row['id']}")["status"] for row in found]
+
+
+def test_a_person_decides_about_the_configuration_and_no_rule(service: ServedApprovals, box: Sandbox) -> None:
+    service.run("allow", "sandbox(set *)")
+    number = python(box, 'found = agent.propose_config("exec.timeout", 7, wait=True)["id"]')
+    poll_until(lambda: "failed" == service.request(number)["stage"], "a proposal that is refused")
+    assert 300.0 == service.link.call("GET", "/api/config")["exec.timeout"]
+    service.run("remove-rule", "sandbox(set *)")
+
+    number = python(box, 'found = agent.propose_config("exec.timeout", 8)["id"]')
+    service.decide(number)
+    poll_until(lambda: 8.0 == service.link.call("GET", "/api/config")["exec.timeout"], "a key that is set")
+    service.link.call("PUT", "/api/config", {"key": "exec.timeout", "value": 300})
+
+
+@pytest.mark.needs("usr-git")
+def test_a_branch_is_pushed_by_the_operators_git(service: ServedApprovals, project: Path, tmp_path: Path) -> None:
+    remote = tmp_path / "remote.git"
+    subprocess.run([*GIT, "init", "-q", "--bare", str(remote)], check=True)
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"], ["remote", "add", "origin", str(remote)],
+                  ["push", "-q", "origin", "main"]):
+        subprocess.run([*GIT, *words], cwd=project, check=True)
+    box = service.open(project)
+    try:
+        done = box.shell("git config --global user.name a; git config --global user.email a@example.org;"
+                         "git checkout -qb work; echo 21 >> file; chmod +x file; git commit -qam more;"
+                         "git push -q origin work && git push -q origin main")
+        assert 0 == done.exit_code, done.stderr_text
+        found = service.link.call("POST", "/api/sync/git", {"sandbox": box.id})
+    finally:
+        service.link.close_sandbox(box.detach())
+
+    [row] = found["requests"]
+    whole = service.request(row["id"])
+    assert "work" == row["subject"]["branch"]
+    assert "+21" in whole["description"]
+    assert "'file' can be run" in whole["metadata"]["remarks"]
+    assert "work" not in _branches(remote)
+    service.decide(row["id"])
+    poll_until(lambda: "applied" == service.request(row["id"])["stage"], "a push")
+    assert ["main", "work"] == _branches(remote)
+    assert "1\n" == subprocess.run([*GIT, "rev-list", "--count", "main..work"], cwd=remote, check=True, text=True,
+                                   capture_output=True).stdout
+    assert not (project / "file").read_text().endswith("21\n")
+
+
+def _branches(repository: Path) -> list[str]:
+    done = subprocess.run([*GIT, "branch", "--format=%(refname:short)"], cwd=repository, check=True, text=True,
+                          capture_output=True)
+    return done.stdout.split()
+
+
+def test_run_leaves_requests(service: ServedApprovals, project: Path) -> None:
+    done = service.run("run", str(project), "--", "sh", "-c", "echo changed > file; cat file")
+
+    assert (0, "changed\n") == (done.returncode, done.stdout), done.stderr
+    assert "1 requests about files wait" in done.stderr
+    listed = service.run("list", "--category", "filesystem")
+    assert "file" in listed.stdout
+    assert 0 == service.run("deny", "--all", "filesystem").returncode
+    assert 1 == service.run("deny", "1000000").returncode
+
+
+def test_the_record_has_decisions_sandboxes_and_denied_calls(service: ServedApprovals, project: Path) -> None:
+    box = service.open(project)
+    box.run(["python3", "-c", "import ctypes; ctypes.CDLL(None).mount(0, 0, 0, 0, 0)"])
+    service.link.close_sandbox(box.detach())
+    rows = [row for row in service.audit() if row["sandbox"] == box.id]
+
+    seen = {(row["category"], row["action"], row["decision"]) for row in rows}
+    assert {("sandbox", "open", "started"), ("sandbox", "end", "ended"), ("syscall", "mount", "denied")} <= seen
+    assert [] == [row for row in service.audit() if "bad" in row]
+    verified = subprocess.run(command("audit", "verify"), env=service.env, capture_output=True, check=False)
+    assert 0 == verified.returncode, verified.stdout
+
+
+def test_sigterm_denies_what_is_pending_and_ends_its_sandboxes(daemon: LiveDaemon, project: Path,
+                                                               tmp_path: Path) -> None:
+    with ServedApprovals(daemon, tmp_path) as service:
+        box = service.open(project)
+        asks = started(box, 'agent.request_permission("network", host="example.org")')
+        number = next_pending(service, "network")["id"]
+        assert 0 == service.end()
+        assert asks.number
+        with pytest.raises(SandboxOver):
+            box.run(["true"])
+        with pytest.raises(ApprovalsAway, match="leeward approvals serve"):
+            service.pending()
+        box.detach()
+    with ServedApprovals(daemon, tmp_path) as again:
+        assert ("denied", "shutdown") == tuple(again.request(number)[name] for name in ("status", "decided_by"))
+
+
+def test_it_ends_by_itself_when_its_time_is_over(daemon: LiveDaemon, tmp_path: Path) -> None:
+    with ServedApprovals(daemon, tmp_path, "--max-uptime", "2s") as service:
+        assert 0 == service.process.wait(PATIENCE)
+
+
+def test_a_watchdog_ends_a_program_when_the_bridge_is_gone(service: ServedApprovals, box: Sandbox) -> None:
+    watched = box.start(["python3", "-c", f"{BEGIN}Agent(watchdog=True); print('up', flush=True)\nwhile 1: pass"])
+    assert watched.read()[0].data == b"up\n"
+    for row in box.processes():
+        if "leeward approvals" == row["title"]:
+            box.process(row["process"]).kill()
+
+    done = watched.wait(PATIENCE)
+    assert done is not None
+    assert 128 + signal.SIGTERM == done.exit_code
+
+
+def test_a_killed_service_carries_out_at_its_next_start(daemon: LiveDaemon, project: Path, tmp_path: Path) -> None:
+    with ServedApprovals(daemon, tmp_path, str(project)) as service:
+        box = service.open(project)
+        box.shell("echo late > file")
+        number = service.link.call("POST", "/api/sync/files", {"sandbox": box.id})["requests"][0]["id"]
+        service.process.send_signal(signal.SIGSTOP)
+        service.process.kill()
+        service.process.wait(PATIENCE)
+        box.close()
+    with ServedApprovals(daemon, tmp_path) as again:
+        assert "pending" == again.request(number)["status"]
+        again.decide(number)
+        assert "late\n" == (project / "file").read_text()
+
+
+def test_nobody_else_gets_the_socket_or_the_folder(service: ServedApprovals, daemon: LiveDaemon) -> None:
+    assert 0o600 == os.stat(service.socket).st_mode & 0o777
+    second = service.run("serve")
+    assert 1 == second.returncode
+    assert "another program decides" in second.stderr

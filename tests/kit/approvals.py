@@ -1,0 +1,99 @@
+"""
+A real service for approvals beside a real daemon, with folders of its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
+from leeward.approvals.link import OperatorLink
+from leeward.client.sandbox import Sandbox
+
+
+class ServedApprovals:
+    """
+    `leeward approvals serve`, from ready to its end.
+
+    Args:
+        daemon: whose client it is.
+        folder: for its state and its socket; a short path.
+        options: of its command line.
+
+    Attributes:
+        socket: the operator's.
+        link: to it.
+        process: of the service.
+    """
+
+    def __init__(self, daemon: LiveDaemon, folder: Path, *options: str) -> None:
+        self.daemon, self.folder, self.socket = daemon, folder, str(folder / "run" / "approvals.sock")
+        self.env = environment(daemon.socket, XDG_STATE_HOME=str(folder / "state"), HOME=str(folder),
+                               LEEWARD_APPROVALS_SOCKET=self.socket)
+        self.link = OperatorLink(self.socket)
+        self.process = subprocess.Popen(command("approvals", "serve", *options), env=self.env, text=True,
+                                        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def __enter__(self) -> ServedApprovals:
+        assert self.process.stderr is not None
+        line = self.process.stderr.readline()
+        assert "decides on" in line, line + self.process.stderr.read()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.end()
+
+    def end(self) -> int:
+        """
+        SIGTERM, and its exit status.
+        """
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            return self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        finally:
+            if self.process.stderr is not None:
+                self.process.stderr.close()
+
+    def run(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """
+        `leeward approvals ...` as its operator.
+        """
+        return subprocess.run(command("approvals", *argv), env=self.env, capture_output=True, text=True,
+                              timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL, **options)
+
+    def open(self, project: Path, **options: Any) -> Sandbox:
+        """
+        A sandbox over a copy of *project*, whose processes can ask.
+        """
+        return Sandbox.attach(self.link.open_sandbox(str(project), **options)["sandbox"], socket=self.daemon.socket)
+
+    def request(self, number: int, wait: float = 0.0) -> dict[str, Any]:
+        """
+        A request, as soon as it is decided, or after *wait* seconds.
+        """
+        found: dict[str, Any] = self.link.call("GET", f"/api/requests/{number}?wait={wait}")
+        return found
+
+    def pending(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.link.call("GET", "/api/requests")["requests"]
+        return found
+
+    def decide(self, number: int, word: str = "approve", **more: Any) -> dict[str, Any]:
+        found: dict[str, Any] = self.link.call("POST", f"/api/requests/{number}/{word}", more)
+        return found
+
+    def audit(self) -> list[dict[str, Any]]:
+        """
+        The record, the newest line first.
+        """
+        found: list[dict[str, Any]] = self.link.call("GET", "/api/audit?limit=1000")["rows"]
+        return found
+
