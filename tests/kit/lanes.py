@@ -8,6 +8,9 @@ runs whole programs, and has no bound on the time of a job, is the second lane. 
 file that is new is there. Beside it root's run starts that of an ordinary user (kit/beside.py).
 
 The second lane begins while COMMAND still runs, with what needs no more than .venv has.
+
+`python -m kit.lanes --quick` has the unit tests in the second lane, and the rest of a quick run (kit/quick.py) in the
+first.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO
 
 from kit import features
@@ -34,6 +37,9 @@ SECOND = ("tests/vm", *(f"tests/integration/test_{name}.py" for name in (
     "sanitizers", "packaging", "releases", "flake", "site", "readme", "warnings", "races", "frameworks",
     "real_packages", "real_programs", "preloaded_libraries", "cpython_suite", "containers", "languages",
     "node_client", "doc_examples", "sandbox_docs", "workdir_javascript", "agent_example", "llm")))
+
+#: Of a quick run, what is beside the rest.
+QUICK = "tests/unit"
 
 #: So many tests that failed run once more, alone.
 AGAIN = 3
@@ -122,21 +128,15 @@ def run(prepare: Sequence[str]) -> int:
         prepare: installs what tests need; its status doesn't matter, since what is missing is skipped.
     """
     lanes: list[Lane] = []
-    with tempfile.TemporaryDirectory(prefix="leeward-lanes-") as folder, \
-            (Path(folder) / "early").open("w+b") as early_said, (Path(folder) / "second").open("w+b") as second_said:
-        try:
-            lanes.append(early := Lane("early", *EARLY, said=early_said))
-            if prepare:
-                subprocess.run(prepare, check=False)
-            lanes.append(first := Lane("first", *(f"--ignore={path}" for path in (*EARLY, *SECOND))))
-            statuses = [early.wait()]
-            lanes.append(second := Lane("second", *SECOND, said=second_said))
-            statuses += [first.wait(), second.wait()]
-        finally:
-            for lane in lanes:
-                lane.end()
-        for lane in (early, second):
-            show(lane)
+    with _ended(lanes), tempfile.TemporaryFile() as early_said, tempfile.TemporaryFile() as second_said:
+        lanes.append(early := Lane("early", *EARLY, said=early_said))
+        if prepare:
+            subprocess.run(prepare, check=False)
+        lanes.append(first := Lane("first", *(f"--ignore={path}" for path in (*EARLY, *SECOND))))
+        statuses = [early.wait()]
+        lanes.append(second := Lane("second", *SECOND, said=second_said))
+        statuses += [first.wait(), second.wait()]
+        show(early, second)
     print("dev: minutes by lane:", *(f"{lane.cache.name} {lane.took / 60:.1f}" for lane in lanes), flush=True)
     failed = [name for lane in lanes for name in lane.failed()]
     worst, again = verdict(statuses, failed)
@@ -147,16 +147,39 @@ def run(prepare: Sequence[str]) -> int:
     return subprocess.run([sys.executable, "-m", "pytest", *failed], cwd=features.ROOT, check=False).returncode
 
 
-def show(lane: Lane) -> None:
+def quick() -> int:
     """
-    Print what a lane wrote.
+    Both lanes of a quick run; the exit status.
     """
-    assert lane.said is not None
-    lane.said.seek(0)
-    print(f"--- beside it, {lane.cache.name}", flush=True)
-    sys.stdout.buffer.write(lane.said.read())
-    sys.stdout.flush()
+    lanes: list[Lane] = []
+    with _ended(lanes), tempfile.TemporaryFile() as said:
+        lanes.append(unit := Lane("early", QUICK, said=said))
+        lanes.append(first := Lane("first", "--quick", f"--ignore={QUICK}"))
+        statuses = [first.wait(), unit.wait()]
+        show(unit)
+    return verdict(statuses, ())[0]
+
+
+@contextmanager
+def _ended(lanes: Sequence[Lane]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for lane in lanes:
+            lane.end()
+
+
+def show(*lanes: Lane) -> None:
+    """
+    Print what they wrote.
+    """
+    for lane in lanes:
+        assert lane.said is not None
+        lane.said.seek(0)
+        print(f"--- beside it, {lane.cache.name}", flush=True)
+        sys.stdout.buffer.write(lane.said.read())
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(quick() if ["--quick"] == sys.argv[1:] else run(sys.argv[1:]))

@@ -4,6 +4,7 @@ The two lanes of a whole run: what is in them, and what the run says in the end.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,7 +71,8 @@ def test_a_run(tmp_path: Path, late: str, status: int) -> None:
                "lanes.EARLY, lanes.SECOND = ('test_early.py',), ('test_late.py',)\n"
                "sys.exit(lanes.run(['touch', 'prepared']))")
 
-    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False,
+                           env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})  # a second for each run otherwise
 
     assert status == ended.returncode, ended.stdout + ended.stderr
     assert (tmp_path / "prepared").exists()
