@@ -61,6 +61,7 @@ class Call(enum.IntEnum):
     PRLIMIT64 = lib.SYS_prlimit64
     READ = lib.SYS_read
     READLINKAT = lib.SYS_readlinkat
+    RT_SIGACTION = lib.SYS_rt_sigaction
     SECCOMP = lib.SYS_seccomp
     SENDMSG = lib.SYS_sendmsg
     SETDOMAINNAME = lib.SYS_setdomainname
@@ -71,6 +72,7 @@ class Call(enum.IntEnum):
     SETRESUID = lib.SYS_setresuid
     SETSID = lib.SYS_setsid
     SETSOCKOPT = lib.SYS_setsockopt
+    SIGALTSTACK = lib.SYS_sigaltstack
     SOCKET = lib.SYS_socket
     SYMLINKAT = lib.SYS_symlinkat
     UMASK = lib.SYS_umask
@@ -258,6 +260,12 @@ class Table:
         What *cell* holds, 0 before its step was taken.
         """
         return int(self.address(cell)[0])
+
+    def content(self, block: Block) -> bytes:
+        """
+        What lies in *block*, a call's result by now.
+        """
+        return bytes(ffi.buffer(self._memory + self._places[block], len(block.data)))
 
 
 def refusal(step: Step, result: int) -> KernelRefusal:

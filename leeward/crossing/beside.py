@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from leeward._native.keeper import Way
 from leeward._native.steps import Call, Cell, Step, Table, fails, returns
-from leeward.crossing import birth
+from leeward.crossing import birth, handlers
 from leeward.isolation import descriptors, landlock, mounts, namespaces, privileges, rlimits, seccomp
 from leeward.isolation.plan import WorkerPlan
 from leeward.wire import control
@@ -103,6 +103,7 @@ LAYERS: dict[str, Layer] = {
     "mounts": _folder,      # they are there
     "entrances": _nothing,  # the first process has sent them
     "rlimits": lambda plan, kind: rlimits.steps(plan.rlimits),
+    "signals": lambda plan, kind: handlers.steps() if Kind.INTERPRETER is kind else [],  # an execve resets them
     "privileges": _privileges,
     "landlock": _landlock,
     "seccomp": _seccomp,

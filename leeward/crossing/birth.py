@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from leeward._native.steps import Call, Cell, Step, Table, fails, gives, returns
+from leeward.crossing import handlers
 from leeward.dataclass import dataclass
 from leeward.isolation import descriptors, landlock, mounts, namespaces, privileges, rlimits, seccomp
 from leeward.isolation.channel import send_step
@@ -112,6 +113,7 @@ ORDER: tuple[Layer, ...] = (
     # by the /proc of the namespaces, as they are now
     ("entrances", lambda plan: namespaces.entrance_steps(_DOORS) if plan.enterable else []),
     ("rlimits", lambda plan: rlimits.steps(plan.rlimits)),         # while they may still be set
+    ("signals", lambda plan: handlers.steps()),  # no lock: what a job finds
     ("privileges", lambda plan: privileges.steps()),  # no capability survives; no_new_privs, which the next two need
     # after mounts: it forbids them
     ("landlock", lambda plan: landlock.steps(plan.landlock, _RULESET if plan.enterable else None)),

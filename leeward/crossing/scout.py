@@ -40,7 +40,6 @@ def written() -> tuple[Range, ...]:
     if 0 == pid:
         with contextlib.suppress(BaseException):  # nothing of it is needed, and nothing may come back from here
             files.WORKSPACE = "/"  # there is none yet
-            inside.enable_faulthandler()
             inside.rehearse(Pipes)
             ranges = array.array("Q", (number for each in _own() for number in each))
             with open(write, "wb") as pipe:

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from leeward import dataclass
 from leeward._native import privileges
 from leeward._native.spawn import Clone, twin
-from leeward.crossing import keeper, scout, setup, threads
+from leeward.crossing import handlers, keeper, scout, setup, threads
 from leeward.errors import LeewardError, PeerError
 from leeward.inside import hooks
 from leeward.inside import main as inside
@@ -46,6 +46,7 @@ def main(control_fd: int) -> None:
         if privileges.capabilities_left():
             raise LeewardError("it has capabilities; a zygote is started without any")
         warm_up(plan)
+        handlers.take()
     except (LeewardError, OSError, ImportError) as error:
         channel.send(control.Failed(-1, "", f"zygote: {error}"))
         return

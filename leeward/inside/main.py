@@ -55,18 +55,17 @@ def freshen() -> None:
     """
     Do what has to be done in each runner.
     """
-    enable_faulthandler()
-    signal.signal(signal.SIGURG, program.nudged)
     fresh.reseed()
     hooks.run()
 
 
-def enable_faulthandler() -> None:
+def install_handlers() -> None:
     """
-    Have a fault's traceback written to standard error. In each runner, and not in the zygote: an init shares the
-    keeper's memory and its handlers, and a job may send it signals.
+    Have a fault's traceback written to standard error, and SIGURG end a call. In the zygote, for the interpreter;
+    `crossing.handlers` has the kernel's part.
     """
     faulthandler.enable(file=_STDERR)
+    signal.signal(signal.SIGURG, program.nudged)
 
 
 def renumber() -> None:

@@ -40,9 +40,9 @@ MAX_MESSAGE = 192 << 10
 #: Descriptors beside one message, at most.
 MAX_FDS = 32
 
-#: The locks of a new process, in no order: what `Unstarted.layer` and `Failed.layer` name.
+#: The locks of a new process, and what else its steps are, in no order: `Unstarted.layer` and `Failed.layer` name them.
 LAYERS = ("descriptors", "namespaces", "mounts", "entrances", "rlimits", "privileges", "landlock", "seccomp",
-          "self-check")
+          "self-check", "signals")
 
 
 @dataclass(frozen=True, slots=True)

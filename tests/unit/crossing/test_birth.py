@@ -59,7 +59,7 @@ def test_the_limit_on_descriptors_comes_when_the_last_one_is_sent(plan):
 
 def test_every_layer_has_steps_and_a_report(plan):
     made = birth.of(plan)
-    assert [name for name, _ in birth.ORDER if name != "entrances"] == list(dict.fromkeys(made.layers))
+    assert [name for name, _ in birth.ORDER if name not in ("entrances", "signals")] == list(dict.fromkeys(made.layers))
     assert len(made.layers) == len(made.table.steps)
     assert {"namespaces", "mounts", "seccomp", "privileges", "landlock"} == set(report(made))
 

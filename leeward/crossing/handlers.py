@@ -1,0 +1,55 @@
+"""
+The signal handlers that every job begins with, as steps: those of faulthandler, and the one for SIGURG.
+
+Runs in:   installed and read in the zygote, once; the steps are taken by each job.
+Source:    rt_sigaction(2), sigaltstack(2). The kernel gets back what it said: nothing here knows how that is laid out.
+
+By Python, in each job, they cost 73 copied pages, a fifth of a short job's. The zygote can't keep them: an init shares
+the keeper's memory and inherits its handlers, and a job may send its init signals. So in the zygote the interpreter has
+its handlers, and the kernel the defaults.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+from leeward._native.steps import Block, Call, Step, Table, returns
+from leeward.inside import main as inside
+
+#: What faulthandler handles, and SIGURG, which follows an interrupt.
+HANDLED = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGURG)
+
+#: sizeof(sigset_t) of the kernel's; a struct sigaction and a stack_t of its own need less than these.
+_SET, _ACTION, _STACK = 8, 64, 64
+
+#: What `take` has found.
+_steps: Sequence[Step] = ()
+
+
+def take() -> None:
+    """
+    Install the handlers, keep what the kernel knows of them, and reset it to the defaults.
+
+    Raises:
+        KernelRefusal: it doesn't say what it knows.
+    """
+    global _steps
+    inside.install_handlers()
+    stack, actions = Block(bytes(_STACK)), [Block(bytes(_ACTION)) for _ in HANDLED]
+    table = Table([returns(Call.SIGALTSTACK, 0, stack),
+                   *(returns(Call.RT_SIGACTION, number, 0, action, _SET)
+                     for number, action in zip(HANDLED, actions, strict=True))])
+    table.run()
+    default = Block(bytes(_ACTION))
+    Table(returns(Call.RT_SIGACTION, number, default, 0, _SET) for number in HANDLED).run()
+    _steps = [returns(Call.SIGALTSTACK, Block(table.content(stack)), 0),
+              *(returns(Call.RT_SIGACTION, number, Block(table.content(action)), 0, _SET)
+                for number, action in zip(HANDLED, actions, strict=True))]
+
+
+def steps() -> list[Step]:
+    """
+    What `take` has found, for a job. None before it.
+    """
+    return list(_steps)
