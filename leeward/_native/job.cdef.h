@@ -9,5 +9,6 @@ struct lw_job {
 
 int lw_job_lay(const struct lw_job *given);
 int64_t lw_job_take(void);
+int64_t lw_job_size(void);
 const char *lw_job_taken(void);
 void lw_job_leave(void);

@@ -49,6 +49,12 @@ class Pipes:
             raise MemoryError
         return None
 
+    def taken(self) -> bytes:
+        """
+        The frame that was taken last, by `take` or in C.
+        """
+        return _unpack(_taken(), lib.lw_job_size())  # type: ignore[no-any-return]  # as above
+
     def finish(self) -> None:
         """
         Reply, and wait for the end of the process. Returns where that is not all there is to tell; or from a rehearsal.

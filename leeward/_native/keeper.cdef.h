@@ -10,6 +10,7 @@ struct lw_way {
 	int32_t *ends[6];
 	const struct lw_range *pages;
 	uint32_t page_count;
+	const struct lw_beginning *beginning;
 };
 
 struct lw_born {
@@ -20,6 +21,7 @@ struct lw_born {
 	uint8_t hurried;
 	uint8_t sound;
 	uint8_t beside;
+	uint8_t begun;
 };
 
 int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways, struct lw_born *ret_born);

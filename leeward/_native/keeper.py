@@ -7,7 +7,7 @@ Needs:     one thread. Linux 5.9 (close_range).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from leeward._native._shim import ffi, lib
 from leeward._native.spawn import Clone
@@ -28,6 +28,7 @@ class Born:
         result: what the next one returned.
         hurried: somebody waits for this very runner.
         beside: 0 for a runner's first process; else the control.Kind of the copy that it is.
+        begun: it has said that it is ready, and taken its job's frame.
     """
 
     join_error: int
@@ -36,6 +37,7 @@ class Born:
     result: int
     hurried: bool = False
     beside: int = 0
+    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class Kept:
                 self._layers.append(ffi.new("uint8_t[]", list(each.layers)))
                 path.layers = self._layers[-1]
         self.born = ffi.new("struct lw_born *")
+        self.begun = Born(0, 0, self.paths[0].count, 0, hurried=True, begun=True)
         self.sound = [Born(0, 0, self.paths[0].count, 0, hurried) for hurried in (False, True)]
 
     def copy_at_once(self, pages: Sequence[tuple[int, int]]) -> None:
@@ -92,6 +95,23 @@ class Kept:
         self._pages = ffi.new("struct lw_range[]", list(pages))
         for path in (self.paths[0], self.paths[3]):  # LW_FIRST, LW_COPY
             path.pages, path.page_count = self._pages, len(pages)
+
+    def begin_early(self, birth: int, ready: bytes, renew: Callable[[], object]) -> None:
+        """
+        Have a runner for which somebody waits do in C what comes between its last lock and its job.
+
+        The job's pipes are laid by then: see `job.Pipes`.
+
+        Args:
+            birth: the channel by which it says that it is ready.
+            ready: that message.
+            renew: called before: what no two runners may share. A function of C's, since bytecode costs pages. Where it
+                raises, nothing is begun.
+        """
+        self._ready, self._renew = ffi.from_buffer(ready), renew
+        self._beginning = ffi.new("struct lw_beginning *", {
+            "ready": self._ready, "size": len(ready), "birth": birth, "renew": ffi.cast("void *", id(renew))})
+        self.paths[0].beginning = self._beginning
 
 
 def keep(channel: int, ruleset: int, kept: Kept) -> Born | None:
@@ -116,6 +136,8 @@ def keep(channel: int, ruleset: int, kept: Kept) -> Born | None:
     ret = lib.lw_keep(channel, kept.how, kept.paths, kept.born)
     if 1 == ret:
         born = kept.born
+        if born.begun:
+            return kept.begun
         if born.sound and not born.beside:
             return kept.sound[int(born.hurried)]
         return Born(-born.join_error, -born.affinity_error, born.done, born.result, bool(born.hurried), born.beside)

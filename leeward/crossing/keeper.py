@@ -14,15 +14,18 @@ are both pid 1 would draw the same random bytes.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 
+from leeward._native.job import Pipes
 from leeward._native.keeper import Kept, keep
 from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Gives, Step, returns
 from leeward.crossing import beside, birth, porter, runner
-from leeward.crossing.birth import Birth
+from leeward.crossing.birth import BIRTH, JOB, REPLY, Birth
 from leeward.dataclass import dataclass
 from leeward.errors import LeewardError
+from leeward.inside import main as inside
 from leeward.isolation import backstage, egress, landlock, namespaces, privileges, terminals
 from leeward.isolation.channel import Channel, send_step
 from leeward.isolation.plan import WorkerPlan
@@ -33,6 +36,9 @@ from leeward.wire.control import Kind
 
 #: The keeper's end of its control channel, and the ruleset of its inits.
 CHANNEL, RULESET = Cell("control channel"), Cell("ruleset")
+#: Whether a runner for which somebody waits begins in C. A test whose zygote lacks a lock says no.
+BEGIN_EARLY = True
+
 #: What the daemon opens terminals of sandboxes out of; it alone keeps it.
 _DEVPTS = Cell("devpts")
 #: The files with which the daemon tells a job its size; it alone keeps them.
@@ -81,6 +87,15 @@ def ways(plan: WorkerPlan) -> Ways:
                 porter.carried(plan))
 
 
+def begin_early(ways: Ways) -> None:
+    """
+    Lay out how a runner begins for which somebody waits, if it can in C. Called in the zygote, when `inside` is ready.
+    """
+    renew = inside.begin_early(Pipes, JOB, REPLY) if BEGIN_EARLY else None
+    if renew is not None:
+        ways.kept.begin_early(BIRTH, ways.birth.ready, renew)
+
+
 def main(channel: int, ways: Ways) -> None:
     """
     Build the template, then serve until the daemon is gone.
@@ -94,7 +109,18 @@ def main(channel: int, ways: Ways) -> None:
         with contextlib.suppress(BrokenPipeError):  # that was why
             Channel.adopt(channel).send(control.Failed(-1, "mounts", str(error)))
         return
-    born = keep(channel, template.table.value(RULESET) if ways.landlocked else -1, ways.kept)
+    try:
+        born = keep(channel, template.table.value(RULESET) if ways.landlocked else -1, ways.kept)
+        if born is ways.kept.begun:
+            inside.serve_begun(JOB, REPLY)
+    except BaseException as error:  # an interrupt comes from the moment on when a job has its frame
+        if not ways.kept.born.begun:
+            raise
+        try:
+            if isinstance(error, KeyboardInterrupt):
+                inside.serve_interrupted(REPLY, error)
+        finally:
+            os._exit(1)
     if born is not None and Kind.PORTER == born.beside:
         porter.main(ways.carried, born)
     elif born is not None:

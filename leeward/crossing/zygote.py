@@ -62,6 +62,7 @@ def main(control_fd: int) -> None:
     dataclass.prepare(control.MakeKeeper, control.Made)  # what is compiled later moves pages that keepers share
     gc.freeze()
     inside.prepare()  # after that: it is the job's
+    keeper.begin_early(ways)
     if plan.rehearse:
         ways.kept.copy_at_once(scout.written())  # the last of all: what is made after it moves what jobs write
     backstage.behind()

@@ -41,6 +41,19 @@ SOURCES: tuple[tuple[str, Callable[[Any], None]], ...] = (
 )
 
 
+def in_one_call() -> Callable[[], object] | None:
+    """
+    A function of C's that does all of `reseed`; None where that takes more. Called in the zygote.
+    """
+    if [name for name, _ in SOURCES if name in sys.modules] != ["random"]:
+        return None
+    generator = sys.modules["random"]._inst  # the one behind its functions
+    if type(generator) is not sys.modules["random"].Random:
+        return None
+    generator.seed()  # the rest of its state, for good
+    return super(type(generator), generator).seed  # type: ignore[no-any-return]  # modules are Any
+
+
 def reseed() -> None:
     """
     Reseed the generators of all loaded modules.

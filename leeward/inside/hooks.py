@@ -42,6 +42,13 @@ def recorded() -> Iterator[None]:
         os.register_at_fork = register
 
 
+def any_registered() -> bool:
+    """
+    Whether `run` has something to do.
+    """
+    return bool(_registered)
+
+
 def run() -> None:
     """
     Call them in os.fork's order: those for before a fork from the last to the first, those for after it in order.

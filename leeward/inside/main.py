@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import types
+from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 from leeward.inside import (
@@ -39,6 +40,9 @@ _STDERR = 2
 #: The main module of the next job.
 _main: types.ModuleType | None = None
 
+#: The pipes of a job that begins in C.
+_laid: JobPipes | None = None
+
 
 def prepare() -> None:
     """
@@ -57,6 +61,20 @@ def freshen() -> None:
     """
     fresh.reseed()
     hooks.run()
+
+
+def begin_early(lay: Lay, job_fd: int, reply_fd: int) -> Callable[[], object] | None:
+    """
+    Lay out in the zygote, once, what a job needs that begins in C.
+
+    Returns:
+        What C has to call in place of `freshen`; None where no one call does all of that, and no job begins in C.
+    """
+    global _laid
+    renew = None if hooks.any_registered() else fresh.in_one_call()
+    if renew is not None:
+        _laid = _pipes(lay, job_fd, reply_fd, last=True)
+    return renew
 
 
 def install_handlers() -> None:
@@ -83,6 +101,11 @@ class JobPipes(Protocol):
     def take(self) -> bytes | None:
         """
         Wait for a frame, and close the pipe if no other frame follows; None if the writer has closed it.
+        """
+
+    def taken(self) -> bytes:
+        """
+        The frame that was taken in C.
         """
 
     def finish(self) -> None:
@@ -114,9 +137,30 @@ def serve(lay: Lay, job_fd: int, reply_fd: int, door: int = -1) -> NoReturn:
     """
     me = os.getpid()
     pipes = _pipes(lay, job_fd, reply_fd, last=True)
+    _serve(pipes, pipes.take, me, job_fd, reply_fd, door)
+
+
+def serve_begun(job_fd: int, reply_fd: int) -> NoReturn:
+    """
+    As `serve`, for a job whose frame was taken in C, by what `begin_early` has laid out.
+    """
+    assert _laid is not None
+    _serve(_laid, _laid.taken, _PID, job_fd, reply_fd, -1)
+
+
+def serve_interrupted(reply_fd: int, error: KeyboardInterrupt) -> NoReturn:
+    """
+    Reply for a job that was interrupted between its frame, which was taken in C, and `serve_begun`.
+    """
+    answer.deafen()
+    _reply(_PID, reply_fd, program.raised(error.with_traceback(None), None, program.NAME), collecting.NOTHING, None)
+
+
+def _serve(pipes: JobPipes, take: Callable[[], bytes | None], me: int, job_fd: int, reply_fd: int,
+           door: int) -> NoReturn:
     shown: showing.Showing | None = None
     try:
-        body = pipes.take()
+        body = take()
         if body is None:
             os._exit(0)
         main = _main or program.set_up()
@@ -138,6 +182,11 @@ def serve(lay: Lay, job_fd: int, reply_fd: int, door: int = -1) -> NoReturn:
     except KeyboardInterrupt as error:  # in a line of ours, before the job's first or behind its last
         answer.deafen()
         end, wanted = program.raised(error.with_traceback(None), None, program.NAME), collecting.NOTHING
+    _reply(me, reply_fd, end, wanted, shown)
+
+
+def _reply(me: int, reply_fd: int, end: program.End, wanted: collecting.Wanted,
+           shown: showing.Showing | None) -> NoReturn:
     if os.getpid() != me:
         os._exit(end.exit_code)  # a child that the job forked and that fell through to the end of the code
     try:

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.needs("user-namespaces")
 #: have the numbers from 2 on, in the order of ENDS.
 PRELUDE = """
 import os, select, signal, socket, struct, sys
+from leeward._native.job import Pipes
 from leeward._native.keeper import Kept, keep
 from leeward._native.spawn import Clone, clone
 from leeward._native.steps import Call, Table, returns
@@ -33,8 +34,9 @@ ALLOW_ALL = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)
 NAMESPACES = Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS
 WAY = descriptors.steps((*ENDS[2:4], *ENDS), 2)  # 0 and 1 are stdout and stderr, 2 to 6 the ends
 uid, gid = os.geteuid(), os.getegid()
+pipes = []
 
-def start(job, filter=ALLOW_ALL, way=WAY, pages=()):
+def start(job, filter=ALLOW_ALL, way=WAY, pages=(), renew=None):
     here, there = Channel.pair()
     go, went = os.pipe()
     pid, pidfd = clone(Clone.NEWUSER | Clone.NEWNS | Clone.NEWNET)
@@ -45,6 +47,9 @@ def start(job, filter=ALLOW_ALL, way=WAY, pages=()):
             here.close()
             kept = Kept(NAMESPACES, filter=filter, way=Table(way), ends=ENDS)
             kept.copy_at_once(pages)
+            if renew is not None:
+                pipes.append(Pipes(2, 3, lone=b"x", workspace="/", nothing=b"", last=True))
+                kept.begin_early(6, b"ready", renew)
             born = keep(there.fileno(), -1, kept)
             code = 0 if born is None else job(born) or 0
         except Exception as error:
@@ -100,7 +105,7 @@ print(message == control.Armed(11, message.pid), not any(map(os.get_blocking, (j
 os.write(job, b"code")
 print(here.receive())
 print(*(os.read(fd, 100) for fd in (reply, out, err)))
-born = f"Born(join_error=0, affinity_error=0, done={len(WAY)}, result=0, hurried=False, beside=0)"
+born = f"Born(join_error=0, affinity_error=0, done={len(WAY)}, result=0, hurried=False, beside=0, begun=False)"
 said = f"({born}, 2, 1, [0, 1, 2, 3, 4, 5, 6, 7], {{{cpu}}})"
 print(birth.socket.recv(1000).decode() == said)
 print(end(here, pid))
@@ -288,3 +293,61 @@ print(sum(size for _, size in found) // 4096 > 100, whole, apart)
 """)
 
     assert "True True True\n" == said
+
+
+#: A job that says by its reply pipe whether it has begun, and its frame. Behind it: what came by its birth channel.
+BEGINS = """
+import random, time
+from leeward.isolation import privileges
+LOCKED = [*WAY, *privileges.steps()]
+RENEW = super(random.Random, random._inst).seed
+
+def job(born):
+    os.write(3, repr((born.begun, pipes[0].taken() if born.begun else os.read(2, 100)[4:])).encode())
+
+def tell(**given):
+    here, pid = start(job, **given)
+    birth = arm(here, 1, hurried=given.get("renew") is not None)
+    message, (pidfd, frame, reply, out, err) = here.receive()
+    os.write(frame, struct.pack(">I", 5) + b"frame")
+    os.set_blocking(reply, True)
+    told = os.read(reply, 100).decode()
+    ended = here.receive()[0]
+    print(told, birth.socket.recv(100), ended, end(here, pid))
+"""
+
+
+def test_a_runner_for_which_somebody_waits_begins_in_c():
+    """
+    The control is one for which nobody does.
+    """
+    said = program(BEGINS + """
+tell(way=LOCKED, renew=RENEW)
+tell(way=LOCKED)
+""")
+
+    assert ["(True, b'frame') b'ready' Ended(runner=1, status=0) 0",
+            "(False, b'frame') b'' Ended(runner=1, status=0) 0"] == said.splitlines()
+
+
+def test_it_says_nothing_where_a_step_failed_or_a_capability_is_left_or_nothing_is_renewed():
+    said = program(BEGINS + """
+tell(way=[*LOCKED, returns(Call.GETUID, value=1)], renew=RENEW)
+tell(way=WAY, renew=RENEW)
+tell(way=LOCKED, renew="".join)
+""")
+
+    assert ["(False, b'frame') b'' Ended(runner=1, status=0) 0"] * 3 == said.splitlines()
+
+
+def test_it_ends_where_its_job_never_comes():
+    said = program(BEGINS + """
+here, pid = start(job, way=LOCKED, renew=RENEW)
+birth = arm(here, 1, hurried=True)
+message, (pidfd, frame, reply, out, err) = here.receive()
+print(birth.socket.recv(100))
+os.close(frame)
+print(here.receive()[0], os.read(reply, 100), end(here, pid))
+""")
+
+    assert ["b'ready'", "Ended(runner=1, status=0) b'' 0"] == said.splitlines()

@@ -56,7 +56,7 @@ POINTS: dict[ModuleType, tuple[str, ...]] = {
     fresh: ("SOURCES",),
     hooks: ("run",),
     inside: ("os",),
-    keeper: ("_RUNNER_NAMESPACES", "Template", "keep"),
+    keeper: ("BEGIN_EARLY", "_RUNNER_NAMESPACES", "Template", "keep"),
     landlock: ("deny_all_steps",),
     isolation_egress: ("steps",),
     namespaces: ("loopback_steps", "small_queues_steps"),
@@ -96,6 +96,7 @@ def strip(names: Iterable[str] | None) -> None:
     assert not unknown, unknown
     order = dict(birth.ORDER)
     order["self-check"] = _nothing
+    _put(keeper, BEGIN_EARLY=False)  # C takes no lock out
     if "namespaces" not in keep:
         _put(keeper, _RUNNER_NAMESPACES=Clone(0) if "mounts" not in keep else Clone.NEWNS | Clone.NEWPID)
         _put(zygote, _NAMESPACES=Clone.NEWUSER | Clone.NEWNS)

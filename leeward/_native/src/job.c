@@ -28,10 +28,11 @@ static struct {
 	uint8_t nothing[MOST_REPLY];
 	pid_t me;
 	uint8_t *taken;
+	int64_t size; /* of what was taken */
 	uint8_t room[ROOM];
 } job;
 
-/* Whose pipes these are, before it waits for its frame. Returns 0 or -errno. */
+/* Which pipes a process has, or those that are cloned from it. Returns 0 or -errno. */
 int lw_job_lay(const struct lw_job *given)
 {
 	if (strlen(given->workspace) >= MOST_PATH || given->size > MOST_REPLY)
@@ -66,6 +67,7 @@ int64_t lw_job_take(void)
 	uint8_t head[4];
 	uint32_t size;
 
+	job.me = getpid();
 	if (!all(head, sizeof(head)))
 		return -EPIPE;
 	size = (uint32_t)head[0] << 24 | (uint32_t)head[1] << 16 | (uint32_t)head[2] << 8 | head[3];
@@ -77,7 +79,13 @@ int64_t lw_job_take(void)
 		return -EPIPE;
 	if (job.given.last && size && job.given.lone == job.taken[0])
 		close(job.given.job);
-	return size;
+	return job.size = size;
+}
+
+/* Of the frame that was taken. */
+int64_t lw_job_size(void)
+{
+	return job.size;
 }
 
 const char *lw_job_taken(void)

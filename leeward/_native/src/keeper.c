@@ -175,7 +175,7 @@ static int open_pipes(struct ends *ret)
 	return 0;
 }
 
-/* In the job: every lock. */
+/* In the job: every lock; and where somebody waits for it, all that comes before its code. */
 static void walk(const struct lw_way *way, struct lw_born *ret_born)
 {
 	/* Copied now, in one go, and not one by one by faults. Where it can't be (before
@@ -184,6 +184,8 @@ static void walk(const struct lw_way *way, struct lw_born *ret_born)
 		raw(SYS_madvise, (long)way->pages[i].start, (long)way->pages[i].size, MADV_POPULATE_WRITE, 0, 0);
 	ret_born->done = lw_run_steps(way->steps, way->count, &ret_born->result);
 	ret_born->sound = ret_born->done == way->count;
+	if (ret_born->sound && ret_born->hurried && way->beginning)
+		ret_born->begun = lw_job_begin(way->beginning);
 }
 
 /* In the job: cgroups, processor, and every lock. The first failure is the last thing tried. */

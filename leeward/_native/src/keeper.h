@@ -2,6 +2,7 @@
 #ifndef LW_KEEPER_H
 #define LW_KEEPER_H
 
+#include "begin.h"
 #include "beside.h"
 #include "spawn.h"
 #include "steps.h"
@@ -56,6 +57,7 @@ struct lw_way {
 	int32_t *ends[LW_ENDS];  /* cells of the steps */
 	const struct lw_range *pages;  /* that it will write, whatever it runs */
 	uint32_t page_count;
+	const struct lw_beginning *beginning; /* of one for which somebody waits; or NULL */
 };
 
 /* How far a job came on it. */
@@ -67,6 +69,7 @@ struct lw_born {
 	uint8_t hurried;     /* as its order said */
 	uint8_t sound;       /* it came to the end */
 	uint8_t beside;      /* 0: a runner's first process; else the flag of the copy that it is */
+	uint8_t begun;       /* it has said that it is ready, and has its job's frame */
 };
 
 enum lw_ways { LW_FIRST = 0, LW_PROGRAM = 1, LW_ON_TERMINAL = 2, LW_COPY = 3, LW_CARRY = 4, LW_WAYS = 5 };

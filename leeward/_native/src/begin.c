@@ -1,0 +1,53 @@
+/* From a runner's last lock to its job: the last check, the message that it is ready, and the job's frame.
+ *
+ * Runs in:  the job's process, where somebody waits for it.
+ *
+ * As runner.py and inside/main.py do it, in the same order. In bytecode it copied some hundred pages, which this
+ * does not touch. Whatever is not as it has to be is left to them, from the beginning: nothing was said by then. */
+
+/* Python.h first, and without the stable ABI's own idea of stdlib macros. */
+#define PY_SSIZE_T_CLEAN
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030b0000
+#endif
+#include <Python.h>
+
+#include "begin.h"
+#include "job.h"
+#include "privileges.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+static bool renewed(void *renew)
+{
+	PyGILState_STATE held = PyGILState_Ensure();
+	PyObject *done = PyObject_CallNoArgs(renew);
+
+	if (!done)
+		PyErr_Clear();
+	Py_XDECREF(done);
+	PyGILState_Release(held);
+	return done;
+}
+
+/* Check, report, and wait for the frame, which lw_job_taken has then.
+ *
+ * Its pipes were laid by lw_job_lay. Returns true in a process that has its frame; false where something is amiss, and
+ * the daemon was told nothing. Does not return where the daemon has let this runner go. */
+bool lw_job_begin(const struct lw_beginning *how)
+{
+	ssize_t sent;
+
+	if (lw_capabilities_left() || !renewed(how->renew))
+		return false;
+	while ((sent = write(how->birth, how->ready, how->size)) < 0 && EINTR == errno)
+		;
+	if (sent != (ssize_t)how->size) /* a datagram, whole or not at all */
+		return false;
+	close(how->birth);
+	int64_t taken = lw_job_take();
+	if (taken < 0)
+		_exit(-EPIPE == taken ? 0 : 1);
+	return true;
+}

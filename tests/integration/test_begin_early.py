@@ -1,0 +1,113 @@
+"""
+A runner for which somebody waits begins in C: its job finds what any other finds, and an interrupt is told.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from integration.test_rehearsal import LOOK
+from kit.box import Box
+from leeward.outcome import Outcome
+from leeward.wire import control
+
+pytestmark = pytest.mark.needs("user-namespaces")
+
+#: The frames below a job's code, as C sees them.
+STACK = """
+import sys
+frame, names = sys._getframe(), []
+while frame is not None:
+    names.append(frame.f_code.co_name)
+    frame = frame.f_back
+print("serve_begun" in names, "main" in names)
+"""
+
+ARM = control.Arm
+
+
+@pytest.fixture
+def hurried() -> Iterator[None]:
+    """
+    Every runner is armed as one for which somebody waits.
+    """
+    class Hurried(ARM):
+        __slots__ = ()
+
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **{**named, "hurried": True})
+
+    with mock.patch.object(control, "Arm", Hurried):
+        yield
+
+
+def test_it_does_and_a_runner_with_time_does_not(hurried: None) -> None:
+    with Box() as box:
+        assert b"True True\n" == box.run(STACK).stdout
+    with mock.patch.object(control, "Arm", ARM), Box() as box:
+        assert b"False True\n" == box.run(STACK).stdout  # control
+
+
+def test_a_job_finds_what_it_would_find_otherwise(hurried: None) -> None:
+    with Box() as box:
+        begun = box.run(LOOK)
+    with mock.patch.object(control, "Arm", ARM), Box() as box:
+        other = box.run(LOOK)  # control
+
+    assert (b"", b"") == (begun.stderr, other.stderr)
+    assert json.loads(other.stdout) == json.loads(begun.stdout)
+
+
+def test_no_two_jobs_draw_the_same_numbers(hurried: None) -> None:
+    with Box() as box:
+        drawn = [box.run("import random\nprint(random.random(), random.gauss(0, 1), random.getrandbits(64))").stdout
+                 for _ in range(8)]
+
+    assert 8 == len(set(drawn))
+
+
+@pytest.mark.parametrize("code", ["print(input())", "import os\nprint(os.read(3, 1))"])
+def test_nothing_is_left_in_its_job_pipe(hurried: None, code: str) -> None:
+    with Box() as box:
+        got = box.run(code)
+
+    assert got.exit_code == 1
+    assert b"EOFError" in got.stderr or b"Bad file descriptor" in got.stderr
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_interrupt_before_its_first_line_is_told(hurried: None, times: int) -> None:
+    """
+    SIGINT while it waits in C for its frame: the interpreter hears of it when it is back.
+    """
+    with Box(spares=0) as box:
+        box.settle()
+        (worker,) = box.engine.pool.workers
+        (runner,) = worker.runners.values()
+        for _ in range(times):
+            assert runner.signal(signal.SIGINT)
+        got = box.run("print('not here')")
+        again = box.run("print('here')")
+
+    assert (Outcome.RAISED, b"") == (got.outcome, got.stdout)
+    assert got.error is not None
+    assert "KeyboardInterrupt" == got.error.type
+    assert b"here\n" == again.stdout
+
+
+@pytest.mark.parametrize("fields", [
+    {"files": {"data": b"content"}}, {"args": ("one", "two")}, {"collect": ("*.txt",)}, {"stdin": b"text"},
+])
+def test_a_job_with_more_than_code(hurried: None, fields: dict[str, Any]) -> None:
+    with Box() as box:
+        got = box.run("import os, sys\nopen('a.txt', 'w').write('x')\n"
+                      "print(sorted(os.listdir()), sys.argv[1:], sys.stdin.read())", **fields)
+
+    assert 0 == got.exit_code, got.stderr
+    assert "a.txt" in got.stdout_text
