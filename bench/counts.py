@@ -1,0 +1,154 @@
+"""
+What the processes of a fresh job do, by counts that no other load changes: page faults, and system calls.
+
+    .venv/bin/python bench/counts.py [TREE]... [--jobs N] [--calls] [--json]
+
+Needs root, and perf(1) with tracepoints. Each TREE (this one unless told) is a folder with a `.venv` of its own, as for
+processor_pairs.py. Its daemon of four workers runs jobs of eight callers, so most runners are armed while jobs wait.
+Counted is everything between two points at which all workers are armed, per job. A runner's page faults are told by
+the system call before them as well, `NAME/N` for the N-th of its life: where a fault is added, and where one went.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: Run by each tree's own interpreter: who is who, and perf while the jobs run.
+_DRIVER = """
+import json, signal, subprocess, sys, time
+from leeward_cli.bench.ours import armed, daemon, daemon_pid, rate
+from leeward_cli.bench.spent import children
+file, jobs = sys.argv[1], int(sys.argv[2])
+with daemon(None, "--pool-size=4") as path:
+    rate(path, 8, 200)
+    armed(path, 4)
+    pid = daemon_pid(path)
+    zygotes = children(pid)
+    who = {pid: "daemon", **dict.fromkeys(zygotes, "zygote"),
+           **dict.fromkeys([each for zygote in zygotes for each in children(zygote)], "keeper")}
+    perf = subprocess.Popen(["perf", "record", "-q", "-a", "-m", "4096", "-o", file, "-c", "1",
+                             "-e", "raw_syscalls:sys_enter", "--exclude-perf", "-e", "page-faults"],
+                            stdin=subprocess.DEVNULL)
+    time.sleep(0.5)  # perf says to nobody that it has begun
+    rate(path, 8, jobs)
+    armed(path, 4)
+    perf.send_signal(signal.SIGINT)
+    perf.wait()
+    print(json.dumps(who))
+"""
+
+_CHILD = {"daemon": "zygote", "zygote": "keeper", "keeper": "init", "init": "runner", "runner": "runner's child"}
+
+_FORK = re.compile(r"PERF_RECORD_FORK\((\d+):\d+\):\((\d+):\d+\)")
+_EVENT = re.compile(r"\s(\d+)\s+(raw_syscalls:sys_enter|page-faults):(?:\s+NR (\d+))?")
+_NUMBER = re.compile(r"#define __NR_(\w+) (\d+)$", re.MULTILINE)
+
+
+@dataclass
+class Counts:
+    """
+    Of all jobs together, by process.
+    """
+
+    faults: Counter[str] = field(default_factory=Counter)
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    #: of runners, by the call before
+    after: Counter[str] = field(default_factory=Counter)
+
+
+def count(script: Iterable[str], known: Mapping[int, str], names: Mapping[int, str]) -> Counts:
+    """
+    Args:
+        script: lines of `perf script`.
+        known: who is who at the start. Whom these start belongs to them; anybody else is left out.
+        names: of system calls, by number.
+    """
+    who, found = dict(known), Counts()
+    last: dict[int, tuple[str, int]] = {}
+    for line in script:
+        if fork := _FORK.search(line):
+            child, parent = int(fork[1]), int(fork[2])
+            if child != parent and parent in who:
+                who[child] = _CHILD.get(who[parent], who[parent])
+            continue
+        event = _EVENT.search(line)
+        if event is None or (name := who.get(int(event[1]))) is None:
+            continue
+        if event[3] is not None:
+            call = names.get(int(event[3]), event[3])
+            found.calls[name, call] += 1
+            last[int(event[1])] = (call, last.get(int(event[1]), ("", 0))[1] + 1)
+        else:
+            found.faults[name] += 1
+            if "runner" == name:
+                found.after["{}/{}".format(*last.get(int(event[1]), ("clone", 0)))] += 1
+    return found
+
+
+def _lines(file: Path) -> Iterator[str]:
+    with subprocess.Popen(["perf", "script", "-i", file, "--show-task-events", "-F", "comm,pid,event,trace"],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                          errors="replace") as perf:
+        assert perf.stdout is not None
+        yield from perf.stdout
+
+
+def _names() -> dict[int, str]:
+    """
+    Of this architecture's system calls, as the C compiler knows them.
+    """
+    said = subprocess.run(["cc", "-E", "-dM", "-x", "c", "-"], input="#include <sys/syscall.h>\n", text=True,
+                          capture_output=True, check=True).stdout
+    return {int(number): name for name, number in _NUMBER.findall(said)}
+
+
+def measured(tree: str, jobs: int) -> dict[str, Any]:
+    """
+    Per job of *tree*: faults and calls by process, the calls by name, and a runner's faults by the call before.
+    """
+    python = str(Path(tree, ".venv/bin/python").absolute())
+    with tempfile.TemporaryDirectory(prefix="leeward-bench.") as folder:
+        file = Path(folder, "perf.data")
+        who = json.loads(subprocess.run([python, "-P", "-c", _DRIVER, file, str(jobs)], stdout=subprocess.PIPE,
+                                        text=True, check=True).stdout.splitlines()[-1])
+        found = count(_lines(file), {int(pid): name for pid, name in who.items()}, _names())
+    per = {"faults": found.faults, "after": found.after, "calls": Counter[str](), "by_call": Counter[str]()}
+    for (name, call), times in found.calls.items():
+        per["calls"][name] += times
+        per["by_call"][f"{name} {call}"] += times
+    return {"tree": tree, **{kind: {name: round(times / jobs, 1) for name, times in counted.most_common()}
+                             for kind, counted in per.items()}}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("trees", nargs="*", default=[str(Path(__file__).resolve().parent.parent)])
+    parser.add_argument("--jobs", type=int, default=300)
+    parser.add_argument("--calls", action="store_true", help="each call by its name")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    sides = [measured(tree, options.jobs) for tree in options.trees]
+    if options.json:
+        print(json.dumps(sides))
+        return 0
+    for kind in ("faults", "calls", "after", *(("by_call",) if options.calls else ())):
+        print(f"\n{kind}, per job")
+        names = {name: max(side[kind].get(name, 0) for side in sides) for side in sides for name in side[kind]}
+        for name, most in sorted(names.items(), key=lambda item: -item[1]):
+            if most >= 0.5:
+                print(f"  {name:36}", *(f"{side[kind].get(name, 0):8.1f}" for side in sides))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
