@@ -1,0 +1,139 @@
+"""
+Approvals: how soon an approval reaches whoever waits for it, and how soon the page shows something.
+
+    .venv/bin/python bench/approvals.py [--rounds N] [--json]
+
+An approval: from the operator's call that decides to the return of who waits, as a thread of the program's own
+(`ApprovalQueue.wait`), and as a program by REST (`GET /api/requests/ID?wait=`) whose decision comes by REST as well.
+The page: Chromium's own first contentful paint, from the start of the navigation, of the queue with 16 and with 10,000
+pending requests, and the answer of the server alone. The browser is Debian's; where it isn't, the bench leaves its
+rows out and says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import importlib.util
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))  # the app as the tests serve it
+
+from kit.approvals_browser import ServedPage, chromium, logged_in
+from kit.approvals_page import PageService, fill, page_service
+from leeward.approvals.requests import NewRequest
+from leeward.approvals.subjects import branch
+
+Times = list[float]
+
+
+def _waited(service: PageService, wait: Callable[[int], object], decide: Callable[[int], object], rounds: int) -> Times:
+    """
+    Milliseconds from a decision to the return of *wait*.
+    """
+    took: Times = []
+    for number in range(rounds):
+        request = service.queue.submit(NewRequest(branch(f"bench{number}"), "push", sandbox="bench"))
+        done = list[float]()
+
+        def waiting(request: int = request.id, done: list[float] = done) -> None:
+            wait(request)
+            done.append(time.perf_counter())
+
+        thread = threading.Thread(target=waiting)
+        thread.start()
+        time.sleep(0.05)  # until it waits
+        begun = time.perf_counter()
+        decide(request.id)
+        thread.join()
+        took.append((done[0] - begun) * 1000)
+    return took
+
+
+def _called(served: ServedPage, token: str, method: str, path: str, body: str = "") -> bytes:
+    made = http.client.HTTPConnection("127.0.0.1", served.port)
+    try:
+        made.request(method, path, body or None, {"Authorization": f"Bearer {token}",
+                                                  "Content-Type": "application/json"})
+        answer = made.getresponse()
+        data = answer.read()
+        if answer.status >= 400:
+            raise SystemExit(f"{method} {path}: {answer.status} {data!r:.200}")
+        return data
+    finally:
+        made.close()
+
+
+def _served(served: ServedPage, token: str, path: str, rounds: int) -> Times:
+    took = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        _called(served, token, "GET", path)
+        took.append((time.perf_counter() - begun) * 1000)
+    return took
+
+
+def _painted(served: ServedPage, rounds: int) -> Times:
+    took: Times = []
+    with chromium() as browser, browser.new_context(viewport={"width": 1280, "height": 800}) as context:
+        page = logged_in(context, served)
+        for _ in range(rounds):
+            page.reload()
+            page.wait_for_selector("#rows li")
+            took.append(float(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")))
+    return took
+
+
+def measure(rounds: int) -> dict[str, Times]:
+    """
+    Milliseconds, by the name of what was measured.
+    """
+    found: dict[str, Times] = {}
+    drives = shutil.which("chromium") and importlib.util.find_spec("playwright")
+    with tempfile.TemporaryDirectory(prefix="lw-bench-") as folder, page_service(Path(folder)) as service:
+        served = ServedPage(service)
+        token = served.app.state.parts.access.program_token()
+        try:
+            queue = service.queue
+            found["approval to a waiting thread"] = _waited(
+                service, queue.wait, lambda number: queue.decide([number], True, "cli"), rounds)
+            found["approval to a waiting program by REST"] = _waited(
+                service, lambda number: _called(served, token, "GET", f"/api/requests/{number}?wait=60"),
+                lambda number: _called(served, token, "POST", f"/api/requests/{number}/approve", "{}"), rounds)
+            for count in (16, 10_000):
+                fill(service, count - sum(queue.counts().values()))
+                found[f"the queue's page, served, {count:,} pending"] = _served(served, token, "/queue", rounds)
+                if drives:
+                    found[f"first paint, {count:,} pending"] = _painted(served, rounds)
+        finally:
+            served.close()
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    found = {name: {"p50": statistics.median(took), "p90": sorted(took)[len(took) * 9 // 10], "least": min(took)}
+             for name, took in measure(options.rounds).items()}
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    for name, each in found.items():
+        print(f"{name:52}" + "".join(f"{which:>7} {value:7.1f} ms" for which, value in each.items()))
+    if not any("paint" in name for name in found):
+        print("left out: the browser's rows, for want of chromium or playwright")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
