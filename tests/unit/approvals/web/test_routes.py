@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 
 import pytest
 from starlette.applications import Starlette
@@ -13,6 +14,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from kit.approvals_page import BASE, PageService, as_caller, browser, tcp_client
+from kit.features import ROOT
 from leeward.approvals.credentials import AskingSandbox, Operator
 from leeward.approvals.routes import ROUTES, ServiceRoute
 from leeward.approvals.web import api, pages
@@ -154,3 +156,15 @@ def test_the_description_has_every_route() -> None:
         if route.method in ("POST", "PUT", "DELETE") and "close_sandbox" != route.name:
             assert "requestBody" in operations[route.name], route.name
     json.dumps(described)
+
+
+def test_the_document_has_every_route() -> None:
+    """
+    With whether a sandbox may call it.
+    """
+    text = (ROOT / "docs" / "approvals.md").read_text()
+    named = {(method, path): asks for method, path, asks in re.findall(r"^\| `([A-Z]+) (/api[^`]*)` \| (yes|) \|", text,
+                                                                       re.MULTILINE)}
+
+    assert named == {(route.method.replace("WEBSOCKET", "GET"), route.path.replace(":int", "")): "yes" * route.asks
+                     for route in ROUTES}
