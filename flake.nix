@@ -25,6 +25,7 @@
         dependencies = with pkgs.python3Packages; [ cffi click msgpack structlog ];
         optional-dependencies.egress = with pkgs.python3Packages; [ cryptography h11 pyroute2 ];
         optional-dependencies.approvals = [ pkgs.python3Packages.publicsuffixlist ];
+        optional-dependencies.web = with pkgs.python3Packages; [ jinja2 starlette uvicorn websockets ];
         # The tests need namespaces and cgroups, which a build doesn't have.
         doCheck = false;
         pythonImportsCheck = [ "leeward" "leeward._native._shim" "leeward_cli" ];
