@@ -134,7 +134,7 @@ def test_the_status_shows_them(daemon: LiveDaemon) -> None:
     assert row["workers"]["total"] >= 1
     assert row["jobs"]["done"] >= 1
     assert row["memory"] > 0
-    assert b"pool          python sour: " in daemon.run("status").stdout
+    assert re.search(rb"^pool +python sour: ", daemon.run("status").stdout, re.MULTILINE)
 
 
 def test_one_that_nobody_uses_ends(home: Path, tmp_path: Path) -> None:
