@@ -5,6 +5,7 @@ Environments: interpreters with packages of their own, in pools of their own, be
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 import tempfile
