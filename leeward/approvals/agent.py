@@ -39,6 +39,14 @@ MOST_CONNECTIONS = 32
 _WAIT_S = 20.0
 
 
+#: What a request may be, and characters of its path, with its query, at most.
+METHODS, MOST_PATH = ("GET", "POST", "PUT", "DELETE"), 2000
+
+
+def _is_path(path: str) -> bool:
+    return path.startswith("/") and len(path) <= MOST_PATH and path.isascii() and path.isprintable()
+
+
 class AskError(Exception):
     """
     The service refused what was asked.
@@ -305,6 +313,8 @@ class Bridge:
         try:
             asked = json.loads(line)
             method, path, body = asked["method"], asked["path"], asked.get("body")
+            if method not in METHODS or not _is_path(path):
+                raise ValueError(path)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return {"status": 400, "body": {"detail": "no request: an object with method, path and body"}}
         waiting: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()

@@ -19,17 +19,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from leeward.approvals.agent import MOST_FRAME, SILENCE_S
+from leeward.approvals.agent import METHODS, MOST_FRAME, MOST_PATH, SILENCE_S
 from leeward.client.process import Process
 from leeward.errors import LeewardError, PeerError
 
 #: Requests of one bridge that are under way, requests a second that are taken, and answers that wait to be taken.
 MOST_UNDER_WAY, EACH_SECOND, MOST_ANSWERS = 64, 50.0, 256
-
-#: Characters of a path, with its query, at most.
-MOST_ROUTE = 2000
-
-_METHODS = ("GET", "POST", "PUT", "DELETE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +85,9 @@ def parse_frame(frame: bytes) -> BridgeRequest:
         raise PeerError("a frame that is no JSON") from None
     match said:
         case [int(number), str(method), str(path), body] if type(number) is int:
-            if not 0 < number < 1 << 53 or method not in _METHODS:
+            if not 0 < number < 1 << 53 or method not in METHODS:
                 raise PeerError("a request without number or method")
-            if not path.startswith("/") or len(path) > MOST_ROUTE or not path.isascii() or not path.isprintable():
+            if not path.startswith("/") or len(path) > MOST_PATH or not path.isascii() or not path.isprintable():
                 raise PeerError("a request without a path")
             try:
                 return BridgeRequest(number, method, path, b"" if body is None else json.dumps(body).encode())

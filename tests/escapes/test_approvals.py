@@ -1,0 +1,308 @@
+"""
+Attacks on the service for approvals by real sandboxes: on the operator's socket, the queue's files, the bridge, and
+git on the operator's side.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.approvals import ServedApprovals
+from kit.box import control
+from kit.live_daemon import PATIENCE, LiveDaemon
+from kit.waiting import poll_until
+from leeward.approvals.bridge import BridgeEnd, BridgeRequest
+from leeward.approvals.routes import ROUTES
+from leeward.client.sandbox import Sandbox
+
+SERVICE = pytest.mark.no_single_lock("what holds it is a process on the host, which no lock of a job's is about")
+
+KNOCK = """
+import json, os, socket, sys
+said = []
+def connect(path):
+    socket.socket(socket.AF_UNIX).connect(path)
+for path in sys.argv[1:]:
+    for do in (connect, open, os.listdir):
+        try:
+            do(path)
+            said.append(path)
+        except OSError:
+            pass
+print(json.dumps(said))
+"""
+
+#: Requests straight to the bridge, as no client of ours would write them.
+FORGE = """
+import json, os, socket, sys
+said = []
+for asked in json.load(sys.stdin):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.connect(os.environ["LEEWARD_APPROVALS"])
+        made.sendall(json.dumps(asked).encode() + b"\\n")
+        answer = made.makefile("rb").readline()
+    said.append(json.loads(answer)["status"] if answer else 0)
+print(json.dumps(said))
+"""
+
+FLOOD = """
+import sys, threading
+from leeward.approvals import Agent, AskError
+agent, said = Agent(), []
+def ask(part):
+    for number in range(60):
+        try:
+            agent.request_permission("sandbox", action=f"flood {part} {number}", wait=False)
+        except AskError as error:
+            said.append(error.status)
+threads = [threading.Thread(target=ask, args=(part,)) for part in range(6)]
+for thread in threads: thread.start()
+print("begun", flush=True)
+for thread in threads: thread.join()
+print(sorted(set(said)))
+"""
+
+#: What isn't a frame of a request.
+HOSTILE = [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\2{}", b"\0\0\0\3nul", b"\0\0\0\x0e[1,2,3,4,5,6,7]",
+           b"\0\0\0\x16[0, \"GET\", \"/\", null]  ", b"\0\0\0\x1b[true, \"GET\", \"/api\", null]",
+           b"\0\1\x86\xa0" + b"[" * 100_000, b"\0\0\0\x19[1, \"GET\", \"no path\", {}]"]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("d"), "--pool-size", "3") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def service(daemon: LiveDaemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApprovals]:
+    with ServedApprovals(daemon, tmp_path_factory.mktemp("s")) as made:
+        yield made
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    made = tmp_path / "project"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def box(service: ServedApprovals, project: Path) -> Iterator[Sandbox]:
+    made = service.open(project)
+    yield made
+    service.link.close_sandbox(made.detach())
+
+
+def said(box: Sandbox, code: str, *argv: str, stdin: str = "") -> Any:
+    done = box.run(["python3", "-c", code, *argv], stdin=stdin, timeout=60)
+    assert 0 == done.exit_code, done.stderr_text
+    return json.loads(done.stdout_text)
+
+
+@SERVICE
+def test_c305_cannot_reach_the_operators_socket_or_the_queues_files(service: ServedApprovals, box: Sandbox) -> None:
+    """
+    By their paths, and by those of their folders.
+    """
+    state = service.folder / "state" / "leeward"
+    paths = [service.socket, str(state / "approvals" / "requests.sqlite"), str(state / "audit" / "audit.jsonl"),
+             str(state), str(service.folder)]
+    with control():
+        done = subprocess.run(["python3", "-c", KNOCK, *paths], capture_output=True, text=True, check=True)
+        assert set(paths) == set(json.loads(done.stdout))
+
+    assert [] == said(box, KNOCK, *paths)
+
+
+@SERVICE
+def test_c306_cannot_decide_by_the_bridge(service: ServedApprovals, box: Sandbox) -> None:
+    """
+    By each route that isn't marked for a sandbox, with each method, by other ways of writing a path, and with fields
+    that say who asks.
+    """
+    asked = service.link.call("POST", "/api/requests", {"category": "sandbox", "action": "the operator's own"})
+    with control():
+        own = service.link.call("POST", "/api/requests", {"category": "sandbox", "action": "another one"})
+        assert [own["id"]] == [row["id"] for row in service.decide(own["id"])["decided"]]
+
+    number = asked["id"]
+    body = {"id": number, "ids": [number], "approved": True, "by": "cli", "category": "sandbox", "upto": number,
+            "rule": "sandbox", "effect": "allow", "leeward.credential": {"by": "cli"}, "sandbox": ""}
+    forged = [{"method": route.method, "path": route.path.replace("{id:int}", str(number)).replace("{sandbox}", box.id),
+               "body": body} for route in ROUTES if not route.asks and "WEBSOCKET" != route.method]
+    strange = list[dict[str, Any]]()
+    for path in (f"/api/requests/{number}/approve/", f"//api/requests/{number}/approve", "/api/status/../bulk",
+                 f"/api/requests/{number}%2fapprove", f"/API/requests/{number}/approve", "/login",
+                 f"/api/requests/{number};/approve", "/api/requests/../bulk", "http://127.0.0.1/api/bulk",
+                 f"/api/requests/{number}/approve?\n"):
+        strange += [{"method": method, "path": path, "body": body} for method in ("POST", "PUT", "DELETE", "approve")]
+
+    assert [403] * len(forged) == said(box, FORGE, stdin=json.dumps(forged))
+    answers = said(box, FORGE, stdin=json.dumps(strange))
+    assert len(strange) == len(answers)
+    assert not [status for status in answers if status < 400]
+    assert "pending" == service.request(number)["status"]
+    assert [] == service.link.call("GET", "/api/rules")["allow"]
+    service.decide(number, "deny")
+
+
+@SERVICE
+def test_c307_cannot_cost_more_than_its_own_bridge_by_hostile_frames(daemon: LiveDaemon) -> None:
+    """
+    In place of the bridge a program writes what is no frame: that bridge ends, with one typed error.
+    """
+    taken = list[BridgeRequest]()
+
+    def answering(request: BridgeRequest) -> Future[tuple[int, Any]]:
+        taken.append(request)
+        done: Future[tuple[int, Any]] = Future()
+        done.set_result((200, {}))
+        return done
+
+    with Sandbox(socket=daemon.socket) as box:
+        def end_of(frames: bytes) -> BridgeEnd:
+            box.files.write("frames", frames)
+            return BridgeEnd(box.start(["sh", "-c", "cat frames; exec sleep 60"], stdin=None), answering, None)
+
+        honest = b'[7, "GET", "/api/status", null]'
+        with control():
+            good = end_of(len(honest).to_bytes(4, "big") + honest)
+            assert good.wait(PATIENCE)
+            assert [7] == [request.number for request in taken]
+
+        for frames in HOSTILE:
+            bad = end_of(frames)
+            bad.join(PATIENCE)
+            assert not bad.is_alive
+            assert "broke the protocol" in bad.fault, frames[:40]
+        assert good.is_alive
+        assert 1 == len(taken)
+        good.close()
+
+
+@SERVICE
+def test_c308_cannot_flood_the_queue_or_hold_another_sandbox_up(service: ServedApprovals, box: Sandbox,
+                                                                project: Path) -> None:
+    """
+    As fast as it can, by six threads: what it may ask is bounded, and another one is answered meanwhile.
+    """
+    other = service.open(project)
+    try:
+        with control():  # one that asks as others do is taken
+            assert 1 == len(_asks_once(service, other))
+        flood = box.start(["python3", "-c", FLOOD])
+        assert b"begun\n" == flood.read()[0].data
+        begun = time.monotonic()
+        assert 1 == len(_asks_once(service, other))
+        assert time.monotonic() - begun < PATIENCE / 2
+        assert "429" in flood.result().stdout_text
+        rows = service.link.call("GET", f"/api/requests?limit=500&sandbox={box.id}")["requests"]
+        assert len(rows) <= 100
+    finally:
+        service.link.close_sandbox(other.detach())
+        service.run("deny", "--all", "sandbox")
+
+
+def _asks_once(service: ServedApprovals, box: Sandbox) -> list[int]:
+    code = ("import json, os; from leeward.approvals import Agent\n"
+            "made = Agent().request_permission('sandbox', action=os.urandom(8).hex(), wait=False)\n"
+            "print(json.dumps([made['id']]))")
+    found: list[int] = said(box, code)
+    return found
+
+
+@SERVICE
+@pytest.mark.needs("usr-git")
+def test_c309_cannot_run_anything_on_the_host_by_what_it_pushes(service: ServedApprovals, project: Path,
+                                                                tmp_path: Path) -> None:
+    """
+    By hooks, by keys of git's configuration that name programs, by alternates and attributes of the repository that it
+    pushes to.
+    """
+    canary, remote = tmp_path / "canary", tmp_path / "remote.git"
+    git = ["git", "-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main"]
+    subprocess.run([*git, "init", "-q", "--bare", str(remote)], check=True)
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"],
+                  ["remote", "add", "origin", str(remote)], ["push", "-q", "origin", "main"]):
+        subprocess.run([*git, *words], cwd=project, check=True)
+    hooks = "pre-push post-checkout reference-transaction post-update pre-receive update"
+    trap = (f"mkdir -p hooks; for hook in {hooks}; do "
+            f"printf '#!/bin/sh\\ntouch {canary}\\n' > hooks/$hook; chmod +x hooks/$hook; done;"
+            f"git config core.fsmonitor 'touch {canary}'; git config uploadpack.packObjectsHook 'touch {canary};';"
+            f"git config diff.external 'touch {canary}'; git config core.sshCommand 'touch {canary}';"
+            f"git config core.pager 'touch {canary}'; git config core.alternateRefsCommand 'touch {canary};'")
+    with control():
+        careless = tmp_path / "careless"
+        subprocess.run([*git, "clone", "-q", str(remote), str(careless)], check=True)
+        subprocess.run(["sh", "-c", f"cd .git && {trap} && cd .. && git push -q origin main:other"], cwd=careless,
+                       check=True)
+        assert canary.exists()
+        canary.unlink()
+
+    box = service.open(project)
+    try:
+        done = box.shell("git config --global user.name a; git config --global user.email a@example.org;"
+                         "git checkout -qb work;"
+                         "echo '* diff=trap filter=trap' > .gitattributes; git add .; git commit -qm two;"
+                         f"git push -q origin work; cd /tmp/.leeward/origin.git && {trap}")
+        assert 0 == done.exit_code, done.stderr_text
+        [row] = service.link.call("POST", "/api/sync/git", {"sandbox": box.id})["requests"]
+        service.link.call("GET", f"/api/requests/{row['id']}/detail")
+    finally:
+        service.link.close_sandbox(box.detach())
+    service.decide(row["id"])
+    poll_until(lambda: service.request(row["id"])["stage"] in ("applied", "failed"), "a push")
+
+    assert "applied" == service.request(row["id"])["stage"]
+    assert not canary.exists()
+
+
+@SERVICE
+def test_c310_cannot_have_a_program_of_another_user_decide(service: ServedApprovals) -> None:
+    """
+    The kernel says whose a connection is: one of another user's is closed before a byte is read, also where the file's
+    mode would let it.
+    """
+    knock = f"""
+import socket
+made = socket.socket(socket.AF_UNIX)
+made.connect({service.socket!r})
+try:
+    made.sendall(b"GET /api/status HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
+    print(len(made.recv(10)))
+except (BrokenPipeError, ConnectionResetError):
+    print(0)
+"""
+    if os.geteuid():
+        with control():
+            assert "10\n" == subprocess.run(["python3", "-c", knock], capture_output=True, text=True, check=True).stdout
+        with socket.socket(socket.AF_UNIX) as made:
+            made.connect(service.socket)
+        assert 0o600 == os.stat(service.socket).st_mode & 0o777
+        return
+    with control():
+        assert "10\n" == subprocess.run(["python3", "-c", knock], capture_output=True, text=True, check=True).stdout
+    os.chmod(service.socket, 0o666)
+    folders = [folder for folder in Path(service.socket).parents if folder.stat().st_mode & 0o005 != 0o005]
+    modes = [folder.stat().st_mode for folder in folders]
+    try:
+        for folder in folders:
+            folder.chmod(folder.stat().st_mode | 0o005)
+        done = subprocess.run(["/usr/bin/python3", "-c", knock], capture_output=True, text=True, check=True, user=65534,
+                              group=65534)
+        assert "0\n" == done.stdout
+    finally:
+        os.chmod(service.socket, 0o600)
+        for folder, mode in zip(folders, modes, strict=True):
+            folder.chmod(mode)
