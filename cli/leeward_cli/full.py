@@ -17,6 +17,7 @@ from leeward import __version__
 from leeward.daemon.config_keys import RENAMED
 from leeward.errors import LeewardError
 from leeward_cli import (
+    agent,
     approvals,
     audit,
     copying,
@@ -424,6 +425,7 @@ cli.add_command(fetching.fetch)
 cli.add_command(environments.env)
 cli.add_command(approvals.approvals)
 cli.add_command(audit.audit)
+cli.add_command(agent.agent)
 
 
 def app(argv: Sequence[str]) -> int:

@@ -35,7 +35,7 @@ def diff(socket: str | None, target: str, as_json: bool, name: str) -> None:
     finally:
         box.detach()
     for change in found:
-        click.echo(_json(change) if as_json else _line(change))
+        click.echo(_json(change) if as_json else line(change))
 
 
 @click.command()
@@ -52,7 +52,7 @@ def apply(socket: str | None, target: str, name: str, paths: tuple[str, ...]) ->
     box = Sandbox.attach(name, socket=socket)
     try:
         for change in box.apply(paths or None, target):
-            click.echo(_line(change))
+            click.echo(line(change))
     except Stale as error:
         complain(str(error))
         return 1
@@ -73,7 +73,7 @@ def discard(socket: str | None, target: str, name: str, paths: tuple[str, ...]) 
     box = Sandbox.attach(name, socket=socket)
     try:
         for change in box.discard(paths or None, target):
-            click.echo(_line(change))
+            click.echo(line(change))
     finally:
         box.detach()
 
@@ -110,7 +110,7 @@ def restore(socket: str | None, target: str, name: str, checkpoint: str) -> None
         box.detach()
 
 
-def _line(change: FolderChange) -> str:
+def line(change: FolderChange) -> str:
     """
     The sandbox chose the name: nothing in it that a terminal would act on.
     """

@@ -272,7 +272,7 @@ def in_sandbox(name: str, socket: str | None, given: Mapping[str, Any], argv: li
     try:
         if ours.is_ours() if terminal is None else terminal:
             return ours.attend(ours.start(box, argv, cwd))
-        return _pass_on(box.start(argv or ["/bin/sh"], cwd=cwd, stdin=None), raw)
+        return pass_on(box.start(argv or ["/bin/sh"], cwd=cwd, stdin=None), raw)
     except ours.AskedToEnd as ended:
         number = int(ended.args[0])
     finally:
@@ -296,7 +296,7 @@ def split_words(words: Sequence[str], line: Sequence[str]) -> tuple[str, list[st
     return (before[0] if before else ""), command
 
 
-def _pass_on(process: Process, raw: bool) -> int:
+def pass_on(process: Process, raw: bool) -> int:
     """
     What the process writes to us, what we read to it; its exit status.
     """

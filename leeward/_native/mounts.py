@@ -51,6 +51,14 @@ def move_mount(mount: int, to: str, dir: int = AT_FDCWD) -> None:
     _checked(lib.lw_move_mount(mount, dir, os.fsencode(to)), "move_mount", f"{mount}, {to!r}")
 
 
+def move_onto(mount: int, place: int) -> None:
+    """
+    Attach the detached *mount* on what the descriptor *place* is, a file or a folder.
+    """
+    flags = lib.MOVE_MOUNT_F_EMPTY_PATH | lib.MOVE_MOUNT_T_EMPTY_PATH
+    Table([returns(Call.MOVE_MOUNT, mount, "", place, "", flags)]).run()
+
+
 def copy(path: str | int, *, recursive: bool = True) -> int:
     """
     A detached copy of the mount tree at *path*, or at an open descriptor; a close-on-exec descriptor of the caller's. A

@@ -1,5 +1,6 @@
 """
-What a client tells of itself for a sandbox of the profile `shell`: its current folder, its home and its variables.
+What a client tells of itself: for a sandbox of the profile `shell` its current folder, its home and its variables, for
+one of the profile `agent` its home and its name.
 
 Runs in:   anybody's program.
 """
@@ -12,6 +13,7 @@ from typing import Any
 
 from leeward.client.mounts import Mount
 from leeward.errors import RequestRejected
+from leeward.spec.profiles.agent import NAME as AGENT
 from leeward.spec.profiles.shell import NAME, needs_mount, passed
 
 
@@ -22,6 +24,10 @@ def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple
     Raises:
         RequestRejected: mounts for that profile; or there is no current folder, or none that has a name in UTF-8.
     """
+    if fields.get("profile") == AGENT:
+        who = _who()
+        own = {"HOME": who["home"], **({"USER": who["user"], "LOGNAME": who["user"]} if "user" in who else {})}
+        return {**who, **fields, "env": {**own, **fields.get("env", {})}}, mounts
     if fields.get("profile") != NAME:
         return dict(fields), mounts
     if mounts:
@@ -36,6 +42,21 @@ def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple
     more = {"cwd": cwd, **({"home": home} if _is_text(home) else {})}
     return ({**fields, **more, "env": {**own, **fields.get("env", {})}},
             (Mount(cwd, cwd),) if needs_mount(cwd) else ())
+
+
+def _who() -> dict[str, Any]:
+    """
+    Our home folder, and our name, which are those inside.
+    """
+    import pwd
+
+    try:
+        found = pwd.getpwuid(os.geteuid())
+        name, home = found.pw_name, found.pw_dir
+    except KeyError:
+        name, home = "", "/home/user"
+    home = os.path.realpath(os.environ.get("HOME") or home)
+    return {"home": home if _is_text(home) else "/home/user", **({"user": name} if name else {})}
 
 
 def _is_text(value: str) -> bool:

@@ -89,6 +89,9 @@ class Sandbox(OverlayCalls):
         idle (float): seconds without a call after which the daemon ends it.
         lifetime (float): seconds after which the daemon ends it in any case.
         show_secrets (bool): of the profile "shell": hide nothing.
+        hide (Sequence[str]): of the profile "agent": paths in its mounts that can't be seen. A file is empty there, and
+            can't be read; a folder is empty.
+        protect (Sequence[str]): of the profile "agent": paths in its mounts that can't be written.
         metadata (Mapping[str, str]): anything that `info` and `list` are to show; at most 64 entries, 16 KiB.
     """
 

@@ -54,6 +54,8 @@ class OpenOptions(Limiting, total=False):
     lifetime: float | None
     metadata: Mapping[str, str] | None
     show_secrets: bool
+    hide: Sequence[str]
+    protect: Sequence[str]
 
 
 class StartOptions(TypedDict, total=False):
@@ -134,7 +136,8 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
                 egress: str | None = None, allow_network: bool = False, policy: Mapping[str, Any] | None = None,
                 fetch_policy: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None,
                 idle: float | None = None, lifetime: float | None = None, metadata: Mapping[str, str] | None = None,
-                show_secrets: bool = False, **limits: Unpack[Limiting]) -> dict[str, Any]:
+                show_secrets: bool = False, hide: Sequence[str] = (), protect: Sequence[str] = (),
+                **limits: Unpack[Limiting]) -> dict[str, Any]:
     """
     The fields of a sandbox_open request.
 
@@ -148,7 +151,7 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
                               "limits": execute_fields(None, **limits).get("limits"), "show_secrets": show_secrets}
     try:
         fields |= {"env": dict(env or {}), "metadata": dict(metadata or {}), "policy": dict(policy or {}),
-                   "fetch_policy": dict(fetch_policy or {})}
+                   "fetch_policy": dict(fetch_policy or {}), "hide": list(hide), "protect": list(protect)}
     except (TypeError, ValueError) as error:
         raise RequestRejected(str(error)) from None
     fields = {name: value for name, value in fields.items() if value}

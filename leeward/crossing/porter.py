@@ -26,7 +26,7 @@ from leeward._native import mounts as native
 from leeward._native.keeper import Born, Way
 from leeward._native.mounts import MountAttr
 from leeward._native.steps import Block, Call, Cell, Table, returns
-from leeward.crossing import birth, kept, layers, veil, walk
+from leeward.crossing import birth, home, kept, layers, veil, walk
 from leeward.dataclass import dataclass
 from leeward.errors import LeewardError
 from leeward.isolation import descriptors, landlock
@@ -104,9 +104,17 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
     Put the trees *fds* on their targets, and allow them in the ruleset.
     """
     rows: list[dict[str, Any]] = order["mounts"]
-    trees = iter(layers.scratch_trees(carried.scratch, sum(row["overlay"] for row in rows)))
-    if any(row["deep"] for row in rows):
-        _new_root([row for row in rows if row["deep"]], carried.handled)
+    own: dict[str, Any] | None = order["home"]
+    trees = iter(layers.scratch_trees(carried.scratch, sum(row["overlay"] for row in rows) + (own is not None)))
+    deep = [row for row in rows if row["deep"]]
+    if own is not None and own["deep"]:
+        deep.insert(0, {"target": own["path"], "file": False})
+    if deep:
+        _new_root(deep, carried.handled)
+    if own is not None:
+        made = home.AgentHome(next(trees), own["path"])
+        _allow(own["path"], int(landlock.SCRATCH) & carried.handled)
+        made.put(own["texts"])
     for number, (row, tree) in enumerate(zip(rows, fds, strict=True)):
         target: str = row["target"]
         _make(target.lstrip("/"), file=row["file"])
@@ -117,6 +125,8 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
             native.move_mount(tree, target)
         access = landlock.SCRATCH if row["writable"] or row["overlay"] else landlock.READ_ONLY
         _allow(target, int(access & landlock.FILE_ACCESS if row["file"] else access) & carried.handled)
+    if own is not None:
+        made.cover(own["hide"], own["protect"])
     if order["hides"] is not None:
         for folder in veil.hide(order["hides"]):
             _allow(folder, int(landlock.READ_ONLY) & carried.handled)

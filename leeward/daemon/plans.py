@@ -25,8 +25,9 @@ from leeward.errors import BadRequest, LeewardError, PoolFailed, Unsupported
 from leeward.isolation import interpreter
 from leeward.isolation.egress import route
 from leeward.pool.begin import Settings
+from leeward.spec.limits import ADJUSTABLE
 from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
-from leeward.spec.profiles import OURS, SHELL, HostPython, with_base
+from leeward.spec.profiles import AGENT, OURS, SHELL, HostPython, with_base
 from leeward.spec.stored import Named, default_folder
 
 #: The policy that `allow_network` stands for.
@@ -84,6 +85,10 @@ class Plans:
         if SHELL == name:  # sockets of any kind would lead to the host's
             settings = replace(settings, loopback=False)
             profile = replace(profile, limits={"time": min(profile.limits["time"], config.ceilings.time)})
+        if AGENT == name:  # ours asks for much; the operator's ceilings hold
+            profile = replace(profile, limits={
+                limit: min(value, getattr(config.ceilings, limit)) if limit in ADJUSTABLE else value
+                for limit, value in profile.limits.items()})
         return replace(
             settings, profile=name, show=profile.show, variables=profile.variables,
             limits=replace(settings.limits, **profile.limits), pool_size=profile.min, room=profile.max - profile.min,
@@ -108,6 +113,8 @@ class Plans:
     @staticmethod
     def _with_egress(settings: Settings, key: PoolKey, config: Config) -> Settings:
         policy = config.egress.get(key.egress)
+        if policy is None and key.profile == key.egress == AGENT:
+            from leeward.spec.egress import AGENT as policy
         if policy is None:
             known = ", ".join(config.egress) or "none"
             if NETWORK_NAME == key.egress:

@@ -176,7 +176,9 @@ def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinne
         from leeward.pool import seals
 
         spec = seals.trusting(spec, seal, settings.egress)
-    if settings.profile != spec.profile:
+    if settings.profile == profiles.AGENT:
+        spec = profiles.agent(spec)
+    if settings.profile != spec.profile or settings.show or settings.variables:
         spec = profiles.extended(spec, settings.profile, _binds(settings.show, spec.view), settings.variables)
     return spec
 

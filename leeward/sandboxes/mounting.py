@@ -17,6 +17,7 @@ from leeward.errors import BadRequest, Busy, LeewardError
 from leeward.loop.barrier import in_any_case
 from leeward.sandboxes.place import PorterAsked
 from leeward.spec.folders import Folder, is_deep
+from leeward.spec.profiles.agent import HomePlan
 
 #: Seconds that the mounts of one sandbox may take.
 MOUNT_S = 5.0
@@ -57,6 +58,7 @@ class Mounts:
             well.
         kept: names of the copies of each overlay, by its target.
         hides: of a view of the host: folders, and names in them that aren't to be seen; None for any other view.
+        home: of the profile `agent`: its home, and what is hidden and protected; None for any other.
         changing: an overlay is copied, or changed: one at a time, since the steps on the way have fixed names.
     """
 
@@ -69,6 +71,7 @@ class Mounts:
     kept: dict[str, list[str]] = field(default_factory=dict)
     changing: bool = False
     hides: Sequence[tuple[str, Sequence[str]]] | None = None
+    home: HomePlan | None = None
 
     def layer(self, target: str) -> int:
         """
@@ -158,9 +161,16 @@ class Mounting:
     def _carry(self) -> None:
         rows = [{"target": folder.target, "writable": folder.writable, "overlay": folder.overlay, "file": folder.file,
                  "deep": is_deep(folder, self._scratch)} for folder in self._mounts.folders]
-        order = {"order": "mount", "mounts": rows, "hides": self._mounts.hides}
+        order = {"order": "mount", "mounts": rows, "hides": self._mounts.hides, "home": self._home()}
         self._asked = self._place.carry(order, self._mounts.trees, self._mounted, MOUNT_S,
                                         apart=True)
+
+    def _home(self) -> dict[str, Any] | None:
+        home = self._mounts.home
+        if home is None:
+            return None
+        deep = bool(home.path) and is_deep(Folder(home.path, home.path), self._scratch)
+        return {"path": home.path, "deep": deep, "texts": home.texts, "hide": home.hide, "protect": home.protect}
 
     def _mounted(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
         self._asked = None

@@ -351,3 +351,11 @@ _PARSERS: dict[str, Callable[[Any, str], Any]] = {
 NETWORK = Policy("network", allow=(parse_rule("*"),))
 
 assert list(_LIMITS) == [each.name for each in fields(EgressLimits)]
+
+#: What an agent of the daemon's own user may be let reach where the operator has no [egress.agent]: all public names
+#: and addresses, and those of private networks and of this host that its client's policy names.
+_NEAR = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "fc00::/7", "::1")
+AGENT_PORTS = (22, 80, 443, 3000, 5432, 8000, 8080, 8443)
+AGENT = parse_policy({"allow": ["*", *_NEAR], "addresses": list(_NEAR), "ports": list(AGENT_PORTS),
+                      "limits": {"connections": 256, "per_minute": 3000, "request": 1 << 30, "response": 8 << 30}},
+                     name="agent")

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from leeward.errors import BadRequest
 from leeward.spec.folders import MOST as MOST_FOLDERS
 from leeward.spec.folders import Folder
+from leeward.spec.profiles.agent import MOST_NAMES
 from leeward.wire.fields import MAX_ID, MAX_IDLE, MAX_NAME, binary, entries, text, total
 
 #: Characters of a sandbox's id, and the alphabet: 5 bits each.
@@ -101,6 +102,23 @@ def path(value: object) -> str:
     if not found:
         raise BadRequest("a path must not be empty")
     return found
+
+
+def user(value: object) -> str:
+    return text(value, "user", MAX_NAME)
+
+
+def paths(what: str) -> Callable[[object], tuple[str, ...]]:
+    """
+    Absolute paths, in the field *what*.
+    """
+    def check(value: object) -> tuple[str, ...]:
+        found = tuple(path(item) for item in entries(value, list, what, MOST_NAMES))
+        for one in found:
+            if not one.startswith("/"):
+                raise BadRequest(f"{what} must have absolute paths, not {one!r:.80}")
+        return found
+    return check
 
 
 def path_in_overlay(value: object) -> bytes:

@@ -41,7 +41,10 @@ class SandboxOpen:
         mounts: folders of the host that it shows, each a map of `spec.folders.Folder`'s fields.
         dock: where the descriptors of these are: the number of a `sandbox_dock`.
         cwd: of the profile `shell`: the folder in which programs start.
-        home: of the profile `shell`: a folder with secrets, beside the one that the client's user has by the host.
+        home: of the profile `shell`: a folder with secrets, beside the one that the client's user has by the host. Of
+            the profile `agent`: the home folder.
+        user: of the profile `agent`: the user's name.
+        hide, protect: of the profile `agent`: paths in its mounts that can't be seen, and that can't be written.
         show_secrets: of the profile `shell`: hide none.
         policy: of egress, as a map of `spec.egress.KEYS`: what of *egress* it takes.
         fetch_policy: the short form of one for `fetch`, which takes as much of *egress* again.
@@ -62,6 +65,9 @@ class SandboxOpen:
     dock: int = 0
     cwd: str = ""
     home: str = ""
+    user: str = ""
+    hide: tuple[str, ...] = ()
+    protect: tuple[str, ...] = ()
     show_secrets: bool = False
     policy: Mapping[str, Any] = field(default_factory=dict)
     fetch_policy: Mapping[str, Any] = field(default_factory=dict)
@@ -337,7 +343,8 @@ FIELDS: dict[str, tuple[type[SandboxRequest], Checks]] = {
         "profile": fields.named("profile"), "environment": fields.named("environment"),
         "egress": fields.named("egress"), "limits": fields.limits, "idle": ours.idle, "lifetime": ours.lifetime,
         "env": fields.env, "metadata": ours.metadata, "mounts": ours.mounts, "dock": ours.whole("dock"),
-        "cwd": ours.path, "home": ours.path, "show_secrets": ours.flag("show_secrets"),
+        "cwd": ours.path, "home": ours.path, "user": ours.user,
+        "hide": ours.paths("hide"), "protect": ours.paths("protect"), "show_secrets": ours.flag("show_secrets"),
         "policy": fetches.policy("policy"), "fetch_policy": fetches.policy("fetch_policy"),
     }),
     "sandbox_dock": (SandboxDock, {}),

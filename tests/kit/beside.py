@@ -104,6 +104,16 @@ class Run:
         os.close(self._told)
 
 
+def _linked(source: str, target: str) -> None:
+    """
+    Another name for the file, where both are on one file system: some have hundreds of megabytes.
+    """
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
 def _checkout(folder: Path, installation: Installation) -> Path:
     """
     The tests and what they read, where everybody may read them; with the shim that is installed,
@@ -116,9 +126,11 @@ def _checkout(folder: Path, installation: Installation) -> Path:
     shutil.copy(shim, folder / "leeward" / "_native")
     for name in ("pyproject.toml", "README.md", "build_client.py"):
         shutil.copy(features.ROOT / name, folder / name)
-    for name, ours in ((".venv-node", ()), (".venv-realpackages", ("bin", "lib64"))):  # an interpreter is root's alone
+    for name, ours in ((".venv-node", ()), (".venv-realpackages", ("bin", "lib64")),  # an interpreter is root's alone
+                       (".venv-agents", ()), (".venv-agentprograms", ("bin", "lib64"))):
         if (features.ROOT / name).exists():
-            shutil.copytree(features.ROOT / name, folder / name, ignore=shutil.ignore_patterns(*ours))
+            shutil.copytree(features.ROOT / name, folder / name, ignore=shutil.ignore_patterns(*ours),
+                            copy_function=_linked)
     for path in (folder, *folder.rglob("*")):
         path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
     return folder

@@ -24,6 +24,8 @@ import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
+from kit import agent_programs
+
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Is this a guest of tests/vm? There a processor is software.
@@ -322,6 +324,8 @@ TABLE: dict[str, Callable[[], Version]] = {
     "framework-pydantic-ai": lambda: _framework("pydantic-ai"),
     "framework-llm": lambda: _framework("llm"),
     "framework-inspect-ai": lambda: _framework("inspect-ai"),  # environments, by ./dev test
+    "agent-claude": lambda: present(agent_programs.claude()),  # by ./dev test: the wheel claude-agent-sdk from PyPI
+    "agent-codex": lambda: present(agent_programs.codex()),    # by ./dev test: @openai/codex from npm, and a Node
     "real-packages": lambda: present((ROOT / ".venv-realpackages/.setup").exists()),
     "preload-packages": lambda: present((ROOT / ".venv-preloadpackages/.setup").exists()),
     "other-architecture": lambda: present(clang() and (other_headers() / "stdio.h").exists()),  # to compile for it

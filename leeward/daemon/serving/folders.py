@@ -16,6 +16,7 @@ from leeward.sandboxes.desk import Desk
 from leeward.sandboxes.mounting import Mounts
 from leeward.spec import folders as rules
 from leeward.spec.folders import FILE_CLOCK, Folder
+from leeward.spec.profiles.agent import needless
 from leeward.spec.sandbox import View
 
 
@@ -29,6 +30,7 @@ class FolderOpening:
         proceed: opens the sandbox with the mounts, which it owns then; gives what takes that back.
         refuse: answers the request.
         view: what the sandbox shows, if it isn't the daemon's usual one.
+        skip_shown: what the view shows already, at the same path, isn't mounted.
 
     Raises:
         Forbidden: the sandbox's processes would have other rights in the folders than the client.
@@ -38,7 +40,7 @@ class FolderOpening:
 
     def __init__(self, desk: Desk, dock: int, folders: Sequence[Folder], user: tuple[int, int],
                  proceed: Callable[[Mounts], Callable[[], None]], refuse: Callable[[Refused], None],
-                 view: View | None = None) -> None:
+                 view: View | None = None, skip_shown: bool = False) -> None:
         self._folders, self._user, self._proceed, self._refuse = tuple(folders), user, proceed, refuse
         self._over = False
         self._since = time.clock_gettime_ns(FILE_CLOCK)
@@ -48,7 +50,9 @@ class FolderOpening:
                 raise Forbidden(f"this daemon runs as user {os.geteuid()}, with whose rights user {user[0]} would have"
                                 " his folders: ask a daemon of your own, or one of root's")
             rules.check(folders)
-            rules.fits(folders, desk.view if view is None else view)
+            view = desk.view if view is None else view
+            self._needless = [skip_shown and needless(folder, view) for folder in folders]
+            rules.fits((folder for folder, known in zip(folders, self._needless, strict=True) if not known), view)
             rows = [{"path": folder.path, "target": folder.target, "writable": folder.writable,
                      "overlay": folder.overlay, "file": folder.file} for folder in folders]
             self._take_back = desk.opener.open(dock, rows, self._opened).cancel
@@ -59,7 +63,7 @@ class FolderOpening:
         if isinstance(what, LeewardError):
             self._refuse(refusal(what))
             return
-        mounts = Mounts(self._folders, what, self._user, found, self._since, [])
+        mounts = Mounts(*self._kept(what, found), self._since, [])
         if self._over:
             mounts.close()
             return
@@ -68,6 +72,19 @@ class FolderOpening:
         except (LeewardError, OSError) as error:
             mounts.close()
             self._refuse(refusal(error))
+
+    def _kept(self, trees: list[int], found: list[tuple[int, int]]) -> tuple[
+            tuple[Folder, ...], list[int], tuple[int, int], list[tuple[int, int]]]:
+        """
+        Folders, trees, the user, devices and inodes of what is to be mounted. The other trees are closed.
+        """
+        rows = []
+        for row in zip(self._folders, trees, found, self._needless, strict=True):
+            if row[3]:
+                os.close(row[1])
+            else:
+                rows.append(row)
+        return tuple(row[0] for row in rows), [row[1] for row in rows], self._user, [row[2] for row in rows]
 
     def cancel(self) -> None:
         self._over = True

@@ -12,6 +12,7 @@ import os
 from leeward.daemon import owner
 from leeward.errors import BadRequest, Forbidden
 from leeward.sandboxes.mounting import Mounts
+from leeward.spec.profiles.agent import NAME as AGENT
 from leeward.spec.profiles.shell import NAME, hidden
 from leeward.wire.sandbox_requests import SandboxOpen
 
@@ -28,7 +29,7 @@ def check(request: SandboxOpen, user: int, show_secrets: bool) -> bool:
         BadRequest: fields that the profile hasn't, or that it alone has.
     """
     if request.profile != NAME:
-        if request.cwd or request.home or request.show_secrets:
+        if request.cwd or request.show_secrets or (request.home and request.profile != AGENT):
             raise BadRequest(f"cwd, home and show_secrets are of the profile {NAME!r}")
         return False
     if user != os.geteuid():

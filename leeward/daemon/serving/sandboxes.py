@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, get_args
 
-from leeward.daemon.serving import host_view, narrowing
+from leeward.daemon.serving import agent_home, host_view, narrowing
 from leeward.daemon.serving.docks import Docks
 from leeward.daemon.serving.fetching import FetchCall
 from leeward.daemon.serving.file_calls import serve_file_call
@@ -116,8 +116,9 @@ class Sandboxes:
         owner, config, desk = self._owner, self._owner.config, self._desk
         host = host_view.check(request, owner.user, config.show_secrets)
         key = PoolKey(request.profile, request.environment, request.egress)
-        narrowed = narrowing.of(request, owner.config.egress)
+        narrowed = narrowing.of(request, agent_home.operators(request, owner.user, config))
         place = None if key == PLAIN else owner.place(key)
+        home = agent_home.plan(request, None if place is None else place.spec)
         base = config.limits if place is None else place.limits
         limits = adjusted(base, config.ceilings, request.limits)
         view = None if place is None else place.spec.view
@@ -134,6 +135,8 @@ class Sandboxes:
             place = None if key == PLAIN else owner.place(key)
             if host:
                 mounts = host_view.hiding(request, mounts, (owner.user, owner.group))
+            if home is not None:
+                mounts = agent_home.with_home(mounts, home, (owner.user, owner.group))
             facts = SandboxFacts(limits, request.env, request.metadata, key, request.cwd or _FOLDER, narrowed)
             name = desk.open(owner.user, facts, opened,
                              idle=idle, lifetime=lifetime, most=owner.most_sandboxes, patience=config.queue_timeout,
@@ -144,7 +147,7 @@ class Sandboxes:
         if request.mounts:
             owner.wait(request.id, FolderOpening(desk, self.docks.take(request.dock), request.mounts,
                                                  (owner.user, owner.group), proceed, partial(owner.refuse, request.id),
-                                                 view))
+                                                 view, home is not None))
         else:
             owner.wait(request.id, SandboxOpening(proceed()))
 

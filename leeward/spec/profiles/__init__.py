@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from leeward.dataclass import replace
+from leeward.spec.profiles.agent import NAME as AGENT
+from leeward.spec.profiles.agent import PROFILE as _AGENT
+from leeward.spec.profiles.agent import agent
 from leeward.spec.profiles.approved import NAME as APPROVED
 from leeward.spec.profiles.approved import PROFILE as _APPROVED
 from leeward.spec.profiles.profile import Profile, extended
@@ -19,14 +22,14 @@ from leeward.spec.profiles.shell import PROFILE as _SHELL
 from leeward.spec.profiles.shell import never_shown, shell
 from leeward.spec.profiles.workdir import PROFILE as WORKDIR
 
-__all__ = ["BASES", "OURS", "SHELL", "WARM", "HostPython", "Profile", "extended", "never_shown", "python", "shell",
-           "with_base"]
+__all__ = ["AGENT", "BASES", "OURS", "SHELL", "WARM", "HostPython", "Profile", "agent", "extended", "never_shown",
+           "python", "shell", "with_base"]
 
 #: Ours, by name.
-OURS: Mapping[str, Profile] = {"python": PYTHON, "workdir": WORKDIR, SHELL: _SHELL,
-                                APPROVED: _APPROVED}
-#: Those that an operator's may be based on. Clients have to know `shell` by its name: they tell their current folder.
-BASES = tuple(name for name in OURS if name != SHELL)
+OURS: Mapping[str, Profile] = {"python": PYTHON, "workdir": WORKDIR, SHELL: _SHELL, APPROVED: _APPROVED, AGENT: _AGENT}
+#: Those that an operator's may be based on. Clients have to know the others by their names: they tell such a sandbox
+#: their current folder, or their home.
+BASES = tuple(name for name in OURS if name not in (SHELL, AGENT))
 
 
 def with_base(profile: Profile) -> Profile:

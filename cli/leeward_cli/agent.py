@@ -1,0 +1,298 @@
+"""
+`leeward agent`: agents' command lines, each in a sandbox of its own.
+
+Runs in:   the CLI, by click.
+
+Theory of operation of `start`. SIGTERM, SIGHUP and SIGQUIT, and Ctrl-C where nobody else takes it, are exceptions from
+the first step on, so that each way out leads through `AgentRun.__exit__`; while that runs, they are ignored. The
+agent's process is on our terminal (`leeward_cli.terminal`) where standard input and output are one, else on pipes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from leeward.errors import BadRequest, DaemonError, LeewardError
+from leeward.spec.paths import client_socket
+from leeward.spec.sizes import size_text
+from leeward_cli.job import complain
+
+if TYPE_CHECKING:
+    from leeward.agents.instances import Instance, InstanceRegistry
+
+_SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+#: Exit status where there was no agent, and where its time was up.
+FAILED, TIMED_OUT = 1, 124
+#: Seconds that an agent has to end after a signal, and then its sandbox.
+_STOP_S = 20.0
+
+
+@click.group()
+def agent() -> None:
+    """
+    Run the agents that people use, each in a sandbox with one project, the hosts it needs, and nothing else.
+    """
+
+
+def registry() -> InstanceRegistry:
+    """
+    The running agents of this user. What others have left that were killed is undone first.
+    """
+    from leeward.agents.instances import InstanceRegistry
+    from leeward.agents.places import state_home
+    from leeward.agents.running import reap
+
+    found = InstanceRegistry(state_home(os.environ))
+    for name in reap(found, complain, None):
+        complain(f"{name} had not ended by itself; what it left is gone")
+    for line in found.complaints():
+        complain(line)
+    return found
+
+
+def _running(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """
+    The instances that begin so, for a shell's completion.
+    """
+    from leeward.agents.instances import InstanceRegistry
+    from leeward.agents.places import state_home
+
+    try:
+        return [one.name for one in InstanceRegistry(state_home(os.environ)).running() if one.name.startswith(begun)]
+    except LeewardError:
+        return []
+
+
+def _known(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    from leeward.agents.definition import definition_names
+    from leeward.agents.places import config_home
+
+    return [name for name in definition_names(config_home(os.environ)) if name.startswith(begun)]
+
+
+@agent.command(context_settings={"ignore_unknown_options": False})
+@_SOCKET
+@click.option("--debug", is_flag=True, help="A shell in place of the agent, in the same sandbox.")
+@click.option("--overlay", is_flag=True, help="Work on a copy: show what has changed at the end, and ask.")
+@click.option("--apply/--no-apply", "applied", default=None, help="With --overlay: don't ask at the end.")
+@click.option("--unrestricted-network", is_flag=True, help="All public hosts, in place of the agent's own.")
+@click.option("--dump-network-access", metavar="FILE", help="Write the names that were allowed and denied to FILE.")
+@click.option("--library", "libraries", metavar="PATH[:MOUNT][:rw]", multiple=True,
+              help="A further folder of the host, to be read unless :rw says otherwise.")
+@click.option("--egress", metavar="NAME", default="", help="The daemon's policy that bounds it.  [default: agent]")
+@click.option("--trust-project", is_flag=True, help="Accept what the project's own settings ask for.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End it after so long.")
+@click.option("--memory", metavar="SIZE", default="", help="Memory of the whole sandbox, such as 8G.")
+@click.option("--terminal/--no-terminal", default=None,
+              help="Give it a terminal.  [default: where standard input and output are one]")
+@click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape what a terminal would act on.")
+@click.argument("name", metavar="AGENT", shell_complete=_known)
+@click.argument("path", metavar="[PATH]", default=".", type=click.Path())
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
+def start(name: str, path: str, arguments: tuple[str, ...], **options: Any) -> int:
+    """
+    Start AGENT on the project PATH, and be its terminal until it ends.
+
+    ARGUMENTS are the agent's. The exit status is its own; 130, 143 or 129 after SIGINT, SIGTERM or SIGHUP.
+    """
+    from leeward_cli import agent_start
+
+    return agent_start.start(name, path, arguments, **options)
+
+
+@agent.command("list")
+@_SOCKET
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def list_(socket: str | None, as_json: bool) -> None:
+    """
+    Show the agents that run: instance, agent, time, memory, hosts, project.
+    """
+    import json
+    import time
+
+    for instance, row in _with_rows(socket):
+        if as_json:
+            click.echo(json.dumps({
+                "instance": instance.name, "agent": instance.agent, "project": instance.project,
+                "sandbox": instance.sandbox, "pid": instance.pid, "uptime": time.time() - instance.started,
+                "memory": row.get("memory"), "hosts": list(instance.hosts)}))
+            continue
+        memory = size_text(row["memory"]) if "memory" in row else "-"
+        hosts = ", ".join(instance.hosts[:3]) + (f" and {len(instance.hosts) - 3} more" if len(instance.hosts) > 3
+                                                 else "")
+        click.echo(f"{instance.name}  {instance.agent}  {_lasted(time.time() - instance.started)}  {memory}"
+                   f"  {_plain(instance.project)}  {hosts or 'no hosts'}")
+
+
+def _with_rows(socket: str | None) -> list[tuple[Instance, dict[str, Any]]]:
+    """
+    What runs, with what the daemon says of each; a daemon that is away isn't started for that.
+    """
+    from leeward.agents.running import sandboxes_of
+    from leeward.client.sandbox import Sandbox
+
+    rows: list[dict[str, Any]] = []
+    with suppress(DaemonError):
+        rows = Sandbox.list(socket=str(client_socket(socket)))
+    return list(sandboxes_of(registry(), rows))
+
+
+@agent.command(context_settings={"ignore_unknown_options": False})
+@_SOCKET
+@click.option("--terminal/--no-terminal", default=None,
+              help="Give it a terminal.  [default: where standard input and output are one]")
+@click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape what a terminal would act on.")
+@click.argument("name", metavar="INSTANCE", shell_complete=_running)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+def attach(socket: str | None, terminal: bool | None, raw: bool, name: str, command: tuple[str, ...]) -> int:
+    """
+    Run COMMAND, or a shell, beside the agent INSTANCE, in its sandbox.
+    """
+    from leeward_cli import sandboxes
+
+    found = registry().find(name)
+    if not found.sandbox:
+        raise BadRequest(f"{found.name} has no sandbox yet")
+    return sandboxes.in_sandbox(found.sandbox, socket, {}, list(command), _inside(found, socket), terminal, raw)
+
+
+def _inside(instance: Instance, socket: str | None) -> str | None:
+    """
+    Where the project is in the sandbox.
+    """
+    from leeward.client.sandbox import Sandbox
+
+    box = Sandbox.attach(instance.sandbox, socket=socket)
+    try:
+        for mount in box.info().get("mounts", ()):
+            if mount["path"] == instance.project:
+                return str(mount["target"])
+    finally:
+        box.detach()
+    return None
+
+
+@agent.command()
+@_SOCKET
+@click.argument("names", metavar="INSTANCE...", nargs=-1, required=True, shell_complete=_running)
+def stop(socket: str | None, names: tuple[str, ...]) -> int:
+    """
+    End agents, with all that they have left.
+    """
+    import time
+
+    from leeward.client.sandbox import Sandbox
+
+    status = 0
+    for name in names:
+        running = registry()
+        try:
+            found = running.find(name)
+        except BadRequest as error:
+            complain(str(error))
+            status = 1
+            continue
+        until = time.monotonic() + _STOP_S
+        _signal(running, found)
+        while any(one.name == found.name for one in running.running()):
+            if time.monotonic() > until:
+                complain(f"{found.name}: process {found.pid} doesn't end; its sandbox is ended")
+                with suppress(DaemonError):
+                    Sandbox.attach(found.sandbox, socket=str(client_socket(socket))).close()
+                status = 1
+                break
+            time.sleep(0.05)
+    return status
+
+
+def _signal(running: InstanceRegistry, found: Instance) -> None:
+    """
+    Ask the process that holds *found* to end. Its number is its own as long as it holds the lock.
+    """
+    with suppress(ProcessLookupError):
+        process = os.pidfd_open(found.pid)
+        try:
+            if any(one == found for one in running.running()):
+                signal.pidfd_send_signal(process, signal.SIGTERM)
+        finally:
+            os.close(process)
+
+
+@agent.command()
+@_SOCKET
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes.")
+@click.option("--network", is_flag=True, help="What it tried to reach, and what was decided.")
+@click.argument("name", metavar="INSTANCE", shell_complete=_running)
+def logs(socket: str | None, follow: bool, network: bool, name: str) -> None:
+    """
+    Show what ran in the sandbox of INSTANCE and how it ended: exit statuses, limits, refused calls.
+    """
+    found = registry().find(name)
+    path = client_socket(socket)
+    if network:
+        from leeward_cli import egress_log
+
+        egress_log.show(path, found.sandbox, follow, False)
+    else:
+        from leeward_cli import logs as shown
+
+        shown.show(path, found.sandbox, follow, False)
+
+
+@agent.command()
+@_SOCKET
+@click.argument("name", metavar="AGENT", shell_complete=_known)
+def doctor(socket: str | None, name: str) -> int:
+    """
+    Say what AGENT needs and what is missing: its program, an account, its hosts, a sandbox.
+
+    The exit status is 1 if something is missing.
+    """
+    from leeward_cli import agent_doctor
+
+    return agent_doctor.doctor(name, socket)
+
+
+@contextmanager
+def ending_by_signals() -> Iterator[Callable[[], None]]:
+    """
+    Signals that ask for our end are `AskedToEnd` in the block; after a call of what this gives they are ignored.
+    """
+    from leeward_cli.terminal import AskedToEnd
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise AskedToEnd(number)
+
+    before: dict[int, Any] = {}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            before[number] = signal.signal(number, end)
+
+    def ignore() -> None:
+        for one in before:
+            signal.signal(one, signal.SIG_IGN)
+
+    try:
+        yield ignore
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _lasted(seconds: float) -> str:
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def _plain(text: str) -> str:
+    """
+    *text* on one line, without what a terminal would act on.
+    """
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

@@ -1,0 +1,47 @@
+"""
+What an agent may have of a project: its settings, which the caller has to accept where they widen what it may do, and
+the names that are hidden.
+
+Runs in:   the CLI.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from leeward.agents.hiding import rules_of
+from leeward.agents.places import config_home, state_home
+from leeward.agents.project_tree import HidingPlan, hiding_plan
+from leeward.agents.settings import AgentSettings, load_settings
+from leeward.agents.trust import TrustStore, require_trust
+
+
+def settings_of(project: str, trusted: bool) -> tuple[AgentSettings, HidingPlan]:
+    """
+    The settings for *project*, and what of it is hidden.
+
+    Args:
+        project: its real path.
+        trusted: what the project's own file asks for is accepted.
+
+    Raises:
+        BadRequest: it isn't accepted; a file can't be used.
+    """
+    fd = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        settings = load_settings(fd, project, config_home(os.environ), os.environ)
+        if settings.widening:
+            store = TrustStore(os.path.join(state_home(os.environ), "trust"))
+            asked = os.isatty(0) and os.isatty(2)
+            require_trust(store, os.fsencode(project), settings.widening, trusted=trusted,
+                          ask=_asked if asked else None)
+        return settings, hiding_plan(fd, rules_of(settings.exclude, settings.include), project)
+    finally:
+        os.close(fd)
+
+
+def _asked(text: str) -> str:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+    return sys.stdin.readline()

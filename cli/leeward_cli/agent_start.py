@@ -1,0 +1,194 @@
+"""
+`leeward agent start`: from a command line to an agent's exit status.
+
+Runs in:   the CLI.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from leeward.agents.definition import AgentDefinition, load_definition
+from leeward.agents.libraries import LibraryFolder, parse_library
+from leeward.agents.places import config_home
+from leeward.agents.programs import AgentProgram, find
+from leeward.agents.request import AgentOptions, request_of
+from leeward.agents.running import AgentRun, HookFailed
+from leeward.client.process import Process
+from leeward.errors import BadRequest, DaemonError, Stale
+from leeward.spec.paths import client_socket
+from leeward_cli import agent, agent_project, egress_log, overlays
+from leeward_cli import terminal as ours
+from leeward_cli.job import complain
+from leeward_cli.sandboxes import pass_on
+
+
+def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | None, debug: bool, overlay: bool,
+          applied: bool | None, unrestricted_network: bool, dump_network_access: str | None,
+          libraries: tuple[str, ...], egress: str, trust_project: bool, timeout: float | None, memory: str,
+          terminal: bool | None, raw: bool) -> int:
+    """
+    As `leeward_cli.agent.start`; the exit status.
+    """
+    if terminal and not ours.is_ours():
+        raise click.UsageError("--terminal: standard input and output are no terminal here")
+    if applied is not None and not overlay:
+        raise click.UsageError("--apply and --no-apply are about --overlay")
+    options = AgentOptions(arguments, debug, overlay, unrestricted_network, tuple(map(library_of, libraries)), memory,
+                           egress)
+    with agent.ending_by_signals() as ignore:
+        try:
+            run = _prepared(name, path, options, trust_project, socket)
+            with _UndoneQuietly(run, ignore):
+                on_terminal = ours.is_ours() if terminal is None else terminal
+                try:
+                    status = _attended(run, debug, on_terminal, raw, timeout)
+                    return (_changes(run, applied) if overlay else 0) or status
+                finally:
+                    ignore()
+                    _tell_what_it_left(run)
+                    if dump_network_access is not None:
+                        _dump(run, socket, dump_network_access)
+        except ours.AskedToEnd as ended:
+            return 128 + int(ended.args[0])
+        except HookFailed as error:
+            complain(str(error))
+            return agent.FAILED
+
+
+class _UndoneQuietly(contextlib.AbstractContextManager["AgentRun"]):
+    """
+    *run* as a context, with signals ignored while it is undone: a second Ctrl-C doesn't leave half of it.
+    """
+
+    def __init__(self, run: AgentRun, ignore: Any) -> None:
+        self._run, self._ignore = run, ignore
+
+    def __enter__(self) -> AgentRun:
+        return self._run.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._ignore()
+        self._run.__exit__(*error)
+
+
+def library_of(text: str) -> LibraryFolder:
+    """
+    PATH[:MOUNT][:rw].
+
+    Raises:
+        UsageError: it is none of that.
+    """
+    home = os.environ.get("HOME") or "/"
+    try:
+        return parse_library(text, os.getcwd(), home)
+    except ValueError as error:
+        raise click.UsageError(f"--library {text!a:.200}: {error}") from None
+
+
+def program_of(definition: AgentDefinition) -> AgentProgram | None:
+    """
+    The agent's program on this host; None where its definition names none.
+
+    Raises:
+        BadRequest: it isn't installed.
+    """
+    if not definition.command:
+        return None
+    found = find(os.path.expanduser(definition.command[0]), os.environ)
+    if found is None:
+        how = definition.install.command or definition.install.page
+        raise BadRequest(f"{definition.name}: {definition.command[0]!a} is not installed, or not in PATH"
+                         + (f"; {how}" if how else ""))
+    return found
+
+
+def _prepared(name: str, path: str, options: AgentOptions, trust_project: bool, socket: str | None) -> AgentRun:
+    """
+    What is to run, decided; nothing has begun.
+    """
+    registry = agent.registry()
+    definition = load_definition(name, config_home(os.environ))
+    project = os.path.realpath(path)
+    if not os.path.isdir(project):
+        raise BadRequest(f"{path!a:.200} is no folder")
+    settings, hiding = agent_project.settings_of(project, trust_project)
+    for line in (*settings.warnings, *hiding.warnings):
+        complain(line)
+    program = None if options.debug and not definition.command else program_of(definition)
+    request = request_of(definition, settings, options, project, program,
+                         [each.path for each in hiding.hidden], os.environ)
+    return AgentRun(definition, settings, request, project, registry, os.environ, complain, socket)
+
+
+def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout: float | None) -> int:
+    """
+    The agent's exit status.
+    """
+    env: Mapping[str, str] = {name: value for name in ("TERM", "COLORTERM") if (value := os.environ.get(name, ""))
+                              and value.isprintable()} if on_terminal else {}
+    process = run.start(debug, ours.size() if on_terminal else None, env)
+    timeout = timeout or run.settings.limits.get("timeout")
+    late = threading.Event()
+    timer = threading.Timer(timeout or 0, _end, (process, late)) if timeout else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        status = ours.attend(process) if on_terminal else pass_on(process, raw)
+    finally:
+        if timer is not None:
+            timer.cancel()
+    return agent.TIMED_OUT if late.is_set() else status
+
+
+def _end(process: Process, late: threading.Event) -> None:
+    late.set()
+    with contextlib.suppress(DaemonError):
+        process.kill()
+
+
+def _changes(run: AgentRun, applied: bool | None) -> int:
+    """
+    Show what an overlay has, and put it onto the host if that is wanted; 1 if it can't be.
+    """
+    assert run.box is not None
+    found = run.box.diff()
+    for change in found:
+        click.echo(overlays.line(change), err=True)
+    if not found or applied is False:
+        return 0
+    if applied is None:
+        if not os.isatty(0) or not os.isatty(2):
+            complain(f"{len(found)} changes are given up; --apply puts them onto the host")
+            return 0
+        if not click.confirm(f"Put these {len(found)} changes onto {run.project!a:.200}?", err=True):
+            return 0
+    try:
+        run.box.apply()
+    except Stale as error:
+        complain(str(error))
+        return 1
+    return 0
+
+
+def _tell_what_it_left(run: AgentRun) -> None:
+    """
+    Warn of files that the host's programs run or obey by themselves.
+    """
+    changed = run.written_outside()
+    if changed:
+        complain("the agent has changed what programs outside run or obey by themselves; look at these before you use"
+                 f" the project: {', '.join(map(ascii, changed))}")
+
+
+def _dump(run: AgentRun, socket: str | None, file: str) -> None:
+    if run.box is not None:
+        egress_log.write_names(client_socket(socket), run.box.id, file)
+

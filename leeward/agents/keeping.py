@@ -1,0 +1,64 @@
+"""
+What ties a sandbox to the program that has opened it: its end is the sandbox's, however it comes.
+
+Runs in:   the caller's program, in a thread.
+
+Theory of operation. The sandbox is opened with an idle time of some seconds, and one request waits for it all the time:
+for the end of the agent's process while there is one. A request that waits is use. If this program dies, by kill -9 as
+well, its connections close, the request is taken back, and the daemon ends the sandbox IDLE_S later. A program that is
+stopped (SIGSTOP) has its request still waiting, for WAIT_S at most.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+from leeward.client.sandbox import Sandbox
+from leeward.errors import DaemonError, ProcessOver
+
+#: Seconds without a request after which the daemon ends the sandbox.
+IDLE_S = 8.0
+#: Seconds between requests while no process is there to wait for.
+_LOOK_S = 2.0
+#: The most seconds that one request waits.
+WAIT_S = 900.0
+
+
+class SandboxHold:
+    """
+    Keeps *box* until `stop`. It doesn't open it: that is the caller's first call.
+    """
+
+    def __init__(self, box: Sandbox) -> None:
+        self._box = box
+        self._process = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def watch(self, process: int) -> None:
+        """
+        Wait for the process with this number; 0 for none.
+        """
+        self._process = process
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def _keep(self) -> None:
+        with contextlib.suppress(DaemonError):  # it is over; whoever uses it hears that
+            lifetime = float(self._box.info()["left"])
+            wait = max(1.0, min(WAIT_S, lifetime / 4))
+            while not self._over.is_set():
+                process = self._process
+                if process:
+                    with contextlib.suppress(ProcessOver):
+                        self._box.ask("process_wait", {"process": process, "wait": wait})
+                    if self._process == process:
+                        self._process = 0
+                self._box.extend(lifetime=max(1.0, lifetime - 1.0))
+                if not self._process:
+                    self._over.wait(_LOOK_S)

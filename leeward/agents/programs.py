@@ -1,0 +1,127 @@
+"""
+The command line of an agent: where the caller has it, and what of the host shows it in a sandbox.
+
+Runs in:   the caller's program. It looks at the caller's files, with the caller's rights.
+Leaves:    what a program loads from elsewhere by itself. A definition may show more folders (`show`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from leeward.errors import RequestRejected
+
+#: What each sandbox shows in any case.
+_SHOWN = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
+#: Bytes of a script's first line, as the kernel has it (BINPRM_BUF_SIZE), and interpreters of interpreters.
+_LINE, _DEPTH = 256, 4
+_ENV = "env"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentProgram:
+    """
+    Attributes:
+        argv: what to run: the program, with its interpreter before it if it is a script.
+        shown: files and folders of the host that it needs, by their real paths; none of them lies in another one.
+        folders: that PATH is to have before others.
+    """
+
+    argv: tuple[str, ...]
+    shown: tuple[str, ...]
+    folders: tuple[str, ...]
+
+
+def find(command: str, environ: Mapping[str, str]) -> AgentProgram | None:
+    """
+    The program *command*, a name or a path, as a shell of the caller's would find it; None where there is none.
+
+    Raises:
+        RequestRejected: it is there, and can't be run in a sandbox: its interpreter is missing.
+    """
+    path = environ.get("PATH") or os.defpath
+    found = shutil.which(command, path=path)
+    if found is None:
+        return None
+    argv, shown = _resolved(os.path.abspath(found), path, 0)
+    folders = [os.path.dirname(word) for word in argv if word.startswith("/") and os.access(word, os.X_OK)]
+    return AgentProgram(tuple(argv), outermost(shown), tuple(dict.fromkeys(
+        folder for folder in folders if not _is_shown(folder))))
+
+
+def _resolved(found: str, path: str, depth: int) -> tuple[list[str], list[str]]:
+    """
+    The argv of the program at *found*, and what shows it.
+    """
+    venv = _venv(os.path.dirname(os.path.dirname(found)))
+    # In a virtual environment python is a link, and looks beside that for its packages.
+    real = found if venv else os.path.realpath(found)
+    venv = venv or _venv(os.path.dirname(os.path.dirname(real)))
+    shown = [*venv, *_rooms(os.path.realpath(real))]
+    line = _first_line(real)
+    if not line:
+        return [real], shown
+    if depth >= _DEPTH:
+        raise RequestRejected(f"{found}: too many interpreters")
+    words = line.split(None, 1)
+    interpreter, rest = words[0], words[1:]
+    if os.path.basename(interpreter) == _ENV and rest:
+        rest = rest[0].removeprefix("-S ").split()
+        interpreter, rest = rest[0], rest[1:]
+    where = shutil.which(interpreter, path=path)
+    if where is None:
+        raise RequestRejected(f"{found} is run by {interpreter}, which isn't there")
+    argv, more = _resolved(os.path.abspath(where), path, depth + 1)
+    return [*argv, *rest, real], [*shown, *more]
+
+
+def _first_line(path: str) -> str:
+    """
+    What follows `#!`; "" for a program that is no script.
+    """
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_LINE)
+    except OSError:
+        return ""
+    return head[2:].partition(b"\n")[0].decode("utf-8", "replace").strip() if head.startswith(b"#!") else ""
+
+
+def _rooms(real: str) -> list[str]:
+    """
+    The folder of packages that has *real*, or *real* alone.
+    """
+    if _is_shown(real):
+        return []
+    head, name, _ = real.partition("/node_modules/")
+    return [f"{head}/node_modules"] if name else [real]
+
+
+def _venv(folder: str) -> list[str]:
+    """
+    *folder* and the installation of Python's that it is made of, if it is a virtual environment.
+    """
+    try:
+        with open(os.path.join(folder, "pyvenv.cfg"), encoding="utf-8", errors="replace") as file:
+            pairs = [line.split("=", 1) for line in file if "=" in line]
+    except OSError:
+        return []
+    home = {name.strip(): value.strip() for name, value in pairs}.get("home", "/usr/bin")
+    base = os.path.dirname(os.path.realpath(home))
+    return [os.path.realpath(folder), *([base] if not _is_shown(base) and base != "/" else [])]
+
+
+def _is_shown(path: str) -> bool:
+    return any(path == place or path.startswith(f"{place}/") for place in _SHOWN)
+
+
+def outermost(paths: list[str]) -> tuple[str, ...]:
+    """
+    *paths*, each once, without those that lie in another one.
+    """
+    unique = dict.fromkeys(paths)
+    return tuple(path for path in unique
+                 if not any(other != path and path.startswith(f"{other.rstrip('/')}/") for other in unique))

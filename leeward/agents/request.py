@@ -1,0 +1,184 @@
+"""
+What a start asks of the daemon: mounts, hosts, variables and limits, from a definition, settings and options.
+
+Runs in:   the caller's program. Pure, but for looks at the caller's own files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from leeward.agents.definition import AgentDefinition
+from leeward.agents.entries import parse_entry
+from leeward.agents.errors import SettingsError
+from leeward.agents.libraries import LibraryFolder
+from leeward.agents.outside import PROTECTED
+from leeward.agents.programs import AgentProgram, outermost
+from leeward.agents.settings import AgentSettings
+from leeward.client.mounts import Mount
+from leeward.errors import RequestRejected
+from leeward.spec.egress import AGENT_PORTS
+
+#: The profile, and the policy of egress that a start narrows.
+PROFILE = EGRESS = "agent"
+#: Folders in which a sandbox finds programs in any case.
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+#: Of the caller's variables, beside those of the definition: how text is to look.
+_PASSED = ("LANG", "LC_*", "TZ", "COLORTERM", "NO_COLOR", "EDITOR", "VISUAL", "PAGER")
+#: What a sandbox's connections may take, as far as the operator's policy reaches.
+_LIMITS = {"connections": 256, "per_minute": 3000, "request": 1 << 30, "response": 8 << 30}
+#: Bytes of one file that is staged.
+MOST_STAGED = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """
+    What the caller says of one start.
+
+    Attributes:
+        arguments: of the agent, behind its own.
+        debug: a shell in place of the agent.
+        overlay: what is written in the project stays in the sandbox.
+        unrestricted_network: all that the operator lets agents reach in public.
+        libraries: further folders.
+        memory: as for Sandbox; "" for the settings', else the profile's.
+        egress: the policy that is narrowed; "" for `agent`.
+    """
+
+    arguments: tuple[str, ...] = ()
+    debug: bool = False
+    overlay: bool = False
+    unrestricted_network: bool = False
+    libraries: tuple[LibraryFolder, ...] = ()
+    memory: str = ""
+    egress: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRequest:
+    """
+    Attributes:
+        argv: of the agent.
+        cwd: where it starts: the project, inside.
+        options: of `Sandbox`.
+        staged: paths of files to copy, on the host and inside.
+        folders: of the host, to be made before.
+        hosts: rules of egress, as text.
+        secrets: variables of the caller's, each with its value and with the hosts that get it.
+        warnings: lines for a person.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str
+    options: dict[str, Any]
+    staged: tuple[tuple[str, str], ...] = ()
+    folders: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    secrets: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def request_of(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
+               program: AgentProgram | None, hidden: Sequence[str], environ: Mapping[str, str]) -> AgentRequest:
+    """
+    Args:
+        project: its real path.
+        program: of the definition's command; None where only a shell is started.
+        hidden: names in the project that aren't to be shown, relative to it.
+        environ: of the caller.
+
+    Raises:
+        RequestRejected, SettingsError: it can't be: the project is the home folder, two folders overlap.
+    """
+    home = os.path.realpath(environ.get("HOME") or "/")
+    if home == project or home.startswith(project.rstrip("/") + "/"):
+        raise RequestRejected(f"{project!a:.200} is your home folder, or holds it, which an agent doesn't get: name a"
+                              " folder in it")
+    inside = settings.project_at or project
+    mounts = [Mount(project, inside, writable=not options.overlay, overlay=options.overlay)]
+    state = [_expanded(path, home) for path in definition.state]
+    mounts += [Mount(path, path, writable=True) for path in state if path not in (project, inside)]
+    mounts += [Mount(one.source, one.target, writable=one.writable)
+               for one in (*settings.libraries, *options.libraries)]
+    mounts += _programs(definition, program, home, mounts)
+    if settings.worktree_links:
+        mounts += _worktree(project, mounts)
+    hosts, policy = _policy(definition, settings, options)
+    folders = () if program is None else program.folders
+    env = {
+        "PATH": ":".join((*folders, _PATH)), "PWD": inside,
+        **{name: value for name, value in environ.items() if value.isprintable()
+           and any(fnmatchcase(name, each) for each in (*_PASSED, *definition.pass_environment))},
+        **definition.environment, **settings.environment}
+    limits = {name: settings.limits[name] for name in ("memory", "processes") if name in settings.limits}
+    if options.memory:
+        limits["memory"] = options.memory
+    argv = () if program is None else (*program.argv, *definition.command[1:], *definition.arguments,
+                                       *options.arguments)
+    return AgentRequest(
+        argv, inside,
+        {"profile": PROFILE, "egress": options.egress or EGRESS, "policy": policy, "mounts": mounts, "env": env,
+         "hide": [os.path.join(inside, name) for name in hidden],
+         "protect": [os.path.join(inside, name) for name in PROTECTED], **limits},
+        tuple((path, path) for path in (_expanded(path, home) for path in definition.staged)), tuple(state), hosts,
+        {secret.variable: (environ[secret.variable], secret.hosts) for secret in definition.secrets
+         if environ.get(secret.variable, "")}, settings.warnings)
+
+
+def _expanded(path: str, home: str) -> str:
+    """
+    A path of a definition's, absolute.
+    """
+    return os.path.join(home, path[2:]) if path.startswith("~/") else path
+
+
+def _programs(definition: AgentDefinition, program: AgentProgram | None, home: str, mounts: list[Mount]) -> list[Mount]:
+    """
+    What shows the agent's own program, as far as *mounts* don't.
+    """
+    wanted = [os.path.realpath(_expanded(path, home)) for path in definition.programs]
+    wanted = [path for path in wanted if os.path.exists(path)] + list(() if program is None else program.shown)
+    there = [mount.target for mount in mounts]
+    return [Mount(path, path) for path in outermost(wanted)
+            if not any(path == target or path.startswith(f"{target}/") for target in there)]
+
+
+def _worktree(project: str, mounts: list[Mount]) -> list[Mount]:
+    """
+    git's folder of the main repository, if *project* is another worktree of it.
+    """
+    try:
+        with open(os.path.join(project, ".git"), encoding="utf-8", errors="surrogateescape") as file:
+            found = re.fullmatch(r"gitdir: (/.+/\.git)/worktrees/[^/\n]+\n?", file.read(4096))
+    except OSError:
+        return []
+    if found is None or any(mount.target == found[1] or found[1].startswith(f"{mount.target}/") for mount in mounts):
+        return []
+    return [Mount(os.path.realpath(found[1]), found[1])]
+
+
+def _policy(definition: AgentDefinition, settings: AgentSettings,
+            options: AgentOptions) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """
+    The hosts, as rules, and the policy that allows them.
+    """
+    rules = [rule for number, entry in enumerate(definition.hosts)
+             for rule in parse_entry(entry, definition.file, f"hosts[{number}]")]
+    hosts = tuple(dict.fromkeys(rule.text for rule in (*rules, *settings.allow)))
+    if options.unrestricted_network:
+        hosts = ("*", *(rule.text for rule in settings.allow if rule.network is not None))
+    if not options.egress:
+        for rule in (*rules, *settings.allow):
+            if rule.port and rule.port not in AGENT_PORTS:
+                raise SettingsError("", "network.allow", f"{rule.text}: agents reach the ports"
+                                    f" {', '.join(map(str, AGENT_PORTS))}",
+                                    "an operator's [egress.agent] may have others: name it by --egress agent")
+    ports = list(AGENT_PORTS) if options.unrestricted_network else [80, 443]
+    return hosts, {"allow": list(hosts), "ports": ports, "limits": _LIMITS}
+

@@ -1,0 +1,275 @@
+"""
+One agent from its start to its end: hooks, a sandbox, the agent's process, and the way back.
+
+Runs in:   the caller's program, with the caller's rights.
+
+Theory of operation. Each step that leaves something is in the registry before it is taken, so whoever comes after a
+kill -9 can undo it. `__exit__` undoes what was begun, however far the start got: the sandbox, which takes its
+processes, its files and its leases of egress with it; then the clean-up hooks, each with its own failure. A sandbox
+that nobody holds ends by itself (`keeping`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from leeward.agents import outside
+from leeward.agents.definition import AgentDefinition
+from leeward.agents.instances import HeldInstance, Instance, InstanceRegistry, UndoStep
+from leeward.agents.keeping import IDLE_S, SandboxHold
+from leeward.agents.names import names_of
+from leeward.agents.request import MOST_STAGED, AgentRequest
+from leeward.agents.settings import AgentSettings
+from leeward.client.process import Process
+from leeward.client.sandbox import Sandbox
+from leeward.errors import Busy, DaemonAway, DaemonError, LeewardError, RequestRejected, SandboxOver
+from leeward.spec.paths import client_socket
+
+#: Seconds that a hook on the host, and a clean-up hook, may take.
+HOOK_S, CLEANUP_S = 600.0, 60.0
+#: Seconds that a hook in the sandbox may take.
+_INSIDE_S = 600.0
+#: What a shell that a person gets is.
+SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
+
+Tell = Callable[[str], None]
+
+
+class HookFailed(LeewardError):
+    """
+    A hook of the set-up failed, and so there is no agent.
+    """
+
+
+class AgentRun:
+    """
+    A context: the agent's sandbox, ready for its process.
+
+    Args:
+        project: its real path.
+        socket: of the daemon; None for the default.
+        tell: shows a person a line.
+    """
+
+    def __init__(self, definition: AgentDefinition, settings: AgentSettings, request: AgentRequest, project: str,
+                 registry: InstanceRegistry, environ: Mapping[str, str], tell: Tell, socket: str | None = None) -> None:
+        self._definition, self.settings, self._request = definition, settings, request
+        self.project, self._registry, self._environ, self._tell, self._socket = (project, registry, environ, tell,
+                                                                                  socket)
+        self._held: HeldInstance | None = None
+        self._keeper: SandboxHold | None = None
+        self.box: Sandbox | None = None
+        self._before: dict[str, str] = {}
+
+    @property
+    def name(self) -> str:
+        return "" if self._held is None else self._held.instance.name
+
+    def __enter__(self) -> AgentRun:
+        self._held = self._claim()
+        try:
+            self._set_up()
+        except BaseException:
+            self._tear_down()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self._tear_down()
+
+    # --- beginning ------------------------------------------------------------------
+
+    def _claim(self) -> HeldInstance:
+        hooks = (*self.settings.hooks.cleanup_host, *self._definition.hooks.cleanup_host)
+        row = Instance("", self._definition.name, self.project, os.getpid(), time.time(), hosts=self._request.hosts,
+                       undo=tuple(UndoStep("hook", line) for line in hooks))
+        for name in names_of(os.fsencode(self.project), self._definition.name):
+            with contextlib.suppress(Busy):
+                return self._registry.claim(replace(row, name=name))
+        raise Busy(f"too many of {self._definition.name} run on {self.project!a:.200} already")
+
+    def _set_up(self) -> None:
+        self._before = outside.snapshot(self.project)
+        hooks = [(self._definition.hooks, self.settings.hooks)]
+        for ours, theirs in hooks:
+            for line in (*ours.setup_host, *theirs.setup_host):
+                self._on_host(line, HOOK_S)
+        for folder in self._request.folders:
+            os.makedirs(folder, 0o700, exist_ok=True)
+        assert self._held is not None
+        box = self._opened()
+        row = self._held.instance
+        self._held.record(replace(row, sandbox=box.id, undo=(*row.undo, UndoStep("sandbox", box.id)),
+                                  memory=int(box.info()["memory_limit"])))
+        self._keeper = SandboxHold(box)
+        self._keeper.start()
+        self._stage(box)
+        for ours, theirs in hooks:
+            for what in ("setup", "prestart"):
+                for line in (*getattr(ours, what), *getattr(theirs, what)):
+                    self._inside(box, what, line)
+
+    def _opened(self) -> Sandbox:
+        """
+        The sandbox. Where the operator's policy has the agent's secrets, their values stay outside of it.
+        """
+        options, secrets = self._request.options, self._request.secrets
+        try:
+            if not secrets:
+                return self._sandbox(options)
+            return self._sandbox({**options, "policy": {**options["policy"], "secrets": {
+                name: {"hosts": list(hosts)} for name, (_, hosts) in secrets.items()}}})
+        except RequestRejected as error:
+            if not secrets or "secrets." not in str(error):
+                raise
+        values = {name: value for name, (value, _) in secrets.items()}
+        return self._sandbox({**options, "env": {**values, **options["env"]}})
+
+    def _sandbox(self, options: Mapping[str, Any]) -> Sandbox:
+        self.box = Sandbox(socket=self._socket, idle=IDLE_S, metadata={
+            "agent": self._definition.name, "instance": self.name, "project": self.project[:4096]}, **options)
+        try:
+            assert self.box.id
+        except BaseException:
+            self.box.close()
+            self.box = None
+            raise
+        return self.box
+
+    def _stage(self, box: Sandbox) -> None:
+        """
+        Copies of files of the host's; the host's stay as they are.
+        """
+        for source, target in self._request.staged:
+            try:
+                with open(source, "rb") as file:
+                    content = file.read(MOST_STAGED + 1)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise RequestRejected(f"{source!a:.200}: {(error.strerror or str(error)).lower()}") from None
+            if len(content) > MOST_STAGED:
+                raise RequestRejected(f"{source!a:.200} has more than {MOST_STAGED} bytes, and is to be copied")
+            box.files.write(target, content)
+
+    def _on_host(self, line: str, seconds: float) -> None:
+        try:
+            done = subprocess.run(["/bin/sh", "-c", line], cwd=self.project, stdin=subprocess.DEVNULL, timeout=seconds,
+                                  env={**self._environ, "LEEWARD_AGENT": self._definition.name,
+                                       "LEEWARD_INSTANCE": self.name}, check=False)
+        except subprocess.TimeoutExpired:
+            raise HookFailed(f"hook {line!a:.200} took longer than {seconds:g} s") from None
+        except OSError as error:
+            raise HookFailed(f"hook {line!a:.200}: {(error.strerror or str(error)).lower()}") from None
+        if done.returncode:
+            raise HookFailed(f"hook {line!a:.200} ended with status {done.returncode}")
+
+    def _inside(self, box: Sandbox, what: str, line: str) -> None:
+        got = box.shell(line, cwd=self._request.cwd, timeout=_INSIDE_S)
+        if got.exit_code:
+            said = (got.stderr_text or got.stdout_text).strip()[-2000:]
+            why = f": {said!a}" if said else ""
+            raise HookFailed(f"{what}: {line!a:.200} ended with status {got.exit_code}{why}")
+
+    # --- the agent ------------------------------------------------------------------
+
+    def start(self, debug: bool, size: tuple[int, int] | None, env: Mapping[str, str]) -> Process:
+        """
+        The agent's process, or a shell's where *debug* is set or the agent is one; on a terminal of *size*, if there is
+        one.
+        """
+        assert self.box is not None
+        assert self._keeper is not None
+        argv = list(SHELL if debug or not self._request.argv else self._request.argv)
+        title = "shell" if debug else self._definition.name
+        common: dict[str, Any] = {"cwd": self._request.cwd, "env": env, "title": title}
+        process = (self.box.start(argv, stdin=None, **common) if size is None else
+                   self.box.terminal(argv, size, **common))
+        self._keeper.watch(process.number)
+        return process
+
+    def written_outside(self) -> list[str]:
+        """
+        Paths of the project that programs on the host run by themselves, and that have changed since the start.
+        """
+        return outside.changed(self._before, outside.snapshot(self.project))
+
+    # --- ending ---------------------------------------------------------------------
+
+    def _tear_down(self) -> None:
+        held, self._held = self._held, None
+        if held is None:
+            return
+        if self._keeper is not None:
+            self._keeper.stop()
+        whole = True
+        try:
+            if self.box is not None:
+                self.box.close()
+        finally:
+            for line in [step.what for step in held.instance.undo if step.kind == "hook"]:
+                whole = self._clean_up(line) and whole
+            held.remove()
+
+    def _clean_up(self, line: str) -> bool:
+        try:
+            self._on_host(line, CLEANUP_S)
+        except HookFailed as error:
+            self._tell(f"clean-up: {error}")
+            return False
+        return True
+
+
+def reap(registry: InstanceRegistry, tell: Tell, socket: str | None) -> list[str]:
+    """
+    Undo what starts have left that were killed.
+
+    Returns:
+        Their names.
+    """
+    done = []
+    for held in registry.reap():
+        instance = held.instance
+        whole = True
+        for step in reversed(instance.undo):
+            try:
+                _undo(step, instance, socket)
+            except (DaemonError, OSError, subprocess.SubprocessError, HookFailed) as error:
+                whole = step.kind == "hook" and whole  # a hook is tried once: it may never succeed
+                tell(f"clean-up of {instance.name}: {error}")
+        done.append(instance.name)
+        if whole:
+            held.remove()
+        else:
+            held.close()
+    return done
+
+
+def _undo(step: UndoStep, instance: Instance, socket: str | None) -> None:
+    if step.kind == "sandbox":
+        with contextlib.suppress(SandboxOver, DaemonAway):  # it went with its daemon
+            Sandbox.attach(step.what, socket=str(client_socket(socket))).close()  # as text: no daemon is started for it
+    elif step.kind == "hook":
+        folder = instance.project if os.path.isdir(instance.project) else "/"
+        done = subprocess.run(["/bin/sh", "-c", step.what], cwd=folder, stdin=subprocess.DEVNULL, timeout=CLEANUP_S,
+                              env={**os.environ, "LEEWARD_AGENT": instance.agent, "LEEWARD_INSTANCE": instance.name},
+                              check=False)
+        if done.returncode:
+            raise HookFailed(f"hook {step.what!a:.200} ended with status {done.returncode}")
+
+
+def sandboxes_of(registry: InstanceRegistry, rows: list[dict[str, Any]]) -> Iterator[tuple[Instance, dict[str, Any]]]:
+    """
+    The running instances, each with what the daemon says of its sandbox.
+    """
+    by_id = {row["sandbox"]: row for row in rows}
+    for instance in registry.running():
+        yield instance, by_id.get(instance.sandbox, {})

@@ -1,0 +1,116 @@
+"""
+The home folder of a sandbox for an agent: on its scratch, with the account's entry, and what is hidden in its mounts.
+
+Runs in:   the porter, before any process of the client's is in the sandbox.
+Leaves:    mounts that no process of the sandbox can take away. A mount on a file or a folder ends when the *host*
+           renames another one over it, or removes it: what comes later by that name is seen (docs/agent-command.md).
+Source:    mount_namespaces(7): "a mount point in one namespace may be removed in another"
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+
+from leeward._native import mounts as native
+from leeward._native.mounts import MountAttr
+
+_ATTRIBUTES = MountAttr.NOSUID | MountAttr.NODEV
+_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+#: On the scratch file system, whose root no process of the sandbox sees: the home, a file that nobody may read, a
+#: folder with nothing in it.
+_HOME, _FILE, _FOLDER = "home.0", "hidden.0", "hidden.1"
+
+
+class AgentHome:
+    """
+    Mounts the home folder at *path*.
+
+    Args:
+        scratch: a detached copy of the root of the scratch file system, which is closed.
+    """
+
+    def __init__(self, scratch: int, path: str) -> None:
+        self._scratch = scratch
+        os.mkdir(_FOLDER, 0o555, dir_fd=scratch)
+        os.close(os.open(_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o000, dir_fd=scratch))
+        os.mkdir(_HOME, 0o700, dir_fd=scratch)
+        os.makedirs(path, 0o755, exist_ok=True)
+        # What the view shows below, such as an interpreter that the user has installed: it stays.
+        below = [(name, native.copy(f"{path}/{name}")) for name in sorted(os.listdir(path))
+                 if not os.path.islink(f"{path}/{name}")]
+        native.move_mount(scratch, path)  # below the home's own mount, where no process reaches it
+        self._attach(_HOME, path, MountAttr(0))
+        for name, tree in below:
+            target = f"{path}/{name}"
+            if stat.S_ISDIR(os.fstat(tree).st_mode):
+                os.mkdir(target, 0o755)
+            else:
+                os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o444))
+            native.move_mount(tree, target)
+            os.close(tree)
+
+    def put(self, texts: Iterable[tuple[str, bytes]]) -> None:
+        """
+        Show *texts* in place of what the view has at their paths.
+        """
+        for number, (path, content) in enumerate(texts):
+            name = f"text.{number}"
+            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=self._scratch)
+            with open(fd, "wb") as file:
+                file.write(content)
+            self._attach(name, path, MountAttr.RDONLY)
+
+    def cover(self, hide: Iterable[str], protect: Iterable[str]) -> None:
+        """
+        Hide names, and keep others from being written. What isn't there, or is a link, is left as it is.
+        """
+        for path in protect:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as fd:
+                if not stat.S_ISLNK(os.fstat(fd).st_mode):
+                    tree = native.copy(fd)
+                    native.set_attributes(tree, _ATTRIBUTES | MountAttr.RDONLY)
+                    native.move_onto(tree, fd)
+                    os.close(tree)
+        for path in hide:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as fd:
+                about = os.fstat(fd)
+                if not stat.S_ISLNK(about.st_mode):
+                    self._attach(_FOLDER if stat.S_ISDIR(about.st_mode) else _FILE, fd, MountAttr.RDONLY)
+        os.close(self._scratch)
+
+    def _attach(self, name: str, to: str | int, attributes: MountAttr) -> None:
+        """
+        Mount what the scratch file system has by *name*.
+        """
+        fd = os.open(name, _LOOK, dir_fd=self._scratch)
+        try:
+            tree = native.copy(fd, recursive=False)
+        finally:
+            os.close(fd)
+        try:
+            native.set_attributes(tree, _ATTRIBUTES | attributes)
+            if isinstance(to, int):
+                native.move_onto(tree, to)
+            else:
+                native.move_mount(tree, to)
+        finally:
+            os.close(tree)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    """
+    *path*, without following a link on the way: what a project holds may lead anywhere in the sandbox.
+    """
+    fd = os.open("/", _LOOK | os.O_DIRECTORY)
+    try:
+        for part in path.strip("/").split("/"):
+            below = os.open(part, _LOOK, dir_fd=fd)
+            os.close(fd)
+            fd = below
+        yield fd
+    finally:
+        os.close(fd)

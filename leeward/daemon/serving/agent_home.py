@@ -1,0 +1,65 @@
+"""
+What a sandbox of the profile `agent` has beside its mounts, and which policy of egress it may narrow.
+
+Runs in:   the daemon; pure but for the daemon's own user.
+Trust:     none in a client. Its home is a folder of the sandbox's own, and the names that it hides or protects lie in
+           its own mounts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from leeward.daemon.config import Config
+from leeward.errors import BadRequest, Forbidden
+from leeward.sandboxes.mounting import Mounts
+from leeward.spec.profiles.agent import NAME, HomePlan, home_plan
+from leeward.spec.sandbox import SandboxSpec
+from leeward.wire.sandbox_requests import SandboxOpen
+
+
+def plan(request: SandboxOpen, spec: SandboxSpec | None) -> HomePlan | None:
+    """
+    The home that *request* asks for; None for other profiles than `agent`.
+
+    Args:
+        spec: of the profile.
+
+    Raises:
+        BadRequest: fields of that profile with another one, or that can't be had.
+    """
+    if request.profile != NAME:
+        if request.user or request.hide or request.protect:
+            raise BadRequest(f"user, hide and protect are of the profile {NAME!r}")
+        return None
+    assert spec is not None, "a profile with a pool of its own"
+    return home_plan(request.home, request.user, request.hide, request.protect, request.mounts, spec.view, spec.uid)
+
+
+def operators(request: SandboxOpen, user: int, config: Config) -> Mapping[str, Any]:
+    """
+    The policies of egress that *request* may narrow: those of the configuration. The daemon's own user has one more,
+    `agent`, for that profile alone, unless the operator has one of that name: he can reach as much without a sandbox.
+
+    Raises:
+        Forbidden: another user asks for that one, and the configuration has neither it nor `allow_network`.
+    """
+    if NAME != request.egress or NAME in config.egress or request.profile != NAME:
+        return config.egress
+    if user != os.geteuid() and not config.allow_network:
+        raise Forbidden(f"this daemon runs as user {os.geteuid()}, and its operator lets the agents of others reach"
+                        " nothing: that takes [egress.agent], or allow_network = true, in its configuration")
+    from leeward.spec.egress import AGENT
+
+    return {**config.egress, NAME: AGENT}
+
+
+def with_home(mounts: Mounts | None, home: HomePlan, user: tuple[int, int]) -> Mounts:
+    """
+    *mounts*, if there are any, with *home*.
+    """
+    made = mounts or Mounts((), [], user, [], 0, [])
+    made.home = home
+    return made

@@ -1,0 +1,122 @@
+"""
+The profile `agent`: an agent's command line on a project, with a home folder of its own and the caller's name.
+
+Runs in:   the daemon and clients; pure.
+
+A client gives the project and whatever else of the host there is to be as mounts, at the paths that they have there.
+The profile adds what no mount can say: the home folder, the entry in /etc/passwd, names that are hidden or kept from
+being written.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+
+from leeward.dataclass import dataclass, replace
+from leeward.errors import BadRequest
+from leeward.spec import folders
+from leeward.spec.folders import Folder, within
+from leeward.spec.limits import GIB, MIB
+from leeward.spec.profiles.profile import Profile
+from leeward.spec.sandbox import SandboxSpec, View
+
+NAME = "agent"
+
+#: Limits: what an agent with a compiler, a test suite and a browser's engine in it takes. `time` and `output` are of
+#: each `run`; what is started on a terminal has neither.
+PROFILE = Profile(base="python", about="For `leeward agent`: a project at its own path, a home of its own, the hosts"
+                                       " that its client names.",
+                  limits={"memory": 4 * GIB, "processes": 256, "time": 600.0, "output": 64 * MIB, "files": 2 * GIB,
+                          "cpu": 400, "descriptors": 4096},
+                  loopback=True, terminal=True, max=16)
+
+#: Files, folders and links in its own folders, the copies of an overlay among them.
+_INODES = 1 << 19
+
+#: Names to hide or to protect: so many, and so many bytes of them, for which one message to the porter has room.
+MOST_NAMES, MOST_NAME_BYTES = 512, 40 << 10
+
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
+_NOLOGIN = "/usr/sbin/nologin"
+
+
+@dataclass(frozen=True, slots=True)
+class HomePlan:
+    """
+    What a sandbox has beside its mounts.
+
+    Attributes:
+        path: the home folder.
+        texts: small files in place of the view's, by their paths.
+        hide: paths in the sandbox that aren't to be seen: a file there is empty and can't be read, a folder is empty.
+        protect: paths in the sandbox that can't be written.
+    """
+
+    path: str
+    texts: tuple[tuple[str, bytes], ...]
+    hide: tuple[str, ...]
+    protect: tuple[str, ...]
+
+
+def agent(spec: SandboxSpec) -> SandboxSpec:
+    """
+    The profile for one host, made of *spec*, the one for Python.
+    """
+    return replace(spec, profile=NAME, view=replace(
+        spec.view, scratch=replace(spec.view.scratch, inodes=_INODES)))
+
+
+def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str], mounts: Iterable[Folder], view: View,
+              uid: int) -> HomePlan:
+    """
+    Check what a client asks for.
+
+    Args:
+        path: the home folder.
+        user: the caller's name; "" for that of other profiles.
+        mounts: all of the sandbox.
+        view: of the profile.
+        uid: inside.
+
+    Raises:
+        BadRequest: the home can't be there, or a name isn't one, or names lie in no mount.
+    """
+    mounts = tuple(mounts)
+    user = user or "sandbox"
+    if not _USER.fullmatch(user):
+        raise BadRequest(f"user {user!r:.60} is no name of a user")
+    folders.check([Folder("/nowhere", path)])
+    for mount in mounts:
+        if within(path, mount.target):
+            raise BadRequest(f"mount {mount.target!r:.80} is the home folder {path!r:.80}, or holds it")
+    for target in (*(bind.target for bind in view.binds), *view.scratch.targets):
+        if within(path, target) and (path == target or target not in view.scratch.targets):
+            raise BadRequest(f"the sandbox's own {target!r:.80} is where the home folder {path!r:.80} is to be")
+    names = (*hide, *protect)
+    if len(names) > MOST_NAMES or sum(len(name.encode()) for name in names) > MOST_NAME_BYTES:
+        raise BadRequest(f"{len(names)} names to hide or to protect; {MOST_NAMES} are the most, of {MOST_NAME_BYTES}"
+                         " bytes together")
+    for name in names:
+        if name != posixpath.normpath(name) or not any(within(name, mount.target) for mount in mounts):
+            raise BadRequest(f"{name!r:.80} is to be hidden or protected, and lies in no mount")
+    return HomePlan(path, _texts(user, path, uid), tuple(dict.fromkeys(hide)),
+                    tuple(dict.fromkeys(protect)))
+
+
+def _texts(user: str, home: str, uid: int) -> tuple[tuple[str, bytes], ...]:
+    if ":" in home or not home.isprintable():
+        home = "/workspace"  # a line of this file can't hold it; HOME does
+    root = "" if user == "root" else f"root:x:0:0:root:/nonexistent:{_NOLOGIN}\n"
+    return (("/etc/passwd", f"{root}{user}:x:{uid}:{uid}:{user}:{home}:/bin/sh\n"
+                            f"nobody:x:65534:65534:nobody:/nonexistent:{_NOLOGIN}\n".encode()),
+            ("/etc/group", f"{'root:x:0:' + chr(10) if root else ''}{user}:x:{uid}:\nnogroup:x:65534:\n".encode()))
+
+
+def needless(folder: Folder, view: View) -> bool:
+    """
+    Does *view* show *folder* already, as it is to be shown?
+    """
+    return (folder.path == folder.target and not (folder.writable or folder.overlay)
+            and any(bind.source == bind.target and within(folder.target, bind.target) for bind in view.binds))

@@ -1,0 +1,296 @@
+"""
+Escapes from an agent's sandbox, which has a project of the host's to write and a network: what is hidden, what acts
+outside afterwards, and who can be spoken to.
+
+What must hold: what is hidden can't be read by any name that the sandbox makes; nothing of the host but the project and
+the state folders is written; what programs outside obey by themselves is kept, or named at the end; no socket of the
+host's is reached.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit import packages
+from kit.agents import AgentHome, agents_daemon
+from kit.box import control
+from kit.live_daemon import LiveDaemon
+
+BY_MOUNTS = pytest.mark.no_single_lock("mounts cover it, which no capability and no system call takes away")
+BY_NAMESPACE = pytest.mark.no_single_lock("the network namespace and the view hold it together")
+BY_CLIENT = pytest.mark.no_single_lock("the command line compares, and asks")
+
+pytestmark = pytest.mark.needs("user-namespaces")
+
+CONNECT = """
+import socket, sys
+for path in sys.argv[1:]:
+    try:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.connect(path.replace("@", chr(0), 1) if path.startswith("@") else path)
+            print("connected", path)
+    except OSError as error:
+        print("refused", path)
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[LiveDaemon]:
+    with tempfile.TemporaryDirectory(prefix="lw-agents-") as folder, agents_daemon(Path(folder)) as made:
+        yield made
+
+
+@pytest.fixture
+def home(daemon: LiveDaemon, tmp_path: Path) -> Iterator[AgentHome]:
+    made = AgentHome(tmp_path / "home", daemon)
+    made.define("sh", 'command = ["sh"]\n')
+    yield made
+    made.gone()
+
+
+@pytest.fixture
+def token(home: AgentHome) -> str:
+    token = secrets.token_hex(16)
+    (home.project / "deep").mkdir()
+    for path in (home.project / ".env", home.project / "deep/.env", home.path / "private"):
+        path.write_text(token)
+    return token
+
+
+def within(home: AgentHome, line: str, *options: str) -> str:
+    got = home.run("start", "sh", ".", *options, "--", "-c", line)
+    return got.stdout + got.stderr
+
+
+def outside(home: AgentHome, line: str) -> str:
+    got = subprocess.run(["sh", "-c", line], cwd=home.project, capture_output=True, text=True, check=False)
+    return got.stdout + got.stderr
+
+
+@pytest.mark.parametrize("overlay", [False, True])
+@BY_MOUNTS
+def test_c335_cannot_read_what_is_hidden_by_another_name(home: AgentHome, token: str, overlay: bool) -> None:
+    """
+    Links, renames of it and of its folder, copies, what is below the mount, and another mount.
+    """
+    attack = ("cat .env; cat ./deep/../.env; ln .env a; cat a; ln -s .env b; cat b; cp .env c; mv .env d; cat d;"
+              " mv deep e; cat e/.env; cat /proc/self/cwd/.env /proc/self/root$PWD/.env; umount .env; rm -f .env;"
+              " cat .env; tar cf - . | strings; mkdir m; mount --bind . m; cat m/.env; unshare -rm cat .env; python3 -c 'import os; "
+              "print(os.pread(os.open(\".env\", os.O_RDONLY), 99, 0))'")
+    with control():
+        home.settings('[files]\ninclude = [".env"]\n')
+        assert token in within(home, "cat .env")
+        home.settings("")
+    assert token not in within(home, attack, *(["--overlay", "--no-apply"] if overlay else []))
+    assert token == (home.project / ".env").read_text()
+
+
+@BY_MOUNTS
+def test_c336_cannot_give_git_a_hook(home: AgentHome) -> None:
+    """
+    Where hooks are, none is written, nor its folder replaced; a repository made anew, or another hook path, is named.
+    """
+    hooks = home.project / ".git/hooks"
+    hooks.mkdir(parents=True)
+    attack = ("echo evil >.git/hooks/pre-commit; mv .git/hooks .git/old; rm -rf .git/hooks; ln -sfn /tmp .git/hooks;"
+              " chmod 777 .git/hooks")
+    with control():
+        outside(home, "echo evil >.git/hooks/pre-commit")
+        assert (hooks / "pre-commit").exists()
+        (hooks / "pre-commit").unlink()
+    within(home, attack)
+    assert [] == os.listdir(hooks)
+    assert ".git/hooks" in within(home, "mv .git .old; mkdir -p .git/hooks; echo evil >.git/hooks/pre-commit")
+    assert ".git/config" in within(home, "printf '[core]\\nhooksPath = x\\n' >>.git/config")
+
+
+@BY_CLIENT
+def test_c337_cannot_leave_what_runs_outside_by_itself_unseen(home: AgentHome) -> None:
+    """
+    Editors, shells, other agents and package managers obey these files. What changes nothing of them says nothing.
+    """
+    with control():
+        assert "obey" not in within(home, "echo x >code.py")
+    for path in (".envrc", ".vscode/tasks.json", ".idea/workspace.xml", ".npmrc", ".mcp.json", ".claude/settings.json",
+                 ".husky/pre-commit", ".bashrc", ".devcontainer/devcontainer.json", ".cargo/config.toml"):
+        said = within(home, f"mkdir -p $(dirname {path}); echo evil >{path}")
+        assert "obey" in said, path
+        assert repr(path.split("/")[0])[1:-1] in said, path
+
+
+@BY_CLIENT
+def test_c338_cannot_widen_the_next_start(home: AgentHome) -> None:
+    """
+    Settings that an agent writes into the project are named at the end, and asked for at the next start; those that
+    are there aren't written.
+    """
+    wish = '[hooks]\nsetup_host = ["touch $HOME/evil"]\n[network]\nallow = ["evil.example.org"]\n'
+    with control():
+        home.settings(wish)
+        within(home, "true")
+        assert (home.path / "evil").exists()
+        (home.path / "evil").unlink()
+        home.settings("")
+    said = within(home, f"mkdir .leeward; printf '%s' '{wish}' >.leeward/agent.toml")
+    assert ".leeward" in said
+    got = home.run("start", "sh", ".", "--", "-c", "true")
+    assert 0 != got.returncode
+    assert not (home.path / "evil").exists()
+    (home.project / ".leeward/agent.toml").write_text("")
+    within(home, f"printf '%s' '{wish}' >.leeward/agent.toml; mv .leeward .x; rm -r .leeward")
+    assert "" == (home.project / ".leeward/agent.toml").read_text()
+
+
+@BY_MOUNTS
+def test_c339_cannot_swap_the_project_for_a_link(home: AgentHome, token: str) -> None:
+    """
+    The folder is a mount: not renamed, not removed. A link in it leads to what the sandbox has by that name.
+    """
+    attack = (f"cd ..; mv project p; rmdir project; rm -rf project 2>/dev/null; ln -sfn {home.path} project;"
+              f" cd project; ln -s {home.path}/private l; cat l; ln -s /proc/1/root r; cat r{home.path}/private; ls -A ..")
+    with control():
+        assert token in outside(home, f"cat {home.path}/private")
+    assert token not in within(home, attack)
+    assert home.project.is_dir()
+    assert not home.project.is_symlink()
+
+
+@BY_MOUNTS
+def test_c340_cannot_read_or_write_the_home(home: AgentHome, token: str) -> None:
+    """
+    Start-up files of shells, keys and other projects aren't there; what is written there is gone.
+    """
+    for name in (".bashrc", ".ssh/id", ".aws/credentials", ".config/x"):
+        (home.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (home.path / name).write_text(token)
+    attack = ("cat ~/.bashrc ~/.ssh/id ~/.aws/credentials ~/.config/x ~/private; for f in .bashrc .ssh/authorized_keys"
+              " .config/autostart/x .local/bin/ls; do mkdir -p ~/$(dirname $f); echo evil >>~/$f; done;"
+              " find / -name id -path '*.ssh*' 2>/dev/null | xargs cat")
+    with control():
+        assert token in outside(home, f"cat {home.path}/.bashrc")
+    assert token not in within(home, attack)
+    assert token == (home.path / ".bashrc").read_text()
+    assert not (home.path / ".local").exists()
+    assert ["id"] == os.listdir(home.path / ".ssh")
+
+
+@BY_MOUNTS
+def test_c341_cannot_see_others_by_proc(home: AgentHome, daemon: LiveDaemon, token: str) -> None:
+    """
+    Neither the host's processes, with their variables, nor the roots of any.
+    """
+    attack = "cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n'; cat /proc/*/root" + str(home.path / "private")
+    with subprocess.Popen(["sleep", "1000"], env={"TOKEN": token}) as process:
+        with control():
+            assert token in outside(home, f"cat /proc/{process.pid}/environ")
+        said = within(home, attack)
+        process.kill()
+    assert token not in said
+    assert str(daemon.socket) not in said
+
+
+@BY_NAMESPACE
+def test_c342_cannot_speak_to_the_hosts_sockets(home: AgentHome) -> None:
+    """
+    Those of an ssh agent, of Docker, of the session's bus and of a display, by path and as abstract ones.
+    """
+    with tempfile.TemporaryDirectory(prefix="lw-s-", dir=packages.outside_tmp()) as folder:
+        names = [f"{folder}/agent.sock", f"{folder}/bus", f"@lw-{secrets.token_hex(8)}-X0"]
+        servers = [socket.socket(socket.AF_UNIX) for _ in names]
+        for server, name in zip(servers, names, strict=True):
+            server.bind(name.replace("@", "\0", 1) if name.startswith("@") else name)
+            server.listen()
+        os.chmod(folder, 0o755)
+        (home.project / "connect.py").write_text(CONNECT)
+        line = (f"python3 connect.py {' '.join(names)} /run/docker.sock /var/run/docker.sock /tmp/.X11-unix/X0"
+                " @/tmp/.X11-unix/X0")
+        try:
+            with control():
+                assert 3 <= outside(home, line).count("connected")
+            got = home.run("start", "sh", ".", "--", "-c", f"{line}; env | grep -c -e SSH_AUTH -e DBUS -e DISPLAY",
+                           SSH_AUTH_SOCK=names[0], DBUS_SESSION_BUS_ADDRESS=f"unix:path={names[1]}", DISPLAY=":0")
+        finally:
+            for server in servers:
+                server.close()
+    assert "connected" not in got.stdout
+    assert "0" == got.stdout.splitlines()[-1]
+
+
+@BY_NAMESPACE
+def test_c343_cannot_reach_the_hosts_loopback_or_a_host_that_nobody_named(home: AgentHome) -> None:
+    """
+    By the addresses of this host, by a name, past the broker by a name server or by a port.
+    """
+    heard = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def listen() -> None:
+            with server.accept()[0]:
+                heard.set()
+
+        threading.Thread(target=listen, daemon=True).start()
+        home.settings('[network]\nallow = ["web.example.org"]\n')
+        attack = ("for a in 127.0.0.1 localhost web.example.org evil.example.org 169.254.169.254; do"
+                  f" curl -sS -m 3 http://$a:{port}/; curl -sS -m 3 -x http://127.0.0.1:3128 http://$a:{port}/; done")
+        said = within(home, attack)
+        assert not heard.is_set(), said
+        with control():
+            outside(home, f"curl -sS -m 3 http://127.0.0.1:{port}/")
+            assert heard.wait(10)
+
+
+@BY_MOUNTS
+def test_c344_cannot_change_a_staged_files_original(home: AgentHome) -> None:
+    """
+    It is a copy; a state folder is the host's, and that is what the page says.
+    """
+    home.define("sh", 'command = ["sh"]\nstate = ["~/.state"]\nstaged = ["~/.staged"]\n')
+    (home.path / ".staged").write_text("before")
+    attack = "cat ~/.staged; echo evil >~/.staged; ln -f ~/.staged x; mv ~/.staged y; echo kept >~/.state/kept"
+    with control():
+        assert "before" in within(home, attack)
+        assert "kept\n" == (home.path / ".state/kept").read_text()
+    assert "before" == (home.path / ".staged").read_text()
+
+
+@BY_MOUNTS
+def test_c345_what_hiding_cannot_hide(home: AgentHome, token: str) -> None:
+    """
+    What git has of a hidden file in its objects is read, as docs/agent-command.md says: whoever commits a secret has
+    to hide .git as well.
+    """
+    outside(home, "git init -q; git add -f .env; git -c user.name=a -c user.email=a@b commit -qm x")
+    with control():
+        assert token in within(home, "git -c safe.directory='*' show HEAD:.env")
+    home.settings('[files]\nexclude = ["/.git"]\n')
+    assert token not in within(home, "git -c safe.directory='*' show HEAD:.env; cat .env")
+
+
+@BY_MOUNTS
+def test_c346_cannot_reach_the_files_of_another_agents_start(home: AgentHome, daemon: LiveDaemon, token: str) -> None:
+    """
+    Two on one project share that, and neither the home nor the processes of the other.
+    """
+    with home.popen("start", "sh", ".", "--", "-c", f"echo {token} >~/mine; sleep 1000 & echo ready; wait") as other:
+        assert other.stdout is not None
+        assert "ready\n" == other.stdout.readline()
+        rows = leeward.Sandbox.list(socket=daemon.socket)
+        with control():
+            box = leeward.Sandbox.attach(rows[0]["sandbox"], socket=daemon.socket)
+            assert token in box.shell(f"cat {home.path}/mine").stdout_text
+            box.detach()
+        assert token not in within(home, "cat ~/mine; kill -9 -1; cat /proc/*/root$HOME/mine; cat /dev/shm/* /tmp/*")
+        assert other.poll() is None
+        other.terminate()
+        other.communicate()

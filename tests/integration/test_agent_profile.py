@@ -1,0 +1,134 @@
+"""
+The profile `agent`: a project at its own path, a home of its own, names that are hidden, hosts by a client's policy.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit import model_api
+from kit.egress import ENTRY
+from kit.host_folders import as_user
+from kit.live_daemon import PLACES, LiveDaemon
+
+pytestmark = pytest.mark.needs("user-namespaces")
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    """
+    One without a configuration, whose broker asks the tests' resolver.
+    """
+    folder = tmp_path_factory.mktemp("daemon")
+    (folder / "sitecustomize.py").write_text(f"import leeward.pool.broker\nleeward.pool.broker.ENTRY = {ENTRY!r}\n")
+    with LiveDaemon(folder, "--pool-size", "1", env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}) as made:
+        yield made
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = tmp_path / "home"
+    (made / "project/sub").mkdir(parents=True)
+    (made / "project/.env").write_text("TOKEN=1")
+    (made / "project/sub/key").write_text("secret")
+    (made / "project/code.py").write_text("print('code')")
+    (made / "private").write_text("private")
+    monkeypatch.setenv("HOME", str(made))
+    return made
+
+
+def test_home_name_and_project_are_the_callers(daemon: LiveDaemon, home: Path) -> None:
+    """
+    The project is written at its own path; nothing else of the home is there, and what is written there is gone.
+    """
+    project = str(home / "project")
+    with leeward.Sandbox(socket=daemon.socket, profile="agent",
+                         mounts=[leeward.Mount(project, project, writable=True)]) as box:
+        got = box.shell("echo $HOME; cd; pwd; id -un; id -gn; ls -A; echo 1 >private; echo made >project/made; pwd -P",
+                        cwd=project)
+        name = pwd.getpwuid(os.geteuid()).pw_name
+        assert [str(home), str(home), name, name, "project", str(home)] == got.stdout_text.splitlines()
+        assert "code\n" == box.run(["python3", "code.py"], cwd=project).stdout_text
+        assert f"{name} {home}\n" == box.execute("import pwd, os; print(*pwd.getpwuid(os.getuid())[0:6:5])").stdout_text
+    assert "private" == (home / "private").read_text()
+    assert "made\n" == (home / "project/made").read_text()
+    assert os.geteuid() == (home / "project/made").stat().st_uid
+
+
+@pytest.mark.parametrize("overlay", [False, True])
+def test_what_is_hidden_and_what_is_protected(daemon: LiveDaemon, home: Path, overlay: bool) -> None:
+    project = str(home / "project")
+    (home / "project/.git/hooks").mkdir(parents=True)
+    (home / "project/link").symlink_to("/etc")
+    with leeward.Sandbox(socket=daemon.socket, profile="agent",
+                         hide=[f"{project}/{name}" for name in (".env", "sub", "missing", "link/passwd", "link")],
+                         protect=[f"{project}/.git/hooks", f"{project}/none"],
+                         mounts=[leeward.Mount(project, project, writable=not overlay, overlay=overlay)]) as box:
+        got = box.shell("cat .env; ls -A sub; echo x >.env; rm .env; mv .env a; ln .env b; mv sub c; rmdir sub;"
+                        " chmod 777 .env; echo x >sub/x; echo x >.git/hooks/x; rm -r .git; echo ok >other; cat other;"
+                        " wc -c <.env; stat -c %s .env; cat link/passwd | head -1",
+                        cwd=project)
+        assert ["ok", "0"] == got.stdout_text.splitlines()[:2]
+        assert "TOKEN" not in got.stdout_text + got.stderr_text
+        assert 10 <= len(got.stderr_text.splitlines())
+        changed = {change.path for change in box.diff()} if overlay else set()
+    assert ({"other"} if overlay else set()) == changed
+    assert "TOKEN=1" == (home / "project/.env").read_text()
+    assert "secret" == (home / "project/sub/key").read_text()
+    assert [] == os.listdir(home / "project/.git/hooks")
+    assert overlay is not (home / "project/other").exists()
+
+
+def test_the_clients_hosts_and_no_others(daemon: LiveDaemon, home: Path) -> None:
+    """
+    A daemon of the user's own needs no configuration for it. Its policy is for no job, and for no other profile.
+    """
+    with model_api.serving_for_agents(["word"]) as api, leeward.Sandbox(
+            socket=daemon.socket, profile="agent", egress="agent",
+            policy={"allow": [f"web.example.org:{api.port}"], "addresses": ["127.0.0.1/32"]}) as box:
+        got = box.run(["curl", "-sS", f"http://web.example.org:{api.port}/models"])
+        assert '"data"' in got.stdout_text, got.stderr_text
+        assert "Could not resolve" in box.run(["curl", "-sS", f"http://evil.example.org:{api.port}/"]).stderr_text
+        assert '"data"' not in box.run(["curl", "-sS", "-m", "5", f"http://127.0.0.1:{api.port}/models"]).stdout_text
+    for profile in ("python", "workdir"):
+        with pytest.raises(leeward.RequestRejected, match="egress 'agent' is unknown"):
+            assert leeward.Sandbox(socket=daemon.socket, profile=profile, egress="agent",
+                                   policy={"allow": ["a.example"]}).id
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_another_users_agent_has_no_hosts() -> None:
+    """
+    The daemon of root's lets it reach nothing, unless its configuration says so.
+    """
+    with tempfile.TemporaryDirectory(prefix="leeward-guests-") as folder:
+        os.chmod(folder, 0o755)
+        with LiveDaemon(Path(folder), "--pool-size", "1", "--group", grp.getgrgid(pwd.getpwnam("nobody").pw_gid).gr_name
+                        ) as daemon:
+            def refused() -> None:
+                with pytest.raises(leeward.Forbidden, match="allow_network"):
+                    leeward.Sandbox(socket=daemon.socket, profile="agent", egress="agent",
+                                    policy={"allow": ["a.example"]}).detach()
+                leeward.Sandbox(socket=daemon.socket).close()
+
+            assert as_user(4245, refused)
+
+
+def test_fields_of_other_profiles(daemon: LiveDaemon, home: Path) -> None:
+    for fields in ({"hide": ["/x"]}, {"protect": ["/x"]}):
+        with pytest.raises(leeward.RequestRejected, match="of the profile 'agent'"):
+            assert leeward.Sandbox(socket=daemon.socket, **fields).id  # type: ignore[arg-type]  # one of them
+    project = str(home / "project")
+    with pytest.raises(leeward.RequestRejected, match="lies in no mount"):
+        assert leeward.Sandbox(socket=daemon.socket, profile="agent", hide=["/usr/bin"],
+                               mounts=[leeward.Mount(project, project)]).id
+    with pytest.raises(leeward.RequestRejected, match="is the home folder"):
+        assert leeward.Sandbox(socket=daemon.socket, profile="agent", mounts=[leeward.Mount(home, str(home))]).id

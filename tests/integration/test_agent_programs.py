@@ -1,0 +1,133 @@
+"""
+The programs of agents themselves, each against a model of the tests' own: they read, edit and run something in a
+project, reach nobody else, and leave the host's files as they were. No account is used, and no host of theirs is asked
+for anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kit import agent_programs, model_api
+from kit.agents import AgentHome, agents_daemon
+from kit.live_daemon import LiveDaemon
+from kit.model_api import Call
+
+pytestmark = [pytest.mark.needs("user-namespaces", "usr-curl"), pytest.mark.timeout(300)]
+
+TEST = "import calculation\nassert calculation.double(21) == 42\nprint('the test has passed')\n"
+LINE = ("python3 check.py; cat .env; env | grep HIDDEN; ls -A ~; curl -sS -m 5 http://evil.example.org/"
+        " || echo not reached")
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with agents_daemon(tmp_path_factory.mktemp("daemon")) as made:
+        yield made
+
+
+@pytest.fixture
+def home(daemon: LiveDaemon, tmp_path: Path) -> Iterator[AgentHome]:
+    made = AgentHome(tmp_path / "home", daemon)
+    (made.project / "calculation.py").write_text("def double(x):\n    return x + 2\n")
+    (made.project / "check.py").write_text(TEST)
+    (made.project / ".env").write_text("HIDDEN_TOKEN=1\n")
+    (made.path / "private").write_text("private")
+    yield made
+    made.gone()
+
+
+def policy(home: AgentHome, port: int) -> None:
+    home.settings(f'[network]\nallow = ["model.example.org:{port}", "127.0.0.1:{port}"]\n')
+
+
+def bin_folder(home: AgentHome, name: str, program: Path) -> str:
+    """
+    A folder for PATH that has *program*, as an installer puts it there.
+    """
+    folder = home.path / "bin"
+    folder.mkdir()
+    (folder / name).symlink_to(program)
+    return f"{folder}:/usr/local/bin:/usr/bin:/bin"
+
+
+def check_project(home: AgentHome, api: model_api.ModelApi, dump: Path) -> None:
+    """
+    What holds for each of them.
+    """
+    assert "def double(x):\n    return 2 * x\n" == (home.project / "calculation.py").read_text()
+    said = api.results[-1]
+    assert "the test has passed" in said
+    assert "HIDDEN" not in said
+    assert "private" not in said
+    assert "not reached" in said
+    names = dump.read_text().splitlines()
+    assert names == sorted(names)
+    assert "denied evil.example.org" in names
+    assert [] == [name for name in names if name.startswith("allowed") and "example" not in name
+                  and name != "allowed 127.0.0.1"]
+    assert [] == home.left()
+
+
+@pytest.mark.needs("agent-claude")
+def test_claude(home: AgentHome, tmp_path: Path) -> None:
+    program = agent_programs.claude()
+    assert program is not None
+    file = str(home.project / "calculation.py")
+    script = [Call("Read", {"file_path": file}),
+              Call("Edit", {"file_path": file, "old_string": "x + 2", "new_string": "2 * x"}),
+              Call("Bash", {"command": LINE}), "all is done"]
+    state = json.dumps({"hasCompletedOnboarding": True})
+    (home.path / ".claude.json").write_text(state)
+    path = bin_folder(home, "claude", program)
+    with model_api.serving_for_agents(script) as api:
+        policy(home, api.port)
+        env = {"PATH": path, "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{api.port}", "ANTHROPIC_API_KEY": "sk-ant-none",
+               "HIDDEN_VARIABLE": "1"}
+        home.define("claude-here", (home_definition("claude")).replace(
+            "pass_environment = [", 'pass_environment = ["IS_SANDBOX", '))
+        got = home.run("start", "claude-here", ".", "--dump-network-access", str(tmp_path / "dump"), "--", "-p",
+                       "do it", "--dangerously-skip-permissions", **env, IS_SANDBOX="1")
+        assert (0, "all is done\n") == (got.returncode, got.stdout), got.stderr
+        check_project(home, api, tmp_path / "dump")
+        assert {"sk-ant-none"} == set(filter(None, api.keys))
+    assert state == (home.path / ".claude.json").read_text()
+    assert (home.path / ".claude").is_dir()
+    wrong = home.run("start", "claude", ".", "--", "--no-such-option", **env)
+    assert 0 != wrong.returncode
+    assert "no-such-option" in wrong.stderr
+
+
+@pytest.mark.needs("agent-codex")
+def test_codex(home: AgentHome, tmp_path: Path) -> None:
+    program = agent_programs.codex()
+    assert program is not None
+    script = [Call("exec_command", {"cmd": "cat calculation.py; sed -i 's/x + 2/2 * x/' calculation.py"}),
+              Call("exec_command", {"cmd": LINE}), "all is done"]
+    path = bin_folder(home, "codex", program)
+    with model_api.serving_for_agents(script) as api:
+        policy(home, api.port)
+        (home.path / ".codex").mkdir()
+        (home.path / ".codex/config.toml").write_text(
+            f'model = "m"\nmodel_provider = "here"\n[model_providers.here]\nname = "here"\nwire_api = "responses"\n'
+            f'base_url = "http://127.0.0.1:{api.port}/v1"\nenv_key = "OPENAI_API_KEY"\n')
+        got = home.run("start", "codex", ".", "--dump-network-access", str(tmp_path / "dump"), "--", "exec",
+                       "--skip-git-repo-check", "do it", PATH=path, OPENAI_API_KEY="sk-none", HIDDEN_VARIABLE="1")
+        assert (0, "all is done\n") == (got.returncode, got.stdout), got.stderr
+        check_project(home, api, tmp_path / "dump")
+        assert {"Bearer sk-none"} == set(filter(None, api.keys))
+    wrong = home.run("start", "codex", ".", "--", "--no-such-option", PATH=path)
+    assert 2 == wrong.returncode
+
+
+def home_definition(name: str) -> str:
+    """
+    Our own definition, as it is.
+    """
+    from leeward.agents import definition
+
+    return (Path(definition.__file__).parent / "definitions" / name / "agent.toml").read_text()

@@ -1,0 +1,320 @@
+"""
+`leeward agent`: start, list, attach, stop; hooks, overlays, exit statuses, and that nothing is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit.agents import AgentHome, agents_daemon
+from kit.live_daemon import PATIENCE, LiveDaemon
+
+pytestmark = pytest.mark.needs("user-namespaces")
+
+#: Prints when it runs, and stays.
+WAITING = "echo ready; read word; exit ${word:-0}"
+
+#: Tells when it has the terminal, and when Ctrl-C has come to it.
+IN_FRONT = """sh -c 'trap "echo hear\\d; exit" INT; echo "be""gun"; sleep 1000'"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with agents_daemon(tmp_path_factory.mktemp("daemon")) as made:
+        yield made
+
+
+@pytest.fixture
+def home(daemon: LiveDaemon, tmp_path: Path) -> Iterator[AgentHome]:
+    made = AgentHome(tmp_path / "home", daemon)
+    made.define("sh", 'command = ["sh"]\n')
+    yield made
+    made.gone()
+
+
+def started(home: AgentHome, *argv: str, **env: str) -> subprocess.Popen[str]:
+    process = home.popen("start", "sh", ".", *argv, "--", "-c", WAITING, **env)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line == "ready\n", (line, process.stderr.read() if process.stderr else "")
+    return process
+
+
+def test_output_input_and_exit_status_pass(home: AgentHome) -> None:
+    got = home.run("start", "sh", ".", "--", "-c", "pwd; cat; echo err >&2; exit 7", input="given")
+    assert (7, f"{home.project}\ngiven", "err\n") == (got.returncode, got.stdout, got.stderr)
+    assert [] == home.left()
+
+
+def test_nothing_of_the_home_but_what_the_definition_says(home: AgentHome) -> None:
+    """
+    A state folder is the host's, a staged file a copy; variables are those that are named.
+    """
+    home.define("sh", 'command = ["sh"]\nstate = ["~/.state"]\nstaged = ["~/.staged.json", "~/.missing"]\n'
+                      'pass_environment = ["PASSED_*"]\n[environment]\nSET = "set"\n')
+    (home.path / ".staged.json").write_text("before")
+    (home.path / "secret").write_text("secret")
+    got = home.run("start", "sh", ".", "--", "-c", "echo kept >~/.state/file; cat ~/.staged.json; echo after"
+                   " >~/.staged.json; cat ~/.staged.json; ls -A ~; echo $SET $PASSED_A $OTHER",
+                   PASSED_A="a", OTHER="other")
+    assert "beforeafter\n.staged.json\n.state\nproject\nset a\n" == got.stdout
+    assert "kept\n" == (home.path / ".state/file").read_text()
+    assert "before" == (home.path / ".staged.json").read_text()
+
+
+def test_on_a_terminal(home: AgentHome) -> None:
+    """
+    Its size and changes of it, Ctrl-C and Ctrl-Z for the agent, the exit status, our modes as they were.
+    """
+    with home.on_terminal("start", "shell", str(home.project), TERM="xterm") as screen:
+        screen.until(r"\$ ")
+        screen.types("stty size; echo $TERM\r")
+        screen.until("24 80")
+        screen.resize(40, 100)
+        screen.types(f"{IN_FRONT}\r")
+        screen.until("begun\r\n")
+        screen.types("\x03")
+        screen.until("heard")
+        screen.types(f"stty size; {IN_FRONT}\r")
+        screen.until("40 100\r\nbegun")
+        screen.types("\x1a")
+        screen.until("Stopped")
+        screen.until(r"\$ ")
+        screen.types("kill -9 %1; sleep 0.1; echo\r")
+        screen.until("Killed")
+        screen.types("exit 9\r")
+        assert 9 == screen.end()
+        assert screen.usual == screen.modes()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_it_with_all_that_it_has(home: AgentHome, number: int, status: int) -> None:
+    process = started(home)
+    process.send_signal(number)
+    process.communicate(timeout=PATIENCE)
+    assert status == process.returncode
+    assert [] == home.left()
+    assert [] == leeward.Sandbox.list(socket=home.environment()["LEEWARD_SOCKET"])
+
+
+def test_ctrl_c_is_the_agents_and_then_ours(home: AgentHome) -> None:
+    process = home.popen("start", "sh", ".", "--", "-c",
+                         "trap 'echo heard' INT; echo ready; while :; do sleep 0.1; done")
+    assert process.stdout is not None
+    assert "ready\n" == process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert "heard\n" == process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE)
+    assert 130 == process.returncode
+
+
+def test_several_at_once_and_what_is_told_of_them(home: AgentHome) -> None:
+    """
+    Two of one project, each with a name; list, attach, stop by the name.
+    """
+    one, two = started(home), started(home)
+    rows = [json.loads(line) for line in home.run("list", "--json").stdout.splitlines()]
+    assert 2 == len({row["instance"] for row in rows})
+    assert {("sh", str(home.project))} == {(row["agent"], row["project"]) for row in rows}
+    assert all(row["memory"] > 0 and row["uptime"] >= 0 for row in rows)
+    assert 2 == len(home.run("list").stdout.splitlines())
+
+    first, second = (row["instance"] for row in rows)
+    got = home.run("attach", first, "--", "sh", "-c", "pwd; ps ax 2>/dev/null | grep -c 'read wor[d]'")
+    assert str(home.project) == got.stdout.splitlines()[0]
+    assert "sh" in home.run("logs", first).stdout or 0 == home.run("logs", first).returncode
+    assert 0 == home.run("stop", second).returncode
+    assert 1 == home.run("stop", second).returncode
+    two.communicate(timeout=PATIENCE)
+    assert 143 == two.returncode
+    assert [first] == [json.loads(line)["instance"] for line in home.run("list", "--json").stdout.splitlines()]
+    assert one.communicate("3\n", timeout=PATIENCE)[0] == ""
+    assert 3 == one.returncode
+
+
+@pytest.mark.parametrize("name", ["with blank", "unicode-é☃", "new\nline", "quote'\"$x"])
+def test_names_of_projects(home: AgentHome, name: str) -> None:
+    project = home.path / name
+    project.mkdir()
+    (project / ".env").write_text("SECRET")
+    got = home.run("start", "sh", str(project), "--", "-c", "pwd; cat .env; echo 1 >made")
+    assert f"{project}\n" == got.stdout, got.stderr
+    assert "SECRET" not in got.stderr
+    assert "1\n" == (project / "made").read_text()
+
+
+def test_what_is_refused(home: AgentHome) -> None:
+    for argv, why in ((("sh", str(home.path)), "your home folder"), (("sh", str(home.path / "none")), "is no folder"),
+                      (("shh", "."), "shh"), (("sh", ".", "--library", "/proc"), "never shown")):
+        got = home.run("start", *argv)
+        assert got.returncode in (1, 2)
+        assert why in got.stderr
+    home.define("missing", 'command = ["no-such-agent"]\n[install]\ncommand = "get it"\n')
+    got = home.run("start", "missing", ".")
+    assert (1, True) == (got.returncode, "not installed" in got.stderr and "get it" in got.stderr)
+    assert 1 == home.run("doctor", "missing").returncode
+    home.define("there", 'command = ["bash"]\n')
+    assert 0 == home.run("doctor", "there").returncode
+    assert [] == home.left()
+
+
+def test_libraries_memory_time_and_a_shell_in_its_place(home: AgentHome) -> None:
+    (home.path / "library").mkdir()
+    (home.path / "library/file").write_text("shown")
+    got = home.run("start", "sh", ".", "--library", f"{home.path}/library:/opt/lib", "--memory", "300M", "--debug",
+                   input="cat /opt/lib/file; touch /opt/lib/x || echo no\nexit 4\n")
+    assert (4, True) == (got.returncode, "shown" in got.stdout and "no" in got.stdout)
+    got = home.run("start", "sh", ".", "--timeout", "1", "--", "-c", "echo begun; sleep 1000")
+    assert (124, "begun\n") == (got.returncode, got.stdout)
+
+
+# --- hooks ------------------------------------------------------------------------
+
+
+HOOKS = """\
+[hooks]
+setup_host = ["echo setup_host $LEEWARD_AGENT >>$HOME/order"]
+setup = ["echo setup >>.order"]
+prestart = ["echo one >>.order", "echo two >>.order"]
+cleanup_host = ["echo cleanup >>$HOME/order; exit 3", "echo again >>$HOME/order"]
+"""
+
+
+def test_hooks_in_order(home: AgentHome) -> None:
+    """
+    A clean-up that fails is a warning, and the next one runs.
+    """
+    home.settings(HOOKS)
+    got = home.run("start", "sh", ".", "--", "-c", "echo agent >>.order; exit 5")
+    assert 5 == got.returncode
+    assert "setup_host sh\ncleanup\nagain\n" == (home.path / "order").read_text()
+    assert "setup\none\ntwo\nagent\n" == (home.project / ".order").read_text()
+    assert "ended with status 3" in got.stderr
+
+
+@pytest.mark.parametrize("which", ["setup_host", "setup", "prestart"])
+def test_a_set_up_that_fails_aborts_and_is_cleaned_up(home: AgentHome, which: str) -> None:
+    home.settings(f'[hooks]\n{which} = ["echo why >&2; exit 4"]\ncleanup_host = ["echo cleanup >>$HOME/order"]\n')
+    got = home.run("start", "sh", ".", "--", "-c", "echo agent")
+    assert (1, "") == (got.returncode, got.stdout)
+    assert "ended with status 4" in got.stderr
+    assert "why" in got.stderr
+    assert "cleanup\n" == (home.path / "order").read_text()
+    assert [] == home.left()
+
+
+def test_a_projects_hooks_on_the_host_are_asked_for(home: AgentHome) -> None:
+    """
+    Without a terminal it is no; --trust-project is yes, and remembered for exactly these.
+    """
+    (home.project / ".leeward").mkdir()
+    settings = home.project / ".leeward/agent.toml"
+    settings.write_text('[hooks]\nsetup_host = ["echo ran >>$HOME/ran"]\n')
+    got = home.run("start", "sh", ".", "--", "-c", "true")
+    assert 0 != got.returncode
+    assert "echo ran" in got.stderr
+    assert not (home.path / "ran").exists()
+    assert 0 == home.run("start", "sh", ".", "--trust-project", "--", "-c", "true").returncode
+    assert 0 == home.run("start", "sh", ".", "--", "-c", "true").returncode
+    assert "ran\nran\n" == (home.path / "ran").read_text()
+    settings.write_text('[hooks]\nsetup_host = ["echo ran >>$HOME/ran", "true"]\n')
+    assert 0 != home.run("start", "sh", ".", "--", "-c", "true").returncode
+
+
+# --- on a copy ----------------------------------------------------------------------
+
+
+def test_an_overlay_is_shown_and_applied_or_not(home: AgentHome) -> None:
+    (home.project / "old").write_text("old")
+    change = ("start", "sh", ".", "--overlay")
+    do = ("--", "-c", "echo new >old; echo x >made; exit 6")
+    got = home.run(*change, *do)
+    assert 6 == got.returncode
+    assert ["A made", "M old"] == sorted(line for line in got.stderr.splitlines() if line[:2] in ("A ", "M "))
+    assert "old" == (home.project / "old").read_text()
+    assert not (home.project / "made").exists()
+    assert 6 == home.run(*change, "--apply", *do).returncode
+    assert ("new\n", "x\n") == ((home.project / "old").read_text(), (home.project / "made").read_text())
+
+
+# --- what is killed ---------------------------------------------------------------
+
+
+ROUNDS = 20 if os.environ.get("LEEWARD_LONG") else 1
+
+
+@pytest.mark.parametrize("times", range(ROUNDS))
+def test_kill_9_of_the_command_line(home: AgentHome, times: int) -> None:
+    """
+    The sandbox ends by itself within seconds; what the registry has is undone by the next list.
+    """
+    home.settings('[hooks]\ncleanup_host = ["echo cleanup >>$HOME/order"]\n')
+    process = started(home)
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    home.gone()
+    assert 1 == len(home.left())
+    assert "what it left is gone" in home.run("list").stderr
+    assert [] == home.left()
+    assert "cleanup\n" == (home.path / "order").read_text()
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("times", range(ROUNDS))
+def test_kill_9_of_the_daemon(tmp_path: Path, both: bool, times: int) -> None:
+    """
+    Its processes go with it. The command line, if it lives, cleans up and says why.
+    """
+    folder = tmp_path / "own"
+    folder.mkdir()
+    with agents_daemon(folder) as daemon:
+        home = AgentHome(tmp_path / "home", daemon)
+        home.define("sh", 'command = ["sh"]\n')
+        home.settings('[hooks]\ncleanup_host = ["echo cleanup >>$HOME/order"]\n')
+        process = started(home)
+        group = [int(line) for line in subprocess.run(
+            ["pgrep", "-f", "echo ready; read word"], capture_output=True, text=True, check=False).stdout.split()]
+        daemon.process.kill()
+        if both:
+            process.kill()
+        _, said = process.communicate(timeout=PATIENCE)
+        daemon.process.wait()
+        if not both:
+            assert 1 == process.returncode, said
+            assert said
+    until = time.monotonic() + PATIENCE
+    while any(os.path.exists(f"/proc/{pid}") and "read word" in _line(pid) for pid in group):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    home.run("list")
+    assert [] == home.left()
+    assert "cleanup\n" == (home.path / "order").read_text()
+
+
+def _line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def test_what_programs_outside_obey_is_told(home: AgentHome) -> None:
+    """
+    Hooks of git that are there can't be written; what is new is told at the end.
+    """
+    (home.project / ".git/hooks").mkdir(parents=True)
+    got = home.run("start", "sh", ".", "--", "-c",
+                   "echo x >.git/hooks/pre-commit; mkdir .vscode; echo {} >.vscode/tasks.json")
+    assert "Read-only" in got.stderr
+    assert "'.vscode'" in got.stderr
+    assert ".git/hooks'" not in got.stderr.splitlines()[-1]

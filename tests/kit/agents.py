@@ -1,0 +1,95 @@
+"""
+`leeward agent` in tests: a home of the test's own, definitions in it, a daemon whose broker asks the tests' resolver.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import leeward
+from kit.egress import ENTRY
+from kit.live_daemon import PATIENCE, PLACES, LiveDaemon, command, environment
+from kit.operator_terminal import OperatorTerminal
+
+
+class AgentHome:
+    """
+    Attributes:
+        path: the home folder.
+        project: a folder in it.
+    """
+
+    def __init__(self, folder: Path, daemon: LiveDaemon) -> None:
+        self.path, self.project, self._daemon = folder, folder / "project", daemon
+        self.project.mkdir(parents=True)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        found = environment(self._daemon.socket, HOME=str(self.path), XDG_STATE_HOME=str(self.path / "state"),
+                            XDG_CONFIG_HOME=str(self.path / "config"))
+        return {**found, **more}
+
+    def define(self, name: str, text: str) -> None:
+        """
+        A definition of the user's own.
+        """
+        self._write(self.path / "config/leeward/agents" / name / "agent.toml", text)
+
+    def settings(self, text: str) -> None:
+        """
+        The user's settings.
+        """
+        self._write(self.path / "config/leeward/agents.toml", text)
+
+    @staticmethod
+    def _write(path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o600)
+
+    def run(self, *argv: str, input: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+        """
+        `leeward agent` to its end.
+        """
+        given: dict[str, Any] = {"stdin": subprocess.DEVNULL} if input is None else {"input": input}
+        return subprocess.run(command("agent", *argv), env=self.environment(**env), capture_output=True, text=True,
+                              timeout=4 * PATIENCE, check=False, cwd=self.project, **given)
+
+    def popen(self, *argv: str, **env: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(command("agent", *argv), env=self.environment(**env), stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.project)
+
+    def on_terminal(self, *argv: str, **env: str) -> OperatorTerminal:
+        return OperatorTerminal(command("agent", *argv), self.environment(**env), (24, 80))
+
+    def left(self) -> list[Path]:
+        """
+        Files of the registry.
+        """
+        return sorted((self.path / "state").glob("leeward/agents/instances/*.json"))
+
+    def gone(self) -> None:
+        """
+        Wait until no sandbox of the daemon's is there, nor what belongs to one.
+        """
+        until = time.monotonic() + PATIENCE
+        while leeward.Sandbox.list(socket=self._daemon.socket):
+            assert time.monotonic() < until, leeward.Sandbox.list(socket=self._daemon.socket)
+            time.sleep(0.1)
+        self._daemon.idle()
+
+
+@contextmanager
+def agents_daemon(folder: Path, *options: str) -> Iterator[LiveDaemon]:
+    """
+    A daemon without a configuration of its own.
+    """
+    (folder / "sitecustomize.py").write_text(f"import leeward.pool.broker\nleeward.pool.broker.ENTRY = {ENTRY!r}\n")
+    with LiveDaemon(folder, "--pool-size", "1", *options,
+                    env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}) as made:
+        yield made

@@ -1,0 +1,216 @@
+"""
+A model for agents' command lines, scripted, on loopback: Anthropic's messages and OpenAI's responses.
+
+    with serving(SCRIPT) as api:
+        ...  # an agent that is told http://127.0.0.1:{api.port}
+        assert api.results
+
+A script is what the model does, turn by turn: a call of a tool by a name and arguments, or text, which ends it. The
+turn is told by the results that the request has in it, so that requests which are repeated get the same answer.
+Requests without tools, such as for a title, get a word.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from leeward.spec.egress import AGENT_PORTS
+
+PATIENCE_S = 30
+
+
+@dataclass(frozen=True)
+class Call:
+    """
+    The model calls the tool *name*.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+
+
+Script = Sequence[Call | str]
+
+
+@dataclass
+class ModelApi:
+    """
+    Attributes:
+        port: of 127.0.0.1.
+        results: what the calls gave, as text, in order.
+        asked: methods and paths of all requests.
+        keys: what requests had as their credential.
+    """
+
+    port: int
+    script: Script
+    results: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    tools: list[str] = field(default_factory=list)
+
+    def turn(self, results: list[str]) -> Call | str:
+        self.results = max(self.results, results, key=len)
+        return self.script[min(len(results), len(self.script) - 1)]
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    api: ModelApi
+
+    def do_POST(self) -> None:
+        raw = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        self._note()
+        try:
+            body = json.loads(raw)
+        except ValueError:
+            body = {}
+        path = self.path.partition("?")[0]
+        if path.endswith("/messages"):
+            self._messages(body)
+        elif path.endswith("/responses"):
+            self._responses(body)
+        else:
+            self._json({"input_tokens": 10} if path.endswith("/count_tokens") else {})
+
+    def do_GET(self) -> None:
+        self._note()
+        self._json({"data": [], "object": "list", "models": []})
+
+    do_HEAD = do_GET
+
+    def _note(self) -> None:
+        self.api.asked.append(f"{self.command} {self.path}")
+        self.api.keys.append(self.headers.get("x-api-key") or self.headers.get("authorization") or "")
+
+    # --- Anthropic's ----------------------------------------------------------------
+
+    def _messages(self, body: dict[str, Any]) -> None:
+        self.api.tools = [tool["name"] for tool in body.get("tools", ())] or self.api.tools
+        results = [_text(block["content"]) for message in body["messages"] if isinstance(message["content"], list)
+                   for block in message["content"] if block.get("type") == "tool_result"]
+        turn = self.api.turn(results) if body.get("tools") else "word"
+        block: dict[str, Any] = ({"type": "text", "text": turn} if isinstance(turn, str) else
+                                 {"type": "tool_use", "id": f"toolu_{len(results)}", "name": turn.name,
+                                  "input": turn.arguments})
+        reason = "end_turn" if isinstance(turn, str) else "tool_use"
+        message = {"id": "msg_1", "type": "message", "role": "assistant", "model": body.get("model", "m"),
+                   "content": [], "stop_reason": None, "stop_sequence": None,
+                   "usage": {"input_tokens": 1, "output_tokens": 1}}
+        if not body.get("stream"):
+            self._json({**message, "content": [block], "stop_reason": reason})
+            return
+        if isinstance(turn, str):
+            start: dict[str, Any] = {"type": "text", "text": ""}
+            delta = {"type": "text_delta", "text": turn}
+        else:
+            start = {**block, "input": {}}
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(turn.arguments)}
+        self._events([
+            ("message_start", {"message": message}),
+            ("content_block_start", {"index": 0, "content_block": start}),
+            ("content_block_delta", {"index": 0, "delta": delta}),
+            ("content_block_stop", {"index": 0}),
+            ("message_delta", {"delta": {"stop_reason": reason, "stop_sequence": None},
+                               "usage": {"output_tokens": 1}}),
+            ("message_stop", {}),
+        ])
+
+    # --- OpenAI's -------------------------------------------------------------------
+
+    def _responses(self, body: dict[str, Any]) -> None:
+        self.api.tools = [tool.get("name", tool.get("type", "")) for tool in body.get("tools", ())] or self.api.tools
+        results = [_text(item["output"]) for item in body["input"] if isinstance(item, dict)
+                   and item.get("type") in ("function_call_output", "custom_tool_call_output")]
+        turn = self.api.turn(results)
+        item: dict[str, Any]
+        if isinstance(turn, str):
+            item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+                    "content": [{"type": "output_text", "text": turn, "annotations": []}]}
+        else:
+            item = {"type": "function_call", "id": f"fc_{len(results)}", "call_id": f"call_{len(results)}",
+                    "name": turn.name, "arguments": json.dumps(turn.arguments), "status": "completed"}
+        whole = {"id": "resp_1", "object": "response", "status": "completed", "output": [item],
+                 "usage": {"input_tokens": 1, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 1,
+                           "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 2}}
+        self._events([
+            ("response.created", {"response": {**whole, "status": "in_progress", "output": []}}),
+            ("response.output_item.added", {"output_index": 0, "item": item}),
+            ("response.output_item.done", {"output_index": 0, "item": item}),
+            ("response.completed", {"response": whole}),
+        ])
+
+    def _events(self, events: list[tuple[str, dict[str, Any]]]) -> None:
+        data = "".join(f"event: {name}\ndata: {json.dumps({'type': name, **about})}\n\n" for name, about in events)
+        self._send(data.encode(), "text/event-stream")
+
+    def _json(self, data: object, status: int = 200) -> None:
+        self._send(json.dumps(data).encode(), "application/json", status)
+
+    def _send(self, data: bytes, kind: str, status: int = 200) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+def _text(content: object) -> str:
+    if isinstance(content, list):
+        return "".join(_text(part.get("text", "")) for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else json.dumps(content)
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None: ...
+
+
+@contextmanager
+def serving(script: Script, tls: ssl.SSLContext | None = None, port: int = 0) -> Iterator[ModelApi]:
+    """
+    Serve *script* until the block ends.
+    """
+    class Handler(_Handler):
+        pass
+
+    server = _Server(("127.0.0.1", port), Handler)
+    Handler.api = ModelApi(server.server_address[1], script)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield Handler.api
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(PATIENCE_S)
+
+
+@contextmanager
+def serving_for_agents(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[ModelApi]:
+    """
+    `serving` on a port that the policy `agent` has.
+    """
+    for port in (port for port in AGENT_PORTS if port >= 1024):
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        with serving(script, tls, port) as api:
+            yield api
+        return
+    raise OSError(f"none of the ports {AGENT_PORTS} is free")

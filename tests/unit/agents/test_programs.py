@@ -1,0 +1,82 @@
+"""
+Where an agent's program is, and what shows it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from leeward.agents.programs import find, outermost
+from leeward.errors import RequestRejected
+
+
+def program(path: Path, text: str = "\x7fELF") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def environ(*folders: Path) -> dict[str, str]:
+    return {"PATH": os.pathsep.join((*map(str, folders), "/usr/bin", "/bin"))}
+
+
+def test_a_binary_behind_links(tmp_path: Path) -> None:
+    real = program(tmp_path / "share/versions/2.1")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/claude").symlink_to(real)
+    found = find("claude", environ(tmp_path / "bin"))
+    assert found is not None
+    assert ((str(real),), (str(real),), (str(real.parent),)) == (found.argv, found.shown, found.folders)
+
+
+def test_a_package_of_nodes(tmp_path: Path) -> None:
+    node = program(tmp_path / "node/bin/node")
+    script = program(tmp_path / "lib/node_modules/@x/codex/bin/codex.js", "#!/usr/bin/env node\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/codex").symlink_to("../lib/node_modules/@x/codex/bin/codex.js")
+    found = find("codex", environ(tmp_path / "bin", node.parent))
+    assert found is not None
+    assert (str(node), str(script)) == found.argv
+    assert {str(tmp_path / "lib/node_modules"), str(node)} == set(found.shown)
+    assert str(node.parent) in found.folders
+
+
+def test_a_script_of_a_virtual_environment(tmp_path: Path) -> None:
+    """
+    Its python is run by the name that it has there: it looks beside that for its packages.
+    """
+    base = program(tmp_path / "base/bin/python3.11")
+    (tmp_path / "env/bin").mkdir(parents=True)
+    (tmp_path / "env/pyvenv.cfg").write_text(f"home = {base.parent}\nversion = 3.11\n")
+    (tmp_path / "env/bin/python").symlink_to(base)
+    program(tmp_path / "env/bin/aider", f"#!{tmp_path}/env/bin/python\n")
+    found = find("aider", environ(tmp_path / "env/bin"))
+    assert found is not None
+    assert (f"{tmp_path}/env/bin/python", f"{tmp_path}/env/bin/aider") == found.argv
+    assert {f"{tmp_path}/env", f"{tmp_path}/base"} == set(found.shown)
+
+
+def test_what_is_below_usr_needs_nothing() -> None:
+    found = find("env", {"PATH": "/usr/bin:/bin"})
+    assert found is not None
+    assert () == found.shown == found.folders
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    assert find("nothing-of-that-name", environ(tmp_path)) is None
+    program(tmp_path / "odd", "#!/nowhere/interpreter\n")
+    with pytest.raises(RequestRejected, match="isn't there"):
+        find("odd", environ(tmp_path))
+    program(tmp_path / "loop", f"#!{tmp_path}/loop\n")
+    with pytest.raises(RequestRejected, match="too many interpreters"):
+        find("loop", environ(tmp_path))
+
+
+def test_paths_without_those_in_others() -> None:
+    assert ("/a", "/ab") == outermost(["/a", "/a/b", "/ab", "/a"])
+    assert sys.executable
