@@ -1,0 +1,96 @@
+"""
+Connections that only a rule of `ask` names, decided by the service for approvals: they go on, or hear why not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kit import egress
+from kit.approvals import ServedApprovals
+from kit.egress import Servers
+from kit.live_daemon import PLACES, LiveDaemon
+from kit.waiting import poll_until
+from leeward.outcome import Result
+
+GET = """
+import sys, urllib.request, urllib.error
+for url in sys.argv[1:]:
+    try:
+        with urllib.request.urlopen(url, timeout=60) as got:
+            print(got.status)
+    except urllib.error.HTTPError as error:
+        print(error.code, error.read().decode().rstrip())
+"""
+
+CONFIG = """\
+pool_size = 2
+[egress.web]
+ask = ["http://*:{port}"]
+addresses = ["127.0.0.1/32"]
+limits = {{ ask = "60s" }}
+"""
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Servers]:
+    with egress.servers() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def daemon(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    folder = tmp_path_factory.mktemp("d")
+    config = folder / "c.toml"
+    config.write_text(CONFIG.format(port=host.http))
+    config.chmod(0o600)
+    custom = f"import leeward.pool.broker\nleeward.pool.broker.ENTRY = {egress.ENTRY!r}\n"
+    (folder / "sitecustomize.py").write_text(custom)
+    with LiveDaemon(folder, "--config", str(config), env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}) as made:
+        yield made
+
+
+def test_a_connection_waits_for_a_person_or_a_rule(daemon: LiveDaemon, host: Servers, tmp_path: Path) -> None:
+    """
+    Approved, the same connection goes on; denied, by a person, by a rule or by a mode, it is answered by 403 with the
+    reason. The record has all of it.
+    """
+    project = tmp_path / "project"
+    project.mkdir()
+    url = f"http://web.example.org:{host.http}/a?b=1"
+    with ServedApprovals(daemon, tmp_path) as service, ThreadPoolExecutor() as threads:
+        poll_until(lambda: not service.link.call("GET", "/api/status")["asks"], "a service that hears of asks")
+        box = service.open(project, egress="web")
+
+        def waiting() -> tuple[int, Future[Result]]:
+            asks = threads.submit(box.run, ["python3", "-c", GET, url], timeout=90)
+            poll_until(service.pending, "a connection that waits")
+            [row] = service.pending()
+            assert {"host": "web.example.org", "port": host.http} == row["subject"]
+            assert f"GET {url}" in row["description"]
+            assert box.id == row["sandbox"]
+            return row["id"], asks
+
+        number, asks = waiting()
+        service.decide(number)
+        assert "200\n" == asks.result(60).stdout_text
+        number, asks = waiting()
+        service.decide(number, "deny")
+        assert f"403 Denied by leeward (request {number})\n" == asks.result(60).stdout_text
+
+        service.run("deny-rule", "network(web.example.org)")
+        assert "403 Blocked by rule\n" == box.run(["python3", "-c", GET, url], timeout=60).stdout_text
+        service.run("remove-rule", "network(web.example.org)")
+        service.link.call("PUT", "/api/config", {"key": "mode.network", "value": "deny-all"})
+        assert "403 Blocked by policy\n" == box.run(["python3", "-c", GET, url], timeout=60).stdout_text
+        service.link.close_sandbox(box.detach())
+
+        rows = [row for row in service.audit() if row["sandbox"] == box.id and row["category"] == "network"]
+        assert {("connect", "approved", "cli"), ("connect", "denied", "cli"), ("connect", "denied", "rule"),
+                ("connect", "denied", "mode"), ("egress", "approved", "policy"), ("egress", "denied", "policy")} <= {
+            (row["action"], row["decision"], row["by"]) for row in rows}
