@@ -85,8 +85,8 @@ def test_c335_cannot_read_what_is_hidden_by_another_name(home: AgentHome, token:
     """
     attack = ("cat .env; cat ./deep/../.env; ln .env a; cat a; ln -s .env b; cat b; cp .env c; mv .env d; cat d;"
               " mv deep e; cat e/.env; cat /proc/self/cwd/.env /proc/self/root$PWD/.env; umount .env; rm -f .env;"
-              " cat .env; tar cf - . | strings; mkdir m; mount --bind . m; cat m/.env; unshare -rm cat .env; python3 -c 'import os; "
-              "print(os.pread(os.open(\".env\", os.O_RDONLY), 99, 0))'")
+              " cat .env; tar cf - . | strings; mkdir m; mount --bind . m; cat m/.env; unshare -rm cat .env;"
+              " python3 -c 'import os; print(os.pread(os.open(\".env\", os.O_RDONLY), 99, 0))'")
     with control():
         home.settings('[files]\ninclude = [".env"]\n')
         assert token in within(home, "cat .env")
@@ -157,7 +157,8 @@ def test_c339_cannot_swap_the_project_for_a_link(home: AgentHome, token: str) ->
     The folder is a mount: not renamed, not removed. A link in it leads to what the sandbox has by that name.
     """
     attack = (f"cd ..; mv project p; rmdir project; rm -rf project 2>/dev/null; ln -sfn {home.path} project;"
-              f" cd project; ln -s {home.path}/private l; cat l; ln -s /proc/1/root r; cat r{home.path}/private; ls -A ..")
+              f" cd project; ln -s {home.path}/private l; cat l; ln -s /proc/1/root r; cat r{home.path}/private;"
+              " ls -A ..")
     with control():
         assert token in outside(home, f"cat {home.path}/private")
     assert token not in within(home, attack)
