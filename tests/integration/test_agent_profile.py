@@ -99,9 +99,9 @@ def test_the_clients_hosts_and_no_others(daemon: LiveDaemon, home: Path) -> None
         assert "Could not resolve" in box.run(["curl", "-sS", f"http://evil.example.org:{api.port}/"]).stderr_text
         assert '"data"' not in box.run(["curl", "-sS", "-m", "5", f"http://127.0.0.1:{api.port}/models"]).stdout_text
     for profile in ("python", "workdir"):
-        with pytest.raises(leeward.RequestRejected, match="egress 'agent' is unknown"):
-            assert leeward.Sandbox(socket=daemon.socket, profile=profile, egress="agent",
-                                   policy={"allow": ["a.example"]}).id
+        with pytest.raises(leeward.RequestRejected, match="egress 'agent' is unknown"), leeward.Sandbox(
+                socket=daemon.socket, profile=profile, egress="agent", policy={"allow": ["a.example"]}) as box:
+            assert box.id
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
@@ -114,9 +114,9 @@ def test_another_users_agent_has_no_hosts() -> None:
         with LiveDaemon(Path(folder), "--pool-size", "1", "--group", grp.getgrgid(pwd.getpwnam("nobody").pw_gid).gr_name
                         ) as daemon:
             def refused() -> None:
-                with pytest.raises(leeward.Forbidden, match="allow_network"):
-                    leeward.Sandbox(socket=daemon.socket, profile="agent", egress="agent",
-                                    policy={"allow": ["a.example"]}).detach()
+                with pytest.raises(leeward.Forbidden, match="allow_network"), leeward.Sandbox(
+                        socket=daemon.socket, profile="agent", egress="agent", policy={"allow": ["a.example"]}) as box:
+                    assert box.id
                 leeward.Sandbox(socket=daemon.socket).close()
 
             assert as_user(4245, refused)
@@ -124,11 +124,11 @@ def test_another_users_agent_has_no_hosts() -> None:
 
 def test_fields_of_other_profiles(daemon: LiveDaemon, home: Path) -> None:
     for fields in ({"hide": ["/x"]}, {"protect": ["/x"]}):
-        with pytest.raises(leeward.RequestRejected, match="of the profile 'agent'"):
-            assert leeward.Sandbox(socket=daemon.socket, **fields).id  # type: ignore[arg-type]  # one of them
+        with pytest.raises(leeward.RequestRejected, match="of the profile 'agent'"), leeward.Sandbox(
+                socket=daemon.socket, **fields) as box:  # type: ignore[arg-type]  # one of them
+            assert box.id
     project = str(home / "project")
-    with pytest.raises(leeward.RequestRejected, match="lies in no mount"):
-        assert leeward.Sandbox(socket=daemon.socket, profile="agent", hide=["/usr/bin"],
-                               mounts=[leeward.Mount(project, project)]).id
-    with pytest.raises(leeward.RequestRejected, match="is the home folder"):
-        assert leeward.Sandbox(socket=daemon.socket, profile="agent", mounts=[leeward.Mount(home, str(home))]).id
+    for where, names, why in ((project, ["/usr/bin"], "lies in no mount"), (str(home), [], "is the home folder")):
+        with pytest.raises(leeward.RequestRejected, match=why), leeward.Sandbox(
+                socket=daemon.socket, profile="agent", hide=names, mounts=[leeward.Mount(where, where)]) as box:
+            assert box.id
