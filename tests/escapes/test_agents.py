@@ -185,6 +185,7 @@ def test_c340_cannot_read_or_write_the_home(home: AgentHome, token: str) -> None
     assert ["id"] == os.listdir(home.path / ".ssh")
 
 
+@pytest.mark.smoke
 @BY_MOUNTS
 def test_c341_cannot_see_others_by_proc(home: AgentHome, daemon: LiveDaemon, token: str) -> None:
     """
