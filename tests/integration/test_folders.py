@@ -22,7 +22,8 @@ from kit.live_daemon import LiveDaemon, descendants, held
 from kit.waiting import poll_until
 
 
-@pytest.fixture(scope="module", params=[reactors.REFERENCE, *reactors.WAYS])
+# No third one without the fast path: none of this takes it.
+@pytest.fixture(scope="module", params=reactors.WAYS)
 def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LiveDaemon]:
     with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4", *reactors.OPTIONS[request.param]) as made:
         yield made

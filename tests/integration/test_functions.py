@@ -24,7 +24,8 @@ from leeward.outcome import Limit, Outcome, Result
 from leeward.wire import functions
 
 
-@pytest.fixture(scope="module", params=reactors.ALL)
+# No third one without the fast path: none of this takes it.
+@pytest.fixture(scope="module", params=reactors.WAYS)
 def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
     with LiveDaemon(tmp_path_factory.mktemp("functions"), "--pool-size", "3",
                     *reactors.OPTIONS[request.param]) as made:
