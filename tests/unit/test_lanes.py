@@ -72,7 +72,8 @@ def test_a_run(tmp_path: Path, late: str, status: int) -> None:
                "sys.exit(lanes.run(['touch', 'prepared']))")
 
     ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False,
-                           env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})  # a second for each run otherwise
+                           env={**{name: value for name, value in os.environ.items() if lanes.LANE != name},
+                                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})  # a second for each run otherwise
 
     assert status == ended.returncode, ended.stdout + ended.stderr
     assert (tmp_path / "prepared").exists()

@@ -6,7 +6,6 @@ The processes are ordinary ones of this host: tests/kit/sandbox_stand.py.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -30,8 +29,8 @@ def test_a_users_terminals_are_bounded_over_all_his_sandboxes(stand: Stand, monk
     with leeward.Sandbox(socket=stand.socket) as one, leeward.Sandbox(socket=stand.socket) as other:
         kept = [one.terminal(["cat"]), other.terminal(["cat"]), one.terminal(["cat"])]
         for box in (one, other):
-            with pytest.raises(leeward.Busy, match="3 terminals open"):
-                box.ask("process_start", {"argv": ["cat"], "terminal": [24, 80]}, time.monotonic() + 0.1)
+            with pytest.raises(leeward.Busy, match="3 terminals open"), box._links.one() as link:
+                link.call("process_start", {"sandbox": box.id, "argv": ["cat"], "terminal": [24, 80]}, retry_busy=False)
         assert b"" == one.run(["true"]).stdout
         kept[0].write("\x04")
         ended = kept[0].result()
