@@ -3,13 +3,14 @@ Grants: what a project's settings ask for that widens what its agent may do.
 
 Runs in:   anywhere; pure.
 Rule:      a setting of the project's that the user's own file doesn't have, and by which the agent reaches, reads or
-           takes more, or something runs on the host. Hooks inside, variables with plain values and what is hidden
-           widen nothing.
+           takes more, is told something, or something runs on the host. Hooks inside and what is hidden widen nothing.
+           A variable does: it can send the agent's account to another place (a base URL without TLS, a proxy), or have
+           it run a file of the project's before anybody has said anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,12 +41,14 @@ KINDS: dict[str, str] = {
     "include": "is shown, though it would be hidden",
     "host": "may be reached",
     "variable": "is read from your environment",
+    "environment": "is set in the agent's environment",
     "limit": "is what it may take",
     "worktree": "of the repository that this is a worktree of may be read",
 }
 
 
-def grants_of(mine: AgentSettings, merged: AgentSettings, variables: Sequence[str]) -> tuple[Grant, ...]:
+def grants_of(mine: AgentSettings, merged: AgentSettings, variables: Sequence[str],
+              environment: Mapping[str, str]) -> tuple[Grant, ...]:
     """
     What *merged* has beyond *mine*.
 
@@ -53,6 +56,7 @@ def grants_of(mine: AgentSettings, merged: AgentSettings, variables: Sequence[st
         mine: of the user's file alone.
         merged: of both.
         variables: names of those that the project's file reads.
+        environment: what the project's file sets, as it is written there: a person isn't shown values of variables.
     """
     found = [Grant(kind, line) for kind, theirs, ours in (
         ("setup_host", merged.hooks.setup_host, mine.hooks.setup_host),
@@ -62,6 +66,8 @@ def grants_of(mine: AgentSettings, merged: AgentSettings, variables: Sequence[st
     found += [Grant("include", each.text) for each in merged.include if each not in mine.include]
     found += [Grant("host", rule.text) for rule in merged.allow if rule not in mine.allow]
     found += [Grant("variable", name) for name in dict.fromkeys(variables)]
+    found += [Grant("environment", f"{name}={written}") for name, written in environment.items()
+              if name not in mine.environment or mine.environment[name] != merged.environment[name]]
     found += [Grant("limit", f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}")
               for name, value in merged.limits.items()
               if name not in mine.limits or value > mine.limits[name]]

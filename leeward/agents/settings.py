@@ -116,7 +116,7 @@ def merged_settings(user: Mapping[str, Any], theirs: Mapping[str, Any], user_fil
     settings = _settings(table, (*mine.warnings, *other.warnings))
     _check_ports(settings.allow, project_file if other.table.get("network") else user_file)
     secret = tuple(name for name in other.variables if name not in _PLAIN)
-    widening = grants_of(_settings(_lists(mine.table), ()), settings, secret)
+    widening = grants_of(_settings(_lists(mine.table), ()), settings, secret, theirs.get("environment", {}))
     return _with_widening(settings, widening)
 
 
