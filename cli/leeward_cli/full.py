@@ -18,6 +18,7 @@ from leeward.daemon.config_keys import RENAMED
 from leeward.errors import LeewardError
 from leeward_cli import (
     agent,
+    agents_outside,
     approvals,
     audit,
     copying,
@@ -426,6 +427,7 @@ cli.add_command(environments.env)
 cli.add_command(approvals.approvals)
 cli.add_command(audit.audit)
 cli.add_command(agent.agent)
+cli.add_command(agents_outside.shell_prefix)
 
 
 def app(argv: Sequence[str]) -> int:

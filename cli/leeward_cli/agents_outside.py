@@ -1,0 +1,62 @@
+"""
+`leeward shell-prefix`: for agents that run outside, whose lines for a shell run in a sandbox.
+
+Runs in:   the CLI, by click.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+import click
+
+#: The program that an agent is told of. It stands beside `leeward`.
+PROGRAM = "leeward-shell-prefix"
+
+_HELP = """\
+Claude Code runs each line of its Bash tool by the program that CLAUDE_CODE_SHELL_PREFIX names:
+
+    export CLAUDE_CODE_SHELL_PREFIX={program}
+
+As a hook before its tools, in ~/.claude/settings.json:
+
+    {{"hooks": {{"PreToolUse": [{{"matcher": "*", "hooks": [
+        {{"type": "command", "command": "{leeward} shell-prefix --hook"}}]}}]}}}}
+
+docs/agents-settings.md says which of the ways gives which guarantee."""
+
+
+@click.command("shell-prefix", context_settings={"ignore_unknown_options": False})
+@click.option("--hook", is_flag=True, help="Answer a call of Claude Code's hook PreToolUse, on standard input.")
+@click.option("--approve", is_flag=True, help="With --hook: a line for the shell needs no other approval.")
+@click.argument("line", required=False, type=click.UNPROCESSED)
+def shell_prefix(hook: bool, approve: bool, line: str | None) -> int:
+    """
+    Run LINE by bash in the sandbox of the agent that has called. Without LINE: say how an agent is told.
+
+    The exit status is the line's; 126 says that it wasn't run, and standard error why.
+    """
+    from leeward_cli import shell_prefix as outside
+
+    if hook:
+        if line is not None:
+            raise click.UsageError("--hook takes its call on standard input")
+        from leeward.agents.tool_hook import MAX_CALL
+
+        return outside.hook(sys.stdin.buffer.read(MAX_CALL + 1), program(), approve)
+    if approve:
+        raise click.UsageError("--approve goes with --hook")
+    if line is None:
+        click.echo(_HELP.format(program=program(), leeward=shutil.which("leeward") or "leeward"))
+        return 0
+    return outside.run_line(line)
+
+
+def program() -> str:
+    """
+    The path of the program for a prefix.
+    """
+    beside = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), PROGRAM)
+    return beside if os.access(beside, os.X_OK) else shutil.which(PROGRAM) or PROGRAM

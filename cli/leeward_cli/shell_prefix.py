@@ -1,0 +1,271 @@
+"""
+`leeward-shell-prefix LINE`: a shell's line of an agent that runs outside, in a sandbox; and that agent's hook.
+
+Runs in:   the CLI, once for each line. `main` is a program of its own, since agents take the path of one.
+
+Theory of operation. Lines of one agent share a sandbox, which is found by its metadata: the number and the start of the
+agent's process. A lock of the user's state folder makes each open one at most. A sandbox whose agent has ended is ended
+by the next line of any agent, or when it was idle for as long as the daemon lets it. A line is told by the number and
+the start of the process that has brought it: where that was killed, the next line ends it. Without any sandbox nothing
+is run: the status is FAILED, and standard error says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from leeward.errors import BadRequest, DaemonError, LeewardError
+from leeward_cli.job import complain, write
+
+if TYPE_CHECKING:
+    from leeward.client.process import Process
+
+#: Bytes of standard input that are passed on at once.
+_READ = 1 << 16
+#: What a shell says of a command that can't be run.
+FAILED = 126
+#: In the metadata of the sandbox, and before the key in the title of a line's process.
+_AGENT, _LINE = "agent-outside", "line of "
+#: Of the agent's variables: those that programs of a line look for.
+_PASSED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "TERM", "NO_COLOR", "GIT_EDITOR")
+#: Bytes of the file that says where the next line starts.
+_MOST_FOLDER = 8192
+
+
+class _Told(BaseException):
+    """
+    A signal that ends the line.
+    """
+
+
+def main() -> int:
+    """
+    The program `leeward-shell-prefix`.
+    """
+    if len(sys.argv) != 2:
+        complain("leeward-shell-prefix LINE; `leeward shell-prefix` says what it is for")
+        return 2
+    return run_line(sys.argv[1])
+
+
+def run_line(line: str) -> int:
+    """
+    Run *line* by bash in the sandbox of the agent that has called; its exit status.
+    """
+    try:
+        with _signals():
+            return _run(line)
+    except _Told as told:
+        return 128 + int(told.args[0])
+    except (DaemonError, LeewardError, OSError) as error:
+        complain(f"not run: {error}")
+        return FAILED
+
+
+def _run(line: str) -> int:
+    from leeward.agents import prefix
+
+    session = prefix.session_of(os.getppid(), _stat)
+    me = prefix.AgentSession(os.getpid(), prefix.parse_stat(_stat(os.getpid()))[2])
+    project, cwd = project_of(session.pid), os.getcwd()
+    box, inside = _sandbox(session, project)
+    try:
+        _end_lines(box)
+        process = box.start(["bash", "-c", line], stdin=None, cwd=_inside(cwd, project, inside), env=_environment(),
+                            title=f"{_LINE}{me.key}")
+        threading.Thread(target=_feed, args=(process,), daemon=True).start()
+        try:
+            result = process.result(lambda data: write(1, data), lambda data: write(2, data))
+        except BaseException:
+            with contextlib.suppress(DaemonError):
+                process.kill()
+            raise
+        _tell_folder(box, line, project, inside)
+        return int(result.exit_code or 0)
+    finally:
+        box.detach()
+
+
+def _feed(process: Process) -> None:
+    """
+    Pass on what comes on standard input, to its end.
+    """
+    with contextlib.suppress(DaemonError, OSError):  # it has ended, or reads no more
+        while data := os.read(0, _READ):
+            process.write(data)
+        process.close_stdin()
+
+
+def _inside(cwd: str, project: str, inside: str) -> str:
+    if cwd != project and not cwd.startswith(project.rstrip("/") + "/"):
+        raise BadRequest(f"{cwd!a:.200} is outside of the project {project!a:.200}")
+    return inside + cwd[len(project):]
+
+
+def project_of(pid: int) -> str:
+    """
+    The folder in which the agent was started.
+
+    Raises:
+        BadRequest: it can't be told.
+    """
+    try:
+        return os.path.realpath(os.readlink(f"/proc/{pid}/cwd"))
+    except OSError as error:
+        raise BadRequest(f"where the agent was started can't be told: {error}") from None
+
+
+def _stat(pid: int) -> str:
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def _environment() -> dict[str, str]:
+    """
+    What a line is told of the agent.
+    """
+    return {name: value for name, value in os.environ.items() if name in _PASSED and value.isprintable()}
+
+
+def _sandbox(session: Any, project: str) -> tuple[Any, str]:
+    """
+    The agent's sandbox, and where the project is in it.
+    """
+    from leeward.agents.places import state_home
+    from leeward.agents.state_files import own_folder
+    from leeward.client.sandbox import Sandbox
+
+    folder = own_folder(state_home(os.environ))
+    lock = os.open(os.path.join(folder, "prefix.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for row in Sandbox.list():
+            found = _is_of(row, session)
+            if found:
+                return Sandbox.attach(row["sandbox"]), str(row["metadata"]["inside"])
+        return _opened(session, project)
+    finally:
+        os.close(lock)
+
+
+def _is_of(row: Mapping[str, Any], session: Any) -> bool:
+    """
+    Whether the sandbox of *row* is the one of *session*. One whose agent has ended is ended.
+    """
+    from leeward.agents import prefix
+    from leeward.client.sandbox import Sandbox
+
+    owner = prefix.parse_key(row.get("metadata", {}).get(_AGENT, ""))
+    if owner is None or row.get("state", "open") not in ("open", "running"):
+        return False
+    if owner == session:
+        return True
+    if not prefix.is_alive(owner, _stat):
+        with contextlib.suppress(DaemonError):
+            Sandbox.attach(row["sandbox"]).close()
+    return False
+
+
+def _opened(session: Any, project: str) -> tuple[Any, str]:
+    from leeward.agents.definition import load_definition
+    from leeward.agents.places import config_home
+    from leeward.agents.request import AgentOptions, request_of
+    from leeward.client.sandbox import Sandbox
+    from leeward_cli import agent_project
+
+    settings, hiding = agent_project.settings_of(project, False)
+    definition = load_definition("shell", config_home(os.environ))
+    request = request_of(definition, settings, AgentOptions(), project, None, [each.path for each in hiding.hidden],
+                         os.environ)
+    box = Sandbox(metadata={_AGENT: session.key, "inside": request.cwd}, **request.options)
+    try:
+        box.info()  # which opens it, while the lock is held
+        for each in (*settings.hooks.setup, *settings.hooks.prestart):
+            done = box.shell(each, cwd=request.cwd)
+            if done.exit_code:
+                raise BadRequest(f"the hook {each!a:.200} has ended with {done.exit_code}")
+    except BaseException:
+        box.close()
+        raise
+    return box, request.cwd
+
+
+def _end_lines(box: Any) -> None:
+    """
+    End lines that were brought by a program which was killed since.
+    """
+    from leeward.agents import prefix
+
+    for row in box.processes():
+        owner = prefix.parse_key(str(row["title"]).removeprefix(_LINE)) if not row["over"] else None
+        if owner is not None and not prefix.is_alive(owner, _stat):
+            with contextlib.suppress(DaemonError):
+                box.process(row["process"]).kill()
+
+
+def _tell_folder(box: Any, line: str, project: str, inside: str) -> None:
+    """
+    Write down for the agent in which folder the line has ended, where it asks for that.
+    """
+    from leeward.agents import prefix
+
+    file = prefix.folder_file(line, tuple(dict.fromkeys((tempfile.gettempdir(), "/tmp"))))
+    if not file:
+        return
+    try:
+        content = box.files.read(file, limit=_MOST_FOLDER)
+    except OSError:
+        return  # the line has failed before
+    told = prefix.told_folder(content, (inside,))
+    if told:
+        outside = project + told[len(inside):]
+        with contextlib.suppress(OSError):
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with open(descriptor, "wb") as written:
+                written.write(os.fsencode(outside) + b"\n")
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """
+    SIGTERM, SIGHUP and SIGINT end the line, and then this program.
+    """
+    def tell(number: int, _frame: FrameType | None) -> None:
+        raise _Told(number)
+
+    kept = {number: signal.signal(number, tell) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+def hook(content: bytes, prefix_path: str, approve: bool) -> int:
+    """
+    Answer a call of PreToolUse, whose JSON is *content*; the exit status.
+    """
+    from leeward.agents import tool_hook
+    from leeward.agents.hiding import rules_of
+    from leeward_cli import agent_project
+
+    try:
+        project = os.path.realpath(os.environ.get("CLAUDE_PROJECT_DIR") or os.getcwd())
+        settings, _ = agent_project.settings_of(project, False)
+        answer = tool_hook.decide_tool(content, prefix_path, project, rules_of(settings.exclude, settings.include),
+                                       approve=approve)
+    except (tool_hook.Blocked, LeewardError, OSError) as error:
+        complain(f"refused: {error}")
+        return tool_hook.BLOCK
+    if answer:
+        write(1, answer.encode() + b"\n")
+    return tool_hook.GO_ON
