@@ -31,11 +31,11 @@ LAST = "test_the_same_holds_for_an_ordinary_user"
 #: Of a run with fewer tests it isn't worth the trouble.
 MANY = 500
 
-#: About the checkout, root's own set-up, what bench/ has, native code that asks for no user, what root's run repeats as
-#: such a user, or this very test: they say nothing about one.
+#: About the checkout, root's own set-up, what bench/ has, native code and decoders that ask for no user, what root's run
+#: repeats as such a user, or this very test: they say nothing about one.
 NOT_HIS = ("test_packaging.py", "test_releases.py", "test_flake.py", "test_readme.py", "test_sanitizers.py",
            "test_races.py", "test_warnings.py", "test_bench.py", "test_soak.py", "test_many_sandboxes.py",
-           "test_real_packages.py", "test_as_ordinary_user.py")
+           "test_real_packages.py", "test_decoders.py", "test_as_ordinary_user.py")
 
 #: Modules of CPython's tests that are the same for every user; root's run has them.
 FOR_ALL_USERS = () if os.environ.get("LEEWARD_LONG") else (
