@@ -31,8 +31,8 @@ LAST = "test_the_same_holds_for_an_ordinary_user"
 #: Of a run with fewer tests it isn't worth the trouble.
 MANY = 500
 
-#: About the checkout, root's own set-up, what bench/ has, native code and decoders that ask for no user, what root's run
-#: repeats as such a user, or this very test: they say nothing about one.
+#: About the checkout, root's own set-up, what bench/ has, native code and decoders that ask for no user, what root's
+#: run repeats as such a user, or this very test: they say nothing about one.
 NOT_HIS = ("test_packaging.py", "test_releases.py", "test_flake.py", "test_readme.py", "test_sanitizers.py",
            "test_races.py", "test_warnings.py", "test_bench.py", "test_soak.py", "test_many_sandboxes.py",
            "test_real_packages.py", "test_decoders.py", "test_as_ordinary_user.py")
@@ -42,8 +42,8 @@ FOR_ALL_USERS = () if os.environ.get("LEEWARD_LONG") else (
     "asyncio", "sqlite3", "hashlib", "zipfile", "pickle", "decimal", "datetime", "json", "re", "math", "collections",
     "itertools", "functools", "csv", "unicodedata", "statistics")
 
-#: Half an hour after root's first lane (kit/lanes.py), which has fewer tests than this run: the machine may be slow, and
-#: this is many tests in one. Hours for their long forms.
+#: Half an hour after root's first lane (kit/lanes.py), which has fewer tests than this run: the machine may be slow,
+#: and this is many tests in one. Hours for their long forms.
 DEADLINE_S = 4 * 3600 if os.environ.get("LEEWARD_LONG") else 1800
 
 
