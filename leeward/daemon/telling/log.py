@@ -236,6 +236,8 @@ class _Later(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         import importlib
 
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
         return getattr(importlib.import_module(self.__name__), name)
 
 
@@ -253,8 +255,9 @@ def _only_what_is_needed() -> Iterator[None]:
     try:
         yield
     finally:
-        for name in absent:
-            del sys.modules[name]
+        for name, stand_in in absent.items():
+            if sys.modules.get(name) is stand_in:  # else the real one was needed
+                sys.modules.pop(name, None)
 
 
 class _Sink:

@@ -153,11 +153,19 @@ later = stdlib.asyncio.get_running_loop
 import asyncio
 print(later is asyncio.get_running_loop, asyncio.__file__ is not None)
 """
+    at_once = """
+import sys
+from leeward.daemon.telling import log
+with log._only_what_is_needed():
+    from asyncio import get_running_loop
+import asyncio
+print(get_running_loop is asyncio.get_running_loop, "rich" in sys.modules)
+"""
     path = str(Path(leeward.__file__).parents[1])
-    said = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, capture_output=True,
-                          text=True, check=True)
+    said = [subprocess.run([sys.executable, "-c", text], env={**os.environ, "PYTHONPATH": path}, capture_output=True,
+                           text=True, check=True).stdout.splitlines() for text in (program, at_once)]
 
-    assert ["[]", "True True"] == said.stdout.splitlines()
+    assert [["[]", "True True"], ["True False"]] == said
 
 
 def test_an_exception_comes_with_its_traceback(pipe: tuple[int, int]) -> None:
