@@ -170,7 +170,8 @@ class BridgeEnd:
                     for request in reader.feed(chunk.data):
                         now = time.monotonic()
                         allowed, since = min(EACH_SECOND, allowed + (now - since) * EACH_SECOND), now
-                        if allowed < 1 and self._over.wait((1 - allowed) / EACH_SECOND):
+                        pause = max(0.0, (1 - allowed) / EACH_SECOND)
+                        if self._over.is_set() or (pause and self._over.wait(pause)):
                             return None
                         allowed -= 1
                         self._take(request)

@@ -1,0 +1,126 @@
+"""
+What `leeward approvals` shows, and what its keys do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from leeward.approvals.link import OperatorLink
+from leeward_cli.approvals import line_of
+from leeward_cli.approvals_diff import MOST_LINES, lines_of
+from leeward_cli.approvals_watch import WatchDesk, WatchState, paired
+
+HOSTILE = "evil\x1b]52;c;x\x07\u202ename\r\nmore"
+
+
+def row(number: int, **more: Any) -> dict[str, Any]:
+    return {"id": number, "category": "exec", "action": "run", "title": "ls", "status": "pending", "expires": None,
+            "reason": "", "repeats": 0, "stage": "", "created": 0.0, "metadata": {}, **more}
+
+
+def test_what_a_sandbox_wrote_is_one_line_that_no_terminal_acts_on() -> None:
+    shown = line_of(row(1, title=HOSTILE, reason=HOSTILE))
+
+    assert shown.isprintable()
+    assert "\\x1b]52" in shown
+    assert "\\u202e" in shown
+
+
+@pytest.mark.parametrize("color", [True, False])
+def test_a_diff_is_escaped(color: bool) -> None:
+    detail = {"kind": "file", "path": HOSTILE, "stale": "", "type": "file", "base_type": "file", "link": "",
+              "base_link": "", "mode": 0o755, "base_mode": 0o644, "before": "a\nb\n", "after": "a\n" + HOSTILE, "hunks": [
+                  {"old_start": 2, "new_start": 2, "old": ["b\n"], "new": [HOSTILE]}]}
+
+    found = lines_of(row(1, metadata={"remarks": [HOSTILE]}), detail, color)
+
+    for line in found:
+        for code in ("\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[1m", "\x1b[0m") if color else ():
+            line = line.replace(code, "")
+        assert line.isprintable(), line
+    text = "\n".join(found)
+    assert "mode        644 becomes 755" in text
+    assert "(no newline)" in text
+
+
+def test_a_diff_has_an_end() -> None:
+    detail = {"kind": "push", "commit": "c", "branch": "b", "remote": "r", "commits": [], "diff": "+x\n" * 10_000}
+
+    assert MOST_LINES + 1 == len(lines_of(row(1), detail, False))
+
+
+def test_the_mark_stays_on_its_request() -> None:
+    state = WatchState()
+    state.take([row(1), row(2), row(3)])
+    state.move(1)
+    assert 2 == state.selected
+    state.take([row(2), row(3), row(4)])
+    assert 2 == state.selected
+    state.take([row(3), row(4)])
+    assert 3 == state.selected
+    state.move(9)
+    assert 4 == state.selected
+    state.take([])
+    assert 0 == state.selected
+    assert any("nothing waits" in line for line in state.screen(20, 80))
+
+
+def test_the_screen_is_no_larger_than_the_terminal() -> None:
+    state = WatchState()
+    state.take([row(number, title="x" * 500) for number in range(100)])
+    state.move(60)
+    lines = state.screen(20, 40)
+
+    assert len(lines) <= 20
+    assert any("   60  " in line for line in lines)
+
+
+@pytest.mark.parametrize(("typed", "after", "keys"), [
+    ("ad", "", ["a", "d"]), ("aa", "", ["aa"]), ("a", "a", ["aa"]), ("a", "", ["a"]), ("a", "q", ["a", "q"]),
+    ("aaa", "", ["aa", "a"]), ("Aa", "", ["A", "a"]),
+])
+def test_two_a_are_one_key(typed: str, after: str, keys: list[str]) -> None:
+    rest = list(after)
+
+    assert keys == paired(list(typed), lambda: rest.pop() if rest else "")
+
+
+class PlayedLink:
+    def __init__(self) -> None:
+        self.rows, self.calls = [row(1), row(2)], list[tuple[str, str, Any]]()
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        self.calls.append((method, path, body))
+        if "POST" == method:
+            return {"decided": [row(1)], "before": [], "unknown": [], "rule": "exec(ls)"}
+        return {"kind": "none"} if path.endswith("detail") else row(1) if path[-1].isdigit() and "?" not in path else {
+            "requests": self.rows}
+
+
+@pytest.mark.parametrize(("key", "path", "body"), [
+    ("a", "/api/requests/2/approve", {}), ("A", "/api/requests/2/approve", {"always": True}),
+    ("d", "/api/requests/2/deny", {}), ("D", "/api/requests/2/deny", {"always": True}),
+    ("aa", "/api/bulk", {"approved": True, "ids": [1, 2]}),
+])
+def test_a_key_decides_about_what_is_marked(key: str, path: str, body: dict[str, Any]) -> None:
+    link = PlayedLink()
+    desk = WatchDesk(cast("OperatorLink", link))
+    desk.reload()
+    desk.press("j")
+
+    assert desk.press(key)
+    assert [("POST", path, body)] == [call for call in link.calls if "POST" == call[0]]
+    assert "1 decided; rule exec(ls)" == desk.state.message
+
+
+def test_views_come_and_go() -> None:
+    desk = WatchDesk(cast("OperatorLink", PlayedLink()))
+    desk.reload()
+    for key, view in (("?", "help"), ("?", "pending"), ("l", "recent"), ("q", "pending"), ("\r", "one"),
+                      ("q", "pending"), ("x", "pending")):
+        assert desk.press(key)
+        assert view == desk.state.view
+    assert not desk.press("q")
