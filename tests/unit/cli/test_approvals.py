@@ -32,8 +32,8 @@ def test_what_a_sandbox_wrote_is_one_line_that_no_terminal_acts_on() -> None:
 @pytest.mark.parametrize("color", [True, False])
 def test_a_diff_is_escaped(color: bool) -> None:
     detail = {"kind": "file", "path": HOSTILE, "stale": "", "type": "file", "base_type": "file", "link": "",
-              "base_link": "", "mode": 0o755, "base_mode": 0o644, "before": "a\nb\n", "after": "a\n" + HOSTILE, "hunks": [
-                  {"old_start": 2, "new_start": 2, "old": ["b\n"], "new": [HOSTILE]}]}
+              "base_link": "", "mode": 0o755, "base_mode": 0o644, "before": "a\nb\n", "after": "a\n" + HOSTILE,
+              "hunks": [{"old_start": 2, "new_start": 2, "old": ["b\n"], "new": [HOSTILE]}]}
 
     found = lines_of(row(1, metadata={"remarks": [HOSTILE]}), detail, color)
 
