@@ -32,11 +32,12 @@ from kit.ordinary_user import LANE
 #: What needs nothing beyond .venv: the beginning of the second lane.
 EARLY = ("tests/unit", "tests/simulation", "tests/integration/test_decoders.py")
 
-#: The rest of it.
-SECOND = ("tests/vm", *(f"tests/integration/test_{name}.py" for name in (
+#: The rest of it. The kernels come last: three of them at once want the processors for minutes.
+SECOND = (*(f"tests/integration/test_{name}.py" for name in (
     "sanitizers", "packaging", "releases", "flake", "site", "readme", "warnings", "races", "frameworks",
     "real_packages", "real_programs", "preloaded_libraries", "cpython_suite", "containers", "languages",
-    "node_client", "doc_examples", "sandbox_docs", "workdir_javascript", "agent_example", "llm")))
+    "node_client", "doc_examples", "sandbox_docs", "workdir_javascript", "agent_example", "agent_programs",
+    "approved_example", "approvals_page", "llm")), "tests/vm")
 
 #: Of a quick run, what is beside the rest.
 QUICK = "tests/unit"
