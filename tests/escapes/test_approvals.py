@@ -25,6 +25,8 @@ from leeward.approvals.bridge import BridgeEnd, BridgeRequest
 from leeward.approvals.routes import ROUTES
 from leeward.client.sandbox import Sandbox
 
+pytestmark = pytest.mark.needs("extra-web")
+
 SERVICE = pytest.mark.no_single_lock("what holds it is a process on the host, which no lock of a job's is about")
 
 KNOCK = """

@@ -177,5 +177,50 @@ class WebHeads:
             self._statuses.append(message.get("status") or message["code"])
 
 
-TARGETS: dict[str, Callable[[], Bodies | Forms | WebHeads]] = {
-    "web bodies": Bodies, "web forms": Forms, "web heads": WebHeads}
+class Frames:
+    """
+    What a sandbox's bridge writes: requests, the same whatever way it is cut, or one error.
+    """
+
+    tokens = (b"\0\0\0\0", b"\0\0\0\x01", b"\xff\xff\xff\xff", b"\0\x40\0\0", b"[", b"]", b"{}", b"null", b"0",
+              b"-1", b"1.5", b"9007199254740993", b"1e999", b'"GET"', b'"get"', b'"/"', b'"x"', b'"/\\n"', b'"\\ud800"',
+              b"\xff", b"[" * 300, b"9" * 5000)
+
+    def __init__(self) -> None:
+        from leeward.approvals.bridge import BridgeFrames, BridgeRequest
+        from leeward.errors import PeerError
+
+        self._reader, self._kind, self._error = BridgeFrames, BridgeRequest, PeerError
+
+    def seeds(self) -> Seeds:
+        import json
+
+        rows = ([1, "GET", "/api/status", None], [2, "POST", "/api/requests", {"category": "network", "host": "a"}],
+                [1 << 50, "DELETE", "/api/rules?x=%20", {"rule": "exec(ls)"}])
+        frames = [len(data).to_bytes(4, "big") + data for data in (json.dumps(row).encode() for row in rows)]
+        whole = b"".join(frames)
+        return [(data, [(0, 4), *pieces(data, b"[],: ")]) for data in (*frames, whole)]
+
+    def _read(self, parts: list[bytes]) -> tuple[list[Any], bool]:
+        reader, found = self._reader(), list[Any]()
+        try:
+            for part in parts:
+                found += reader.feed(part)
+        except self._error:
+            return found, False
+        return found, True
+
+    def feed(self, data: bytes) -> bool:
+        found, is_whole = self._read([data])
+        assert self._read([data[at:at + 7] for at in range(0, len(data), 7)])[1] == is_whole
+        for request in found:
+            assert isinstance(request, self._kind)
+            assert 0 < request.number < 1 << 53
+            assert request.method in ("GET", "POST", "PUT", "DELETE")
+            assert request.path.isascii()
+            assert request.path.startswith("/")
+        return is_whole and bool(found)
+
+
+TARGETS: dict[str, Callable[[], Bodies | Forms | WebHeads | Frames]] = {
+    "web bodies": Bodies, "web forms": Forms, "web heads": WebHeads, "bridge frames": Frames}

@@ -18,6 +18,8 @@ from kit.live_daemon import PLACES, LiveDaemon
 from kit.waiting import poll_until
 from leeward.outcome import Result
 
+pytestmark = pytest.mark.needs("extra-web")
+
 GET = """
 import sys, urllib.request, urllib.error
 for url in sys.argv[1:]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -22,6 +24,8 @@ from leeward.approvals.link import ApprovalsAway
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, SandboxOver, Stale
+
+pytestmark = pytest.mark.needs("extra-web")
 
 BEGIN = "import json\nfrom leeward.approvals import Agent, AskError\nagent = Agent()\n"
 GIT = ["git", "-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main"]
@@ -241,6 +245,35 @@ def _branches(repository: Path) -> list[str]:
     done = subprocess.run([*GIT, "branch", "--format=%(refname:short)"], cwd=repository, check=True, text=True,
                           capture_output=True)
     return done.stdout.split()
+
+
+def test_watch_shows_what_comes_and_decides_by_a_key(service: ServedApprovals) -> None:
+    """
+    On a terminal; what comes while it looks on is shown by the service's event.
+    """
+    ours, theirs = pty.openpty()
+    watching = subprocess.Popen(command("approvals", "watch"), env={**service.env, "TERM": "xterm"}, stdin=theirs,
+                                stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    screen = bytearray()
+
+    def shows(text: bytes) -> None:
+        def look() -> bool:
+            while select.select([ours], [], [], 0)[0]:
+                screen.extend(os.read(ours, 65536))
+            return text in screen
+        poll_until(look, f"a screen with {text!r}")
+        screen.clear()
+
+    shows(b"nothing waits")
+    asked = service.link.call("POST", "/api/requests", {"category": "sandbox", "action": "evil \\ name"})
+    shows(b"evil")
+    os.write(ours, b"d")
+    poll_until(lambda: "denied" == service.request(asked["id"])["status"], "a key that decides")
+    shows(b"1 decided")
+    os.write(ours, b"q")
+    assert 0 == watching.wait(PATIENCE)
+    os.close(ours)
 
 
 def test_run_leaves_requests(service: ServedApprovals, project: Path) -> None:

@@ -13,6 +13,8 @@ from kit.approvals import ServedApprovals
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon
 
+pytestmark = pytest.mark.needs("extra-web")
+
 FILE = ROOT / "examples" / "approved.py"
 
 

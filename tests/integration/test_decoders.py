@@ -22,9 +22,9 @@ TARGETS = {"request", "stream", "job reply", "control", "conversation", "http", 
 EGRESS_RUNS = 10_000_000 if os.environ.get("LEEWARD_LONG") else 20_000
 EGRESS = {"client hello", "request heads", "queries", "policies", "egress control", "fetches"}
 
-#: What the page of approvals decodes.
+#: What the page of approvals and the bridges of sandboxes decode.
 WEB_RUNS = 10_000_000 if os.environ.get("LEEWARD_LONG") else 40_000
-WEB = {"web bodies", "web forms", "web heads"}
+WEB = {"web bodies", "web forms", "web heads", "bridge frames"}
 
 
 @pytest.mark.timeout(3600)

@@ -171,7 +171,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 #: What leeward imports beside the standard library, and what runs its tests.
 NEEDED = ("_cffi_backend*", "cffi", "click", "msgpack", "structlog")
 EGRESS = ("pyroute2", "cryptography", "h11", "typing_extensions*")
-APPROVALS = ("publicsuffixlist",)
+APPROVALS = ("publicsuffixlist", "starlette", "uvicorn", "websockets", "anyio", "idna", "jinja2", "markupsafe")
 TESTERS = ("_pytest", "pytest*", "py.py", "pluggy*", "iniconfig", "packaging", "pygments", "hypothesis*", *EGRESS,
            *APPROVALS, "_hypothesis*", "sortedcontainers", "landlock", "pyseccomp*")
 
