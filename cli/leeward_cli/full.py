@@ -33,7 +33,7 @@ from leeward_cli import (
 )
 from leeward_cli.daemon import DEGRADABLE, configuration, serve
 from leeward_cli.daemon import OPTIONS as DAEMON_OPTIONS
-from leeward_cli.job import complain
+from leeward_cli.groups import run_group
 from leeward_cli.options import OPTIONS, USAGE, Option
 
 PROFILES = ("apparmor", "seccomp")
@@ -434,16 +434,4 @@ def app(argv: Sequence[str]) -> int:
     """
     Run the command in *argv*; return the exit status.
     """
-    try:
-        status = cli.main(args=list(argv), prog_name="leeward", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        from leeward_cli.main import die_by
-
-        return die_by("SIGINT")
-    except LeewardError as error:
-        complain(str(error))
-        return 1
-    return status if isinstance(status, int) else 0
+    return run_group(cli, argv)

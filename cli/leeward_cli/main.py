@@ -36,6 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = parse_run(argv[2:])
         if given is not None:
             return _serve(given)
+    if command == "agent":
+        from leeward_cli.agent import agent
+        from leeward_cli.groups import run_alone
+
+        return run_alone(agent, argv)
     if command not in _OWN or "--help" in options or "-h" in options:
         from leeward_cli.full import app
 

@@ -104,7 +104,7 @@ def test_the_clients_hosts_and_no_others(daemon: LiveDaemon, home: Path) -> None
             assert box.id
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+@pytest.mark.needs("root")
 def test_another_users_agent_has_no_hosts() -> None:
     """
     The daemon of root's lets it reach nothing, unless its configuration says so.

@@ -1,0 +1,42 @@
+"""
+Commands of click's: how one of them is run, and what becomes of its errors.
+
+Runs in:   the CLI. A group that is in a hurry is run without the others: they import most of leeward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from leeward.errors import LeewardError
+from leeward_cli.job import complain
+
+
+def run_group(group: click.Group, argv: Sequence[str]) -> int:
+    """
+    Run the command of *group* in *argv*; return the exit status.
+    """
+    try:
+        status = group.main(args=list(argv), prog_name="leeward", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        from leeward_cli.main import die_by
+
+        return die_by("SIGINT")
+    except LeewardError as error:
+        complain(str(error))
+        return 1
+    return status if isinstance(status, int) else 0
+
+
+def run_alone(command: click.Command, argv: Sequence[str]) -> int:
+    """
+    Run *command*, the first word of *argv*, as `leeward` would that has no other.
+    """
+    group = click.Group("leeward", {command.name or "": command},
+                        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+    return run_group(group, argv)
