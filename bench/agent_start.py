@@ -1,12 +1,12 @@
 """
-From `leeward agent start` to the first byte of the agent's output, beside the same program under bubblewrap with the same
-folders; and a project with many files beside a small one.
+From `leeward agent start` to the first byte of the agent's output, beside the same program under bubblewrap with the
+same folders; and a project with many files beside a small one.
 
     .venv/bin/python bench/agent_start.py [--rounds N] [--files N] [--json] [--] PROGRAM [ARGUMENT...]
 
-PROGRAM is an agent's, such as the `claude` of the wheel claude-agent-sdk, with `--version`. A daemon of its own is started
-once and is warm, as it is for everybody's second start. The subjects take turns, round by round; ratios are of the medians
-and of the minima. Where there is no bwrap its column is missing.
+PROGRAM is an agent's, such as the `claude` of the wheel claude-agent-sdk, with `--version`. A daemon of its own is
+started once and is warm, as it is for everybody's second start. The subjects take turns, round by round; ratios are of
+the medians and of the minima. Where there is no bwrap its column is missing.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def subjects(folder: Path, program: str, arguments: list[str], files: int,
         state = home / ".state"
         argv = [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/usr", "/usr", *links,
                 "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", str(home), "--bind",
-                str(home / "small"), str(home / "small"), "--bind", str(state), str(state), "--ro-bind", program, program,
-                "--chdir", str(home / "small"), program, *arguments]
+                str(home / "small"), str(home / "small"), "--bind", str(state), str(state), "--ro-bind", program,
+                program, "--chdir", str(home / "small"), program, *arguments]
         found["bwrap"] = lambda: first_byte(argv, env)
     return found
 

@@ -131,3 +131,32 @@ def home_definition(name: str) -> str:
     from leeward.agents import definition
 
     return (Path(definition.__file__).parent / "definitions" / name / "agent.toml").read_text()
+
+
+@pytest.mark.needs("agent-claude")
+def test_claude_on_a_terminal(home: AgentHome) -> None:
+    """
+    Its screen, a question and the answer, and two Ctrl-C; the terminal is as it was.
+    """
+    program = agent_programs.claude()
+    assert program is not None
+    path = bin_folder(home, "claude", program)
+    (home.path / ".claude.json").write_text(json.dumps({
+        "hasCompletedOnboarding": True, "theme": "dark",
+        "projects": {str(home.project): {"hasTrustDialogAccepted": True}},
+        "customApiKeyResponses": {"approved": ["sk-ant-none"], "rejected": []}}))
+    with model_api.serving_for_agents(["the-answer-is-here"]) as api:
+        policy(home, api.port)
+        with home.on_terminal("start", "claude", str(home.project), PATH=path, ANTHROPIC_API_KEY="sk-ant-none",
+                              ANTHROPIC_BASE_URL=f"http://127.0.0.1:{api.port}") as screen:
+            screen.until("Claude")
+            screen.until("\u276f")  # its prompt
+            screen.types("what is it")
+            screen.until("what")
+            screen.types("\r")
+            screen.until("the-answer-is-here")
+            screen.types("\x03")
+            screen.until("again")
+            screen.types("\x03")
+            assert 0 == screen.end()
+            assert screen.usual == screen.modes()

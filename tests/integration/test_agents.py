@@ -318,3 +318,32 @@ def test_what_programs_outside_obey_is_told(home: AgentHome) -> None:
     assert "Read-only" in got.stderr
     assert "'.vscode'" in got.stderr
     assert ".git/hooks'" not in got.stderr.splitlines()[-1]
+
+
+# --- secrets ------------------------------------------------------------------------
+
+
+def test_a_secret_goes_in_where_the_operator_keeps_none(home: AgentHome) -> None:
+    home.define("sh", 'command = ["sh"]\nhosts = ["api.example.org"]\n[secrets]\nAPI_KEY = ["api.example.org"]\n')
+    assert "value-of-it\n" == home.run("start", "sh", ".", "--", "-c", "echo $API_KEY", API_KEY="value-of-it").stdout
+
+
+def test_a_secret_that_the_operator_keeps_stays_outside(tmp_path: Path) -> None:
+    """
+    The agent sees a placeholder; hosts that [egress.agent] doesn't have aren't reached.
+    """
+    folder = tmp_path / "own"
+    folder.mkdir()
+    config = folder / "c.toml"
+    config.write_text('[egress.agent]\nallow = ["api.example.org"]\n'
+                      f'secrets = {{ API_KEY = {{ from = "file:{folder}/key", hosts = ["api.example.org"] }} }}\n')
+    config.chmod(0o600)
+    (folder / "key").write_text("value-of-the-operator")
+    (folder / "key").chmod(0o600)
+    with agents_daemon(folder, "--config", str(config)) as daemon:
+        home = AgentHome(tmp_path / "home", daemon)
+        home.define("sh", 'command = ["sh"]\nhosts = ["api.example.org"]\n[secrets]\nAPI_KEY = ["api.example.org"]\n')
+        got = home.run("start", "sh", ".", "--", "-c", "echo $API_KEY", API_KEY="value-of-the-caller")
+        assert got.stdout.startswith("leeward-"), (got.stdout, got.stderr)
+        assert "value" not in got.stdout
+        home.gone()
