@@ -147,8 +147,8 @@ def test_a_change_is_shown_and_approved_by_mouse(window: Window, served: ServedP
     assert "import" == page.locator("#diff .t-k").first.text_content()
     assert page.locator("#diff .two .changed .dif").count() > 0
     page.get_by_role("button", name="One column").click()
-    assert page.locator("#diff .one").first.is_visible()
-    assert not two.first.is_visible()
+    page.locator("#diff .one").first.wait_for()
+    two.first.wait_for(state="hidden")
 
     page.click("#decide button[value=approve]")
     settled(page, 0)
@@ -156,7 +156,7 @@ def test_a_change_is_shown_and_approved_by_mouse(window: Window, served: ServedP
     assert ("approved", "page") == status(served, request.id)
     assert AFTER == (project / "src" / "settings.py").read_text()
     page.wait_for_function("() => document.title === 'Queue · leeward'")
-    assert page.get_by_text("Nothing waits for you.").is_visible()
+    page.get_by_text("Nothing waits for you.").wait_for()
 
 
 def test_everything_goes_by_keys(window: Window, served: ServedPage, project: Path) -> None:
@@ -165,7 +165,7 @@ def test_everything_goes_by_keys(window: Window, served: ServedPage, project: Pa
     page = window()
     shows(page, numbers[0])
     page.keyboard.press("?")
-    assert page.get_by_role("dialog", name="Keys").is_visible()
+    page.get_by_role("dialog", name="Keys").wait_for()
     page.keyboard.press("a")  # a dialog takes the keys
     page.keyboard.press("Escape")
 
@@ -190,7 +190,7 @@ def test_everything_goes_by_keys(window: Window, served: ServedPage, project: Pa
     page.keyboard.press("]")
     assert "hunk-0" == page.evaluate("document.activeElement.id")
     page.keyboard.press("s")
-    assert page.locator("#diff .one").first.is_visible()
+    page.locator("#diff .one").first.wait_for()
     page.keyboard.press("2")
     page.wait_for_url("**/rules")
     page.keyboard.press("1")
@@ -215,7 +215,7 @@ def test_always_allow_decides_what_is_like_it(window: Window, served: ServedPage
         status(served, number) for number in (1, 2, 3, 4)]
     page.keyboard.press("2")
     page.wait_for_url("**/rules")
-    assert page.get_by_text("network(*.example.co.uk)").is_visible()
+    page.get_by_text("network(*.example.co.uk)").wait_for()
 
 
 def test_two_windows_stay_in_step(window: Window, served: ServedPage) -> None:
@@ -254,7 +254,7 @@ def test_c330_hostile_texts_are_texts(window: Window, served: ServedPage, projec
         page.wait_for_selector("#link-state[data-state=on]")
         shown = page.locator("#detail").inner_text()
         assert "leeward" in page.title()
-        assert page.locator("main").is_visible()
+        page.locator("main").wait_for()
         assert 0 == page.locator("main img, main style, main script, main meta, main svg[onload]").count()
         assert 1 == page.locator("#detail form").count()
         assert 1 == page.locator("#detail button[value=approve]").count()
@@ -342,9 +342,9 @@ def test_the_page_works_without_a_script(chrome: Browser, served: ServedPage) ->
         page.goto(served.link())
         page.wait_for_url("**/queue")
         page.click("#decide button[value=approve]")
-        assert page.get_by_text("was approved").is_visible()
+        page.get_by_text("was approved").wait_for()
         page.click("#decide button[value=deny]")
-        assert page.get_by_text("was denied").is_visible()
+        page.get_by_text("was denied").wait_for()
     assert [("approved", "page"), ("denied", "page")] == [status(served, each.id) for each in requests]
 
 
