@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from leeward.client.fetching import Fetched, Headers
 from leeward.client.mounts import Mount
 from leeward.client.workdir import WorkdirSandbox
 from leeward.client.workdir_files import WorkdirEntry
@@ -48,22 +49,21 @@ class AsyncWorkdirSandbox:
         timeout: seconds for each command.
         memory: bytes, or a size such as "512M", of all that runs at the same time, with their files in /tmp.
         cpu: processor seconds for each command, with all that it starts.
-        fetch_policy: as for WorkdirSandbox.
+        fetch_policy, egress: as for WorkdirSandbox.
         overlay: the folder stays as it is; commands work on a copy, and `diff` says what they have changed.
         socket: path of the daemon's socket; as for Client.
 
     Raises:
         WorkdirIoError: the folder or a mount isn't there, or may not be opened.
-        NetworkingDisabled: there is a fetch_policy.
         RequestRejected: a value of a wrong type, or text that isn't a size.
     """
 
     def __init__(self, work_dir: str | os.PathLike[str], mounts: Iterable[Mount] = (),
                  env_vars: Mapping[str, str] | None = None, timeout: float = 30.0, memory: int | str = "512M",
-                 cpu: float | None = None, fetch_policy: None = None, *, overlay: bool = False,
-                 socket: str | os.PathLike[str] | None = None) -> None:
-        self._work = WorkdirSandbox(work_dir, mounts, env_vars, timeout, memory, cpu, fetch_policy, overlay=overlay,
-                                    socket=socket)
+                 cpu: float | None = None, fetch_policy: Mapping[str, Any] | None = None, *, egress: str | None = None,
+                 overlay: bool = False, socket: str | os.PathLike[str] | None = None) -> None:
+        self._work = WorkdirSandbox(work_dir, mounts, env_vars, timeout, memory, cpu, fetch_policy, egress=egress,
+                                    overlay=overlay, socket=socket)
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, "leeward-workdir")  # none before the first call
 
     async def _do(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
@@ -88,12 +88,12 @@ class AsyncWorkdirSandbox:
         """
         return await self._do(self._work.available_tools)
 
-    async def fetch(self, url: str) -> NoReturn:
+    async def fetch(self, url: str, method: str = "GET", headers: Headers | None = None,
+                    body: bytes | str = b"") -> Fetched:
         """
         As `WorkdirSandbox.fetch`.
         """
-        await self._do(self._work.fetch, url)
-        raise AssertionError("unreachable")
+        return await self._do(self._work.fetch, url, method, headers, body)
 
     async def read_file(self, path: str | os.PathLike[str]) -> bytes:
         """

@@ -79,7 +79,8 @@ class Sandbox(OverlayCalls):
             packages is made where the daemon has none, with the first call.
         egress (str): what it may reach, as for Client.execute.
         allow_network (bool): it may reach all public names and addresses, where the operator lets it.
-        policy (Mapping[str, Any]): a policy as docs/egress.md has it, which takes less of what `egress` allows.
+        policy (Mapping[str, Any]): a policy as docs/egress.md has it, in full or in its short form, which takes
+            less of what `egress` allows.
         fetch_policy (Mapping[str, Any]): the same for `fetch` alone, in its short form.
         env (Mapping[str, str]): environment variables of every process in it.
         memory (int | str): bytes, or a size such as "512M", for all its processes and files together.

@@ -19,9 +19,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from leeward.client.fetching import Fetched, Headers
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
 from leeward.client.workdir_errors import (
@@ -36,10 +37,10 @@ from leeward.client.workdir_errors import (
 )
 from leeward.client.workdir_files import WorkdirEntry, WorkdirFiles, inside, io_error
 from leeward.dataclass import replace
-from leeward.errors import DaemonError, RequestRejected, SandboxOver
+from leeward.errors import DaemonError, FetchFailed, RequestRejected, SandboxOver
 from leeward.outcome import EXIT_OUT_OF_MEMORY, Limit, Outcome, Result
 from leeward.spec.sizes import parse_size
-from leeward.spec.stand_ins import FETCH
+from leeward.spec.stand_ins import FETCH, FETCH_SYNC
 from leeward.spec.tools import TOOLS
 
 if TYPE_CHECKING:
@@ -85,28 +86,31 @@ class WorkdirSandbox:
         timeout: seconds for each command.
         memory: bytes, or a size such as "512M", of all that runs at the same time, with their files in /tmp.
         cpu: processor seconds for each command, with all that it starts.
-        fetch_policy: what may be fetched. Sandboxes have no network yet, so it is None.
+        fetch_policy: what `fetch`, curl and all other programs may reach: a policy in the short form of docs/egress.md.
+            It takes less of the operator's policy `egress`. None is no network.
+        egress: the operator's policy. Without fetch_policy it holds as it is; with one it is "network" where none is
+            named, which is there if the operator has allowed it.
         overlay: the folder stays as it is; commands work on a copy, and `diff` says what they have changed.
         socket: path of the daemon's socket; as for Client.
 
     Raises:
         WorkdirIoError: the folder or a mount isn't there, or may not be opened.
-        NetworkingDisabled: there is a fetch_policy.
         RequestRejected: a value of a wrong type, or text that isn't a size.
     """
 
     def __init__(self, work_dir: str | os.PathLike[str], mounts: Iterable[Mount] = (),
                  env_vars: Mapping[str, str] | None = None, timeout: float = 30.0, memory: int | str = "512M",
-                 cpu: float | None = None, fetch_policy: None = None, *, overlay: bool = False,
-                 socket: str | os.PathLike[str] | None = None) -> None:
+                 cpu: float | None = None, fetch_policy: Mapping[str, Any] | None = None, *, egress: str | None = None,
+                 overlay: bool = False, socket: str | os.PathLike[str] | None = None) -> None:
         if fetch_policy is not None:
-            raise NetworkingDisabled
+            fetch_policy, egress = {"allowed_domains": [], **_short_form(fetch_policy)}, egress or "network"
         self._path = os.path.abspath(work_dir)
         self._env = dict(env_vars or {})
         self._timeout, self._cpu, self._overlay = timeout, cpu, overlay
         mounts = tuple(mounts)
         self._make = partial(Sandbox, socket=socket, profile="workdir", workdir=self._path, mounts=mounts,
-                             overlay=overlay, memory=memory)
+                             overlay=overlay, memory=memory, egress=egress, policy=fetch_policy)
+        self._network = egress is not None
         self._box = self._make()
         size = parse_size(memory) if isinstance(memory, str) else memory
         self._heap = heap_of(size)
@@ -129,7 +133,7 @@ class WorkdirSandbox:
         Raises:
             CommandNotFound: it is no tool, or the host lacks it.
             Timeout: it took longer, or more processor time, than it may.
-            NetworkingDisabled: *command* is curl.
+            NetworkingDisabled: *command* is curl, and there is no policy.
             Destroyed: `destroy` was called.
             WorkdirRuntimeError: the daemon can't be reached, or can't take it.
         """
@@ -138,14 +142,15 @@ class WorkdirSandbox:
         self._check()
         if command not in TOOLS:
             raise CommandNotFound(command)
-        if "curl" == command:
+        if "curl" == command and not self._network:
             raise NetworkingDisabled
         words = list(args)
         return self._node(words) if "node" == command else self._run([command, *words])
 
     def exec_js(self, code: str) -> Result:
         """
-        Run JavaScript as `node -e` does. `fetchSync` is there beside `fetch`.
+        Run JavaScript as `node -e` does. Beside `fetch` there is `fetchSync`, which waits: its answer has `status`,
+        `ok`, `headers`, `body`, `text()` and `json()`.
 
         Raises:
             ToolboxNotAvailable: the host has no Node.
@@ -160,7 +165,8 @@ class WorkdirSandbox:
     def _node(self, words: list[str]) -> Result:
         if not words:
             return self._run(["sh", "-c", _USAGE])
-        got = self._run(["node", f"--max-old-space-size={self._heap}", "--require", FETCH, *words])
+        got = self._run(["node", f"--max-old-space-size={self._heap}", "--require",
+                         FETCH_SYNC if self._network else FETCH, *words])
         if _ABORTED == got.exit_code and _HEAP_FULL in got.stderr:
             return replace(got, outcome=Outcome.OUT_OF_MEMORY, exit_code=EXIT_OUT_OF_MEMORY, limit=Limit.MEMORY)
         return got
@@ -189,23 +195,28 @@ class WorkdirSandbox:
             self._tools = tuple(tool for tool in TOOLS if tool in found)
         return self._tools
 
-    def fetch(self, url: str) -> NoReturn:
+    def fetch(self, url: str, method: str = "GET", headers: Headers | None = None, body: bytes | str = b"") -> Fetched:
         """
-        Fetch *url*. Sandboxes have no network yet.
+        Send a request by http or https as the policy allows it, and return the response. Nothing runs in the sandbox.
+
+        Args:
+            url, method, headers, body: as for `Sandbox.fetch`.
 
         Raises:
-            FetchError: it is no URL of http or https.
-            NetworkingDisabled: always, else.
+            NetworkingDisabled: there is no policy.
+            FetchError: there is no response; its text begins as docs/egress.md has it, and `cause` is a word for it.
             Destroyed: `destroy` was called.
+            WorkdirRuntimeError: the daemon can't be reached, or can't take it.
         """
         self._check()
+        if not self._network:
+            if not _is_url(url):
+                raise FetchError(f"invalid URL: {url!r:.200} is no URL of http or https", "url", str(url))
+            raise NetworkingDisabled
         try:
-            parts = urlsplit(url)
-        except ValueError as error:
-            raise FetchError(f"{url!r:.200} can't be fetched: {error}") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise FetchError(f"{url!r:.200} can't be fetched: it is no URL of http or https")
-        raise NetworkingDisabled
+            return self._ask(lambda: self._box.fetch(url, method, headers, body))
+        except FetchFailed as error:
+            raise FetchError(str(error), error.cause, error.url) from None
 
     # --- files ----------------------------------------------------------------------
 
@@ -349,6 +360,24 @@ class WorkdirSandbox:
 
     def __repr__(self) -> str:
         return f"<WorkdirSandbox {self._path}{'' if self._folder >= 0 else ', destroyed'}>"
+
+
+def _short_form(given: object) -> dict[str, Any]:
+    """
+    A copy of a policy's short form; the daemon reads it, and says what is wrong.
+    """
+    if not isinstance(given, Mapping):
+        raise RequestRejected("fetch_policy takes a map such as {'allowed_domains': ['example.org']},"
+                              f" not {given!r:.40}")
+    return dict(given)
+
+
+def _is_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def _open(path: str | os.PathLike[str], flags: int, *, close: bool = False) -> int:

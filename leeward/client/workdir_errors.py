@@ -102,7 +102,7 @@ class ToolboxNotAvailable(WorkdirError):
 
 class NetworkingDisabled(WorkdirError):
     """
-    The sandbox has no network.
+    The sandbox has no policy of egress, and so no network.
     """
 
     kind = "networking_disabled"
@@ -113,7 +113,15 @@ class NetworkingDisabled(WorkdirError):
 
 class FetchError(WorkdirError):
     """
-    What was to be fetched is no URL of http or https.
+    A fetch has no response: the policy refuses it, a limit was hit, or the host can't be reached.
+
+    Attributes:
+        cause: a word for it, as `FetchFailed.cause`.
+        url: of the hop that failed.
     """
 
     kind = "fetch"
+
+    def __init__(self, message: str, cause: str = "http", url: str = "") -> None:
+        self.cause, self.url = cause, url
+        super().__init__(message)

@@ -1,5 +1,5 @@
 """
-The short form of a policy for `fetch`: domains, methods, schemes and limits.
+The short form of a client's policy: domains, methods, schemes and limits.
 
 Runs in:   the broker, the daemon; pure.
 Trust:     none. A map becomes a Policy, or PolicyError with the key and what to write.
@@ -26,6 +26,13 @@ _KEYS = {
     "request_timeout": "limits.total", "max_redirects": "limits.redirects", "max_concurrent": "limits.connections",
     "max_requests_per_minute": "limits.per_minute",
 }
+
+
+def is_short_form(given: Mapping[str, Any]) -> bool:
+    """
+    Is it this form, and not a policy's table? They have no key in common.
+    """
+    return "deny_private_ips" in given or not _KEYS.keys().isdisjoint(given)
 
 
 def parse_short_form(given: object, place: str = "fetch_policy") -> Policy:

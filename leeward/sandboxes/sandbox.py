@@ -131,7 +131,8 @@ class LiveSandbox:
                           self._terms.degraded)
         own = dict(self._terms.environment)
         if asked.clean:
-            own = {"PATH": f"{stand_ins.FOLDER}:{own.get('PATH', _PATH)}"}
+            path = own.get("PATH", _PATH)
+            own = {"PATH": path if self.facts.key.egress else f"{stand_ins.FOLDER}:{path}", **dict(self._terms.tls)}
         env = {**own, **self.facts.env, **asked.env}
         try:
             child = self._terms.launch.start(

@@ -29,7 +29,7 @@ class AskedProgram:
         open: clients write more of that.
         size: rows and columns of the terminal that it is on, if it is on one.
         cpu_time: processor seconds that it and all that descends from it may use; None for no bound.
-        clean: it has PATH alone of the environment that all processes have.
+        clean: of the environment that all processes have it gets PATH, and what its policy of egress needs.
     """
 
     argv: tuple[str, ...]
@@ -76,6 +76,7 @@ class SandboxTerms:
     Attributes:
         launch: starts programs.
         environment: of every process, before what clients add.
+        tls: of these variables, the ones by which programs trust the broker that ends their TLS, and its placeholders.
         python: the interpreter inside.
         degraded: as in results.
         view: what each of them shows.
@@ -83,6 +84,7 @@ class SandboxTerms:
 
     launch: Launch
     environment: tuple[tuple[str, str], ...] = ()
+    tls: tuple[tuple[str, str], ...] = ()
     python: str = "/usr/bin/python3"
     degraded: tuple[str, ...] = ()
     view: View = field(default_factory=lambda: View((), (), (), Scratch(("/workspace", "/tmp", "/dev/shm"))))
@@ -92,7 +94,16 @@ def terms_of(spec: SandboxSpec, degraded: tuple[str, ...]) -> SandboxTerms:
     """
     The terms of a daemon whose sandboxes are made by *spec*.
     """
-    return SandboxTerms(Launch(), spec.environment, spec.executable, degraded, spec.view)
+    return SandboxTerms(Launch(), spec.environment, _tls(spec), spec.executable, degraded, spec.view)
+
+
+def _tls(spec: SandboxSpec) -> tuple[tuple[str, str], ...]:
+    if spec.seal is None:
+        return ()
+    from leeward.spec.egress_tls import BUNDLE_VARIABLES
+
+    return tuple((name, value) for name, value in spec.environment
+                 if name in BUNDLE_VARIABLES or value in spec.seal.placeholders)
 
 
 @dataclass(slots=True)

@@ -46,7 +46,7 @@ class SandboxOpen:
         user: of the profile `agent`: the user's name.
         hide, protect: of the profile `agent`: paths in its mounts that can't be seen, and that can't be written.
         show_secrets: of the profile `shell`: hide none.
-        policy: of egress, as a map of `spec.egress.KEYS`: what of *egress* it takes.
+        policy: of egress, as a map of `spec.egress.KEYS` or in the short form: what of *egress* it takes.
         fetch_policy: the short form of one for `fetch`, which takes as much of *egress* again.
     """
 

@@ -325,8 +325,13 @@ export interface WorkdirOptions {
   cpu?: number;
   /** Of all that runs at the same time; 512 MiB by default. */
   memoryLimit?: Size;
-  /** Sandboxes have no network yet: anything but null throws NetworkingDisabled. */
-  fetchPolicy?: null;
+  /**
+   * What `fetch`, curl and all other programs may reach: a policy in the short form of docs/egress.md. It takes less of the
+   * operator's policy `egress`, which is `network` where none is named. Without either there is no network.
+   */
+  fetchPolicy?: Record<string, unknown> | null;
+  /** The operator's policy. */
+  egress?: string;
   /** The folder stays as it is; commands work on a copy, and `diff` says what they have changed. */
   overlay?: boolean;
   socket?: string;
@@ -348,7 +353,7 @@ export class WorkdirSandbox {
   writeFile(path: string, data: Content): Promise<void>;
   listDir(path?: string): Promise<{ name: string; isDir: boolean; isFile: boolean; size: number }[]>;
   diff(): Promise<FolderChange[]>;
-  fetch(url: string): Promise<never>;
+  fetch(url: string | URL, options?: { method?: string; headers?: Record<string, string> | Iterable<[string, string]>; body?: Data }): Promise<Fetched>;
   availableTools(): Promise<string[]>;
   destroy(): Promise<void>;
 }
@@ -429,7 +434,10 @@ export class Timeout extends WorkdirError {
 export class Destroyed extends WorkdirError {}
 export class ToolboxNotAvailable extends WorkdirError {}
 export class NetworkingDisabled extends WorkdirError {}
-export class FetchError extends WorkdirError {}
+export class FetchError extends WorkdirError {
+  cause: string;
+  url: string;
+}
 /** A fetch has no response; the message begins as docs/egress.md has it. */
 export class FetchFailed extends LeewardError {
   cause: string;

@@ -34,24 +34,36 @@ def of(request: SandboxOpen, operators: Mapping[str, Any]) -> tuple[dict[str, An
         raise BadRequest("policy and fetch_policy narrow a policy of the operator's: name it by egress, or ask for"
                          " allow_network")
     operator = _operators(request.egress, operators)
-    from leeward.egress.short_form import parse_short_form
+    from leeward.egress.short_form import is_short_form
     from leeward.pool.ways_out import unsourced
-    from leeward.spec.egress import narrow, parse_policy, policy_map, ports_of
+    from leeward.spec.egress import narrow, parse_policy, policy_map
     from leeward.wire.frames import pack
 
     if "within" in request.policy or "authorities" in request.policy:
         raise BadRequest("policy: within and authorities are the operator's")
-    policy = narrow(operator, parse_policy(request.policy, "policy")) if request.policy else operator
+    policy = operator
+    if request.policy:
+        policy = narrow(operator, _short(request.policy, "policy", operator) if is_short_form(request.policy)
+                        else parse_policy(request.policy, "policy"))
     fetch: dict[str, Any] = {}
     if request.fetch_policy:
-        from dataclasses import replace
-
-        short = replace(parse_short_form(request.fetch_policy), ports=ports_of(operator))
-        fetch = policy_map(unsourced(narrow(policy, short)))
+        fetch = policy_map(unsourced(narrow(policy, _short(request.fetch_policy, "fetch_policy", operator))))
     made = policy_map(unsourced(policy))
     if len(pack({"policy": made, "fetch": fetch})) > _MOST:
         raise BadRequest(f"policy and fetch_policy have more than {_MOST} bytes together with the operator's")
     return made, fetch
+
+
+def _short(given: Mapping[str, Any], place: str, operator: Policy) -> Policy:
+    """
+    A policy from its short form, for the ports of the *operator*'s.
+    """
+    from dataclasses import replace
+
+    from leeward.egress.short_form import parse_short_form
+    from leeward.spec.egress import ports_of
+
+    return replace(parse_short_form(given, place), ports=ports_of(operator))
 
 
 def _operators(name: str, operators: Mapping[str, Any]) -> Policy:

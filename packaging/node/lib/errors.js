@@ -152,7 +152,15 @@ class NetworkingDisabled extends WorkdirError {
     super('networking disabled: configure fetch_policy to enable');
   }
 }
-class FetchError extends WorkdirError { static kind = 'fetch'; }
+/** A fetch of a work folder has no response; `cause` is a word for it. */
+class FetchError extends WorkdirError {
+  static kind = 'fetch';
+  constructor(message, cause = 'http', url = '') {
+    super(message);
+    this.cause = cause;
+    this.url = url;
+  }
+}
 
 /** A fetch has no response: the policy refuses it, a limit was hit, or the host can't be reached. */
 class FetchFailed extends LeewardError {

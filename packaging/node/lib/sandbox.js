@@ -72,9 +72,9 @@ class Sandbox {
 
   async open() {
     const { env, metadata, profile, environment, packages = [], egress, showSecrets, idle, lifetime, memory, processes, timeout, output } = this.options;
-    const { allowNetwork = false, policy, fetchPolicy } = this.options;
+    const { allowNetwork = false } = this.options;
     const kind = {
-      profile, environment, egress: egressOf(egress, allowNetwork), policy, fetch_policy: fetchPolicy, ...(showSecrets ? { show_secrets: true } : {}),
+      profile, environment, egress: egressOf(egress, allowNetwork), ...policies(this.options), ...(showSecrets ? { show_secrets: true } : {}),
     };
     const common = { env: env && pairs(env, 'env'), metadata: metadata && pairs(metadata, 'metadata'), ...kind, idle, lifetime };
     // The command tells the current folder, the home and the variables for the profile `shell`, and installs packages.
@@ -222,6 +222,12 @@ class Sandbox {
 }
 
 if (Symbol.asyncDispose) Sandbox.prototype[Symbol.asyncDispose] = Sandbox.prototype.close;
+
+/** The fields of the policies. An empty one allows nothing, and an empty map in a request is none. */
+function policies({ policy, fetchPolicy }) {
+  const full = (given, key) => (given && typeof given === 'object' && !Object.keys(given).length ? { [key]: [] } : given);
+  return { policy: full(policy, 'allow'), fetch_policy: full(fetchPolicy, 'allowed_domains') };
+}
 
 function hidden(object, fields) {
   for (const [name, value] of Object.entries(fields)) {

@@ -8,7 +8,7 @@
 const fs = require('node:fs');
 const path = require('node:path');
 const {
-  CommandNotFound, DaemonError, Destroyed, FetchError, LeewardError, NetworkingDisabled, OSError, PathTraversal, SandboxOver, Timeout,
+  CommandNotFound, DaemonError, Destroyed, FetchError, FetchFailed, LeewardError, NetworkingDisabled, OSError, PathTraversal, RequestRejected, SandboxOver, Timeout,
   ToolboxNotAvailable, WorkdirError, WorkdirIoError, WorkdirRuntimeError,
 } = require('./errors.js');
 const { Sandbox, hidden } = require('./sandbox.js');
@@ -16,7 +16,7 @@ const { Result } = require('./results.js');
 const { known, pairs, size, texts } = require('./fields.js');
 const TOOLS = require('./tools.js');
 
-const OPTIONS = ['workDir', 'mounts', 'env', 'timeoutMs', 'cpu', 'memoryLimit', 'fetchPolicy', 'overlay', 'socket', 'command'];
+const OPTIONS = ['workDir', 'mounts', 'env', 'timeoutMs', 'cpu', 'memoryLimit', 'fetchPolicy', 'egress', 'overlay', 'socket', 'command'];
 const DEFAULT_MS = 30000;
 const DEFAULT_MEMORY = '512M';
 /** Links that lead to links, as Linux counts them. */
@@ -29,21 +29,22 @@ const USAGE = "echo 'usage: node [options] [-e CODE | -p CODE | FILE] [arguments
 const HEAP_FULL = 'JavaScript heap out of memory';
 const ABORTED = 134;
 const OUT_OF_MEMORY = 137;
-/** For `node --require`, in every sandbox: `fetch` says that there is no network. leeward/spec/stand_ins.py has it. */
+/** For `node --require`, in every sandbox: `fetch` says that there is no network; and a `fetchSync` where there is one. leeward/spec/stand_ins.py has them. */
 const NO_FETCH = '/opt/leeward/stand-ins/fetch.cjs';
+const FETCH_SYNC = '/opt/leeward/stand-ins/fetch-sync.cjs';
 
 class WorkdirSandbox {
   constructor(options = {}) {
     known('WorkdirSandbox', options, OPTIONS);
-    const { workDir, mounts = [], env = {}, timeoutMs = DEFAULT_MS, cpu, memoryLimit = DEFAULT_MEMORY, fetchPolicy, overlay = false, socket, command } = options;
-    if (fetchPolicy !== undefined && fetchPolicy !== null) throw new NetworkingDisabled();
+    const { workDir, mounts = [], env = {}, timeoutMs = DEFAULT_MS, cpu, memoryLimit = DEFAULT_MEMORY, overlay = false, socket, command } = options;
+    const network = networkOf(options);
     if (typeof workDir !== 'string') throw new WorkdirIoError('EINVAL', 'workDir is no path', String(workDir));
     const folder = path.resolve(workDir);
     there(folder, true);
     for (const mount of mounts) if (typeof mount.source === 'string') there(mount.source, false);
     const memory = size(memoryLimit, 'memoryLimit');
-    const make = () => new Sandbox({ socket, command, profile: 'workdir', workdir: folder, mounts: [...mounts], overlay, memory });
-    hidden(this, { make, box: make(), env: pairs(env, 'env'), seconds: timeoutMs / 1000, cpu, heap: heapOf(memory), overlay, folder, tools: null, over: false });
+    const make = () => new Sandbox({ socket, command, profile: 'workdir', workdir: folder, mounts: [...mounts], overlay, memory, ...network });
+    hidden(this, { make, box: make(), env: pairs(env, 'env'), seconds: timeoutMs / 1000, cpu, heap: heapOf(memory), overlay, folder, network: Boolean(network.egress), tools: null, over: false });
   }
 
   // --- commands ---------------------------------------------------------------------
@@ -53,7 +54,7 @@ class WorkdirSandbox {
     this.check();
     const words = texts(args, 'args');
     if (!TOOLS.includes(command)) throw new CommandNotFound(command);
-    if (command === 'curl') throw new NetworkingDisabled();
+    if (command === 'curl' && !this.network) throw new NetworkingDisabled();
     return command === 'node' ? this.node(words, options) : this.run([command, ...words], options);
   }
 
@@ -70,7 +71,7 @@ class WorkdirSandbox {
 
   async node(words, options) {
     if (!words.length) return this.run(['sh', '-c', USAGE], options);
-    const got = await this.run(['node', `--max-old-space-size=${this.heap}`, '--require', NO_FETCH, ...words], options);
+    const got = await this.run(['node', `--max-old-space-size=${this.heap}`, '--require', this.network ? FETCH_SYNC : NO_FETCH, ...words], options);
     if (got.exitCode === ABORTED && got.stderr.includes(HEAP_FULL)) {
       return new Result({ ...got, outcome: 'out_of_memory', exitCode: OUT_OF_MEMORY, limit: 'memory' });
     }
@@ -103,19 +104,23 @@ class WorkdirSandbox {
     }
   }
 
-  /** Sandboxes have no network: FetchError for what is no URL of http or https, else NetworkingDisabled. */
-  async fetch(url) {
+  /**
+   * Send a request by http or https as the policy allows it: `{status, headers, body, url, history, address, ok}`. Nothing
+   * of it runs in the sandbox. NetworkingDisabled without a policy, FetchError where there is no response.
+   */
+  async fetch(url, options = {}) {
     this.check();
-    let found;
+    if (!this.network) {
+      if (!isUrl(url)) throw new FetchError(`invalid URL: ${JSON.stringify(String(url)).slice(0, 200)} is no URL of http or https`, 'url', String(url));
+      throw new NetworkingDisabled();
+    }
     try {
-      found = new URL(url);
-    } catch {
-      found = { protocol: '' };
+      return await this.guarded(() => this.box.fetch(url, options));
+    } catch (error) {
+      const failed = error instanceof WorkdirRuntimeError ? error.cause : error;
+      if (failed instanceof FetchFailed) throw new FetchError(failed.message, failed.cause, failed.url);
+      throw error;
     }
-    if (!['http:', 'https:'].includes(found.protocol)) {
-      throw new FetchError(`${JSON.stringify(String(url)).slice(0, 200)} can't be fetched: it is no URL of http or https`);
-    }
-    throw new NetworkingDisabled();
   }
 
   // --- files ------------------------------------------------------------------------
@@ -230,6 +235,21 @@ class WorkdirSandbox {
 }
 
 if (Symbol.asyncDispose) WorkdirSandbox.prototype[Symbol.asyncDispose] = WorkdirSandbox.prototype.destroy;
+
+/** The options of a Sandbox for its network. An empty policy allows nothing. */
+function networkOf({ fetchPolicy, egress }) {
+  if (fetchPolicy === undefined || fetchPolicy === null) return egress ? { egress } : {};
+  if (typeof fetchPolicy !== 'object' || Array.isArray(fetchPolicy)) throw new RequestRejected('fetchPolicy is an object such as {allowed_domains: [...]}');
+  return { egress: egress || 'network', policy: { allowed_domains: [], ...fetchPolicy } };
+}
+
+function isUrl(url) {
+  try {
+    return ['http:', 'https:'].includes(new URL(url).protocol);
+  } catch {
+    return false;
+  }
+}
 
 /** MiB of V8's heap in a sandbox with so many bytes: V8 is to give up before the kernel has no page left. */
 function heapOf(memory) {
