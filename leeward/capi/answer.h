@@ -27,3 +27,5 @@ void lw_chunk_next(struct lw_value *chunks, leeward_chunk *ret_chunk);
 /* Lists, which grow by one reply after the other. 0, -EBADMSG, or -ENOMEM. */
 int lw_sandboxes_add(leeward_sandboxes **list, const struct lw_value *row);
 int lw_entries_add(leeward_entries **list, const struct lw_value *row, const char *after);
+int lw_names_make(const struct lw_value *rows, leeward_names **ret_names);
+int lw_matches_make(const struct lw_value *rows, leeward_matches **ret_matches);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "await.h"
 #include "fault.h"
@@ -38,6 +39,42 @@ int lw_ask(leeward_handle *handle, const char *op, struct lw_answer *ret_answer)
 	call->block = NULL;
 	lw_calls_take(handle, call);
 	return failed;
+}
+
+/* Ask for a dock. Returns a leeward_error.
+ *
+ * Args:
+ *	ret_number: of the dock.
+ *	ret_socket: on which its descriptors are left; the caller closes it. */
+int lw_ask_dock(leeward_handle *handle, int64_t *ret_number, int *ret_socket)
+{
+	struct lw_answer answer;
+	struct lw_call *call;
+	int failed;
+
+	lw_begin(handle, "sandbox_dock", 0);
+	failed = lw_request_finish(&handle->out, "sandbox_dock");
+	if (!failed)
+		failed = lw_send_request(handle, LW_DOCK, INFINITY);
+	if (failed)
+		return failed;
+	call = lw_await_last(handle, INFINITY);
+	if (!call)
+		return LEEWARD_NO_ANSWER;
+	failed = call->code;
+	answer = (struct lw_answer){.block = call->block, .reply = call->reply};
+	*ret_socket = call->socket;
+	call->block = NULL;
+	call->socket = -1;
+	lw_calls_take(handle, call);
+	if (failed)
+		return failed;
+	if (!lw_answer_whole(&answer.reply, "dock", 1, ret_number)) {
+		close(*ret_socket);
+		return lw_bad_answer(handle, &answer, "a dock has no number");
+	}
+	free(answer.block);
+	return LEEWARD_OK;
 }
 
 /* The same for what is answered by a result, which the caller frees; NULL if there is none. */

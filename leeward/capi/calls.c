@@ -46,6 +46,8 @@ void lw_calls_forget(leeward_handle *handle, struct lw_call *call)
 		lw_arena_free_slot(&handle->link, call->slot);
 	free(call->text);
 	free(call->block);
+	if (call->socket >= 0)
+		close(call->socket);
 	leeward_free_result(call->result);
 	handle->count--;
 	memmove(call, call + 1, (handle->count - place) * sizeof *call);
@@ -73,7 +75,7 @@ int lw_calls_reserve(leeward_handle *handle)
 void lw_calls_add(leeward_handle *handle, enum lw_op op, int slot, bool abandoned)
 {
 	handle->calls[handle->count++] = (struct lw_call){
-		.id = handle->last_id, .op = op, .slot = slot, .abandoned = abandoned};
+		.id = handle->last_id, .op = op, .slot = slot, .socket = -1, .abandoned = abandoned};
 }
 
 void lw_calls_complete(leeward_handle *handle, struct lw_call *call, int code)

@@ -22,7 +22,7 @@
 #include "reply.h"
 #include "wire.h"
 
-enum lw_op { LW_JOB, LW_RUN, LW_PING, LW_STATUS, LW_CANCEL, LW_ARENA, LW_ASK };
+enum lw_op { LW_JOB, LW_RUN, LW_PING, LW_STATUS, LW_CANCEL, LW_ARENA, LW_ASK, LW_DOCK };
 
 struct lw_call {
 	int64_t id;
@@ -36,7 +36,8 @@ struct lw_call {
 	double retry_after; /* likewise; seconds, or less than 0 */
 	char *text;	/* an error's message, or the daemon's status */
 	leeward_result *result;
-	uint8_t *block;	/* of LW_ASK: the frame that `reply` is a view of */
+	int socket;	/* of LW_DOCK: the descriptor that came with the answer; -1 */
+	uint8_t *block;	/* of LW_ASK and LW_DOCK: the frame that `reply` is a view of */
 	struct lw_reply reply;
 };
 

@@ -9,87 +9,16 @@
 
 /* Bytes of a file that are read unless the caller says more. */
 #define MOST_READ ((uint64_t)64 << 20)
-/* Seconds for a call that may take long: a folder with all in it, a file from one file system to another. */
-#define LONG_S 300
-
-/* Begin a call about *path*. NULL, with the error, for what can't be one. */
-static struct lw_buffer *about_file(const leeward_sandbox *sandbox, const char *op, const char *path, size_t fields)
-{
-	struct lw_buffer *buffer;
-
-	if (lw_sandbox_check(sandbox))
-		return NULL;
-	if (!path || !*path || strlen(path) > LW_MAX_PATH) {
-		lw_fail(LEEWARD_INVALID, "path: NULL, empty, or longer than %d bytes", LW_MAX_PATH);
-		return NULL;
-	}
-	buffer = lw_about(sandbox, op, 1 + fields);
-	lw_put_word(buffer, "path");
-	lw_put_binary(buffer, path, strlen(path));
-	return buffer;
-}
-
-static void put_number(struct lw_buffer *buffer, const char *name, uint64_t number)
-{
-	lw_put_word(buffer, name);
-	lw_put_integer(buffer, number);
-}
-
-static void put_yes(struct lw_buffer *buffer, const char *name)
-{
-	lw_put_word(buffer, name);
-	lw_put_true(buffer);
-}
-
-/* A file call failed: *why* is the sandbox's word, shown in one line. */
-static int failed_call(const char *path, int number, const struct lw_value *why)
-{
-	char where[256], reason[512];
-	size_t length = 0;
-
-	lw_ascii(where, sizeof where, path);
-	for (uint32_t i = 0; i < why->length && length + 1 < sizeof reason; i++)
-		reason[length++] = why->data[i] >= ' ' && why->data[i] <= '~' ? (char)why->data[i] : '?';
-	reason[length] = '\0';
-	lw_fail(LEEWARD_FILE, "%s: %s", where, length ? reason : number ? strerror(number) : "the call makes no sense");
-	return lw_fail_errno(LEEWARD_FILE, number);
-}
-
-/* Send the call that about_file has begun. Returns a leeward_error: LEEWARD_FILE where the sandbox says that it failed. */
-static int call(const leeward_sandbox *sandbox, const char *op, const char *path, struct lw_answer *ret_answer)
-{
-	int failed = lw_ask(sandbox->handle, op, ret_answer);
-	struct lw_value number, why;
-
-	if (failed || !lw_find(&ret_answer->reply.ok, "errno", &number))
-		return failed;
-	lw_find(&ret_answer->reply.ok, "why", &why);
-	if (number.type != LW_INTEGER || number.integer < 0 || number.integer > 4095 || why.type != LW_TEXT)
-		return lw_bad_answer(sandbox->handle, ret_answer, "the end of a file call is something else");
-	failed = failed_call(path, (int)number.integer, &why);
-	free(ret_answer->block);
-	return failed;
-}
-
-static int call_for_nothing(const leeward_sandbox *sandbox, const char *op, const char *path)
-{
-	struct lw_answer answer;
-	int failed = call(sandbox, op, path, &answer);
-
-	if (!failed)
-		free(answer.block);
-	return failed;
-}
 
 /* Give up a handle of a file that is read or written; whatever comes of it. */
 static void close_file(const leeward_sandbox *sandbox, const char *path, int64_t number)
 {
-	struct lw_buffer *buffer = number && sandbox->handle->link.fd >= 0 ? about_file(sandbox, "file_close", path, 1) : NULL;
+	struct lw_buffer *buffer = number && sandbox->handle->link.fd >= 0 ? lw_about_file(sandbox, "file_close", path, 1) : NULL;
 
 	if (!buffer)
 		return;
-	put_number(buffer, "handle", (uint64_t)number);
-	call_for_nothing(sandbox, "file_close", path);
+	lw_put_field(buffer, "handle", (uint64_t)number);
+	lw_file_call_for_nothing(sandbox, "file_close", path);
 }
 
 /* --- reading ------------------------------------------------------------------ */
@@ -147,7 +76,7 @@ static int too_large(const char *path, uint64_t most)
 static int read_on(const leeward_sandbox *sandbox, const char *path, uint64_t most, int64_t *handle,
 		   leeward_content *content, size_t *capacity)
 {
-	struct lw_buffer *buffer = about_file(sandbox, "file_read", path, *handle ? 3 : 2);
+	struct lw_buffer *buffer = lw_about_file(sandbox, "file_read", path, *handle ? 3 : 2);
 	struct lw_answer answer;
 	struct piece piece;
 	int failed;
@@ -155,10 +84,10 @@ static int read_on(const leeward_sandbox *sandbox, const char *path, uint64_t mo
 	if (!buffer)
 		return LEEWARD_INVALID;
 	if (*handle)
-		put_number(buffer, "handle", (uint64_t)*handle);
-	put_number(buffer, "offset", content->length);
-	put_number(buffer, "size", LW_PIECE);
-	failed = call(sandbox, "file_read", path, &answer);
+		lw_put_field(buffer, "handle", (uint64_t)*handle);
+	lw_put_field(buffer, "offset", content->length);
+	lw_put_field(buffer, "size", LW_PIECE);
+	failed = lw_file_call(sandbox, "file_read", path, &answer);
 	if (failed)
 		return failed;
 	if (!read_piece(&answer.reply, &piece) || piece.data.length > LW_PIECE || (uint64_t)piece.at != content->length ||
@@ -216,7 +145,7 @@ void leeward_free_content(leeward_content *content)
 static int write_on(const leeward_sandbox *sandbox, const char *path, const void *data, size_t length, size_t offset,
 		    bool more, int mode, int64_t *handle)
 {
-	struct lw_buffer *buffer = about_file(sandbox, "file_write", path,
+	struct lw_buffer *buffer = lw_about_file(sandbox, "file_write", path,
 					      (size_t)(*handle > 0) + (offset > 0) + (length > 0) + more + (mode >= 0));
 	struct lw_answer answer;
 	int64_t next;
@@ -225,18 +154,18 @@ static int write_on(const leeward_sandbox *sandbox, const char *path, const void
 	if (!buffer)
 		return LEEWARD_INVALID;
 	if (*handle)
-		put_number(buffer, "handle", (uint64_t)*handle);
+		lw_put_field(buffer, "handle", (uint64_t)*handle);
 	if (offset)
-		put_number(buffer, "offset", offset);
+		lw_put_field(buffer, "offset", offset);
 	if (length) {
 		lw_put_word(buffer, "data");
 		lw_put_binary(buffer, data, length);
 	}
 	if (more)
-		put_yes(buffer, "more");
+		lw_put_yes(buffer, "more");
 	if (mode >= 0)
-		put_number(buffer, "mode", (uint64_t)mode);
-	failed = call(sandbox, "file_write", path, &answer);
+		lw_put_field(buffer, "mode", (uint64_t)mode);
+	failed = lw_file_call(sandbox, "file_write", path, &answer);
 	if (failed)
 		return failed;
 	if (!lw_answer_whole(&answer.reply, "handle", more ? 1 : 0, &next))
@@ -278,7 +207,7 @@ int leeward_file_append(leeward_sandbox *sandbox, const char *path, const void *
 		return lw_fail(LEEWARD_INVALID, "data: NULL, and a length above 0");
 	do {
 		size_t piece = length < LW_PIECE ? length : LW_PIECE;
-		struct lw_buffer *buffer = about_file(sandbox, "file_append", path, piece > 0);
+		struct lw_buffer *buffer = lw_about_file(sandbox, "file_append", path, piece > 0);
 		int failed;
 
 		if (!buffer)
@@ -288,7 +217,7 @@ int leeward_file_append(leeward_sandbox *sandbox, const char *path, const void *
 			lw_put_binary(buffer, data, piece);
 			data = (const char *)data + piece;
 		}
-		failed = call_for_nothing(sandbox, "file_append", path);
+		failed = lw_file_call_for_nothing(sandbox, "file_append", path);
 		if (failed)
 			return failed;
 		length -= piece;
@@ -311,7 +240,7 @@ static int listed(const leeward_sandbox *sandbox, struct lw_answer *answer, int 
 static int list_page(const leeward_sandbox *sandbox, const char *path, leeward_entries **list)
 {
 	const char *last = *list && (*list)->count ? (*list)->entries[(*list)->count - 1]->name : NULL;
-	struct lw_buffer *buffer = about_file(sandbox, "file_list", path, last != NULL);
+	struct lw_buffer *buffer = lw_about_file(sandbox, "file_list", path, last != NULL);
 	struct lw_answer answer;
 	struct lw_value rows, row;
 	bool more;
@@ -323,7 +252,7 @@ static int list_page(const leeward_sandbox *sandbox, const char *path, leeward_e
 		lw_put_word(buffer, "after");
 		lw_put_binary(buffer, last, strlen(last));
 	}
-	failed = call(sandbox, "file_list", path, &answer);
+	failed = lw_file_call(sandbox, "file_list", path, &answer);
 	if (failed)
 		return failed;
 	if (!lw_find(&answer.reply.ok, "rows", &rows) || rows.type != LW_ARRAY || !lw_answer_flag(&answer.reply, "more", &more))
@@ -361,7 +290,7 @@ leeward_entries *leeward_file_list(leeward_sandbox *sandbox, const char *path)
 
 leeward_entries *leeward_file_stat(leeward_sandbox *sandbox, const char *path, int follow)
 {
-	struct lw_buffer *buffer = about_file(sandbox, "file_stat", path, follow != 0);
+	struct lw_buffer *buffer = lw_about_file(sandbox, "file_stat", path, follow != 0);
 	leeward_entries *list = NULL;
 	struct lw_answer answer;
 	struct lw_value row;
@@ -369,8 +298,8 @@ leeward_entries *leeward_file_stat(leeward_sandbox *sandbox, const char *path, i
 	if (!buffer)
 		return NULL;
 	if (follow)
-		put_yes(buffer, "follow");
-	if (call(sandbox, "file_stat", path, &answer))
+		lw_put_yes(buffer, "follow");
+	if (lw_file_call(sandbox, "file_stat", path, &answer))
 		return NULL;
 	lw_find(&answer.reply.ok, "row", &row);
 	if (!listed(sandbox, &answer, lw_entries_add(&list, &row, NULL)))
@@ -381,27 +310,27 @@ leeward_entries *leeward_file_stat(leeward_sandbox *sandbox, const char *path, i
 
 int leeward_file_mkdir(leeward_sandbox *sandbox, const char *path, int parents)
 {
-	struct lw_buffer *buffer = about_file(sandbox, "file_mkdir", path, parents ? 2 : 0);
+	struct lw_buffer *buffer = lw_about_file(sandbox, "file_mkdir", path, parents ? 2 : 0);
 
 	if (!buffer)
 		return LEEWARD_INVALID;
 	if (parents) {
-		put_yes(buffer, "parents");
-		put_yes(buffer, "there");
+		lw_put_yes(buffer, "parents");
+		lw_put_yes(buffer, "there");
 	}
-	return call_for_nothing(sandbox, "file_mkdir", path);
+	return lw_file_call_for_nothing(sandbox, "file_mkdir", path);
 }
 
 int leeward_file_remove(leeward_sandbox *sandbox, const char *path, int recursive)
 {
-	struct lw_buffer *buffer = about_file(sandbox, "file_remove", path, recursive ? 2 : 1);
+	struct lw_buffer *buffer = lw_about_file(sandbox, "file_remove", path, recursive ? 2 : 1);
 
 	if (!buffer)
 		return LEEWARD_INVALID;
-	put_number(buffer, "timeout", LONG_S);
+	lw_put_field(buffer, "timeout", LW_LONG_S);
 	if (recursive)
-		put_yes(buffer, "recursive");
-	return call_for_nothing(sandbox, "file_remove", path);
+		lw_put_yes(buffer, "recursive");
+	return lw_file_call_for_nothing(sandbox, "file_remove", path);
 }
 
 int leeward_file_move(leeward_sandbox *sandbox, const char *path, const char *to)
@@ -410,11 +339,11 @@ int leeward_file_move(leeward_sandbox *sandbox, const char *path, const char *to
 
 	if (!to || !*to || strlen(to) > LW_MAX_PATH)
 		return lw_fail(LEEWARD_INVALID, "to: NULL, empty, or longer than %d bytes", LW_MAX_PATH);
-	buffer = about_file(sandbox, "file_move", path, 2);
+	buffer = lw_about_file(sandbox, "file_move", path, 2);
 	if (!buffer)
 		return LEEWARD_INVALID;
 	lw_put_word(buffer, "to");
 	lw_put_binary(buffer, to, strlen(to));
-	put_number(buffer, "timeout", LONG_S);
-	return call_for_nothing(sandbox, "file_move", path);
+	lw_put_field(buffer, "timeout", LW_LONG_S);
+	return lw_file_call_for_nothing(sandbox, "file_move", path);
 }

@@ -190,7 +190,18 @@ typedef struct leeward_result {
 /* A live sandbox: its id, and the handle by which it is asked. */
 typedef struct leeward_sandbox leeward_sandbox;
 
-/* What a live sandbox gets. All zero is the daemon's defaults, and so is NULL in place of the struct. */
+/* A folder or a file of the host for a live sandbox. This process opens it, with its own rights. */
+typedef struct leeward_mount {
+	const char *source;         /* its path on the host */
+	const char *target;         /* absolute path in the sandbox; /workspace is where programs start */
+	int32_t writable;           /* 1: what is written there is written on the host */
+	int32_t overlay;            /* 1: what is written there stays in the sandbox; see docs/sandboxes.md */
+} leeward_mount;
+
+/* What a live sandbox gets. All zero is the daemon's defaults, and so is NULL in place of the struct.
+ *
+ * It grows at its end: `size` says which version the caller was compiled with, and 0 stands for the first one, which ends
+ * with `lifetime`. */
 typedef struct leeward_sandbox_options {
 	size_t size;                /* sizeof(leeward_sandbox_options), or 0 for the first version */
 	double timeout;             /* seconds for each program and each code that sets none */
@@ -203,6 +214,11 @@ typedef struct leeward_sandbox_options {
 	size_t metadata_count;
 	double idle;                /* seconds without a call after which it ends */
 	double lifetime;            /* seconds after which it ends in any case */
+	const leeward_mount *mounts; /* second version, as all below. At most 16 */
+	size_t mount_count;
+	const char *profile;        /* "python", "workdir" or one of the operator's; "python" by default */
+	const char *environment_name; /* the Python environment whose packages it has; none by default */
+	const char *egress;         /* what it may reach: a policy of the operator's; nothing by default */
 } leeward_sandbox_options;
 
 /* What a live sandbox is and has. */
@@ -301,6 +317,37 @@ typedef struct leeward_content {
 	uint32_t mode;              /* permission bits */
 	int64_t time_ns;            /* of the last change, since the epoch */
 } leeward_content;
+
+/* Paths that a pattern fits, sorted. They are bytes without NUL, and need not be UTF-8. */
+typedef struct leeward_names {
+	size_t size;                /* bytes of this struct that are filled */
+	size_t count;
+	const char *const *names;   /* NULL where there are none */
+	int32_t more;               /* 1: there are more than was asked for */
+} leeward_names;
+
+/* A line that a search has found. */
+typedef struct leeward_match {
+	size_t size;                /* bytes of this struct that are filled */
+	const char *path;           /* of its file */
+	uint64_t line;              /* its number, from 1 on */
+	const unsigned char *text;  /* its bytes without the end of the line, 1,000 at most; a NUL is behind them */
+	size_t length;              /* bytes */
+} leeward_match;
+
+/* Lines that a search has found, file by file. */
+typedef struct leeward_matches {
+	size_t size;                /* bytes of this struct that are filled */
+	size_t count;
+	const leeward_match *const *matches; /* NULL where there are none */
+	int32_t more;               /* 1: there are more than was asked for */
+} leeward_matches;
+
+/* How leeward_file_grep reads its pattern. */
+typedef enum leeward_grep_flags {
+	LEEWARD_GREP_LITERAL = 1,   /* as text, not as an expression */
+	LEEWARD_GREP_IGNORE_CASE = 2 /* of ASCII's letters */
+} leeward_grep_flags;
 
 /* The library's version, such as "0.1.0".
  *
@@ -731,6 +778,63 @@ LEEWARD_API int leeward_file_remove(leeward_sandbox *sandbox, const char *path, 
  * Errors: as leeward_file_read.
  * Threads: the handle's. */
 LEEWARD_API int leeward_file_move(leeward_sandbox *sandbox, const char *path, const char *to);
+
+/* Copy a file, or a folder with all that is in it. Modes, times and links are kept.
+ *
+ * Args:
+ *	to: the new one; there is nothing by that name but perhaps a file, in whose place a file is put.
+ * Returns: LEEWARD_OK, or a negative leeward_error.
+ * Errors: as leeward_file_read.
+ * Threads: the handle's. */
+LEEWARD_API int leeward_file_copy(leeward_sandbox *sandbox, const char *path, const char *to);
+
+/* Replace bytes that occur exactly once in a file.
+ *
+ * Args:
+ *	path: of a file of 32 MiB at most.
+ *	before: what is replaced: 1 byte to 1 MiB.
+ *	after: what is there then: 1 MiB at most; may be NULL where after_length is 0.
+ * Returns: 1: it was replaced; 0, or 2 and more: how many times *before* is there, and nothing was changed; or a negative
+ *	leeward_error.
+ * Errors: as leeward_file_read.
+ * Threads: the handle's. */
+LEEWARD_API int64_t leeward_file_edit(leeward_sandbox *sandbox, const char *path, const void *before,
+				      size_t before_length, const void *after, size_t after_length);
+
+/* Find files and folders by a pattern.
+ *
+ * Args:
+ *	path: the folder below which they are; "." for /workspace.
+ *	pattern: as for Python's glob: *, ?, [a-z], and ** for folders of any depth; 4,096 bytes at most.
+ *	most: paths; 0, and more than 4,000: 4,000.
+ * Returns: the paths, with *path* in front unless it is ".", which the caller frees by leeward_free_names; or NULL.
+ * Errors: as leeward_file_read.
+ * Threads: the handle's. */
+LEEWARD_API leeward_names *leeward_file_glob(leeward_sandbox *sandbox, const char *path, const char *pattern,
+					     uint32_t most);
+
+/* Free what leeward_file_glob gave. NULL is allowed.
+ *
+ * Threads: any. */
+LEEWARD_API void leeward_free_names(leeward_names *names);
+
+/* Search a file, or all files below a folder, for lines.
+ *
+ * Args:
+ *	pattern: a regular expression of Python's, over bytes; 4,096 bytes at most.
+ *	include: a pattern for the last component of a file's name, such as "*.py"; NULL for all files.
+ *	flags: of leeward_grep_flags.
+ *	most: lines; 0: 1,000; 4,000 at most.
+ * Returns: the lines, which the caller frees by leeward_free_matches; or NULL.
+ * Errors: as leeward_file_read; LEEWARD_FILE with the errno 0 where the pattern is none.
+ * Threads: the handle's. */
+LEEWARD_API leeward_matches *leeward_file_grep(leeward_sandbox *sandbox, const char *path, const char *pattern,
+					       const char *include, uint32_t flags, uint32_t most);
+
+/* Free what leeward_file_grep gave. NULL is allowed.
+ *
+ * Threads: any. */
+LEEWARD_API void leeward_free_matches(leeward_matches *matches);
 
 /* Free a result and unmap what it maps. NULL is allowed.
  *

@@ -61,6 +61,23 @@ int lw_memfile_map(struct lw_link *link, const struct lw_reply *reply, struct lw
 	return LEEWARD_OK;
 }
 
+/* Take the socket that *reply* brings, which is the caller's then. Returns what is wrong with it, or NULL. */
+const char *lw_dock_take(struct lw_link *link, const struct lw_reply *reply, int *ret_socket)
+{
+	struct stat about;
+	struct lw_value flag;
+
+	if (!lw_find(&reply->ok, "socket", &flag) || flag.type != LW_BOOL || !flag.boolean || reply->arena_count)
+		return "a dock that is none";
+	if (!link->descriptor_count)
+		return "a socket that was announced didn't come";
+	if (fstat(link->descriptors[0], &about) || !S_ISSOCK(about.st_mode))
+		return "a dock that is no socket";
+	*ret_socket = link->descriptors[0];
+	shift_descriptors(link, 1);
+	return NULL;
+}
+
 /* Take the arena that *reply* brings. Returns what is wrong with it, or NULL.
  *
  * Bytes go into it by write(2): it needn't be believed more than a socket. */

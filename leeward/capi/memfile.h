@@ -12,6 +12,7 @@
 #include "reply.h"
 
 int lw_memfile_map(struct lw_link *link, const struct lw_reply *reply, struct lw_mapping ret_mappings[LW_MAX_ARENAS]);
+const char *lw_dock_take(struct lw_link *link, const struct lw_reply *reply, int *ret_socket);
 const char *lw_arena_take(struct lw_link *link, const struct lw_reply *reply);
 int lw_arena_put(struct lw_link *link, const uint8_t *payload, size_t length);
 void lw_arena_free_slot(struct lw_link *link, int slot);

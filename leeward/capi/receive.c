@@ -108,6 +108,10 @@ static int answer(leeward_handle *handle, uint8_t **block, size_t length)
 		wrong = lw_arena_take(&handle->link, &reply);
 		if (wrong)
 			return protocol_error(handle, wrong);
+	} else if (call->op == LW_DOCK && !reply.refused) {
+		wrong = lw_dock_take(&handle->link, &reply, &call->socket);
+		if (wrong)
+			return protocol_error(handle, wrong);
 	} else if (reply.arena_count) {
 		failed = lw_memfile_map(&handle->link, &reply, mappings);
 		lw_unmap(mappings);
@@ -121,7 +125,7 @@ static int answer(leeward_handle *handle, uint8_t **block, size_t length)
 	if (reply.refused) {
 		failed = refused(&reply);
 		call->text = strdup(leeward_last_error());
-	} else if (call->op == LW_ASK) {
+	} else if (call->op == LW_ASK || call->op == LW_DOCK) {
 		call->block = *block;
 		call->reply = reply;
 		*block = NULL;

@@ -7,10 +7,13 @@
 #include <string.h>
 
 #include "fault.h"
+#include "mount.h"
 #include "request.h"
 
 /* Bytes of a struct of the caller's, at most; as request.c has it. */
 #define MAX_OPTIONS 4096
+/* Bytes of the first version: what a size of 0 stands for. */
+#define FIRST_OPTIONS offsetof(leeward_sandbox_options, mounts)
 
 static bool is_time(double seconds)
 {
@@ -21,15 +24,15 @@ static bool is_time(double seconds)
 static int read_options(const leeward_sandbox_options *given, leeward_sandbox_options *ret_options)
 {
 	leeward_sandbox_options options = {0};
-	size_t size = given && given->size ? given->size : sizeof options;
+	size_t size = given && given->size ? given->size : FIRST_OPTIONS;
 	int failed;
 
-	if (size < sizeof options || size > MAX_OPTIONS)
+	if (size < FIRST_OPTIONS || size > MAX_OPTIONS)
 		return lw_invalid("options", "size is neither 0 nor sizeof(leeward_sandbox_options)");
 	if (given) {
 		const unsigned char *bytes = (const unsigned char *)given;
 
-		memcpy(&options, given, sizeof options);
+		memcpy(&options, given, size < sizeof options ? size : sizeof options);
 		for (size_t i = sizeof options; i < size; i++)
 			if (bytes[i])
 				return lw_invalid("options", "they ask for what this version of libleeward doesn't have");
@@ -39,6 +42,14 @@ static int read_options(const leeward_sandbox_options *given, leeward_sandbox_op
 	failed = lw_check_settings("environment", options.environment, options.environment_count);
 	if (!failed)
 		failed = lw_check_settings("metadata", options.metadata, options.metadata_count);
+	if (!failed && options.profile)
+		failed = lw_check_text("profile", options.profile);
+	if (!failed && options.environment_name)
+		failed = lw_check_text("environment_name", options.environment_name);
+	if (!failed && options.egress)
+		failed = lw_check_text("egress", options.egress);
+	if (!failed)
+		failed = lw_mounts_check(options.mounts, options.mount_count);
 	*ret_options = options;
 	return failed;
 }
@@ -56,39 +67,83 @@ static leeward_sandbox *make(leeward_handle *handle, const char *id)
 	return sandbox;
 }
 
+static void put_name(struct lw_buffer *buffer, const char *field, const char *name)
+{
+	lw_put_word(buffer, field);
+	lw_put_text(buffer, name, strlen(name));
+}
+
+static void put_time(struct lw_buffer *buffer, const char *field, double seconds)
+{
+	lw_put_word(buffer, field);
+	lw_put_number(buffer, seconds);
+}
+
+/* Begin the request for a sandbox with *options*, whose folders lie in a dock with this number; 0: it has none. */
+static void put_open(leeward_handle *handle, const leeward_sandbox_options *options, const struct lw_folders *folders,
+		     int64_t dock)
+{
+	bool limits = options->timeout > 0 || options->memory || options->output || options->processes;
+	struct lw_buffer *buffer =
+		lw_begin(handle, "sandbox_open", (size_t)limits + (options->environment_count > 0) +
+			 (options->metadata_count > 0) + (options->idle > 0) + (options->lifetime > 0) +
+			 (options->profile != NULL) + (options->environment_name != NULL) + (options->egress != NULL) +
+			 (dock ? 2 : 0));
+
+	if (limits)
+		lw_put_limits(buffer, options->timeout, options->memory, options->output, options->processes);
+	if (options->environment_count)
+		lw_put_settings(buffer, "env", options->environment, options->environment_count);
+	if (options->metadata_count)
+		lw_put_settings(buffer, "metadata", options->metadata, options->metadata_count);
+	if (options->idle > 0)
+		put_time(buffer, "idle", options->idle);
+	if (options->lifetime > 0)
+		put_time(buffer, "lifetime", options->lifetime);
+	if (options->profile)
+		put_name(buffer, "profile", options->profile);
+	if (options->environment_name)
+		put_name(buffer, "environment", options->environment_name);
+	if (options->egress)
+		put_name(buffer, "egress", options->egress);
+	if (dock) {
+		lw_folders_put(buffer, folders);
+		lw_put_word(buffer, "dock");
+		lw_put_integer(buffer, (uint64_t)dock);
+	}
+}
+
+/* Open the folders, leave them in a dock, and ask for the sandbox. Returns a leeward_error. */
+static int ask_open(leeward_handle *handle, const leeward_sandbox_options *options, struct lw_answer *ret_answer)
+{
+	struct lw_folders folders = {0};
+	int64_t dock = 0;
+	int failed = LEEWARD_OK;
+
+	if (options->mount_count)
+		failed = lw_folders_open(&folders, options->mounts, options->mount_count);
+	if (!failed && options->mount_count)
+		failed = lw_folders_leave(&folders, handle, &dock);
+	if (!failed) {
+		put_open(handle, options, &folders, dock);
+		failed = lw_ask(handle, "sandbox_open", ret_answer);
+	}
+	lw_folders_close(&folders);
+	return failed;
+}
+
 leeward_sandbox *leeward_sandbox_open(leeward_handle *handle, const leeward_sandbox_options *given)
 {
 	leeward_sandbox *sandbox;
 	leeward_sandbox_options options = {0};
 	struct lw_answer answer;
-	struct lw_buffer *buffer;
 	struct lw_value id;
-	bool limits;
 
 	if (!handle) {
 		lw_invalid("handle", "NULL");
 		return NULL;
 	}
-	if (read_options(given, &options))
-		return NULL;
-	limits = options.timeout > 0 || options.memory || options.output || options.processes;
-	buffer = lw_begin(handle, "sandbox_open", (size_t)limits + (options.environment_count > 0) +
-			  (options.metadata_count > 0) + (options.idle > 0) + (options.lifetime > 0));
-	if (limits)
-		lw_put_limits(buffer, options.timeout, options.memory, options.output, options.processes);
-	if (options.environment_count)
-		lw_put_settings(buffer, "env", options.environment, options.environment_count);
-	if (options.metadata_count)
-		lw_put_settings(buffer, "metadata", options.metadata, options.metadata_count);
-	if (options.idle > 0) {
-		lw_put_word(buffer, "idle");
-		lw_put_number(buffer, options.idle);
-	}
-	if (options.lifetime > 0) {
-		lw_put_word(buffer, "lifetime");
-		lw_put_number(buffer, options.lifetime);
-	}
-	if (lw_ask(handle, "sandbox_open", &answer))
+	if (read_options(given, &options) || ask_open(handle, &options, &answer))
 		return NULL;
 	lw_find(&answer.reply.ok, "sandbox", &id);
 	if (id.type != LW_TEXT || !lw_is_id(id.data, id.length)) {

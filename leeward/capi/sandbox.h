@@ -22,6 +22,9 @@
 /* Bytes of one write. */
 #define LW_PIECE ((size_t)1 << 20)
 
+/* Seconds for a file call that may take long: a folder with all in it, a file from one file system to another. */
+#define LW_LONG_S 300
+
 struct leeward_sandbox {
 	leeward_handle *handle;
 	char id[LW_ID + 1];
@@ -37,6 +40,7 @@ struct lw_buffer *lw_begin(leeward_handle *handle, const char *op, size_t fields
 int lw_ask(leeward_handle *handle, const char *op, struct lw_answer *ret_answer);
 leeward_result *lw_ask_result(leeward_handle *handle, const char *op, double until);
 int lw_bad_answer(leeward_handle *handle, struct lw_answer *answer, const char *wrong);
+int lw_ask_dock(leeward_handle *handle, int64_t *ret_number, int *ret_socket);
 
 int lw_sandbox_check(const leeward_sandbox *sandbox);
 struct lw_buffer *lw_about(const leeward_sandbox *sandbox, const char *op, size_t fields);
@@ -45,3 +49,9 @@ struct lw_buffer *lw_about_one(const leeward_sandbox *sandbox, const char *op, c
 int lw_ask_nothing(const leeward_sandbox *sandbox, const char *op);
 int lw_ask_flag(const leeward_sandbox *sandbox, const char *op, const char *flag);
 int64_t lw_ask_number(const leeward_sandbox *sandbox, const char *op, const char *name, int64_t least);
+
+struct lw_buffer *lw_about_file(const leeward_sandbox *sandbox, const char *op, const char *path, size_t fields);
+void lw_put_field(struct lw_buffer *buffer, const char *name, uint64_t number);
+void lw_put_yes(struct lw_buffer *buffer, const char *name);
+int lw_file_call(const leeward_sandbox *sandbox, const char *op, const char *path, struct lw_answer *ret_answer);
+int lw_file_call_for_nothing(const leeward_sandbox *sandbox, const char *op, const char *path);

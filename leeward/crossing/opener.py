@@ -1,7 +1,7 @@
 """
 The opener: clones the folders of the host that clients give to their sandboxes.
 
-Runs in:   a process of its own, exec'd by the daemon when the first client gives a folder; and, for each order, a child
+Runs in:   a process of its own, exec'd by the daemon when that is ready; and, for each order, a child
            of it with a deadline: what a client's descriptor leads to may be slow, or never answer.
 Holds:     run by root CAP_SYS_ADMIN, CAP_SETUID and CAP_SETGID alone; run by another user nothing: each child makes a
            user and a mount namespace, in which it may clone mounts.

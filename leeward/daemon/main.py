@@ -202,6 +202,7 @@ class Daemon:
                          sessions=engine.pool.most_sessions, degraded=list(engine.confinement.degraded),
                          transport=self._reactor.transport)
                 self._manager.ready(f"serving on {listener.path}")
+                server.desk.opener.begin()
                 watchdog = Watchdog(
                     self._reactor, lambda: engine.workers, time=self._config.limits.time, report=_log_standstill,
                     alive=self._manager.alive, period=self._manager.watchdog)

@@ -1,5 +1,5 @@
 """
-The opener, seen from the daemon: started when it is first needed, asked, and started again when it has died.
+The opener, seen from the daemon: started once the daemon is ready, asked, and started again when it has died.
 
 Runs in:   the daemon.
 Owns:      the process, its channel, and one socket for each order that has no answer yet.
@@ -9,6 +9,7 @@ An order is answered once: by the child that has it, or by LATE_S.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -50,6 +51,14 @@ class Opener:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._orders: set[OpenerOrder] = set()
+
+    def begin(self) -> None:
+        """
+        Start it before anybody needs it: that takes as long as a dozen sandboxes. If it can't be now, the first order
+        does.
+        """
+        with contextlib.suppress(OSError):
+            self._there()
 
     def open(self, dock: int, folders: Sequence[Mapping[str, Any]], opened: Opened) -> OpenerOrder:
         """

@@ -43,7 +43,7 @@ TARGETS = {
 }
 
 #: Bytes of an input: every length in it is a claim and not the thing, so that longer ones are only slower.
-MAX_LENGTH = {"replies": 512, "session": 1280}
+MAX_LENGTH = {"replies": 512, "session": 1536}
 
 #: What the target `session` takes for its kernel: 16 equal bytes, for which session.c has each read bring all
 #: there is, 16 bytes of it, just one frame, one frame and a file of 16 bytes, the same with seals that lack one,
@@ -113,7 +113,9 @@ def sandbox_frames() -> list[bytes]:
         {"chunks": [[1, 1, 0.5, b"out"], [2, 2, 0.75, b"err"]], "over": False}, {"written": 1},
         {"over": True, **{key: value for key, value in fields.items() if key not in ("stdout", "stderr")}},
         fields, fields, piece, {"handle": 0, "size": 1}, {"rows": [file], "more": True},
-        {"rows": [link], "more": False}, {"row": file}, {"sandboxes": [about]}, {}]
+        {"rows": [link], "more": False}, {"row": file},
+        {"names": [b"a", b"b/\xff"], "more": True}, {"rows": [[b"a", 1, b"line\xff"]], "more": False}, {"found": 2}, {},
+        {"sandboxes": [about]}, {}]
     return [*(encode_ok(number, answer) for number, answer in enumerate(answers, 1)),
             encode_ok(8, {"errno": 2, "why": ""}), encode_refusal(2, "sandbox_over", "idle"),
             encode_ok(8, {**piece, "end": 6, "handle": 4}), encode_ok(9, {**piece, "at": 3, "end": 6})]
@@ -133,7 +135,7 @@ def seeds(name: str) -> list[bytes]:
     """
     What a target starts from.
     """
-    from leeward.wire.answers import encode_refusal
+    from leeward.wire.answers import encode_ok, encode_refusal
     from leeward.wire.frames import HEADER
 
     answers = frames()
@@ -146,9 +148,12 @@ def seeds(name: str) -> list[bytes]:
               for some in (answers, answers[:2], answers[2:3])),
             *(script + frame for script in (BY_FRAME, WITH_FILE, UNSEALED, NO_FILE) for frame in known_replies()),
             *(script[:15] + b"\x0a" + b"".join(sandbox[:count]) for script in (AT_ONCE, BY_FRAME)
-              for count in (14, *range(1, 14))),
+              for count in (18, *range(1, 18))),
             *(BY_FRAME[:15] + b"\x0a" + b"".join((*sandbox[:other - 1], frame)) for other, frame in (
-                (8, sandbox[14]), (2, sandbox[15]), (8, sandbox[16] + sandbox[17]))),
+                (8, sandbox[18]), (2, sandbox[19]), (8, sandbox[20] + sandbox[21]))),
+            *(script[:15] + b"\x0b" + encode_ok(1, {"dock": 1, "socket": True})
+              + encode_ok(2, {"sandbox": "abcdefghijklmnopqrstuvwx27", "idle": 60.0, "lifetime": 600.0})
+              for script in (NO_FILE, BY_FRAME, WITH_FILE)),
             IN_DROPS + endless]
 
 

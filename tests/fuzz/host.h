@@ -20,6 +20,9 @@ int fake_ppoll(struct pollfd *polled, nfds_t count, const struct timespec *time,
 int fake_clock_gettime(clockid_t clock, struct timespec *ret_now);
 int fake_fcntl(int fd, int command, ...);
 int fake_fstat(int fd, struct stat *ret_about);
+int fake_open(const char *path, int flags, ...);
+ssize_t fake_readlink(const char *path, char *ret_target, size_t size);
+ssize_t fake_sendmsg(int fd, const struct msghdr *message, int flags);
 void *fake_mmap(void *start, size_t length, int protection, int flags, int fd, off_t offset);
 int fake_munmap(void *start, size_t length);
 int fake_close(int fd);
@@ -34,6 +37,9 @@ int fake_close(int fd);
 #define clock_gettime fake_clock_gettime
 #define fcntl fake_fcntl
 #define fstat fake_fstat
+#define open fake_open
+#define readlink fake_readlink
+#define sendmsg fake_sendmsg
 #define mmap fake_mmap
 #define munmap fake_munmap
 #define close fake_close

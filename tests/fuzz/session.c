@@ -16,10 +16,12 @@
 
 #include "leeward.h"
 
-enum { SCRIPT = 16, SOCKET = 3, FIRST_FILE = 100, FILES = 512 };
+enum { SCRIPT = 16, SOCKET = 3, FIRST_FILE = 100, FILES = 512, FOLDER = 50, FOLDERS = 4 };
 
 /* A script that ends so is of a live sandbox. */
 #define OF_A_SANDBOX 0x0a
+/* And so of one with folders of the host's. */
+#define OF_FOLDERS 0x0b
 
 /* Seconds that each call of the kernel takes: what turns in a circle ends by a deadline. */
 #define TICK_S 0.05
@@ -39,7 +41,8 @@ static struct {
 		int seals;
 		off_t size;
 	} files[FILES];
-	int file_count;
+	int file_count, folder_count;
+	bool folders[FOLDERS]; /* open */
 } host;
 
 static volatile unsigned char sum;
@@ -214,12 +217,49 @@ int fake_fcntl(int fd, int command, ...)
 	return host.files[file].seals;
 }
 
+static bool is_folder(int fd)
+{
+	PROMISE(fd < FOLDER || fd >= FIRST_FILE || host.folders[fd - FOLDER]);
+	return fd >= FOLDER && fd < FIRST_FILE;
+}
+
+int fake_open(const char *path, int flags, ...)
+{
+	PROMISE(*path && flags & O_PATH && flags & O_CLOEXEC && host.folder_count < FOLDERS);
+	host.folders[host.folder_count] = true;
+	return FOLDER + host.folder_count++;
+}
+
+ssize_t fake_readlink(const char *path, char *ret_target, size_t size)
+{
+	PROMISE(!strncmp(path, "/proc/self/fd/", 14) && size > 2);
+	memcpy(ret_target, "/f", 2);
+	return 2;
+}
+
+/* To the socket of a dock. */
+ssize_t fake_sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	struct cmsghdr *part = CMSG_FIRSTHDR(message);
+
+	PROMISE(host.files[file_of(fd)].seals == -1 && flags & MSG_NOSIGNAL && flags & MSG_DONTWAIT);
+	PROMISE(part && part->cmsg_len == CMSG_LEN((size_t)host.folder_count * sizeof(int)));
+	errno = EPIPE;
+	return choice() & 0x40 && choice() == 0x7f ? -1 : 1;
+}
+
 int fake_fstat(int fd, struct stat *ret_about)
 {
-	int file = file_of(fd);
+	int file;
 
-	host.files[file].asked_size = true;
 	memset(ret_about, 0, sizeof *ret_about);
+	if (is_folder(fd)) {
+		ret_about->st_mode = fd & 1 ? S_IFREG : S_IFDIR;
+		return 0;
+	}
+	file = file_of(fd);
+	host.files[file].asked_size = true;
+	ret_about->st_mode = host.files[file].seals == -1 ? S_IFSOCK : S_IFREG;
 	ret_about->st_size = host.files[file].size;
 	return 0;
 }
@@ -248,6 +288,8 @@ int fake_close(int fd)
 	if (fd == SOCKET) {
 		PROMISE(host.connected);
 		host.connected = false;
+	} else if (is_folder(fd)) {
+		host.folders[fd - FOLDER] = false;
 	} else {
 		host.files[file_of(fd)].open = false;
 	}
@@ -330,6 +372,18 @@ static void read_entries(leeward_entries *list, bool sorted)
 	leeward_free_entries(list);
 }
 
+static void read_found(leeward_names *names, leeward_matches *matches)
+{
+	for (size_t i = 0; names && i < names->count; i++)
+		read_text(names->names[i]);
+	for (size_t i = 0; matches && i < matches->count; i++) {
+		read_text(matches->matches[i]->path);
+		read_bytes(matches->matches[i]->text, matches->matches[i]->length + 1);
+	}
+	leeward_free_names(names);
+	leeward_free_matches(matches);
+}
+
 static int see(void *context, const leeward_chunk *chunk)
 {
 	int64_t *last = context;
@@ -369,9 +423,22 @@ static void use_sandbox(leeward_handle *handle)
 	leeward_file_write(box, "x", "y", 1, -1);
 	read_entries(leeward_file_list(box, "x"), true);
 	read_entries(leeward_file_stat(box, "x", 0), false);
+	read_found(leeward_file_glob(box, "x", "*", 0), leeward_file_grep(box, "x", "y", NULL, 0, 0));
+	leeward_file_edit(box, "x", "a", 1, "b", 1);
+	leeward_file_copy(box, "x", "y");
 	read_sandboxes(leeward_sandbox_list(handle));
 	leeward_sandbox_kill(box);
 	leeward_sandbox_detach(box);
+}
+
+static void use_folders(leeward_handle *handle)
+{
+	const leeward_mount mounts[] = {{"/a", "/workspace", 1, 0}, {"/b", "/b/", 0, 1}};
+	const leeward_sandbox_options options = {.size = sizeof options, .mounts = mounts, .mount_count = 2};
+
+	leeward_sandbox_detach(leeward_sandbox_open(handle, &options));
+	for (int i = 0; i < host.folder_count; i++)
+		PROMISE(!host.folders[i]);
 }
 
 static void use(leeward_handle *handle)
@@ -416,6 +483,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	handle = leeward_connect("/socket");
 	if (handle && data[SCRIPT - 1] == OF_A_SANDBOX) {
 		use_sandbox(handle);
+		leeward_disconnect(handle);
+	} else if (handle && data[SCRIPT - 1] == OF_FOLDERS) {
+		use_folders(handle);
 		leeward_disconnect(handle);
 	} else if (handle) {
 		use(handle);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -306,6 +307,96 @@ static void check_files(leeward_sandbox *box)
 	CHECK(leeward_last_error_errno() == ENOTEMPTY && !leeward_file_remove(box, "d", 1) && !leeward_file_remove(box, "many", 1));
 }
 
+static void check_search(leeward_sandbox *box)
+{
+	leeward_matches *matches;
+	leeward_content *content;
+	leeward_names *names;
+
+	prints(box, "mkdir -p s/deep; printf 'one\\nTwo two\\nthree\\n' > s/a.txt; printf 'two\\n' > s/deep/b.txt; ln -s a.txt s/l; echo two > s/c.md", "");
+	CHECK((names = leeward_file_glob(box, "s", "**/*.txt", 0)) && names->count == 2 && !names->more);
+	CHECK(!strcmp(names->names[0], "s/a.txt") && !strcmp(names->names[1], "s/deep/b.txt") && names->size == sizeof *names);
+	leeward_free_names(names);
+	CHECK((names = leeward_file_glob(box, ".", "s/*", 1)) && names->count == 1 && names->more);
+	leeward_free_names(names);
+	CHECK((names = leeward_file_glob(box, "s", "no*", 0)) && !names->count && !names->names && !names->more);
+	leeward_free_names(names);
+
+	CHECK((matches = leeward_file_grep(box, "s", "t[w]o$", "*.txt", 0, 0)) && matches->count == 2 && !matches->more);
+	CHECK(!strcmp(matches->matches[0]->path, "s/a.txt") && matches->matches[0]->line == 2);
+	CHECK(is(matches->matches[0]->text, matches->matches[0]->length, "Two two"));
+	CHECK(!strcmp(matches->matches[1]->path, "s/deep/b.txt") && matches->matches[1]->size == sizeof **matches->matches);
+	leeward_free_matches(matches);
+	CHECK((matches = leeward_file_grep(box, "s/a.txt", "TW", NULL, LEEWARD_GREP_LITERAL | LEEWARD_GREP_IGNORE_CASE, 0)));
+	CHECK(matches->count == 1);
+	leeward_free_matches(matches);
+	CHECK((matches = leeward_file_grep(box, "s", "o", NULL, 0, 1)) && matches->count == 1 && matches->more);
+	leeward_free_matches(matches);
+	FAILS(LEEWARD_FILE, leeward_file_grep(box, "s", "(", NULL, 0, 0));
+	CHECK(!leeward_last_error_errno());
+	FAILS(LEEWARD_FILE, leeward_file_grep(box, "nothing", "x", NULL, 0, 0));
+	CHECK(leeward_last_error_errno() == ENOENT);
+
+	CHECK(leeward_file_edit(box, "s/a.txt", "three", 5, "3\0", 2) == 1);
+	CHECK((content = leeward_file_read(box, "s/a.txt", 0)) && content->length == 15 && !memcmp(content->data + 12, "3\0\n", 3));
+	leeward_free_content(content);
+	CHECK(leeward_file_edit(box, "s/a.txt", "nothing", 7, NULL, 0) == 0);
+	CHECK(leeward_file_edit(box, "s/a.txt", "o", 1, "0", 1) == 3);
+	ERROR(LEEWARD_FILE, leeward_file_edit(box, "nothing", "a", 1, "b", 1));
+
+	CHECK(!leeward_file_copy(box, "s", "t"));
+	prints(box, "cat t/deep/b.txt; readlink t/l", "two\na.txt\n");
+	ERROR(LEEWARD_FILE, leeward_file_copy(box, "nothing", "u"));
+	CHECK(leeward_last_error_errno() == ENOENT && !leeward_file_remove(box, "s", 1) && !leeward_file_remove(box, "t", 1));
+}
+
+/* Folders of the host: one as the work folder, a file to be read, a copy. */
+static void check_mounts(leeward_handle *handle)
+{
+	char folder[] = "/tmp/leeward-c-XXXXXX", file[64];
+	const leeward_mount mounts[] = {{.source = mkdtemp(folder), .target = "/workspace/", .writable = 1},
+					{.source = file, .target = "/one", .writable = 0},
+					{.source = folder, .target = "/copy", .overlay = 1}};
+	const leeward_mount missing = {.source = "/no/such/folder", .target = "/x"}, device = {.source = "/dev/null", .target = "/x"};
+	const leeward_mount twice[] = {{.source = folder, .target = "/x"}, {.source = folder, .target = "/x"}};
+	leeward_sandbox_options options = {.size = sizeof options, .mounts = mounts, .mount_count = 3, .profile = "workdir"};
+	leeward_sandboxes *list;
+	leeward_sandbox *box;
+	FILE *made;
+
+	CHECK(mounts[0].source && snprintf(file, sizeof file, "%s/in", folder) > 0 && (made = fopen(file, "w")));
+	CHECK(fputs("given\n", made) >= 0 && !fclose(made));
+	CHECK((box = leeward_sandbox_open(handle, &options)));
+	prints(box, "cat in /one /copy/in; echo out > out; echo kept > /copy/kept; (echo no > /one) 2>&1 | grep -c one", "given\ngiven\ngiven\n1\n");
+	CHECK((list = leeward_sandbox_info_of(box)) && !strcmp(list->sandboxes[0]->profile, "workdir"));
+	leeward_free_sandboxes(list);
+	CHECK(!leeward_sandbox_kill(box) && !remove(file));
+	leeward_sandbox_detach(box);
+	snprintf(file, sizeof file, "%s/kept", folder);
+	CHECK(remove(file) && errno == ENOENT);
+	snprintf(file, sizeof file, "%s/out", folder);
+	CHECK(!remove(file) && !remove(folder));
+
+	options = (leeward_sandbox_options){.size = sizeof options, .mounts = &missing, .mount_count = 1};
+	FAILS(LEEWARD_REJECTED, leeward_sandbox_open(handle, &options));
+	CHECK(!leeward_last_error_may_have_run() && strstr(leeward_last_error(), "/no/such/folder"));
+	options.mounts = &device;
+	FAILS(LEEWARD_REJECTED, leeward_sandbox_open(handle, &options));
+	options.mounts = twice;
+	options.mount_count = 2;
+	FAILS(LEEWARD_REJECTED, leeward_sandbox_open(handle, &options));
+	options = (leeward_sandbox_options){.size = sizeof options, .profile = "no-such-profile"};
+	FAILS(LEEWARD_REJECTED, leeward_sandbox_open(handle, &options));
+	options = (leeward_sandbox_options){.size = sizeof options, .egress = "no-such-policy"};
+	FAILS(LEEWARD_REJECTED, leeward_sandbox_open(handle, &options));
+	options = (leeward_sandbox_options){.size = sizeof options, .environment_name = "no-such-environment"};
+	FAILS(LEEWARD_REJECTED, leeward_sandbox_open(handle, &options));
+	/* The first version, which ends before the mounts. */
+	options = (leeward_sandbox_options){.size = offsetof(leeward_sandbox_options, mounts), .mount_count = 1};
+	CHECK((box = leeward_sandbox_open(handle, &options)) && !leeward_sandbox_kill(box));
+	leeward_sandbox_detach(box);
+}
+
 /* --- sandboxes ---------------------------------------------------------------- */
 
 static const leeward_sandbox_info *find(const leeward_sandboxes *list, const char *id)
@@ -349,6 +440,8 @@ static void good(const char *path)
 	check_terminals(box);
 	check_python(box, path);
 	check_files(box);
+	check_search(box);
+	check_mounts(other);
 
 	CHECK(!leeward_sandbox_kill(same));
 	ERROR(LEEWARD_SANDBOX_OVER, leeward_sandbox_kill(box));
@@ -421,12 +514,25 @@ static void nonsense_of_a_sandbox(leeward_sandbox *box)
 		ERROR(LEEWARD_INVALID, leeward_file_remove(box, bad, 1));
 		ERROR(LEEWARD_INVALID, leeward_file_move(box, bad, "x"));
 		ERROR(LEEWARD_INVALID, leeward_file_move(box, "x", bad));
+		ERROR(LEEWARD_INVALID, leeward_file_copy(box, bad, "x"));
+		ERROR(LEEWARD_INVALID, leeward_file_copy(box, "x", bad));
+		FAILS(LEEWARD_INVALID, leeward_file_glob(box, bad, "*", 0));
+		FAILS(LEEWARD_INVALID, leeward_file_glob(box, ".", bad, 0));
+		FAILS(LEEWARD_INVALID, leeward_file_grep(box, bad, "x", NULL, 0, 0));
+		FAILS(LEEWARD_INVALID, leeward_file_grep(box, ".", bad, NULL, 0, 0));
+		ERROR(LEEWARD_INVALID, leeward_file_edit(box, bad, "x", 1, "y", 1));
 		if (!bad)
 			break;
 	}
 	ERROR(LEEWARD_INVALID, leeward_file_write(box, "x", NULL, 1, -1));
 	ERROR(LEEWARD_INVALID, leeward_file_write(box, "x", "x", 1, 01777));
 	ERROR(LEEWARD_INVALID, leeward_file_append(box, "x", NULL, 1));
+	FAILS(LEEWARD_INVALID, leeward_file_grep(box, ".", "x", path, 0, 0));
+	FAILS(LEEWARD_INVALID, leeward_file_grep(box, ".", "x", NULL, 4, 0));
+	ERROR(LEEWARD_INVALID, leeward_file_edit(box, "x", NULL, 1, "y", 1));
+	ERROR(LEEWARD_INVALID, leeward_file_edit(box, "x", "", 0, "y", 1));
+	ERROR(LEEWARD_INVALID, leeward_file_edit(box, "x", "x", 1, NULL, 1));
+	ERROR(LEEWARD_INVALID, leeward_file_edit(box, "x", "x", (1 << 20) + 1, "y", 1));
 }
 
 static void nonsense(const char *path)
@@ -435,7 +541,14 @@ static void nonsense(const char *path)
 	leeward_sandbox_options small = {.size = 8}, huge = {.size = 5000}, late = {.timeout = -1}, still = {.idle = NAN};
 	leeward_sandbox_options hollow = {.environment_count = 1}, text = {.metadata = plain, .metadata_count = 1};
 	leeward_sandbox_options bytes = {.environment = bad, .environment_count = 1}, much = {.memory = UINT64_MAX / 4};
-	leeward_sandbox_options *wrong[] = {&small, &huge, &late, &still, &hollow, &text, &bytes};
+	const leeward_mount none = {.target = "/x"}, relative = {.source = "/tmp", .target = "x"}, odd = {.source = "/tmp", .target = "/\xff"};
+	leeward_sandbox_options many = {.size = sizeof many, .mounts = &none, .mount_count = 17}, no_mounts = {.size = sizeof many, .mount_count = 1};
+	leeward_sandbox_options no_source = {.size = sizeof many, .mounts = &none, .mount_count = 1};
+	leeward_sandbox_options no_target = {.size = sizeof many, .mounts = &relative, .mount_count = 1};
+	leeward_sandbox_options no_text = {.size = sizeof many, .mounts = &odd, .mount_count = 1};
+	leeward_sandbox_options no_name = {.size = sizeof many, .profile = "\xff"};
+	leeward_sandbox_options *wrong[] = {&small, &huge, &late, &still, &hollow, &text, &bytes, &many, &no_mounts, &no_source,
+					    &no_target, &no_text, &no_name};
 	leeward_program program = {.shell = "true"};
 	leeward_handle *handle = leeward_connect(path);
 	leeward_sandbox *box;
@@ -461,6 +574,8 @@ static void nonsense(const char *path)
 	leeward_free_sandboxes(NULL);
 	leeward_free_entries(NULL);
 	leeward_free_content(NULL);
+	leeward_free_names(NULL);
+	leeward_free_matches(NULL);
 	nonsense_of_a_sandbox(NULL);
 	CHECK((box = leeward_sandbox_open(handle, NULL)));
 	nonsense_of_a_sandbox(box);

@@ -1,0 +1,76 @@
+/* One call about the files of a sandbox: its path, its fields, and how it failed. */
+#include <string.h>
+#include <stdlib.h>
+
+#include "fault.h"
+#include "sandbox.h"
+#include "text.h"
+
+/* Begin a call about *path*. NULL, with the error, for what can't be one. */
+struct lw_buffer *lw_about_file(const leeward_sandbox *sandbox, const char *op, const char *path, size_t fields)
+{
+	struct lw_buffer *buffer;
+
+	if (lw_sandbox_check(sandbox))
+		return NULL;
+	if (!path || !*path || strlen(path) > LW_MAX_PATH) {
+		lw_fail(LEEWARD_INVALID, "path: NULL, empty, or longer than %d bytes", LW_MAX_PATH);
+		return NULL;
+	}
+	buffer = lw_about(sandbox, op, 1 + fields);
+	lw_put_word(buffer, "path");
+	lw_put_binary(buffer, path, strlen(path));
+	return buffer;
+}
+
+void lw_put_field(struct lw_buffer *buffer, const char *name, uint64_t number)
+{
+	lw_put_word(buffer, name);
+	lw_put_integer(buffer, number);
+}
+
+void lw_put_yes(struct lw_buffer *buffer, const char *name)
+{
+	lw_put_word(buffer, name);
+	lw_put_true(buffer);
+}
+
+/* A file call failed: *why* is the sandbox's word, shown in one line. */
+static int failed_call(const char *path, int number, const struct lw_value *why)
+{
+	char where[256], reason[512];
+	size_t length = 0;
+
+	lw_ascii(where, sizeof where, path);
+	for (uint32_t i = 0; i < why->length && length + 1 < sizeof reason; i++)
+		reason[length++] = why->data[i] >= ' ' && why->data[i] <= '~' ? (char)why->data[i] : '?';
+	reason[length] = '\0';
+	lw_fail(LEEWARD_FILE, "%s: %s", where, length ? reason : number ? strerror(number) : "the call makes no sense");
+	return lw_fail_errno(LEEWARD_FILE, number);
+}
+
+/* Send the call that about_file has begun. Returns a leeward_error: LEEWARD_FILE where the sandbox says that it failed. */
+int lw_file_call(const leeward_sandbox *sandbox, const char *op, const char *path, struct lw_answer *ret_answer)
+{
+	int failed = lw_ask(sandbox->handle, op, ret_answer);
+	struct lw_value number, why;
+
+	if (failed || !lw_find(&ret_answer->reply.ok, "errno", &number))
+		return failed;
+	lw_find(&ret_answer->reply.ok, "why", &why);
+	if (number.type != LW_INTEGER || number.integer < 0 || number.integer > 4095 || why.type != LW_TEXT)
+		return lw_bad_answer(sandbox->handle, ret_answer, "the end of a file call is something else");
+	failed = failed_call(path, (int)number.integer, &why);
+	free(ret_answer->block);
+	return failed;
+}
+
+int lw_file_call_for_nothing(const leeward_sandbox *sandbox, const char *op, const char *path)
+{
+	struct lw_answer answer;
+	int failed = lw_file_call(sandbox, op, path, &answer);
+
+	if (!failed)
+		free(answer.block);
+	return failed;
+}
