@@ -18,7 +18,8 @@ from kit.c_client import CLIENT
 from leeward.client import slots
 from leeward.client.options import execute_fields
 from leeward.errors import PeerError
-from leeward.wire import frames, job, replies
+from leeward.spec import folders
+from leeward.wire import file_answers, file_requests, frames, job, replies
 from leeward.wire.frames import HEADER, decode, encode
 from leeward_cli.job import escape
 
@@ -274,3 +275,16 @@ def test_the_bounds_are_those_of_python() -> None:
     assert f"#define LW_MAX_SLOTS {slots.MOST_SLOTS}\n" in link
     assert "#define LW_MAX_SLOT ((int64_t)1 << 30)\n" in link
     assert slots.MOST_SIZE == 1 << 30
+
+
+def test_the_bounds_of_a_search_are_the_daemons() -> None:
+    """
+    And of the folders of a sandbox.
+    """
+    search, mount = ((CLIENT / name).read_text() for name in ("search.c", "mount.h"))
+
+    assert f"#define MAX_PATTERN {file_requests.MAX_PATTERN}\n" in search
+    assert f"#define MAX_ROWS {file_answers.MAX_ROWS}\n" in search
+    assert file_requests.MAX_EDIT == 1 << 20
+    assert "#define MAX_EDIT ((size_t)1 << 20)\n" in search
+    assert f"#define LW_MAX_MOUNTS {folders.MOST}\n" in mount
