@@ -21,7 +21,16 @@ from leeward.spec.machine import Machine
 from leeward.spec.profiles import HostPython, never_shown
 from leeward.spec.sandbox import Bind, Symlink
 
-_ASK = "import sys,json;print(json.dumps([sys.version_info[:2],sys.base_prefix,sys.prefix,sys.flags.no_site]))"
+_ASK = """
+import json, os, sys
+found = []
+try:
+    import _cffi_backend, msgpack
+    found = [os.path.dirname(os.path.realpath(msgpack.__file__)), os.path.realpath(_cffi_backend.__file__)]
+except ImportError:
+    pass
+print(json.dumps([sys.implementation.name, sys.version_info[:2], sys.base_prefix, found]))
+"""
 _ASK_DEADLINE_S = 30.0
 
 _JAVA = re.compile(r"java(-\d+)?(-openjdk)?")
@@ -34,20 +43,24 @@ _NIX_STORE = "/nix/store"
 #: Pieces of the host's root in a view, at most: a keeper's plan has bounds, and so has its root.
 _MOST_ROOTS = 200
 
+#: The eldest Python that leeward runs on.
+_ELDEST = (3, 11)
+
 #: Where a sandbox has folders of its own, which would hide an interpreter.
 _HIDDEN = ("/tmp", "/workspace", "/dev", "/proc")
 
 
 def find(python_env: str = "") -> HostPython:
     """
-    The daemon's own base interpreter, or the one of a virtual environment of the same version.
+    The daemon's own base interpreter, or the one of a virtual environment.
 
-    It has to be the same version, because the zygote loads cffi's compiled module into it.
+    One of another version has msgpack and cffi of its own, because the zygote loads them into it: what they have
+    compiled is for one version. leeward's own is for all from 3.11 on.
 
     Raises:
         BadRequest: *python_env* isn't a virtual environment, or other users can write to it or to a
             folder above it.
-        Unsupported: its Python is of another version.
+        Unsupported: its Python is none that leeward runs on, or lacks them.
     """
     own = HostPython(executable=base_executable(), version=(sys.version_info[0], sys.version_info[1]),
                      prefix=os.path.realpath(sys.base_prefix), shown=_shown(os.path.realpath(sys.base_prefix)))
@@ -59,24 +72,33 @@ def find(python_env: str = "") -> HostPython:
     if not os.path.isfile(os.path.join(env, "pyvenv.cfg")) or not os.access(executable, os.X_OK):
         raise BadRequest(f"python_env {python_env!r} is no virtual environment: it has no pyvenv.cfg or no bin/python")
     check_place(env)
-    _check_owners(python_env, env, executable, own)
+    _check_owners(python_env, env, executable, own.executable)
     import json
 
     try:
         said = subprocess.run([executable, "-I", "-c", _ASK], capture_output=True, timeout=_ASK_DEADLINE_S,
                               check=True, stdin=subprocess.DEVNULL).stdout
-        version, prefix, _, _ = json.loads(said)
+        kind, (major, minor), prefix, backing = json.loads(said)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise BadRequest(f"python_env {python_env!r}: its Python doesn't run: {error}") from error
-    if tuple(version) != own.version:
-        raise Unsupported("python_env", have=f"Python {version[0]}.{version[1]} in {env}",
-                          need=f"Python {own.version[0]}.{own.version[1]}, the daemon's",
-                          cure="install leeward with the Python that made the environment")
+    version = (int(major), int(minor))
+    if version == own.version:
+        backing = ()
+    elif version < _ELDEST or "cpython" != kind or not backing:
+        raise Unsupported("python_env", have=f"{kind} {major}.{minor} in {env}"
+                          + ("" if backing else ", without msgpack and cffi"),
+                          need=f"Python {own.version[0]}.{own.version[1]}, the daemon's, or CPython"
+                          f" {_ELDEST[0]}.{_ELDEST[1]} and later with msgpack and cffi",
+                          cure=f"{executable} -m pip install cffi msgpack")
+    for path in backing:
+        check_place(path)
+        ownership.check(path, "python_env")
     prefix = os.path.realpath(prefix)
     check_place(prefix)
     if prefix != own.prefix:
         ownership.check(prefix, "python_env")
-    return HostPython(executable=executable, version=own.version, prefix=prefix, env=env, shown=_shown(prefix))
+    return HostPython(executable=executable, version=version, prefix=prefix, env=env, shown=_shown(prefix),
+                      backing=tuple(backing))
 
 
 @functools.cache
@@ -91,16 +113,17 @@ def _shown(prefix: str) -> tuple[str, ...]:
     return (_NIX_STORE,) if prefix.startswith(f"{_NIX_STORE}/") else ()
 
 
-def _check_owners(python_env: str, env: str, executable: str, own: HostPython) -> None:
+def _check_owners(python_env: str, env: str, executable: str, own: str) -> None:
     """
-    Check who can change the environment, since its modules run in the zygote.
+    Check who can change the environment, since its modules run in the zygote. It isn't run before.
     """
     ownership.check(os.path.join(os.getcwd(), python_env), "python_env")
     ownership.check(os.path.join(env, "bin"), "python_env")
-    site = os.path.join(env, "lib", "python{}.{}".format(*own.version), "site-packages")
-    if os.path.lexists(site):
-        ownership.check(site, "python_env")
-    if os.path.realpath(executable) != own.executable:  # the daemon runs on its own already
+    lib = os.path.join(env, "lib")
+    for site in [os.path.join(lib, name, "site-packages") for name in (os.listdir(lib) if os.path.isdir(lib) else ())]:
+        if os.path.lexists(site):
+            ownership.check(site, "python_env")
+    if os.path.realpath(executable) != own:  # the daemon runs on its own already
         ownership.check(executable, "python_env")
 
 

@@ -143,9 +143,9 @@ def prepare(settings: Settings, driver: Driver) -> tuple[SandboxSpec, ZygotePlan
     host = settings.host or interpreter.find(settings.python_env)
     spec = spec_of(settings, host, memory_counted=driver.memory_counted, pinned=driver.affinity_fixed)
     return spec, ZygotePlan(
-        import_path=import_path(), preload=spec.preload, bare=not host.env,
+        import_path=import_path(host.backing), preload=spec.preload, bare=not host.env,
         executable=spec.executable, environment=spec.environment, rehearse=settings.rehearse, warm=settings.warm,
-        view=spec.view, modules=modules(), idle_threads=libraries.IDLE)
+        view=spec.view, modules=modules(host.backing), idle_threads=libraries.IDLE)
 
 
 def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinned: bool) -> SandboxSpec:

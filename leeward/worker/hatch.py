@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 import _cffi_backend
 import msgpack
@@ -28,23 +29,29 @@ _BOOTSTRAP = "import os;exec(os.read(0,65536))"
 ENTRY = "from leeward.crossing import zygote\nzygote.main({control})\n"
 
 
-def import_path() -> tuple[str, ...]:
+def _needed(backing: Sequence[str]) -> list[str]:
+    """
+    leeward's folder, msgpack's, and the file that is cffi's backend.
+
+    Args:
+        backing: the last two, of an interpreter of another version.
+    """
+    own = [os.path.dirname(os.path.realpath(str(module.__file__))) for module in (leeward, msgpack)]
+    return [own[0], *(backing or [own[1], os.path.realpath(_cffi_backend.__file__)])]
+
+
+def import_path(backing: Sequence[str] = ()) -> tuple[str, ...]:
     """
     The folders from which the zygote imports leeward and what it needs.
     """
-    needed = (leeward, msgpack)
-    folders = [os.path.dirname(os.path.dirname(os.path.realpath(module.__file__)))
-               for module in needed if module.__file__]
-    folders.append(os.path.dirname(os.path.realpath(_cffi_backend.__file__)))
-    return tuple(dict.fromkeys(folders))
+    return tuple(dict.fromkeys(map(os.path.dirname, _needed(backing))))
 
 
-def modules() -> tuple[Bind, ...]:
+def modules(backing: Sequence[str] = ()) -> tuple[Bind, ...]:
     """
     The folders and the file of these modules, which a zygote's own root shows.
     """
-    folders = [os.path.dirname(os.path.realpath(module.__file__)) for module in (leeward, msgpack) if module.__file__]
-    backend = os.path.realpath(_cffi_backend.__file__)
+    *folders, backend = _needed(backing)
     return *(Bind(folder, folder) for folder in dict.fromkeys(folders)), Bind(backend, backend, file=True)
 
 

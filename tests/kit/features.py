@@ -328,6 +328,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "agent-codex": lambda: present(agent_programs.codex()),    # by ./dev test: @openai/codex from npm, and a Node
     "real-packages": lambda: present((ROOT / ".venv-realpackages/.setup").exists()),
     "preload-packages": lambda: present((ROOT / ".venv-preloadpackages/.setup").exists()),
+    "other-python": lambda: present(any(ROOT.glob(".venv-python3.*/.setup"))),  # environments, by ./dev test
     "other-architecture": lambda: present(clang() and (other_headers() / "stdio.h").exists()),  # to compile for it
     "pip-in-reach": _pip_in_reach,                    # of a job, which has no packages of its own
     "pkg-config": lambda: present(shutil.which("pkg-config")),

@@ -54,6 +54,8 @@ class HostPython:
         prefix: `sys.base_prefix`, the folder with the standard library.
         env: a virtual environment whose packages jobs can import, or "".
         shown: further folders that the interpreter needs, e.g. targets of links.
+        backing: of an interpreter of another version than the daemon's: its own msgpack, a folder, and its own
+            _cffi_backend, a file. The zygote needs them; () where it imports the daemon's.
     """
 
     executable: str
@@ -61,6 +63,7 @@ class HostPython:
     prefix: str
     env: str = ""
     shown: tuple[str, ...] = ()
+    backing: tuple[str, ...] = ()
 
 
 def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, uid: int = 1000,

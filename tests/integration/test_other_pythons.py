@@ -1,0 +1,109 @@
+"""
+Environments of other versions of Python than the daemon's: jobs, sessions, kernels and branches are as in its own.
+
+`./dev test` makes `.venv-python3.12` and so on of the interpreters that this machine has.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit import packages
+from kit.features import ROOT
+from kit.live_daemon import LiveDaemon
+from leeward.errors import BadRequest, Unsupported
+from leeward.isolation import interpreter
+
+pytestmark = pytest.mark.needs("other-python")
+
+FOUND = sorted(setup.parent for setup in ROOT.glob(".venv-python3.*/.setup"))
+NAMES = [folder.name.removeprefix(".venv-python") for folder in FOUND]
+
+#: The same in each: what a job sees of itself, and what breaks first where leeward fits an interpreter badly.
+CODE = """
+import asyncio, dataclasses, json, subprocess, sys, threading
+print("%d.%d" % sys.version_info[:2], subprocess.run([sys.executable, "-V"], capture_output=True, text=True).stdout.split()[1][:4])
+threading.Thread(target=print, args=("thread",)).start()
+async def main():
+    return await asyncio.to_thread(json.dumps, {"a": 1})
+print(asyncio.run(main()))
+def inner():
+    raise ValueError("as it is")
+inner()
+"""
+
+
+def shown(folder: Path, place: Path) -> Path:
+    """
+    *folder*, or a copy below *place* if a sandbox can't show it.
+    """
+    try:
+        interpreter.find(str(folder))
+    except BadRequest:
+        return packages.environment_for((folder / "bin/python").resolve(), place / folder.name, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    folder = tmp_path_factory.mktemp("daemon")
+    with packages.shown_folder() as place:
+        config = folder / "c.toml"
+        config.write_text("pool_size = 1\n" + "".join(
+            f'[environments."py{name}"]\npath = "{shown(found, place)}"\n'
+            for name, found in zip(NAMES, FOUND, strict=True)))
+        config.chmod(0o600)
+        with LiveDaemon(folder, "--config", str(config)) as made:
+            yield made
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_code_runs_by_another_version(daemon: LiveDaemon, name: str) -> None:
+    """
+    With its own library, threads, children, and tracebacks of the code's own lines.
+    """
+    with daemon.client() as client:
+        got = client.execute(CODE, environment=f"py{name}")
+        assert f'{name} {name}\nthread\n{{"a": 1}}\n' == got.stdout_text, got.stderr_text
+        assert (leeward.Outcome.RAISED, {}) == (got.outcome, got.denied)
+        assert got.error is not None
+        assert ("ValueError", "as it is") == (got.error.type, got.error.message)
+        assert "leeward" not in got.stderr_text
+        with client.session(environment=f"py{name}") as session:
+            session.execute("import sys; x = 41")
+            assert f"42 {name[2:]}\n" == session.execute("print(x + 1, sys.version_info[1])").stdout_text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sandbox_of_another_version(daemon: LiveDaemon, name: str) -> None:
+    """
+    Its programs find that interpreter, and a kernel of it keeps state and has branches.
+    """
+    with leeward.Sandbox(socket=daemon.socket, environment=f"py{name}") as box:
+        assert box.run(["python3", "-V"]).text.startswith(f"Python {name}.")
+        kernel = box.kernel()
+        kernel.execute("x = [1, 2]")
+        branch = kernel.fork()
+        branch.execute("x.append(3)")
+        assert ("[1, 2]", "[1, 2, 3]") == (kernel.execute("x").value, branch.execute("x").value)
+
+
+def test_one_without_what_the_zygote_needs_is_refused() -> None:
+    """
+    By name, with the cure: it is the same interpreter, without packages.
+    """
+    with packages.shown_folder() as place:
+        bare = place / "bare"
+        os.makedirs(bare / "bin")
+        (bare / "bin/python").symlink_to((FOUND[0] / "bin/python").resolve())
+        (bare / "pyvenv.cfg").write_text(f"home = {(FOUND[0] / 'bin/python').resolve().parent}\n")
+        with pytest.raises(Unsupported, match="without msgpack and cffi") as caught:
+            interpreter.find(str(bare))
+    assert "pip install cffi msgpack" in str(caught.value)
+    assert "%d.%d" % sys.version_info[:2] not in NAMES
