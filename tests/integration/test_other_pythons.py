@@ -28,7 +28,8 @@ NAMES = [folder.name.removeprefix(".venv-python") for folder in FOUND]
 #: The same in each: what a job sees of itself, and what breaks first where leeward fits an interpreter badly.
 CODE = """
 import asyncio, dataclasses, json, subprocess, sys, threading
-print("%d.%d" % sys.version_info[:2], subprocess.run([sys.executable, "-V"], capture_output=True, text=True).stdout.split()[1][:4])
+said = subprocess.run([sys.executable, "-V"], capture_output=True, text=True).stdout
+print("%d.%d" % sys.version_info[:2], said.split()[1][:4])
 threading.Thread(target=print, args=("thread",)).start()
 async def main():
     return await asyncio.to_thread(json.dumps, {"a": 1})
@@ -106,4 +107,4 @@ def test_one_without_what_the_zygote_needs_is_refused() -> None:
         with pytest.raises(Unsupported, match="without msgpack and cffi") as caught:
             interpreter.find(str(bare))
     assert "pip install cffi msgpack" in str(caught.value)
-    assert "%d.%d" % sys.version_info[:2] not in NAMES
+    assert f"3.{sys.version_info[1]}" not in NAMES
