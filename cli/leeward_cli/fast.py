@@ -32,13 +32,15 @@ def exec_(argv: Sequence[str]) -> int:
     Run a job by the daemon. Ctrl-C interrupts the job, and ends it when it comes again.
     """
     parsed = parse("exec", argv)
-    if parsed.value("--profile"):
+    if parsed.value("--profile") and not (parsed.words or parsed.value("--file") or parsed.value("-m")):
         from leeward_cli.line import run_line
 
         return run_line(parsed)
     if parsed.flag("--show-secrets"):
         raise UsageError("--show-secrets is of --profile shell")
     fields = job.request(parsed)
+    if parsed.value("--profile"):
+        fields["profile"] = parsed.value("--profile")
     if parsed.value("--environment"):
         fields["environment"] = parsed.value("--environment")
     if parsed.flag("--network") and parsed.value("--egress"):

@@ -34,8 +34,8 @@ def run_line(parsed: Parsed) -> int:
     for name in _CODES:
         if parsed.flag(name):
             raise UsageError(f"{name} is for Python code, and --profile for a line of the shell")
-    if parsed.words or not parsed.after:
-        raise UsageError("--profile NAME -- 'LINE': the line stands behind --, and nothing before")
+    if not parsed.after:
+        raise UsageError("--profile NAME takes code, or -- 'LINE': a line of the shell behind --")
     fields: dict[str, Any] = {"argv": parsed.after} if len(parsed.after) > 1 else {"shell": parsed.after[0]}
     fields |= job.beside(parsed)
     if "label" in fields:

@@ -50,8 +50,8 @@ ENVIRONMENT = Option("--environment", "NAME", "The interpreter and its packages,
 EGRESS = Option("--egress", "NAME", "The policy of what the job may reach, of those that the daemon's configuration"
                                     " names; without one it reaches nothing.")
 NETWORK = Option("--network", "", "The job may reach all public names and addresses, where the operator lets it.")
-PROFILE = Option("--profile", "NAME", "Run one shell line, given after --, in a sandbox of this kind:"
-                                      " see `leeward profiles`.")
+PROFILE = Option("--profile", "NAME", "Run the code in a sandbox of this kind, or, where there is none, one shell line,"
+                                      " given after --: see `leeward profiles`.")
 SHOW_SECRETS = Option("--show-secrets", "", "With --profile shell: hide nothing.")
 JSON = Option("--json", "", "Print one JSON object.")
 

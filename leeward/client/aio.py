@@ -17,16 +17,16 @@ import contextlib
 import os
 import time
 from _socket import socket as Socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from leeward.client.aio_connection import AsyncConnection
 from leeward.client.aio_session import Answer, AsyncSession
 from leeward.client.connecting import CONNECT_S, away, connect, started
 from leeward.client.conversation import refusal
 from leeward.client.egress_asks import EgressAsk, asks_of, taken
-from leeward.client.options import Options, SessionOptions, awaited_by, fields_of, session_fields
+from leeward.client.options import Options, SessionOptions, awaited_by, fields_of, requirements_of, session_fields
 from leeward.client.results import result_of
 from leeward.client.retry import Retry
 from leeward.client.session import session_number
@@ -36,6 +36,8 @@ from leeward.spec.paths import client_socket
 
 if TYPE_CHECKING:
     from leeward.client.aio_functions import AwaitedFunctions
+
+T = TypeVar("T")
 
 
 class AsyncClient:
@@ -78,8 +80,22 @@ class AsyncClient:
         Returns:
             How the job ended. A failure of the job is a Result, never an exception.
         """
-        return result_of(*await self._call("execute", fields_of(code, options), deadline, idempotent,
-                                           awaited_by(options)))
+        return result_of(*await self._with_packages(
+            options, fields_of(code, options),
+            lambda fields: self._call("execute", fields, deadline, idempotent, awaited_by(options))))
+
+    async def _with_packages(self, options: Options | SessionOptions, fields: Mapping[str, Any],
+                             attempt: Callable[[Mapping[str, Any]], Awaitable[T]]) -> T:
+        """
+        What *attempt* gives, in an environment of the packages that *options* ask for.
+        """
+        requirements = requirements_of(options)
+        if not requirements:
+            return await attempt(fields)
+        from leeward.client import packages
+
+        return await packages.opened_with_await(
+            fields, packages.asked(requirements, self.socket, await self.status()), attempt)
 
     @contextlib.asynccontextmanager
     async def session(self, *, deadline: float | None = None,
@@ -93,7 +109,8 @@ class AsyncClient:
             async with client.session() as session:
                 await session.execute("x = 6")
         """
-        reply, connection = await self._within("session_open", session_fields(options), deadline)
+        reply, connection = await self._with_packages(
+            options, session_fields(options), lambda fields: self._within("session_open", fields, deadline))
         session = AsyncSession(connection.call, connection.turn, self.socket, session_number(reply[0]))
         try:
             yield session

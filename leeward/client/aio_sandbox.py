@@ -18,7 +18,7 @@ from leeward.client.fetching import Fetched, Headers, fetch_fields, fetched_of
 from leeward.client.files import AsyncFiles
 from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount, mounts_of, open_with_await
-from leeward.client.options import TurnOptions, awaited_by
+from leeward.client.options import TurnOptions, awaited_by, packages_of
 from leeward.client.results import result_of
 from leeward.client.sandbox import Sandbox
 from leeward.client.sandbox_calls import (
@@ -33,7 +33,6 @@ from leeward.client.sandbox_calls import (
     checked,
     code_fields,
     open_fields,
-    packages_of,
     program_fields,
     terminal_fields,
 )

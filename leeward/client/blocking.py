@@ -9,17 +9,20 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from leeward.client.egress_asks import EgressAsk, asks_of, taken
 from leeward.client.link import Link
-from leeward.client.options import Options, SessionOptions, fields_of, served_by, session_fields
+from leeward.client.options import Options, SessionOptions, fields_of, requirements_of, served_by, session_fields
 from leeward.client.results import result_of
 from leeward.client.session import Session
 from leeward.outcome import Result
 from leeward.spec.paths import client_socket
+from leeward.wire.replies import Reply
+
+T = TypeVar("T")
 
 
 class Client:
@@ -91,7 +94,10 @@ class Client:
             call_timeout (float): seconds that a call waits for its answer, 60 by default; then it raises TimeoutError.
             stop_clock (bool): the time limit stands still while a call waits, in all for as long as the limit may be
                 that the daemon allows. Else it runs on.
+            profile (str): what the sandbox shows and permits: `python`, `workdir`, or one of the operator's.
             environment (str): the interpreter and its packages, of those that the daemon's configuration names.
+            packages (Iterable[str]): requirements of pip's, in place of `environment`, as for Sandbox. The first call
+                installs them.
             egress (str): the policy of what it may reach, of those that the daemon's configuration names; without one
                 it reaches nothing.
             allow_network (bool): it may reach all public names and addresses on the ports 80 and 443, where the
@@ -111,10 +117,25 @@ class Client:
         """
         fields, served = fields_of(code, options), served_by(options)
         until = None if deadline is None else time.monotonic() + deadline
-        with self._lock:
-            reply, descriptors = self._link.call("execute", fields, until, retry=self._retry, idempotent=idempotent,
-                                                 retry_busy=self._retry_busy, functions=served)
-        return result_of(reply, descriptors)
+
+        def attempt(fields: Mapping[str, Any]) -> tuple[Reply, list[int]]:
+            with self._lock:
+                return self._link.call("execute", fields, until, retry=self._retry, idempotent=idempotent,
+                                       retry_busy=self._retry_busy, functions=served)
+
+        return result_of(*self._with_packages(options, fields, attempt))
+
+    def _with_packages(self, options: Options | SessionOptions, fields: Mapping[str, Any],
+                       attempt: Callable[[Mapping[str, Any]], T]) -> T:
+        """
+        What *attempt* gives, in an environment of the packages that *options* ask for.
+        """
+        requirements = requirements_of(options)
+        if not requirements:
+            return attempt(fields)
+        from leeward.client import packages
+
+        return packages.opened(fields, packages.asked(requirements, self.socket, self.status()), attempt)
 
     def interrupt(self) -> None:
         """
@@ -146,7 +167,7 @@ class Client:
             output (int | str): bytes of stdout and stderr together, for each job that
                 doesn't set its own.
             idle (float): seconds without a job after which the daemon ends the session.
-            environment (str): as for `execute`.
+            profile, environment, packages: as for `execute`.
             egress (str): as for `execute`.
             allow_network (bool): as for `execute`.
 
@@ -155,8 +176,8 @@ class Client:
             DaemonError: as for `execute`.
         """
         until = None if deadline is None else time.monotonic() + deadline
-        return Session(self.socket, session_fields(options), deadline=until, retry=self._retry,
-                       retry_busy=self._retry_busy)
+        return self._with_packages(options, session_fields(options), lambda fields: Session(
+            self.socket, fields, deadline=until, retry=self._retry, retry_busy=self._retry_busy))
 
     def ping(self, timeout: float = 5.0) -> float:
         """

@@ -54,7 +54,9 @@ class Options(CallOptions, total=False):
     output: int | str | None
     name: str | None
     label: str | None
+    profile: str | None
     environment: str | None
+    packages: Iterable[str]
     egress: str | None
     allow_network: bool
 
@@ -76,7 +78,9 @@ class SessionOptions(Limiting, total=False):
     """
 
     idle: float | None
+    profile: str | None
     environment: str | None
+    packages: Iterable[str]
     egress: str | None
     allow_network: bool
 
@@ -134,6 +138,34 @@ def egress_of(egress: str | None, allow_network: bool) -> str | None:
     return NETWORK if allow_network else egress
 
 
+def packages_of(packages: Iterable[str]) -> tuple[str, ...]:
+    """
+    Requirements of pip's, as they were given.
+
+    Raises:
+        RequestRejected: one string in place of several, or no text.
+    """
+    if isinstance(packages, (str, bytes)):
+        raise RequestRejected(f"packages takes several strings, not one: [{packages!r:.40}]")
+    found = tuple(packages)
+    if not all(isinstance(each, str) for each in found):
+        raise RequestRejected("packages takes requirements as text, such as 'pandas==2.2'")
+    return found
+
+
+def requirements_of(options: Options | SessionOptions) -> tuple[str, ...]:
+    """
+    The packages that a job, or a session, is to have.
+
+    Raises:
+        RequestRejected: as `packages_of`, or there is an environment as well.
+    """
+    found = packages_of(options.get("packages", ()))
+    if found and options.get("environment"):
+        raise RequestRejected("environment or packages, not both")
+    return found
+
+
 def session_fields(options: SessionOptions) -> dict[str, Any]:
     """
     The fields of a session_open request.
@@ -144,11 +176,13 @@ def session_fields(options: SessionOptions) -> dict[str, Any]:
     """
     check_names("session", options, SessionOptions)
     limits = dict(options)
-    idle, environment, egress = (limits.pop(name, None) for name in ("idle", "environment", "egress"))
+    idle, profile, environment, egress, _ = (limits.pop(name, None) for name in (
+        "idle", "profile", "environment", "egress", "packages"))
     egress = egress_of(egress, limits.pop("allow_network", False))  # type: ignore[arg-type]  # the daemon checks it
     asked = execute_fields(None, **limits).get("limits")  # type: ignore[arg-type]  # the keys were checked
+    named = {"profile": profile, "environment": environment, "egress": egress}
     return {**({"limits": asked} if asked else {}), **({"idle": idle} if idle is not None else {}),
-            **({"environment": environment} if environment else {}), **({"egress": egress} if egress else {})}
+            **{name: value for name, value in named.items() if value}}
 
 
 def turn_fields(session: int, code: str | bytes, options: TurnOptions) -> dict[str, Any]:
@@ -171,7 +205,8 @@ def fields_of(code: str | bytes | None, options: Options) -> dict[str, Any]:
     if not options and isinstance(code, (str, bytes)):
         return {"code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
     check_names("execute", options, Options)
-    return execute_fields(code, **options)
+    fields = {name: value for name, value in options.items() if name != "packages"}
+    return execute_fields(code, **fields)  # type: ignore[arg-type]  # the names were checked
 
 
 def _functions_field(functions: Given | None, call_timeout: float | None, stop_clock: bool) -> dict[str, Any] | None:
@@ -242,6 +277,7 @@ def execute_fields(
     functions: Given | None = None,
     call_timeout: float | None = None,
     stop_clock: bool = False,
+    profile: str | None = None,
     environment: str | None = None,
     egress: str | None = None,
     allow_network: bool = False,
@@ -280,6 +316,7 @@ def execute_fields(
             "limits": {key: value for key, value in limits.items() if value is not None},
             "label": label,
             "functions": _functions_field(functions, call_timeout, stop_clock),
+            "profile": profile,
             "environment": environment,
             "egress": egress_of(egress, allow_network),
         }

@@ -1,5 +1,6 @@
 """
-`packages=[...]` of a sandbox: an environment that is named by what was asked for, and made where there is none.
+`packages=[...]` of a sandbox, a job or a session: an environment that is named by what was asked for, and made where
+there is none.
 
 Runs in:   anybody's program. `environments.py` installs packages in a sandbox of the daemon's, for the daemon's own
            user alone; others use what is there.
@@ -14,13 +15,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from os import geteuid
 from socket import SO_PEERCRED, SOL_SOCKET
-from typing import Any
+from typing import Any, TypeVar
 
 from leeward.client.connecting import connect
 from leeward.client.environments import Environments, PackageSource
 from leeward.errors import BadReply, Forbidden, RequestRejected
 from leeward.spec.stored import Named, Recipe, packages_name, plain_host
-from leeward.wire.replies import Reply
+
+T = TypeVar("T")
 
 #: `prune` in another program may take an environment away before it is used; so often it is made again.
 TRIES = 3
@@ -92,7 +94,7 @@ def asked(packages: tuple[str, ...], socket: str, status: Mapping[str, Any]) -> 
         raise BadReply(f"the daemon doesn't tell where its environments are: {error!r}") from None
 
 
-def opened(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[[Mapping[str, Any]], Reply]) -> Reply:
+def opened(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[[Mapping[str, Any]], T]) -> T:
     """
     What *attempt* gives for *fields* with the environment of *wanted*, which is made where the daemon has none.
     """
@@ -108,7 +110,7 @@ def opened(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[
 
 
 async def opened_with_await(fields: Mapping[str, Any], wanted: WantedPackages,
-                            attempt: Callable[[Mapping[str, Any]], Awaitable[Reply]]) -> Reply:
+                            attempt: Callable[[Mapping[str, Any]], Awaitable[T]]) -> T:
     """
     As `opened`; packages are installed in a thread, which goes on where the task is cancelled.
     """

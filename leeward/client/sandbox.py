@@ -22,7 +22,7 @@ from leeward.client.files import Files
 from leeward.client.free_links import FreeLinks
 from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount, mounts_of, open_with
-from leeward.client.options import TurnOptions, served_by
+from leeward.client.options import TurnOptions, packages_of, served_by
 from leeward.client.overlay_calls import OverlayCalls
 from leeward.client.process import Kernel, Process
 from leeward.client.results import result_of
@@ -38,7 +38,6 @@ from leeward.client.sandbox_calls import (
     checked,
     code_fields,
     open_fields,
-    packages_of,
     program_fields,
     terminal_fields,
 )

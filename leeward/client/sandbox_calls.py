@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
-from leeward.client.options import Limiting, TurnOptions, egress_of, execute_fields
+from leeward.client.options import Limiting, TurnOptions, egress_of, execute_fields, packages_of
 from leeward.errors import BadReply, PeerError, RequestRejected
 from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 from leeward.wire.replies import Reply, parse_result
@@ -115,21 +115,6 @@ class Chunk:
         The bytes as UTF-8, with U+FFFD for what is invalid.
         """
         return self.data.decode("utf-8", "replace")
-
-
-def packages_of(packages: Sequence[str]) -> tuple[str, ...]:
-    """
-    Requirements of pip's, as they were given.
-
-    Raises:
-        RequestRejected: one string in place of several, or no text.
-    """
-    if isinstance(packages, (str, bytes)):
-        raise RequestRejected(f"packages takes several strings, not one: [{packages!r:.40}]")
-    found = tuple(packages)
-    if not all(isinstance(each, str) for each in found):
-        raise RequestRejected("packages takes requirements as text, such as 'pandas==2.2'")
-    return found
 
 
 def open_fields(*, profile: str = "python", environment: str | None = None, packages: Sequence[str] = (),

@@ -32,6 +32,7 @@ class Execute:
         name: the file name that tracebacks show, "" for the daemon's choice.
         display: answer with what the code shows, too, and with the value of its last expression.
         limits: those limits that differ from the daemon's defaults.
+        profile: what the sandbox shows and permits, "" for `python`.
         environment: the interpreter and its packages, "" for the daemon's own.
         egress: the operator's policy of what it may reach, "" for nothing.
         label: by which the client knows the job, for the daemon's log and the result.
@@ -54,6 +55,7 @@ class Execute:
     limits: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
     functions: Mapping[str, Any] = field(default_factory=dict)
+    profile: str = ""
     environment: str = ""
     egress: str = ""
 
@@ -116,7 +118,7 @@ class SessionOpen:
     Attributes:
         limits: those of the whole session. Those on time and output apply to each job that asks for none.
         idle: seconds without a job after which the session may be ended, 0 for as many as the daemon allows.
-        environment, egress: as for Execute.
+        profile, environment, egress: as for Execute.
     """
 
     op: ClassVar[str] = "session_open"
@@ -124,6 +126,7 @@ class SessionOpen:
     id: int
     limits: Mapping[str, Any] = field(default_factory=dict)
     idle: float = 0.0
+    profile: str = ""
     environment: str = ""
     egress: str = ""
 
@@ -300,8 +303,8 @@ FIELDS: dict[str, tuple[type[Request], dict[str, Callable[[object], object]]]] =
         "session": fields.session, "code": fields.code, "module": fields.module, "name": fields.name,
         "args": fields.args, "env": fields.env, "files": fields.files, "stdin": fields.stdin,
         "collect": fields.collect, "display": sandbox_fields.flag("display"), "limits": fields.limits,
-        "label": fields.label, "functions": fields.functions, "environment": fields.named("environment"),
-        "egress": fields.named("egress"),
+        "label": fields.label, "functions": fields.functions, "profile": fields.named("profile"),
+        "environment": fields.named("environment"), "egress": fields.named("egress"),
     }),
     "function_take": (FunctionTake, {"target": fields.target}),
     "function_answer": (FunctionAnswer, {"target": fields.target, "call": fields.call, "outcome": fields.outcome,
@@ -309,7 +312,7 @@ FIELDS: dict[str, tuple[type[Request], dict[str, Callable[[object], object]]]] =
     "cancel": (Cancel, {
         "target": fields.target, "interrupt": sandbox_fields.flag("interrupt"), "kill": sandbox_fields.flag("kill"),
     }),
-    "session_open": (SessionOpen, {"limits": fields.limits, "idle": fields.idle,
+    "session_open": (SessionOpen, {"limits": fields.limits, "idle": fields.idle, "profile": fields.named("profile"),
                                     "environment": fields.named("environment"), "egress": fields.named("egress")}),
     "session_reset": (SessionReset, {"session": fields.session}),
     "session_close": (SessionClose, {"session": fields.session}),
@@ -380,8 +383,9 @@ def parse_request(message: Mapping[str, Any]) -> Request:
         raise BadRequest("execute takes one of code and module")
     if kind is Execute and "session" in values and ("module" in values or "stdin" in values):
         raise BadRequest("a session's job is code: it takes no module and no stdin")
-    if kind is Execute and "session" in values and ("environment" in values or "egress" in values):
-        raise BadRequest("a session's job runs in the session's environment, with its egress: it takes neither")
+    if kind is Execute and "session" in values and not {"profile", "environment", "egress"}.isdisjoint(values):
+        raise BadRequest("a session's job runs by the session's profile, in its environment, with its egress: it takes"
+                         " none of them")
     if kind is Execute and "module" in values and values.get("display"):
         raise BadRequest("display shows the value of code's last expression: it takes no module")
     if kind is Execute and "module" in values and "functions" in values:

@@ -75,6 +75,8 @@ export interface ExecuteOptions extends CodeOptions, CallOptions {
   stdin?: Data;
   memory?: Size;
   processes?: number;
+  /** What the sandbox shows and permits: `python`, `workdir`, or one of the operator's. */
+  profile?: string;
   /** The interpreter and its packages, by the name that the daemon's configuration has. */
   environment?: string;
   /** What it may reach: a policy of the daemon's configuration. */

@@ -191,6 +191,13 @@ def test_packages_of_a_sandbox_are_made_once(place: Place) -> None:
     assert f"sweet {place.store.resolve()}/built/{new}\n" == said.pop()
     assert f"packages-{new}" in {row["name"] for row in json.loads(place.env("list", "--json").stdout)}
 
+    asked = "import flavour, salt, sys; print(flavour.NAME, sys.prefix)"
+    for words in (["salt", "flavour==1.2"], ("flavour==1.2", "salt")):
+        with place.daemon.client() as client, client.session(packages=words) as session:
+            for got in (client.execute(asked, packages=words), session.execute(asked)):
+                assert f"sweet {place.store.resolve()}/built/{new}\n" == got.stdout_text, got.stderr_text
+    with place.daemon.client() as client, pytest.raises(leeward.RequestRejected, match="environment or packages"):
+        client.execute("1", packages=["salt"], environment="data")
     done = place.daemon.run("sandbox", "new", "--package", "salt", "--package", "flavour==1.2")
     box = leeward.Sandbox.attach(done.stdout.decode().strip(), socket=place.daemon.socket)
     assert box.run(["python", "-c", "import salt"]).ok

@@ -4,6 +4,7 @@ Profiles that the operator has made of leeward's own: what they show and permit,
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tempfile
 from collections.abc import Iterator
@@ -105,6 +106,38 @@ def test_one_that_can_not_be_had(daemon: LiveDaemon) -> None:
     with leeward.Sandbox(socket=daemon.socket, profile="shop") as box, \
             pytest.raises(RequestRejected, match="this daemon has: python, workdir, shell, build, plain, lost"):
         box.run(["true"])
+
+
+def test_a_job_and_a_session_have_a_profile(daemon: LiveDaemon, host: Path, tmp_path: Path) -> None:
+    """
+    With what it shows, its variables, network and limits; from Python, asyncio and the command line. That of the host
+    is of live sandboxes.
+    """
+    code = f"import os, socket; print(os.environ['COLOUR'], open('{host}/single/file').read(), end=''); socket.socket()"
+
+    async def asynchronously() -> str:
+        async with leeward.AsyncClient(daemon.socket) as other:
+            return (await other.execute(code, profile="build")).stdout_text
+
+    with daemon.client() as client:
+        with client.session(profile="build") as session:
+            in_session = session.execute(code)
+        for said in (client.execute(code, profile="build"), in_session):
+            assert ("red single/file\n", True) == (said.stdout_text, said.ok), said.stderr_text
+        assert not client.execute(code, profile="plain").ok
+        threads = "import threading, time\nfor _ in range(9): threading.Thread(target=time.sleep, args=(1,)).start()"
+        assert leeward.Limit.PROCESSES is client.execute(threads, profile="build").limit
+        for wrong, text in (("shop", "is unknown"), ("shell", "is for live sandboxes")):
+            with pytest.raises(RequestRejected, match=text):
+                client.execute("1", profile=wrong)
+            with pytest.raises(RequestRejected, match=text):
+                client.session(profile=wrong)
+    assert "red single/file\n" == asyncio.run(asynchronously())
+    done = daemon.run("exec", "--profile", "build", code)
+    assert (0, b"red single/file\n") == (done.returncode, done.stdout), done.stderr
+    (tmp_path / "job.py").write_text(code)
+    done = daemon.run("exec", "--profile", "build", "--file", str(tmp_path / "job.py"))
+    assert (0, b"red single/file\n") == (done.returncode, done.stdout), done.stderr
 
 
 def test_the_command_shows_them(daemon: LiveDaemon, config: Path, host: Path) -> None:

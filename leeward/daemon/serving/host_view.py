@@ -13,7 +13,9 @@ from leeward.daemon import owner
 from leeward.errors import BadRequest, Forbidden
 from leeward.sandboxes.mounting import Mounts
 from leeward.spec.profiles.agent import NAME as AGENT
+from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
 from leeward.spec.profiles.shell import NAME, hidden
+from leeward.wire.requests import Execute, SessionOpen
 from leeward.wire.sandbox_requests import SandboxOpen
 
 
@@ -43,6 +45,19 @@ def check(request: SandboxOpen, user: int, show_secrets: bool) -> bool:
         if (folder.path, folder.target, folder.writable, folder.overlay) != (request.cwd, request.cwd, False, False):
             raise BadRequest(f"the profile {NAME!r} shows the host, and takes no mount but that of cwd, to be read")
     return True
+
+
+def key_of(request: Execute | SessionOpen) -> PoolKey:
+    """
+    The pool of a job, or of a session.
+
+    Raises:
+        BadRequest: of the profile that shows the host, which hides what is secret when a live sandbox is opened.
+    """
+    if request.profile == NAME:
+        raise BadRequest(f"the profile {NAME!r} is for live sandboxes: Sandbox(profile={NAME!r}), or"
+                         f" leeward exec --profile {NAME} -- 'LINE'")
+    return PoolKey(request.profile or DEFAULT_PROFILE, request.environment, request.egress)
 
 
 def hiding(request: SandboxOpen, mounts: Mounts | None, user: tuple[int, int]) -> Mounts:

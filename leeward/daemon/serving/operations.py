@@ -14,7 +14,7 @@ from typing import Any
 
 from leeward import __version__
 from leeward.daemon.config import caps
-from leeward.daemon.serving import arena
+from leeward.daemon.serving import arena, host_view
 from leeward.daemon.serving.arena import RequestArena
 from leeward.daemon.serving.flight import Flight, FlightConnection
 from leeward.daemon.serving.home import GUEST_SHARE, ServerContext, Share
@@ -28,7 +28,6 @@ from leeward.pool.egress_record import EVERYBODY
 from leeward.run.report import Arena as Results
 from leeward.run.verdict import bug
 from leeward.spec.functions import Functions
-from leeward.spec.pool_key import PoolKey
 from leeward.wire import file_requests, outline, sandbox_requests
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refusal_of
 from leeward.wire.egress_requests import EgressAnswer, EgressAsks, EgressLog
@@ -158,8 +157,8 @@ class Operations:
     def _start(self, request: Execute, functions: Functions | None) -> None:
         home, flight = self._home, self._flight
         jobs, limits = home.jobs, home.config.limits
-        if request.environment or request.egress:
-            place = home.place(PoolKey(environment=request.environment, egress=request.egress))
+        if request.environment or request.egress or request.profile:
+            place = home.place(host_view.key_of(request))
             jobs, limits = place.pool, place.limits
         job = None if request.session else job_of(request, home.config, limits, functions)
         tickets = flight.tickets

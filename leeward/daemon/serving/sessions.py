@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from leeward.daemon.config import Config
+from leeward.daemon.serving import host_view
 from leeward.daemon.serving.intake import NAME, job_of
 from leeward.dataclass import dataclass
 from leeward.errors import BadRequest, Busy, Refused, SessionOver
@@ -170,8 +171,8 @@ class Leases:
         if guests is not None and guests >= max(1, self._jobs.most_sessions // 4):
             raise Busy(f"user {owner.user} has {guests} sessions open already, all that a guest may have")
         jobs, limits = self._jobs, config.limits
-        if request.environment or request.egress:
-            place = owner.place(PoolKey(environment=request.environment, egress=request.egress))
+        if request.environment or request.egress or request.profile:
+            place = owner.place(host_view.key_of(request))
             jobs, limits = place.pool, place.limits
         limits = adjusted(limits, config.ceilings, request.limits)
         if request.idle > config.session_idle:

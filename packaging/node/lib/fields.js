@@ -52,13 +52,13 @@ function limits({ memory, processes, timeout, output }) {
 }
 
 const TURN = ['args', 'env', 'files', 'collect', 'display', 'timeout', 'output', 'name', 'label'];
-const EXECUTE = [...TURN, 'module', 'stdin', 'memory', 'processes', 'environment', 'egress'];
+const EXECUTE = [...TURN, 'module', 'stdin', 'memory', 'processes', 'profile', 'environment', 'egress'];
 
 /** The fields of an execute request. */
 function executeFields(code, options) {
   const fields = limits(options);
   if (code !== undefined && code !== null) fields.code = bytes(code, 'code');
-  const { module, name, label, args, collect, env, files, stdin, display, environment, egress } = options;
+  const { module, name, label, args, collect, env, files, stdin, display, profile, environment, egress } = options;
   if (module !== undefined) fields.module = module;
   if (name !== undefined) fields.name = name;
   if (label !== undefined) fields.label = label;
@@ -70,6 +70,7 @@ function executeFields(code, options) {
   }
   if (stdin !== undefined) fields.stdin = bytes(stdin, 'stdin');
   if (display) fields.display = true;
+  if (profile) fields.profile = profile;
   if (environment) fields.environment = environment;
   if (egress) fields.egress = egress;
   return fields;

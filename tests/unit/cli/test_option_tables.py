@@ -34,7 +34,7 @@ LIMITS = {"timeout": "time"}
 
 #: Options of `exec` that aren't options of a client, with the reason.
 COMMANDS_OWN = {"--file": "is read into the code", "--put": "is read into files", "--into": "where files go",
-                "--profile": "a sandbox of its own, of Sandbox's options", "--show-secrets": "the same",
+                "--show-secrets": "a sandbox of its own, of Sandbox's options",
                 "--json": "how the result is shown", "--network": "is allow_network",
                 "--raw": "how the result is shown", "--socket": "of the connection"}
 
@@ -46,6 +46,7 @@ C_NAMES = {"arguments": "args", "environment": "env", "stdin_data": "stdin"}
 PYTHONS_OWN = {**dict.fromkeys(("functions", "call_timeout", "stop_clock"), "libleeward serves no calls"),
                "allow_network": "is a policy, too",
                "egress": "a policy of the operator's, for Python's clients and `leeward exec` by them",
+               "profile": "of sandboxes, in libleeward", "packages": "installed by Python's clients",
                "environment": "in leeward_options `environment` is what Python calls env"}
 
 
@@ -117,10 +118,11 @@ def test_the_clients_options_are_the_requests_fields() -> None:
     request = {each.name for each in fields(Execute)}  # type: ignore[arg-type]  # see dataclass.py
     asked = {LIMITS.get(name, name) for name in options.Options.__annotations__}
 
-    one_field = {"call_timeout", "stop_clock", "allow_network"}  # which is a policy, in the field egress
+    # Of functions; a policy, in the field egress; and an environment of that name.
+    one_field = {"call_timeout", "stop_clock", "allow_network", "packages"}
     assert one_field <= asked
     assert asked - one_field == (request - {"id", "session", "code", "limits"}) | set(ADJUSTABLE)
-    assert keywords(options.execute_fields) == set(options.Options.__annotations__)
+    assert keywords(options.execute_fields) == set(options.Options.__annotations__) - {"packages"}
 
 
 def test_a_sessions_options_are_those_of_its_requests() -> None:
@@ -130,7 +132,7 @@ def test_a_sessions_options_are_those_of_its_requests() -> None:
     of_session = {each.name for each in fields(SessionOpen)}  # type: ignore[arg-type]  # see dataclass.py
     asked = {LIMITS.get(name, name) for name in options.SessionOptions.__annotations__}
 
-    assert asked - {"allow_network"} == (of_session - {"id", "limits"}) | set(ADJUSTABLE)
+    assert asked - {"allow_network", "packages"} == (of_session - {"id", "limits"}) | set(ADJUSTABLE)
     assert set(options.Limiting.__annotations__) < set(options.Options.__annotations__)
     assert set(options.TurnOptions.__annotations__) < set(options.Options.__annotations__)
 
