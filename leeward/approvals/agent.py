@@ -22,11 +22,6 @@ import threading
 import time
 from collections.abc import Iterable
 from typing import Any, BinaryIO
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import BinaryIO
 
 #: Where the bridge listens, and the variable that tells programs.
 SOCKET, VARIABLE = "/tmp/.leeward/approvals.sock", "LEEWARD_APPROVALS"

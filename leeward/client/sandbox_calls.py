@@ -135,12 +135,11 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
                               "egress": egress_of(egress, allow_network),
                               "limits": execute_fields(None, **limits).get("limits"), "show_secrets": show_secrets}
     try:
-        fields |= {"env": dict(env or {}), "metadata": dict(metadata or {}), "policy": dict(policy or {}),
-                   "fetch_policy": dict(fetch_policy or {}), "hide": list(hide), "protect": list(protect)}
         # An empty policy allows nothing, and an empty map in a request is none.
         fields |= {"env": dict(env or {}), "metadata": dict(metadata or {}),
                    "policy": None if policy is None else dict(policy) or {"allow": []},
-                   "fetch_policy": None if fetch_policy is None else dict(fetch_policy) or {"allowed_domains": []}}
+                   "fetch_policy": None if fetch_policy is None else dict(fetch_policy) or {"allowed_domains": []},
+                   "hide": list(hide), "protect": list(protect)}
     except (TypeError, ValueError) as error:
         raise RequestRejected(str(error)) from None
     fields = {name: value for name, value in fields.items() if value}

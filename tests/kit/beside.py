@@ -35,7 +35,7 @@ MANY = 500
 #: run repeats as such a user, or this very test: they say nothing about one.
 NOT_HIS = ("test_packaging.py", "test_releases.py", "test_flake.py", "test_readme.py", "test_sanitizers.py",
            "test_races.py", "test_warnings.py", "test_bench.py", "test_soak.py", "test_many_sandboxes.py",
-           "test_real_packages.py", "test_decoders.py", "test_as_ordinary_user.py")
+           "test_real_packages.py", "test_preloaded_libraries.py", "test_decoders.py", "test_as_ordinary_user.py")
 
 #: Modules of CPython's tests that are the same for every user; root's run has them.
 FOR_ALL_USERS = () if os.environ.get("LEEWARD_LONG") else (
@@ -128,7 +128,8 @@ def _checkout(folder: Path, installation: Installation) -> Path:
     for name in ("pyproject.toml", "README.md", "build_client.py"):
         shutil.copy(features.ROOT / name, folder / name)
     for name, ours in ((".venv-node", ()), (".venv-realpackages", ("bin", "lib64")),  # an interpreter is root's alone
-                       (".venv-agents", ()), (".venv-agentprograms", ("bin", "lib64"))):
+                       (".venv-preloadpackages", ("bin", "lib64")), (".venv-agents", ()),
+                       (".venv-agentprograms", ("bin", "lib64"))):
         if (features.ROOT / name).exists():
             shutil.copytree(features.ROOT / name, folder / name, ignore=shutil.ignore_patterns(*ours),
                             copy_function=_linked)

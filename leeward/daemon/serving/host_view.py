@@ -12,8 +12,8 @@ import os
 from leeward.daemon import owner
 from leeward.errors import BadRequest, Forbidden
 from leeward.sandboxes.mounting import Mounts
-from leeward.spec.profiles.agent import NAME as AGENT
 from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
+from leeward.spec.profiles.agent import NAME as AGENT
 from leeward.spec.profiles.shell import NAME, hidden
 from leeward.wire.requests import Execute, SessionOpen
 from leeward.wire.sandbox_requests import SandboxOpen
