@@ -11,14 +11,15 @@ from collections.abc import Iterator
 import pytest
 
 import leeward
+from kit import reactors
 from kit.live_daemon import PATIENCE, LiveDaemon, held
 from kit.waiting import poll_until
 from leeward.outcome import Outcome
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4") as made:
+@pytest.fixture(scope="module", params=reactors.WAYS)
+def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4", *reactors.OPTIONS[request.param]) as made:
         yield made
 
 

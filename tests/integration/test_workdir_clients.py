@@ -1,6 +1,6 @@
 """
 The tables of a work folder through the other clients: every row of tools, the shell and JavaScript by the npm package,
-and a row of each tool, with those of the shell, by the command line.
+and a row of each tool, with some of the shell's, by the command line.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def test_the_command_line_does_what_the_tables_say(daemon: LiveDaemon) -> None:
     In sandboxes of the profile, each with a folder of its own: `leeward shell ID -- COMMAND`.
     """
     there = [row for row in reversed(ROWS) if not row.needs or shutil.which(row.needs, path="/usr/bin")]
-    rows = [*{argv_of(row)[0]: row for row in there}.values(), *SHELL.values()]
+    rows = [*{argv_of(row)[0]: row for row in there}.values(), *list(SHELL.values())[::4]]
 
     def one(lane: int) -> list[tuple[ToolRow, dict[str, Any]]]:
         wrong = []
