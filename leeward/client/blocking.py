@@ -167,7 +167,9 @@ class Client:
             output (int | str): bytes of stdout and stderr together, for each job that
                 doesn't set its own.
             idle (float): seconds without a job after which the daemon ends the session.
-            profile, environment, packages: as for `execute`.
+            profile (str): as for `execute`.
+            environment (str): as for `execute`.
+            packages (Iterable[str]): as for `execute`.
             egress (str): as for `execute`.
             allow_network (bool): as for `execute`.
 
