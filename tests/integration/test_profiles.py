@@ -16,6 +16,7 @@ import leeward
 from kit import packages
 from kit.live_daemon import LiveDaemon
 from leeward.errors import PoolFailed, RequestRejected
+from leeward.spec.profiles import OURS
 
 MIB = 1 << 20
 
@@ -104,7 +105,7 @@ def test_one_that_can_not_be_had(daemon: LiveDaemon) -> None:
             pytest.raises(PoolFailed, match="'/opt/nothing-is-here' is to be shown, and is no file or folder here"):
         box.run(["true"])
     with leeward.Sandbox(socket=daemon.socket, profile="shop") as box, \
-            pytest.raises(RequestRejected, match="this daemon has: python, workdir, shell, approved, build, plain,"):
+            pytest.raises(RequestRejected, match=f"this daemon has: {', '.join(OURS)}, build, plain, lost"):
         box.run(["true"])
 
 
@@ -146,7 +147,7 @@ def test_the_command_shows_them(daemon: LiveDaemon, config: Path, host: Path) ->
     """
     listed = daemon.run("profiles", "--config", str(config))
     names = [line.split()[0] for line in listed.stdout.decode().splitlines()]
-    assert ["python", "workdir", "shell", "approved", "build", "plain", "lost"] == names
+    assert [*OURS, "build", "plain", "lost"] == names
     one = json.loads(daemon.run("profiles", "build", "--json", "--config", str(config)).stdout)
     assert {str(host / "tools"), str(host / "single/file"), "/usr"} <= set(one["shows"])
     assert "memory=419430400" in one["limits"]
