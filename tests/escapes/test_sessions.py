@@ -87,7 +87,7 @@ def test_c167_two_requests_at_once(wire: Wire):
     """
     peer = wire.peer()
     number = peer.open()
-    slow = peer.send("execute", session=number, code=b"import time; time.sleep(0.2); print('slow')")
+    slow = peer.send("execute", session=number, code=b"import time; time.sleep(1.5); print('slow')")
 
     assert "busy" == peer.run(number, "print('quick')")["kind"]
     assert b"slow\n" == peer.wait(slow)["ok"]["stdout"]

@@ -154,13 +154,13 @@ def test_time_counts_from_the_jobs_start(daemon: LiveDaemon) -> None:
     """
     async def main() -> list[leeward.Result]:
         async with leeward.AsyncClient(str(daemon.socket)) as client:
-            code = "import time; time.sleep(0.5); print('done')"
-            return list(await asyncio.gather(*(client.execute(code, timeout=0.9) for _ in range(6))))
+            code = "import time; time.sleep(0.8); print('done')"
+            return list(await asyncio.gather(*(client.execute(code, timeout=2.0) for _ in range(8))))
 
     results = asyncio.run(main())
 
-    # Two workers: the last two wait for a second, more than their limit.
-    assert ["done\n"] * 6 == [result.stdout_text for result in results]
+    # Two workers: the last two wait for 2.4 seconds, more than their limit.
+    assert ["done\n"] * 8 == [result.stdout_text for result in results]
 
 
 def test_many_at_once(daemon: LiveDaemon) -> None:
