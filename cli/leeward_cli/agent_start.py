@@ -123,7 +123,7 @@ def _prepared(name: str, path: str, options: AgentOptions, trust_project: bool, 
         complain(line)
     program = None if options.debug and not definition.command else program_of(definition)
     request = request_of(definition, settings, options, project, program,
-                         [each.path for each in hiding.hidden], os.environ)
+                         [each.path for each in hiding.hidden], os.environ, hiding.absent)
     return AgentRun(definition, settings, request, project, registry, os.environ, complain, socket)
 
 
@@ -180,8 +180,12 @@ def _changes(run: AgentRun, applied: bool | None) -> int:
 
 def _tell_what_it_left(run: AgentRun) -> None:
     """
-    Warn of files that the host's programs run or obey by themselves.
+    Warn of files that the host's programs run or obey by themselves, and of those that didn't stay hidden.
     """
+    seen = run.no_longer_hidden()
+    if seen:
+        complain("these names were to be hidden, and came or were replaced while the agent ran, which could read them"
+                 f" from then on: {', '.join(map(ascii, seen))}")
     changed = run.written_outside()
     if changed:
         complain("the agent has changed what programs outside run or obey by themselves; look at these before you use"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 #: Not to be written by an agent where they are there at its start: hooks of git, and what says what agents may.
 PROTECTED = (".git/hooks", ".leeward")
@@ -51,7 +51,22 @@ def snapshot(project: str, paths: Iterable[str] = WATCHED) -> dict[str, str]:
     return found
 
 
-def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
+def identities(project: str, paths: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """
+    Device and inode of each of *paths* below the folder *project*, without those that aren't there. A hidden file that
+    has other ones isn't hidden any more.
+    """
+    found = {}
+    for path in paths:
+        try:
+            about = os.lstat(os.path.join(project, path))
+        except OSError:
+            continue
+        found[path] = (about.st_dev, about.st_ino)
+    return found
+
+
+def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
     """
     Those that aren't what they were, sorted.
     """

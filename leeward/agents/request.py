@@ -70,6 +70,7 @@ class AgentRequest:
         staged: paths of files to copy, on the host and inside.
         folders: of the host, to be made before.
         hosts: rules of egress, as text.
+        hidden: names in the project that aren't shown, relative to it, those that aren't there yet among them.
         secrets: variables of the caller's, each with its value and with the hosts that get it.
         warnings: lines for a person.
     """
@@ -80,18 +81,21 @@ class AgentRequest:
     staged: tuple[tuple[str, str], ...] = ()
     folders: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
     secrets: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 
 def request_of(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
-               program: AgentProgram | None, hidden: Sequence[str], environ: Mapping[str, str]) -> AgentRequest:
+               program: AgentProgram | None, hidden: Sequence[str], environ: Mapping[str, str],
+               absent: Sequence[str] = ()) -> AgentRequest:
     """
     Args:
         project: its real path.
         program: of the definition's command; None where only a shell is started.
         hidden: names in the project that aren't to be shown, relative to it.
         environ: of the caller.
+        absent: likewise, and not there.
 
     Raises:
         RequestRejected, SettingsError: it can't be: the project is the home folder, two folders overlap.
@@ -127,6 +131,7 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
          "hide": [os.path.join(inside, name) for name in hidden],
          "protect": [os.path.join(inside, name) for name in PROTECTED], **limits},
         tuple((path, path) for path in (_expanded(path, home) for path in definition.staged)), tuple(state), hosts,
+        (*hidden, *absent),
         {secret.variable: (environ[secret.variable], secret.hosts) for secret in definition.secrets
          if environ.get(secret.variable, "")}, settings.warnings)
 

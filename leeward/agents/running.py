@@ -67,6 +67,7 @@ class AgentRun:
         self._keeper: SandboxHold | None = None
         self.box: Sandbox | None = None
         self._before: dict[str, str] = {}
+        self._hidden: dict[str, tuple[int, int]] = {}
 
     @property
     def name(self) -> str:
@@ -98,6 +99,7 @@ class AgentRun:
 
     def _set_up(self) -> None:
         self._before = outside.snapshot(self.project)
+        self._hidden = outside.identities(self.project, self._request.hidden)
         hooks = [(self._definition.hooks, self.settings.hooks)]
         for ours, theirs in hooks:
             for line in (*ours.setup_host, *theirs.setup_host):
@@ -201,6 +203,14 @@ class AgentRun:
         Paths of the project that programs on the host run by themselves, and that have changed since the start.
         """
         return outside.changed(self._before, outside.snapshot(self.project))
+
+    def no_longer_hidden(self) -> list[str]:
+        """
+        Names of the project that are to be hidden, and that have come, or were replaced, since the start: the agent
+        could read what they lead to from then on.
+        """
+        now = outside.identities(self.project, self._request.hidden)
+        return outside.changed(self._hidden, {**self._hidden, **now})  # what was removed was hidden until then
 
     # --- ending ---------------------------------------------------------------------
 

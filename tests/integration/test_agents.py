@@ -320,6 +320,25 @@ def test_what_programs_outside_obey_is_told(home: AgentHome) -> None:
     assert ".git/hooks'" not in got.stderr.splitlines()[-1]
 
 
+def test_what_did_not_stay_hidden_is_told(home: AgentHome) -> None:
+    """
+    A hidden file that the host replaces, and one that appears; not one that stays, nor one that goes.
+    """
+    for name in (".env", ".env.stays", ".env.goes"):
+        (home.project / name).write_text("x")
+    home.settings('[files]\nexclude = ["later.key"]\n')
+    process = started(home)
+    (home.project / "new").write_text("y")
+    (home.project / "new").rename(home.project / ".env")
+    (home.project / "later.key").write_text("y")
+    (home.project / ".env.goes").unlink()
+    _, said = process.communicate("\n", timeout=PATIENCE)
+    told = next(line for line in said.splitlines() if "were to be hidden" in line)
+    assert "'.env', 'later.key'" in told
+    assert "stays" not in told
+    assert "goes" not in told
+
+
 # --- secrets ------------------------------------------------------------------------
 
 

@@ -1,0 +1,47 @@
+"""
+Which policy of egress an agent's sandbox may narrow.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from leeward.daemon.config import Config
+from leeward.daemon.serving import agent_home
+from leeward.errors import BadRequest, Forbidden
+from leeward.spec.egress import AGENT, parse_policy
+from leeward.wire.sandbox_requests import SandboxOpen
+
+ME = os.geteuid()
+AGENTS = SandboxOpen(1, profile="agent", egress="agent")
+
+
+def test_the_daemons_own_user_has_one_without_a_configuration() -> None:
+    assert AGENT == agent_home.operators(AGENTS, ME, Config())["agent"]
+
+
+def test_another_user_has_none_but_by_the_operator() -> None:
+    with pytest.raises(Forbidden, match="allow_network"):
+        agent_home.operators(AGENTS, ME + 1, Config())
+    assert AGENT == agent_home.operators(AGENTS, ME + 1, Config(allow_network=True))["agent"]
+
+
+def test_the_operators_own_takes_its_place() -> None:
+    own = parse_policy({"allow": []}, name="agent")
+    for user in (ME, ME + 1):
+        assert own == agent_home.operators(AGENTS, user, Config(egress={"agent": own}))["agent"]
+
+
+@pytest.mark.parametrize("request_", [SandboxOpen(1, egress="agent"), SandboxOpen(1, profile="workdir", egress="agent"),
+                                      SandboxOpen(1, profile="agent", egress="web")])
+def test_it_is_for_that_profile_alone(request_: SandboxOpen) -> None:
+    assert {} == agent_home.operators(request_, ME, Config())
+
+
+def test_fields_of_other_profiles() -> None:
+    assert agent_home.plan(SandboxOpen(1), None) is None
+    for request in (SandboxOpen(1, user="a"), SandboxOpen(1, hide=("/x",)), SandboxOpen(1, protect=("/x",))):
+        with pytest.raises(BadRequest, match="are of the profile 'agent'"):
+            agent_home.plan(request, None)
