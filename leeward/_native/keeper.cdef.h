@@ -6,6 +6,7 @@ struct lw_range {
 struct lw_way {
 	const struct lw_step *steps;
 	uint32_t count;
+	uint32_t once;
 	const uint8_t *layers;
 	int32_t *ends[6];
 	const struct lw_range *pages;

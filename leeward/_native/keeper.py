@@ -67,10 +67,11 @@ class Kept:
         ends: the cells of *way* for its own ends of job, reply, stdout, stderr and birth.
         beside: the ways of what comes beside a job, in the order of control.Kind. Empty where
             nothing does.
+        once: the number of the step that the keeper's first job alone takes; 0 where there is none.
     """
 
     def __init__(self, flags: Clone | int, *, filter: bytes, way: Table, ends: Sequence[Cell],
-                 beside: Sequence[Way] = ()) -> None:
+                 beside: Sequence[Way] = (), once: int = 0) -> None:
         self.flags, self.filter, self.way, self.ends, self.beside = flags, filter, way, ends, beside
         self._program = ffi.from_buffer(filter)
         self.how = ffi.new("struct lw_runner *")
@@ -85,6 +86,7 @@ class Kept:
                 self._layers.append(ffi.new("uint8_t[]", list(each.layers)))
                 path.layers = self._layers[-1]
         self.born = ffi.new("struct lw_born *")
+        self.paths[0].once = once
         self.begun = Born(0, 0, self.paths[0].count, 0, hurried=True, begun=True)
         self.sound = [Born(0, 0, self.paths[0].count, 0, hurried) for hurried in (False, True)]
 

@@ -27,6 +27,9 @@ ENDS = _JOB, _REPLY, _OUT, _ERR, _BIRTH = tuple(map(Cell, ("job", "reply", "out"
 #: 0 reads nothing, 1 and 2 are the job's pipes. Only these outlive an exec.
 INHERITED = 3
 
+#: Whether a keeper's first runner alone asks the supervisor, which has to refuse. All others ask the filter alone.
+PROVE_ONCE = True
+
 _AT_FDCWD = -100
 
 #: What `entrances` names.
@@ -42,11 +45,13 @@ class Birth:
     Attributes:
         layers: for each step, the layer that it belongs to.
         ready: the message that a runner sends if no step fails.
+        once: the number of the step that a keeper's first runner alone takes; 0 where each takes all.
     """
 
     table: Table
     layers: Sequence[str]
     ready: bytes
+    once: int = 0
 
 
 def of(plan: WorkerPlan) -> Birth:
@@ -58,7 +63,9 @@ def of(plan: WorkerPlan) -> Birth:
               "privileges": "no capability, no_new_privs, not dumpable"}
     if plan.landlock.abi:
         report["landlock"] = f"{landlock.SEALED}: EACCES"
-    return Birth(Table(step for _, step in steps), [layer for layer, _ in steps], control.encode(control.Ready(report)))
+    once = [number for number, (layer, step) in enumerate(steps) if ("self-check", Call.CHROOT) == (layer, step.call)]
+    return Birth(Table(step for _, step in steps), [layer for layer, _ in steps], control.encode(control.Ready(report)),
+                 once[0] if once and PROVE_ONCE else 0)
 
 
 def entrances(plan: WorkerPlan) -> list[Cell]:
@@ -94,7 +101,8 @@ def _proof(plan: WorkerPlan) -> list[Step]:
     """
     return [
         *privileges.proof(),
-        *seccomp.proof(),
+        *seccomp.proof(),  # `once`
+        *seccomp.quiet_proof(),
         fails(Call.MKDIRAT, _AT_FDCWD, "/here", 0o777, errnos=(errno.EROFS, errno.EACCES)),
         *mounts.proof(plan.view),
         *(landlock.proof() if plan.landlock.abi else []),

@@ -82,7 +82,7 @@ def ways(plan: WorkerPlan) -> Ways:
     others = [beside.way(plan, kind) for kind in Kind if Kind.PORTER is not kind] if plan.enterable else []
     carry = [porter.way(plan)] if plan.enterable else []
     kept = Kept(_RUNNER_NAMESPACES, filter=plan.init_seccomp, way=made.table, ends=birth.ENDS,
-                beside=[*(way for way, _ in others), *carry])
+                beside=[*(way for way, _ in others), *carry], once=made.once)
     return Ways(settling(plan), made, others[-1][1] if others else None, kept, plan.landlock.abi > 0, plan.rehearse,
                 porter.carried(plan))
 

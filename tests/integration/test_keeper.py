@@ -36,7 +36,7 @@ WAY = descriptors.steps((*ENDS[2:4], *ENDS), 2)  # 0 and 1 are stdout and stderr
 uid, gid = os.geteuid(), os.getegid()
 pipes = []
 
-def start(job, filter=ALLOW_ALL, way=WAY, pages=(), renew=None):
+def start(job, filter=ALLOW_ALL, way=WAY, pages=(), renew=None, once=0):
     here, there = Channel.pair()
     go, went = os.pipe()
     pid, pidfd = clone(Clone.NEWUSER | Clone.NEWNS | Clone.NEWNET)
@@ -45,7 +45,7 @@ def start(job, filter=ALLOW_ALL, way=WAY, pages=(), renew=None):
         try:
             os.read(go, 1)
             here.close()
-            kept = Kept(NAMESPACES, filter=filter, way=Table(way), ends=ENDS)
+            kept = Kept(NAMESPACES, filter=filter, way=Table(way), ends=ENDS, once=once)
             kept.copy_at_once(pages)
             if renew is not None:
                 pipes.append(Pipes(2, 3, lone=b"x", workspace="/", nothing=b"", last=True))
@@ -351,3 +351,34 @@ print(here.receive()[0], os.read(reply, 100), end(here, pid))
 """)
 
     assert ["b'ready'", "Ended(runner=1, status=0) b'' 0"] == said.splitlines()
+
+
+def test_a_step_that_is_the_first_runners_alone():
+    """
+    The first one fails at it; the next goes past it, and fails at a step behind it if that fails.
+    """
+    said = program("""
+def job(born):
+    os.write(6, repr((born.done, born.result)).encode())
+
+def tell(way, once):
+    here, pid = start(job, way=way, once=once)
+    for number in (1, 2, 3):
+        birth = arm(here, number)
+        here.receive()
+        print(birth.socket.recv(100).decode(), end="; ")
+        here.receive()
+    print(len(way), end(here, pid))
+
+bad, good = returns(Call.GETPID, value=77), returns(Call.GETPID, value=2)
+tell([*WAY, bad, good], len(WAY))
+tell([*WAY, bad, good], 0)
+tell([*WAY, good, bad], len(WAY))
+tell([*WAY, good], len(WAY))
+""")
+    steps = int(said.split()[-2]) - 1
+
+    assert [f"({steps}, 2); ({steps + 2}, 0); ({steps + 2}, 0); {steps + 2} 0",
+            f"({steps}, 2); ({steps}, 2); ({steps}, 2); {steps + 2} 0",
+            f"({steps + 1}, 2); ({steps + 1}, 2); ({steps + 1}, 2); {steps + 2} 0",
+            f"({steps + 1}, 0); ({steps + 1}, 0); ({steps + 1}, 0); {steps + 1} 0"] == said.splitlines()

@@ -58,6 +58,7 @@ struct child {
 /* One slot of `poll` more than of `children`: the channel is the first. */
 struct keeper {
 	int channel;
+	bool proved; /* a runner was made that took all steps */
 	nfds_t count;
 	struct pollfd poll[1 + MOST_CHILDREN];
 	struct child children[1 + MOST_CHILDREN];
@@ -176,20 +177,24 @@ static int open_pipes(struct ends *ret)
 }
 
 /* In the job: every lock; and where somebody waits for it, all that comes before its code. */
-static void walk(const struct lw_way *way, struct lw_born *ret_born)
+static void walk(const struct lw_way *way, bool proved, struct lw_born *ret_born)
 {
+	const uint32_t end = proved && way->once ? way->once : way->count;
+
 	/* Copied now, in one go, and not one by one by faults. Where it can't be (before
 	 * Linux 5.14, or no longer mapped) the faults will do it. */
 	for (uint32_t i = 0; i < way->page_count && !ret_born->hurried; i++)
 		raw(SYS_madvise, (long)way->pages[i].start, (long)way->pages[i].size, MADV_POPULATE_WRITE, 0, 0);
-	ret_born->done = lw_run_steps(way->steps, way->count, &ret_born->result);
+	ret_born->done = lw_run_steps(way->steps, end, &ret_born->result);
+	if (ret_born->done == end && end < way->count)
+		ret_born->done += 1 + lw_run_steps(way->steps + end + 1, way->count - end - 1, &ret_born->result);
 	ret_born->sound = ret_born->done == way->count;
 	if (ret_born->sound && ret_born->hurried && way->beginning)
 		ret_born->begun = lw_job_begin(way->beginning);
 }
 
 /* In the job: cgroups, processor, and every lock. The first failure is the last thing tried. */
-static void go(const struct lw_way *way, const struct lw_keeper_message *order, int join_error,
+static void go(const struct lw_way *way, const struct lw_keeper_message *order, int join_error, bool proved,
 	       struct lw_born *ret_born)
 {
 	int cpu = order->value;
@@ -206,7 +211,7 @@ static void go(const struct lw_way *way, const struct lw_keeper_message *order, 
 			return;
 		}
 	}
-	walk(way, ret_born);
+	walk(way, proved, ret_born);
 }
 
 /* 1 in the job; in the keeper 0, whether a runner came of it or not, or -errno where the daemon can't be told. */
@@ -232,7 +237,7 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 		for (int i = 0; i < PIPES; i++)
 			*way->ends[i] = pipes[i].theirs;
 		*way->ends[PIPES] = fds[0]; /* birth */
-		go(way, order, lw_init_join_error(init), ret_born);
+		go(way, order, lw_init_join_error(init), keeper->proved, ret_born);
 		return 1;
 	}
 
@@ -243,6 +248,7 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 	} else {
 		const int given[1 + PIPES] = { pidfd, pipes[JOB].ours, pipes[REPLY].ours, pipes[OUT].ours,
 					       pipes[ERR].ours };
+		keeper->proved = true;
 		watch(keeper, pidfd, (struct child){ init, order->runner, pid });
 		err = say(keeper->channel, (struct lw_keeper_message){ .kind = LW_ARMED, .value = pid,
 				.runner = order->runner }, given, 1 + PIPES);
@@ -311,7 +317,7 @@ static int start(struct keeper *keeper, const struct lw_way *ways, const struct 
 		*ret_born = (struct lw_born){ .hurried = !!(order->into & LW_HURRIED),
 						.beside = order->into & (LW_INTERPRETER | LW_PORTER) };
 		if (0 == lw_beside_prepare(&how, &fate))
-			walk(way, ret_born);
+			walk(way, false, ret_born);
 		else
 			*(LW_AT_AFFINITY == fate.stage ? &ret_born->affinity_error : &ret_born->join_error) = (int)fate.result;
 		return 1;

@@ -53,6 +53,7 @@ struct lw_range {
 struct lw_way {
 	const struct lw_step *steps;
 	uint32_t count;
+	uint32_t once;           /* the step that a keeper's first runner alone takes; 0: there is none */
 	const uint8_t *layers;   /* of each step, for UNSTARTED; or NULL */
 	int32_t *ends[LW_ENDS];  /* cells of the steps */
 	const struct lw_range *pages;  /* that it will write, whatever it runs */

@@ -4,6 +4,7 @@ The order of the locks, as far as it matters, told from the calls that are made.
 
 from __future__ import annotations
 
+import errno
 import resource
 from dataclasses import replace
 
@@ -38,14 +39,16 @@ def test_each_lock_comes_before_what_would_forbid_it(plan):
     Mounts while Landlock allows them and there are capabilities; no_new_privs before what needs it;
     the filter last; and nothing is proved before it.
     """
-    calls = [step.call for step in birth.of(plan).table.steps]
+    made = birth.of(plan)
+    calls = [step.call for step in made.table.steps]
 
     first, last = calls.index, lambda call: len(calls) - 1 - calls[::-1].index(call)
     assert first(Call.SETSID) < first(Call.UNSHARE) < first(Call.FSOPEN)
     assert last(Call.MOVE_MOUNT) < first(Call.CAPSET) < first(Call.LANDLOCK_RESTRICT_SELF) < first(Call.SECCOMP)
     assert first(Call.PRLIMIT64) < first(Call.CAPSET)
     assert first(Call.SECCOMP) < first(Call.SENDMSG) < first(Call.CHROOT)
-    assert 1 == calls.count(Call.SECCOMP) == calls.count(Call.LANDLOCK_RESTRICT_SELF) == calls.count(Call.CAPSET)
+    locks = [step.call for layer, step in zip(made.layers, made.table.steps, strict=True) if layer != "self-check"]
+    assert 1 == locks.count(Call.SECCOMP) == calls.count(Call.LANDLOCK_RESTRICT_SELF) == calls.count(Call.CAPSET)
 
 
 def test_the_limit_on_descriptors_comes_when_the_last_one_is_sent(plan):
@@ -91,3 +94,16 @@ def test_no_part_of_a_detached_mount_is_copied(plan):
     assert all(isinstance(steps[number].arguments[1], str) and steps[number].arguments[1].startswith("/")
                for number in copies)
     assert attached[1] < copies[0]  # after /proc the tmpfs
+
+
+def test_only_the_question_to_the_supervisor_is_a_first_runners(plan, monkeypatch):
+    """
+    It is no lock, and the filter is asked in each runner.
+    """
+    made = birth.of(plan)
+    after = made.table.steps[made.once + 1]
+
+    assert ("self-check", Call.CHROOT) == (made.layers[made.once], made.table.steps[made.once].call)
+    assert ("self-check", Call.SECCOMP, (-errno.EACCES,)) == (made.layers[made.once + 1], after.call, after.answers)
+    monkeypatch.setattr(birth, "PROVE_ONCE", False)
+    assert 0 == birth.of(plan).once
