@@ -4,7 +4,8 @@ Approvals: how soon an approval reaches whoever waits for it, and how soon the p
     .venv/bin/python bench/approvals.py [--rounds N] [--json]
 
 An approval: from the operator's call that decides to the return of who waits, as a thread of the program's own
-(`ApprovalQueue.wait`), and as a program by REST (`GET /api/requests/ID?wait=`) whose decision comes by REST as well.
+(`ApprovalQueue.wait`), as a program by REST (`GET /api/requests/ID?wait=`) whose decision comes by REST as well, and as
+an agent in a real sandbox (`Agent.request_permission`), whose answer comes by the sandbox's bridge.
 The page: Chromium's own first contentful paint, from the start of the navigation, of the queue with 16 and with 10,000
 pending requests, and the answer of the server alone. The browser is Debian's; where it isn't, the bench leaves its
 rows out and says so.
@@ -27,8 +28,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))  # the app as the tests serve it
 
+from kit.approvals import ServedApprovals
 from kit.approvals_browser import ServedPage, chromium, logged_in
 from kit.approvals_page import PageService, fill, page_service
+from kit.live_daemon import LiveDaemon
 from leeward.approvals.requests import NewRequest
 from leeward.approvals.subjects import branch
 
@@ -72,6 +75,40 @@ def _called(served: ServedPage, token: str, method: str, path: str, body: str = 
         made.close()
 
 
+#: Says when each of its requests is decided.
+_AGENT = """
+import sys, time
+from leeward.approvals import Agent
+agent = Agent()
+for number in range(int(sys.argv[1])):
+    agent.request_permission("sandbox", action=f"bench {number}")
+    print(time.time(), flush=True)
+"""
+
+
+def _inside(rounds: int) -> Times:
+    """
+    Milliseconds from the operator's call to the return of a call in a sandbox, by the clock that both see.
+    """
+    took: Times = []
+    with tempfile.TemporaryDirectory(prefix="lw-bench-") as name:
+        folder = Path(name)
+        for each in ("daemon", "project"):
+            (folder / each).mkdir()
+        with LiveDaemon(folder / "daemon", "--pool-size", "2") as daemon, ServedApprovals(daemon, folder) as service:
+            box = service.open(folder / "project")
+            agent = box.start(["python3", "-c", _AGENT, str(rounds)])
+            for _ in range(rounds):
+                while not (pending := service.pending()):
+                    time.sleep(0.01)
+                time.sleep(0.05)  # until it waits
+                begun = time.time()
+                service.decide(pending[0]["id"])
+                took.append((float(agent.read(20.0)[0].text) - begun) * 1000)
+            service.link.close_sandbox(box.detach())
+    return took
+
+
 def _served(served: ServedPage, token: str, path: str, rounds: int) -> Times:
     took = []
     for _ in range(rounds):
@@ -96,7 +133,7 @@ def measure(rounds: int) -> dict[str, Times]:
     """
     Milliseconds, by the name of what was measured.
     """
-    found: dict[str, Times] = {}
+    found: dict[str, Times] = {"approval to a waiting agent in a sandbox": _inside(rounds)}
     drives = shutil.which("chromium") and importlib.util.find_spec("playwright")
     with tempfile.TemporaryDirectory(prefix="lw-bench-") as folder, page_service(Path(folder)) as service:
         served = ServedPage(service)

@@ -116,6 +116,7 @@ class OrderCarrier:
         except ShuttingDown:
             pass  # it is due when the service starts again
         except Exception as error:
+            self._queue.begin(request.id)  # where it didn't come so far: what can't be begun doesn't stay due
             self._queue.finish(request.id, f"{type(error).__name__}: {error}", failed=True)
             self._runs.end(request.id, None, f"{error}")
 

@@ -4,7 +4,9 @@ A real service for approvals beside a real daemon, with folders of its own.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,7 +22,7 @@ class ServedApprovals:
 
     Args:
         daemon: whose client it is.
-        folder: for its state and its socket; a short path.
+        folder: for its state.
         options: of its command line.
 
     Attributes:
@@ -30,7 +32,9 @@ class ServedApprovals:
     """
 
     def __init__(self, daemon: LiveDaemon, folder: Path, *options: str) -> None:
-        self.daemon, self.folder, self.socket = daemon, folder, str(folder / "run" / "approvals.sock")
+        self.daemon, self.folder = daemon, folder
+        self._runtime = tempfile.mkdtemp(prefix="lw-")  # a socket's path has 107 bytes
+        self.socket = f"{self._runtime}/approvals.sock"
         self.env = environment(daemon.socket, XDG_STATE_HOME=str(folder / "state"), HOME=str(folder),
                                LEEWARD_APPROVALS_SOCKET=self.socket)
         self.link = OperatorLink(self.socket)
@@ -61,6 +65,7 @@ class ServedApprovals:
         finally:
             if self.process.stderr is not None:
                 self.process.stderr.close()
+            shutil.rmtree(self._runtime, ignore_errors=True)
 
     def run(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """
