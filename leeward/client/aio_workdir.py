@@ -49,7 +49,8 @@ class AsyncWorkdirSandbox:
         timeout: seconds for each command.
         memory: bytes, or a size such as "512M", of all that runs at the same time, with their files in /tmp.
         cpu: processor seconds for each command, with all that it starts.
-        fetch_policy, egress: as for WorkdirSandbox.
+        fetch_policy: as for WorkdirSandbox.
+        egress: as there.
         overlay: the folder stays as it is; commands work on a copy, and `diff` says what they have changed.
         socket: path of the daemon's socket; as for Client.
 

@@ -200,7 +200,10 @@ class WorkdirSandbox:
         Send a request by http or https as the policy allows it, and return the response. Nothing runs in the sandbox.
 
         Args:
-            url, method, headers, body: as for `Sandbox.fetch`.
+            url: as for `Sandbox.fetch`.
+            method: as there.
+            headers: as there.
+            body: as there.
 
         Raises:
             NetworkingDisabled: there is no policy.
