@@ -159,6 +159,41 @@ def test_a_change_is_shown_and_approved_by_mouse(window: Window, served: ServedP
     page.get_by_text("Nothing waits for you.").wait_for()
 
 
+def test_some_changes_of_a_file_and_a_whole_category(window: Window, served: ServedPage, project: Path) -> None:
+    file = project / "a"
+    file.write_text("".join(f"{number}\n" for number in range(30)))
+    request = served.service.write("a", "first\n" + "".join(f"{number}\n" for number in range(1, 29)) + "last\n")
+    page = window()
+    shows(page, request.id)
+    page.locator(".hunk-head input").first.uncheck()
+    page.click("button[value=hunks]")
+    settled(page, 0)
+    assert file.read_text().startswith("0\n1\n")
+    assert file.read_text().endswith("28\nlast\n")
+    assert ("superseded", "supersession") == status(served, request.id)
+
+    numbers = [push(served, name).id for name in "abc"]
+    settled(page, 3)
+    page.keyboard.press("b")
+    page.click("#bulk button[value=deny]")
+    late = push(served, "late").id
+    asked = page.get_by_role("dialog", name="Deny 3 requests?")
+    asked.get_by_role("button", name="Deny").click()
+    page.wait_for_url("**/queue?said=denied-all&about=3")
+    assert [("denied", "page")] * 3 + [("pending", "")] == [status(served, number) for number in (*numbers, late)]
+
+
+def test_output_of_a_command_is_shown_as_it_comes(window: Window, served: ServedPage) -> None:
+    service = served.service
+    request = service.submit_exec(["make"], sandbox="box")
+    page = window()
+    shows(page, request.id)
+    service.queue.decide([request.id], True, "cli")
+    page.wait_for_selector("#detail .state.st-failed")  # there is no daemon to run it
+    service._runs.add(request.id, "stdout", b"it is \x1b[31mred\n")
+    page.wait_for_function("() => document.querySelector('#detail .output')?.textContent.includes('it is ESC[31mred')")
+
+
 def test_everything_goes_by_keys(window: Window, served: ServedPage, project: Path) -> None:
     numbers = [push(served, name).id for name in "abcd"]
     changed = served.service.write("src/settings.py", AFTER)

@@ -110,6 +110,19 @@
     } catch (error) { say("The request can't be shown"); }
   }
 
+  let outputTimer = 0;
+  function moreOutput(id) {
+    // The server draws it, since it marks what isn't seen; a command that writes much makes one look in 700 ms.
+    if (outputTimer || !article() || article().dataset.id !== id) return;
+    outputTimer = setTimeout(async () => {
+      outputTimer = 0;
+      if (!article() || article().dataset.id !== id) return;
+      await choose(id);
+      const output = one("#detail .output");
+      if (output) output.scrollTop = output.scrollHeight;
+    }, 700);
+  }
+
   function step(by) {
     const rows = all("#rows li");
     if (!rows.length) return;
@@ -283,7 +296,8 @@
         const shown = article();
         if (shown && shown.dataset.id === String(told.request.id) && !isDeciding) choose(shown.dataset.id);
         refreshList();
-      } else if (told.type === "rules" && document.body.dataset.tab === "rules" && !document.activeElement.closest("form")) location.reload();
+      } else if (told.type === "output") moreOutput(String(told.id));
+      else if (told.type === "rules" && document.body.dataset.tab === "rules" && !document.activeElement.closest("form")) location.reload();
       else if (told.type === "shutdown") { state("lost", "the service has ended"); wait = 5000; }
     };
     socket.onclose = (event) => {
