@@ -31,6 +31,7 @@ from leeward.approvals.places import operator_socket, own_folder, state_folder
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.service import ApprovalService
 from leeward.approvals.web.application import application
+from leeward.approvals.web.connections import BoundedConnection
 from leeward.audit.journal import Journal, default_folder
 from leeward.errors import BadRequest, ShuttingDown
 
@@ -112,7 +113,7 @@ async def _serve(service: ApprovalService, options: ServeOptions, ready: Callabl
     service.subscribe_stop(lambda: app.state.parts.feed.shut_down("the service ends"))
     servers = [(server_of(with_credential(app, Operator("cli")), OwnerOnly), bind_operator(path))]
     if options.port is not None:
-        servers.append((server_of(app), bind_loopback(options.port)))
+        servers.append((server_of(app, BoundedConnection), bind_loopback(options.port)))
         service.port = options.port
     tasks = [asyncio.ensure_future(server.serve([each])) for server, each in servers]
     try:

@@ -19,6 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from kit.approvals_page import PageService
 from leeward.approvals.web.application import application
+from leeward.approvals.web.connections import BoundedConnection
 
 CHROMIUM = "/usr/bin/chromium"
 
@@ -40,9 +41,10 @@ class ServedPage:
         self.app = application(service)
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
+        self._socket.listen(128)
         self.port = int(self._socket.getsockname()[1])
         self._server = uvicorn.Server(uvicorn.Config(self.app, log_level="error", lifespan="off",
-                                                     ws="websockets-sansio", timeout_graceful_shutdown=1))
+                                                     http=BoundedConnection, ws="auto", timeout_graceful_shutdown=1))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
         self._thread.start()
 
