@@ -15,7 +15,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest
@@ -152,6 +151,8 @@ def plain_host(index: str) -> tuple[str, ...]:
     """
     The host of an index that the operator has named without TLS: pip must be told that it may be used.
     """
+    from urllib.parse import urlsplit  # not for a daemon, which never asks this
+
     host = urlsplit(index)
     return (host.hostname,) if "http" == host.scheme and host.hostname else ()
 
