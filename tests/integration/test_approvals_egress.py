@@ -92,7 +92,10 @@ def test_a_connection_waits_for_a_person_or_a_rule(daemon: LiveDaemon, host: Ser
         assert "403 Blocked by policy\n" == box.run(["python3", "-c", GET, url], timeout=60).stdout_text
         service.link.close_sandbox(box.detach())
 
-        rows = [row for row in service.audit() if row["sandbox"] == box.id and row["category"] == "network"]
-        assert {("connect", "approved", "cli"), ("connect", "denied", "cli"), ("connect", "denied", "rule"),
-                ("connect", "denied", "mode"), ("egress", "approved", "policy"), ("egress", "denied", "policy")} <= {
-            (row["action"], row["decision"], row["by"]) for row in rows}
+        wanted = {("connect", "approved", "cli"), ("connect", "denied", "cli"), ("connect", "denied", "rule"),
+                ("connect", "denied", "mode"), ("egress", "approved", "policy"), ("egress", "denied", "policy")}
+
+        def seen() -> set[tuple[str, str, str]]:
+            return {(row["action"], row["decision"], row["by"]) for row in service.audit()
+                    if row["sandbox"] == box.id and row["category"] == "network"}
+        poll_until(lambda: wanted <= seen(), "lines of the record, which a thread writes")

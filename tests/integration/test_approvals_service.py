@@ -291,10 +291,12 @@ def test_the_record_has_decisions_sandboxes_and_denied_calls(service: ServedAppr
     box = service.open(project)
     box.run(["python3", "-c", "import ctypes; ctypes.CDLL(None).mount(0, 0, 0, 0, 0)"])
     service.link.close_sandbox(box.detach())
-    rows = [row for row in service.audit() if row["sandbox"] == box.id]
+    wanted = {("sandbox", "open", "started"), ("sandbox", "end", "ended"), ("syscall", "mount", "denied")}
 
-    seen = {(row["category"], row["action"], row["decision"]) for row in rows}
-    assert {("sandbox", "open", "started"), ("sandbox", "end", "ended"), ("syscall", "mount", "denied")} <= seen
+    def seen() -> set[tuple[str, str, str]]:
+        return {(row["category"], row["action"], row["decision"]) for row in service.audit()
+                if row["sandbox"] == box.id}
+    poll_until(lambda: wanted <= seen(), "lines of the record, which a thread writes")
     assert [] == [row for row in service.audit() if "bad" in row]
     verified = subprocess.run(command("audit", "verify"), env=service.env, capture_output=True, check=False)
     assert 0 == verified.returncode, verified.stdout
