@@ -124,6 +124,31 @@ def test_codex(home: AgentHome, tmp_path: Path) -> None:
     assert 2 == wrong.returncode
 
 
+@pytest.mark.needs("agent-opencode")
+def test_opencode(home: AgentHome, tmp_path: Path) -> None:
+    program = agent_programs.opencode()
+    assert program is not None
+    file = str(home.project / "calculation.py")
+    script = [Call("read", {"filePath": file}),
+              Call("edit", {"filePath": file, "oldString": "x + 2", "newString": "2 * x"}),
+              Call("bash", {"command": LINE, "description": "test"}), "all is done"]
+    path = bin_folder(home, "opencode", program)
+    with model_api.serving_for_agents(script) as api:
+        policy(home, api.port)
+        configuration = {
+            "provider": {"anthropic": {"options": {"baseURL": f"http://127.0.0.1:{api.port}/v1"}}},
+            "model": "anthropic/claude-sonnet-4-5", "small_model": "anthropic/claude-sonnet-4-5",
+            "permission": {"*": "allow"}}
+        got = home.run("start", "opencode", ".", "--dump-network-access", str(tmp_path / "dump"), "--", "run", "do it",
+                       PATH=path, ANTHROPIC_API_KEY="sk-none", HIDDEN_VARIABLE="1",
+                       OPENCODE_CONFIG_CONTENT=json.dumps(configuration))
+        assert 0 == got.returncode, got.stderr
+        assert "all is done" in got.stdout
+        check_project(home, api, tmp_path / "dump")
+        assert {"sk-none"} == set(filter(None, api.keys))
+    assert (home.path / ".local/share/opencode").is_dir()
+
+
 def home_definition(name: str) -> str:
     """
     Our own definition, as it is.

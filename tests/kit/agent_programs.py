@@ -24,3 +24,13 @@ def codex() -> Path | None:
     """
     found = _ROOT / ".venv-agents/node_modules/@openai/codex/bin/codex.js"
     return found if found.exists() and shutil.which("node") else None
+
+
+def opencode() -> Path | None:
+    """
+    opencode, of the package opencode-ai. Its installer's script isn't run, which would put this platform's program in
+    the place of a text.
+    """
+    found = sorted((_ROOT / ".venv-agents/node_modules").glob("opencode-linux-*/bin/opencode"),
+                   key=lambda path: "baseline" in str(path))
+    return found[0] if found else None
