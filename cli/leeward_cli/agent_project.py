@@ -7,38 +7,57 @@ Runs in:   the CLI.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 
 from leeward.agents.hiding import rules_of
 from leeward.agents.places import config_home, state_home
 from leeward.agents.project_tree import HidingPlan, hiding_plan
 from leeward.agents.settings import AgentSettings, load_settings
 from leeward.agents.trust import TrustStore, require_trust
+from leeward.errors import BadRequest
 
 
-def settings_of(project: str, trusted: bool) -> tuple[AgentSettings, HidingPlan]:
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[tuple[str, int]]:
+    """
+    A project's real path, and a descriptor of its folder. What is asked about, hidden and mounted is this folder,
+    whatever has its name by then.
+
+    Raises:
+        BadRequest: it is no folder.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise BadRequest(f"{path!a:.200} is no folder: {os.strerror(error.errno or 0).lower()}") from None
+    try:
+        yield os.readlink(f"/proc/self/fd/{fd}"), fd
+    finally:
+        os.close(fd)
+
+
+def settings_of(fd: int, project: str, trusted: bool) -> tuple[AgentSettings, HidingPlan]:
     """
     The settings for *project*, and what of it is hidden.
 
     Args:
+        fd: of its folder, which stays the caller's.
         project: its real path.
         trusted: what the project's own file asks for is accepted.
 
     Raises:
         BadRequest: it isn't accepted; a file can't be used.
     """
-    fd = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        settings = load_settings(fd, project, config_home(os.environ), os.environ)
-        if settings.widening:
-            store = TrustStore(os.path.join(state_home(os.environ), "trust"))
-            asked = os.isatty(0) and os.isatty(2)
-            require_trust(store, os.fsencode(project), settings.widening, trusted=trusted,
-                          ask=_asked if asked else None)
-        return settings, hiding_plan(fd, rules_of(settings.exclude, settings.include), project)
-    finally:
-        os.close(fd)
+    settings = load_settings(fd, project, config_home(os.environ), os.environ)
+    if settings.widening:
+        store = TrustStore(os.path.join(state_home(os.environ), "trust"))
+        asked = os.isatty(0) and os.isatty(2)
+        require_trust(store, os.fsencode(project), settings.widening, trusted=trusted,
+                      ask=_asked if asked else None)
+    return settings, hiding_plan(fd, rules_of(settings.exclude, settings.include), project)
 
 
 def _asked(text: str) -> str:

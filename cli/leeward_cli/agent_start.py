@@ -44,8 +44,8 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                            egress)
     with agent.ending_by_signals() as ignore:
         try:
-            run = _prepared(name, path, options, trust_project, socket)
-            with _UndoneQuietly(run, ignore):
+            with (agent_project.opened(path) as (project, folder),
+                  _UndoneQuietly(run := _prepared(name, project, folder, options, trust_project, socket), ignore)):
                 on_terminal = ours.is_ours() if terminal is None else terminal
                 try:
                     status = _attended(run, debug, on_terminal, raw, timeout)
@@ -109,21 +109,19 @@ def program_of(definition: AgentDefinition) -> AgentProgram | None:
     return found
 
 
-def _prepared(name: str, path: str, options: AgentOptions, trust_project: bool, socket: str | None) -> AgentRun:
+def _prepared(name: str, project: str, folder: int, options: AgentOptions, trust_project: bool,
+              socket: str | None) -> AgentRun:
     """
     What is to run, decided; nothing has begun.
     """
     registry = agent.registry()
     definition = load_definition(name, config_home(os.environ))
-    project = os.path.realpath(path)
-    if not os.path.isdir(project):
-        raise BadRequest(f"{path!a:.200} is no folder")
-    settings, hiding = agent_project.settings_of(project, trust_project)
+    settings, hiding = agent_project.settings_of(folder, project, trust_project)
     for line in (*settings.warnings, *hiding.warnings):
         complain(line)
     program = None if options.debug and not definition.command else program_of(definition)
     request = request_of(definition, settings, options, project, program,
-                         [each.path for each in hiding.hidden], os.environ, hiding.absent)
+                         [each.path for each in hiding.hidden], os.environ, hiding.absent, f"/proc/self/fd/{folder}")
     return AgentRun(definition, settings, request, project, registry, os.environ, complain, socket)
 
 

@@ -182,13 +182,15 @@ def _opened(session: Any, project: str) -> tuple[Any, str]:
     from leeward.client.sandbox import Sandbox
     from leeward_cli import agent_project
 
-    settings, hiding = agent_project.settings_of(project, False)
     definition = load_definition("shell", config_home(os.environ))
-    request = request_of(definition, settings, AgentOptions(), project, None, [each.path for each in hiding.hidden],
-                         os.environ)
-    box = Sandbox(metadata={_AGENT: session.key, "inside": request.cwd}, **request.options)
-    try:
+    with agent_project.opened(project) as (project, folder):
+        settings, hiding = agent_project.settings_of(folder, project, False)
+        request = request_of(definition, settings, AgentOptions(), project, None,
+                             [each.path for each in hiding.hidden], os.environ, hiding.absent,
+                             f"/proc/self/fd/{folder}")
+        box = Sandbox(metadata={_AGENT: session.key, "inside": request.cwd}, **request.options)
         box.info()  # which opens it, while the lock is held
+    try:
         for each in (*settings.hooks.setup, *settings.hooks.prestart):
             done = box.shell(each, cwd=request.cwd)
             if done.exit_code:
@@ -260,7 +262,8 @@ def hook(content: bytes, prefix_path: str, approve: bool) -> int:
 
     try:
         project = os.path.realpath(os.environ.get("CLAUDE_PROJECT_DIR") or os.getcwd())
-        settings, _ = agent_project.settings_of(project, False)
+        with agent_project.opened(project) as (project, folder):
+            settings, _ = agent_project.settings_of(folder, project, False)
         answer = tool_hook.decide_tool(content, prefix_path, project, rules_of(settings.exclude, settings.include),
                                        approve=approve)
     except (tool_hook.Blocked, LeewardError, OSError) as error:

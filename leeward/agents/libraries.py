@@ -1,12 +1,15 @@
 """
 Folders of the host's that an agent is shown beside the project: PATH[:MOUNT][:rw].
 
-Runs in:   anywhere; pure.
-Trust:     none. What can't be mounted is refused by the client and the daemon once more; here it gets a reason early.
+Runs in:   the user's program; pure but for links, which are looked up.
+Trust:     none. A project's `vendor` may be a link to the user's keys, so a source is what it leads to by then, and
+           that is what a person is asked about. What can't be mounted is refused by the client and the daemon once
+           more; here it gets a reason early.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from leeward.agents import checks
@@ -22,7 +25,7 @@ class LibraryFolder:
     A folder or file of the host's that an agent is shown.
 
     Attributes:
-        source: an absolute path of the host's.
+        source: an absolute path of the host's, without links.
         target: an absolute path inside.
         writable: what the agent writes there is written on the host.
     """
@@ -59,8 +62,9 @@ def parse_library(text: str, base: str, home: str) -> LibraryFolder:
     if len(parts) > 2:
         raise ValueError("has the form PATH[:MOUNT][:rw], and no path has a colon in it")
     path = checks.filled(parts[0])
-    source = absolute(path, base, home)
-    target = absolute(checks.inside(checks.filled(parts[1])), "/", home) if len(parts) == 2 else source
+    written = absolute(path, base, home)
+    source = os.path.realpath(written)
+    target = absolute(checks.inside(checks.filled(parts[1])), "/", home) if len(parts) == 2 else written
     for place in (source, target):
         if place in _NEVER or place.startswith(("/proc/", "/sys/", "/dev/")):
             raise ValueError(f"{place} is never shown as a library")

@@ -37,6 +37,8 @@ WATCHED = (
 
 #: Of one path: files, and bytes of each, that are compared by content; of more by size and times.
 _MOST_FILES, _MOST_BYTES = 1000, 1 << 20
+#: Of one path: names that are looked at.
+_MOST_ENTRIES = 50_000
 
 
 def snapshot(project: str, paths: Iterable[str] = WATCHED) -> dict[str, str]:
@@ -75,27 +77,30 @@ def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[s
 
 def _add(digest: hashlib._Hash, path: str, left: list[int]) -> bool:
     """
-    Tell *digest* what is at *path*. Links aren't followed; *left* is how many files may be opened yet.
+    Tell *digest* what is at *path*. Links aren't followed; *left* is how many files may be opened yet. The tree is a
+    stranger's: it may be deeper than calls can be within each other, and change meanwhile.
     """
-    try:
-        about = os.lstat(path)
-    except OSError:
-        return False
-    digest.update(f"{about.st_mode:o} {os.path.basename(path)!r} ".encode("utf-8", "surrogateescape"))
-    if stat.S_ISLNK(about.st_mode):
-        digest.update(os.readlink(path).encode("utf-8", "surrogateescape"))
-    elif stat.S_ISDIR(about.st_mode):
+    waiting, there = [path], False
+    for _ in range(_MOST_ENTRIES):
+        if not waiting:
+            break
+        path = waiting.pop()
         try:
-            names = sorted(os.listdir(path))
+            about = os.lstat(path)
+            said = f"{about.st_mode:o} {os.path.basename(path)!r} ".encode("utf-8", "surrogateescape")
+            if stat.S_ISLNK(about.st_mode):
+                said += os.readlink(path).encode("utf-8", "surrogateescape")
+            elif stat.S_ISDIR(about.st_mode):
+                waiting += [os.path.join(path, name) for name in sorted(os.listdir(path), reverse=True)]
+            elif stat.S_ISREG(about.st_mode):
+                left[0] -= 1
+                said += (_content(path, about) if left[0] >= 0 and about.st_size <= _MOST_BYTES else
+                         f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}".encode())
         except OSError:
-            names = []
-        for name in names:
-            _add(digest, os.path.join(path, name), left)
-    elif stat.S_ISREG(about.st_mode):
-        left[0] -= 1
-        digest.update(_content(path, about) if left[0] >= 0 and about.st_size <= _MOST_BYTES else
-                      f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}".encode())
-    return True
+            continue
+        there = True
+        digest.update(said)
+    return there
 
 
 def _content(path: str, about: os.stat_result) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -18,11 +19,13 @@ from leeward.agents.entries import parse_entry
 from leeward.agents.errors import SettingsError
 from leeward.agents.libraries import LibraryFolder
 from leeward.agents.outside import PROTECTED
+from leeward.agents.places import config_home, state_home
 from leeward.agents.programs import AgentProgram, outermost
 from leeward.agents.settings import AgentSettings
 from leeward.client.mounts import Mount
 from leeward.errors import RequestRejected
 from leeward.spec.egress import AGENT_PORTS
+from leeward.spec.folders import within
 
 #: The profile, and the policy of egress that a start narrows.
 PROFILE = EGRESS = "agent"
@@ -88,10 +91,11 @@ class AgentRequest:
 
 def request_of(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
                program: AgentProgram | None, hidden: Sequence[str], environ: Mapping[str, str],
-               absent: Sequence[str] = ()) -> AgentRequest:
+               absent: Sequence[str] = (), source: str = "") -> AgentRequest:
     """
     Args:
         project: its real path.
+        source: by which it is opened, where that isn't the same: of a descriptor, whose folder nobody can swap.
         program: of the definition's command; None where only a shell is started.
         hidden: names in the project that aren't to be shown, relative to it.
         environ: of the caller.
@@ -104,8 +108,9 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
     if home == project or home.startswith(project.rstrip("/") + "/"):
         raise RequestRejected(f"{project!a:.200} is your home folder, or holds it, which an agent doesn't get: name a"
                               " folder in it")
+    _check_own(project, settings, options, environ)
     inside = settings.project_at or project
-    mounts = [Mount(project, inside, writable=not options.overlay, overlay=options.overlay)]
+    mounts = [Mount(source or project, inside, writable=not options.overlay, overlay=options.overlay)]
     state = [_expanded(path, home) for path in definition.state]
     mounts += [Mount(path, path, writable=True) for path in state if path not in (project, inside)]
     mounts += [Mount(one.source, one.target, writable=one.writable)
@@ -136,6 +141,20 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
          if environ.get(secret.variable, "")}, settings.warnings)
 
 
+def _check_own(project: str, settings: AgentSettings, options: AgentOptions, environ: Mapping[str, str]) -> None:
+    """
+    Refuse that an agent writes what says what agents may: it would allow the next one everything.
+    """
+    own = [os.path.realpath(path) for path in (config_home(environ), state_home(environ))]
+    written = [project, *(one.source for one in (*settings.libraries, *options.libraries) if one.writable)]
+    for path in written:
+        real = os.path.realpath(path)
+        for each in own:
+            if within(each, real) or within(real, each):
+                raise RequestRejected(f"{path!a:.200} has leeward's own settings and records, or lies in them"
+                                      f" ({each!a:.200}), and an agent doesn't get those to write")
+
+
 def _expanded(path: str, home: str) -> str:
     """
     A path of a definition's, absolute.
@@ -156,16 +175,31 @@ def _programs(definition: AgentDefinition, program: AgentProgram | None, home: s
 
 def _worktree(project: str, mounts: list[Mount]) -> list[Mount]:
     """
-    git's folder of the main repository, if *project* is another worktree of it.
+    git's folder of the main repository, if *project* is another worktree of it. The repository has to say so itself:
+    what a project says of it is a stranger's word.
+    """
+    found = re.fullmatch(r"gitdir: ((/.+/\.git)/worktrees/[^/\n]+)\n?", _small_file(os.path.join(project, ".git")))
+    if found is None or any(mount.target == found[2] or found[2].startswith(f"{mount.target}/") for mount in mounts):
+        return []
+    back = _small_file(os.path.join(found[1], "gitdir")).removesuffix("\n")
+    if back != os.path.join(project, ".git"):
+        return []
+    return [Mount(os.path.realpath(found[2]), found[2])]
+
+
+def _small_file(path: str) -> str:
+    """
+    The beginning of a regular file that is no link; "" of anything else.
     """
     try:
-        with open(os.path.join(project, ".git"), encoding="utf-8", errors="surrogateescape") as file:
-            found = re.fullmatch(r"gitdir: (/.+/\.git)/worktrees/[^/\n]+\n?", file.read(4096))
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return []
-    if found is None or any(mount.target == found[1] or found[1].startswith(f"{mount.target}/") for mount in mounts):
-        return []
-    return [Mount(os.path.realpath(found[1]), found[1])]
+        return ""
+    try:
+        content = os.read(fd, 4096) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    finally:
+        os.close(fd)
+    return os.fsdecode(content)
 
 
 def _policy(definition: AgentDefinition, settings: AgentSettings,

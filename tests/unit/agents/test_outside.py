@@ -5,7 +5,10 @@ What programs outside run by themselves, before and after.
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from leeward.agents import outside
 
@@ -49,3 +52,22 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     before = outside.snapshot(str(tmp_path))
     (tmp_path / ".idea" / os.fsdecode(b"\xff")).touch()
     assert [".idea"] == outside.changed(before, outside.snapshot(str(tmp_path)))
+
+
+@pytest.mark.timeout(30)
+def test_a_tree_that_is_deeper_than_calls_is_looked_at(tmp_path: Path) -> None:
+    """
+    A project's folder of an editor may be made so, by a stranger or by the agent.
+    """
+    at = os.open(tmp_path, os.O_PATH)
+    for name in (".vscode", *"a" * 1500):  # one by one: Path.mkdir calls itself for each
+        os.mkdir(name, dir_fd=at)
+        below = os.open(name, os.O_PATH, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    before = outside.snapshot(str(tmp_path))
+    (tmp_path / ".vscode/a/tasks.json").write_text("x")
+
+    assert [".vscode"] == outside.changed(before, outside.snapshot(str(tmp_path)))
+    subprocess.run(["rm", "-rf", tmp_path / ".vscode"], check=True)  # which pytest can't

@@ -101,6 +101,7 @@ def test_a_worktree_shows_its_repository(tmp_path: Path) -> None:
     (tmp_path / "main/.git/worktrees/w").mkdir(parents=True)
     (tmp_path / "w").mkdir()
     (tmp_path / "w/.git").write_text(f"gitdir: {tmp_path}/main/.git/worktrees/w\n")
+    (tmp_path / "main/.git/worktrees/w/gitdir").write_text(f"{tmp_path}/w/.git\n")
     shown = mounts(asked(settings=AgentSettings(worktree_links=True), project=str(tmp_path / "w")))
     assert (f"{tmp_path}/main/.git", f"{tmp_path}/main/.git", False, False) in shown
     (tmp_path / "w/.git").write_text("gitdir: /etc\n")

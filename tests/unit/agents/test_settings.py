@@ -411,3 +411,15 @@ def test_the_project_is_the_one_that_was_opened(project, tmp_path):
     found = load_settings(project.descriptor, str(tmp_path), "/none", {})
 
     assert ["opened.example.org"] == [rule.text for rule in found.allow]
+
+
+def test_a_library_that_is_a_link_is_named_by_what_it_leads_to(tmp_path):
+    """
+    What a person accepts is what is shown to the agent.
+    """
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "vendor").symlink_to("keys")
+    found = merged_settings({}, {"libraries": ["vendor", "vendor/../keys:/k"]}, MINE, THEIRS, str(tmp_path), ENVIRON)
+
+    assert {f"{tmp_path}/keys as {tmp_path}/vendor", f"{tmp_path}/keys as /k"} == {each.what for each in found.widening}
+    assert {f"{tmp_path}/keys"} == {each.source for each in found.libraries}

@@ -1,0 +1,122 @@
+"""
+Projects that want more than a person has accepted for their agents: another folder in their place, a repository that
+isn't theirs, an account sent elsewhere.
+
+What must hold: mounted is the folder that was looked at; what a project says of other folders is believed only where
+these say so, too; what a project asks for beyond the user's own settings isn't there before a person has said yes.
+"""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kit.agents import AgentHome, agents_daemon
+from kit.box import control
+from kit.live_daemon import LiveDaemon
+
+BY_CLIENT = pytest.mark.no_single_lock("the command line opens the project once, and believes nobody")
+
+pytestmark = pytest.mark.needs("user-namespaces")
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[LiveDaemon]:
+    with tempfile.TemporaryDirectory(prefix="lw-agents-") as folder, agents_daemon(Path(folder)) as made:
+        yield made
+
+
+@pytest.fixture
+def home(daemon: LiveDaemon, tmp_path: Path) -> Iterator[AgentHome]:
+    made = AgentHome(tmp_path / "home", daemon)
+    made.define("sh", 'command = ["sh"]\n')
+    yield made
+    made.gone()
+
+
+@pytest.fixture
+def token(home: AgentHome) -> str:
+    token = secrets.token_hex(16)
+    (home.path / "keys").mkdir()
+    (home.path / "keys/id").write_text(token)
+    return token
+
+
+def outside(line: str, folder: Path) -> str:
+    return subprocess.run(["sh", "-c", line], cwd=folder, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.mark.smoke
+@BY_CLIENT
+def test_c355_cannot_put_another_folder_in_the_projects_place_before_it_is_mounted(home: AgentHome, token: str) -> None:
+    """
+    The swap comes between the questions and the mount, for which a hook of the user's stands: another agent that has
+    the folder above could do it at any time.
+    """
+    (home.project / "mine").write_text("looked at")
+    swap = f"mv {home.project} {home.path}/was; ln -s {home.path}/keys {home.project}"
+    home.settings(f"[hooks]\nsetup_host = ['{swap}']\n")
+    got = home.run("start", "sh", ".", "--", "-c", "ls; cat id mine")
+
+    assert "looked at" in got.stdout, got
+    assert token not in got.stdout + got.stderr
+    with control():
+        assert token in outside("cat id", home.project)
+
+
+@BY_CLIENT
+def test_c356_cannot_have_a_repository_by_saying_that_it_is_a_worktree_of_it(home: AgentHome, token: str) -> None:
+    """
+    The user shows worktrees their repository. A project's `.git` is a file like any other.
+    """
+    private = home.path / "keys/.git"
+    (private / "worktrees/x").mkdir(parents=True)
+    (private / "config").write_text(token)
+    (home.project / ".git").write_text(f"gitdir: {private}/worktrees/x\n")
+    home.settings("[git]\nworktree_links = true\n")
+    attack = f"cat {private}/config"
+
+    got = home.run("start", "sh", ".", "--", "-c", attack)
+    assert token not in got.stdout + got.stderr
+    with control():
+        (private / "worktrees/x/gitdir").write_text(f"{home.project}/.git\n")
+        assert token in home.run("start", "sh", ".", "--", "-c", attack).stdout
+
+
+@BY_CLIENT
+def test_c357_cannot_be_given_the_users_keys_under_a_projects_name(home: AgentHome, token: str) -> None:
+    """
+    A library that is a link: it is shown as what it leads to, and nobody says yes here.
+    """
+    (home.project / "vendor").symlink_to(home.path / "keys")
+    (home.project / ".leeward").mkdir()
+    (home.project / ".leeward/agent.toml").write_text('libraries = ["vendor:/vendor"]\n')
+
+    got = home.run("start", "sh", ".", "--", "-c", "cat /vendor/id")
+    assert 0 != got.returncode
+    assert f"{home.path}/keys as /vendor" in got.stderr
+    assert token not in got.stdout + got.stderr
+    with control():
+        assert token in home.run("start", "sh", ".", "--trust-project", "--", "-c", "cat /vendor/id").stdout
+
+
+@BY_CLIENT
+def test_c358_cannot_make_an_agent_write_what_says_what_agents_may(home: AgentHome, token: str) -> None:
+    """
+    The folder of the user's settings as a project: a hook that it writes there would run on the host at the next start.
+    """
+    settings = home.path / "config/leeward/agents.toml"
+    attack = "echo '[hooks]\nsetup_host = [\"cat keys/id\"]' >leeward/agents.toml"
+
+    got = home.run("start", "sh", str(home.path / "config"), "--", "-c", attack)
+    assert 0 != got.returncode
+    assert "own settings" in got.stderr
+    assert not settings.exists()
+    with control():
+        outside(attack, home.path / "config")
+        assert settings.exists()
