@@ -100,6 +100,7 @@ class Client:
                 installs them.
             egress (str): the policy of what it may reach, of those that the daemon's configuration names; without one
                 it reaches nothing.
+            policy (Mapping[str, Any]): a policy as docs/egress.md has it, which takes less of what `egress` allows.
             allow_network (bool): it may reach all public names and addresses on the ports 80 and 443, where the
                 operator has set `allow_network`; in place of `egress`.
 
@@ -171,6 +172,7 @@ class Client:
             environment (str): as for `execute`.
             packages (Iterable[str]): as for `execute`.
             egress (str): as for `execute`.
+            policy (Mapping[str, Any]): as for `execute`.
             allow_network (bool): as for `execute`.
 
         Raises:

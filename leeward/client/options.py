@@ -58,6 +58,7 @@ class Options(CallOptions, total=False):
     environment: str | None
     packages: Iterable[str]
     egress: str | None
+    policy: Mapping[str, Any] | None
     allow_network: bool
 
 
@@ -82,6 +83,7 @@ class SessionOptions(Limiting, total=False):
     environment: str | None
     packages: Iterable[str]
     egress: str | None
+    policy: Mapping[str, Any] | None
     allow_network: bool
 
 
@@ -176,13 +178,14 @@ def session_fields(options: SessionOptions) -> dict[str, Any]:
     """
     check_names("session", options, SessionOptions)
     limits = dict(options)
-    idle, profile, environment, egress, _ = (limits.pop(name, None) for name in (
-        "idle", "profile", "environment", "egress", "packages"))
+    idle, profile, environment, egress, policy, _ = (limits.pop(name, None) for name in (
+        "idle", "profile", "environment", "egress", "policy", "packages"))
     egress = egress_of(egress, limits.pop("allow_network", False))  # type: ignore[arg-type]  # the daemon checks it
     asked = execute_fields(None, **limits).get("limits")  # type: ignore[arg-type]  # the keys were checked
     named = {"profile": profile, "environment": environment, "egress": egress}
     return {**({"limits": asked} if asked else {}), **({"idle": idle} if idle is not None else {}),
-            **{name: value for name, value in named.items() if value}}
+            **{name: value for name, value in named.items() if value},
+            **({"policy": dict(policy)} if policy else {})}  # type: ignore[call-overload]  # the daemon checks it
 
 
 def turn_fields(session: int, code: str | bytes, options: TurnOptions) -> dict[str, Any]:
@@ -281,6 +284,7 @@ def execute_fields(
     environment: str | None = None,
     egress: str | None = None,
     allow_network: bool = False,
+    policy: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """
     The fields of an execute request; options that weren't given are left out.
@@ -319,6 +323,7 @@ def execute_fields(
             "profile": profile,
             "environment": environment,
             "egress": egress_of(egress, allow_network),
+            "policy": dict(policy or {}),
         }
     except (TypeError, ValueError, AttributeError) as error:
         raise RequestRejected(str(error)) from None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused, SessionOver
 from leeward.loop.barrier import in_any_case
@@ -133,14 +133,15 @@ class PoolSession:
 
     Attributes:
         user: the uid of whom it belongs to.
+        egress: the policy of its egress, where its client takes less than the pool's.
         since: when it was last used, as the reactor tells the time.
         opened: when it was opened.
     """
 
     costs = "session"
 
-    def __init__(self, pool: SessionPool, limits: Limits, user: int) -> None:
-        self._pool = pool
+    def __init__(self, pool: SessionPool, limits: Limits, user: int, egress: Mapping[str, Any] | None = None) -> None:
+        self._pool, self.egress = pool, egress
         self.limits = limits
         self.state = SessionState.WAITING
         self.opened = self.since = self._pool.now()
@@ -181,7 +182,7 @@ class PoolSession:
                 self._lease = None
                 self._lose(why)
         try:
-            lease = self._lease = worker.lease(self.limits, lost)
+            lease = self._lease = worker.lease(self.limits, lost, self.egress)
         except LeewardError:
             return False
         self._wait = None

@@ -6,7 +6,7 @@ Runs in:   the daemon, on the reactor's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from leeward.errors import Busy, LeewardError, Refused
@@ -46,18 +46,19 @@ class Tenants:
         self.most = sessions_of(asked, self._workforce.size, self._workforce.room)
 
     def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
-                     user: int = 0) -> PoolSession:
+                     user: int = 0, egress: Mapping[str, Any] | None = None) -> PoolSession:
         """
         Keep a worker for jobs of one client, as soon as one is free.
 
         Args:
             opened: called once, with None when it is, or with why it can't be.
+            egress: as for `PoolSession`.
 
         Raises:
             ShuttingDown, Busy, BadRequest: as `Pool.submit`; also Busy when there are as many as there may be.
         """
         self._check_room(1)
-        session = PoolSession(self._pool, limits, user)
+        session = PoolSession(self._pool, limits, user, egress)
         self._sessions.add(session)
         try:
             session.acquire(opened, queue_deadline)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -62,11 +62,11 @@ class PoolWays:
     def stand(self, worker: object, listeners: Sequence[int]) -> None:
         self._broker.stand(worker, self._plan, listeners, self._seal)
 
-    def lease(self, worker: object, runner: int) -> None:
+    def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> None:
         self._forget(worker)
         self._runners[worker] = runner
         self._record.leased(runner, self._name)
-        self._broker.lease(worker, runner, self._policy)
+        self._broker.lease(worker, runner, self._policy if policy is None else dict(policy))
 
     def owned(self, runner: int, owner: LeaseOwner) -> None:
         about = {"kind": "session"} if owner.take is not None else {"kind": "job", "job": owner.number}

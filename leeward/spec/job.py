@@ -7,6 +7,7 @@ Runs in:   client and daemon; pure data, validated by `wire.requests`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from leeward.dataclass import dataclass, field
 from leeward.spec.functions import Functions
@@ -32,6 +33,7 @@ class Job:
         display: report what the code shows, and the value of its last expression.
         label: the client's own name for it, for logs; at most 64 letters, digits and ._:/@-.
         functions: what it may call outside.
+        egress: the policy that it runs under, as `policy_map` makes it, where its client takes less than the pool's.
     """
 
     code: bytes | None = None
@@ -47,3 +49,4 @@ class Job:
     display: bool = False
     label: str = ""
     functions: Functions | None = None
+    egress: Mapping[str, Any] | None = None

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest, PeerError, VersionMismatch
-from leeward.wire import egress_requests, fields, file_requests, sandbox_fields, sandbox_requests
+from leeward.wire import egress_requests, fetches, fields, file_requests, sandbox_fields, sandbox_requests
 from leeward.wire.egress_requests import EgressRequest
 from leeward.wire.file_requests import FileRequest
 from leeward.wire.frames import VERSION, encode
@@ -35,6 +35,7 @@ class Execute:
         profile: what the sandbox shows and permits, "" for `python`.
         environment: the interpreter and its packages, "" for the daemon's own.
         egress: the operator's policy of what it may reach, "" for nothing.
+        policy: what of that policy it takes, as a map of `spec.egress.KEYS`.
         label: by which the client knows the job, for the daemon's log and the result.
         functions: `names` of the client's that the code may call, `wait` in seconds, and `stop_clock`.
     """
@@ -58,6 +59,7 @@ class Execute:
     profile: str = ""
     environment: str = ""
     egress: str = ""
+    policy: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class SessionOpen:
     Attributes:
         limits: those of the whole session. Those on time and output apply to each job that asks for none.
         idle: seconds without a job after which the session may be ended, 0 for as many as the daemon allows.
-        profile, environment, egress: as for Execute.
+        profile, environment, egress, policy: as for Execute.
     """
 
     op: ClassVar[str] = "session_open"
@@ -129,6 +131,7 @@ class SessionOpen:
     profile: str = ""
     environment: str = ""
     egress: str = ""
+    policy: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +308,7 @@ FIELDS: dict[str, tuple[type[Request], dict[str, Callable[[object], object]]]] =
         "collect": fields.collect, "display": sandbox_fields.flag("display"), "limits": fields.limits,
         "label": fields.label, "functions": fields.functions, "profile": fields.named("profile"),
         "environment": fields.named("environment"), "egress": fields.named("egress"),
+        "policy": fetches.policy("policy"),
     }),
     "function_take": (FunctionTake, {"target": fields.target}),
     "function_answer": (FunctionAnswer, {"target": fields.target, "call": fields.call, "outcome": fields.outcome,
@@ -313,7 +317,8 @@ FIELDS: dict[str, tuple[type[Request], dict[str, Callable[[object], object]]]] =
         "target": fields.target, "interrupt": sandbox_fields.flag("interrupt"), "kill": sandbox_fields.flag("kill"),
     }),
     "session_open": (SessionOpen, {"limits": fields.limits, "idle": fields.idle, "profile": fields.named("profile"),
-                                    "environment": fields.named("environment"), "egress": fields.named("egress")}),
+                                    "environment": fields.named("environment"), "egress": fields.named("egress"),
+                                    "policy": fetches.policy("policy")}),
     "session_reset": (SessionReset, {"session": fields.session}),
     "session_close": (SessionClose, {"session": fields.session}),
     "interrupt": (Interrupt, {"session": fields.session}),
@@ -383,7 +388,8 @@ def parse_request(message: Mapping[str, Any]) -> Request:
         raise BadRequest("execute takes one of code and module")
     if kind is Execute and "session" in values and ("module" in values or "stdin" in values):
         raise BadRequest("a session's job is code: it takes no module and no stdin")
-    if kind is Execute and "session" in values and not {"profile", "environment", "egress"}.isdisjoint(values):
+    if kind is Execute and "session" in values and not {"profile", "environment", "egress", "policy"}.isdisjoint(
+            values):
         raise BadRequest("a session's job runs by the session's profile, in its environment, with its egress: it takes"
                          " none of them")
     if kind is Execute and "module" in values and values.get("display"):

@@ -11,7 +11,7 @@ of it is left, because two jobs of one worker share its user and network namespa
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -175,23 +175,24 @@ class Leasing:
         return execution
 
     def _execution(self, caller: Caller) -> Execution:
-        runner = self._take()
+        runner = self._take(caller.job.egress)
         execution = self.execution = execution_of(caller.job)(
             self._reactor, runner, self, caller, alone=not self._pool.crowded, fast_path=self._pool.fast_path)
         return execution
 
-    def lease(self, limits: Limits, lost: Callable[[str], None]) -> Lease:
+    def lease(self, limits: Limits, lost: Callable[[str], None], policy: Mapping[str, Any] | None) -> Lease:
         """
         Give an armed runner to a session. Call only when `free`.
 
         Args:
             lost: called once when the session has it no more, with the reason.
+            policy: of its egress, where that isn't the pool's.
 
         Raises:
             LeewardError: the runner is gone, or can't be held to *limits*.
         """
         self.withdraw()
-        runner = self._take()
+        runner = self._take(policy)
         lease = Lease(self._reactor, runner, self, lost=lost, fast_path=self._pool.fast_path)
         self.execution = lease
         try:
@@ -257,11 +258,11 @@ class Leasing:
         """
         return self._pool.crowded
 
-    def _take(self) -> Runner:
+    def _take(self, policy: Mapping[str, Any] | None = None) -> Runner:
         runner = self._arming.store.popleft()
         self._arming.move(runner, RunnerEvent.LEASED)
         self.running = runner
-        self.terms.ways_out.lease(self._worker, runner.number)
+        self.terms.ways_out.lease(self._worker, runner.number, policy)
         self._worker.jobs += 1
         if self._reactor.rouse is not None:
             self._reactor.rouse()

@@ -6,8 +6,8 @@ Runs in:   the daemon, and `leeward run`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from leeward.dataclass import dataclass, field
 from leeward.run.awake import Awake
@@ -53,9 +53,9 @@ class WaysOut(Protocol):
         A keeper has these listeners, which stay open until `gone`.
         """
 
-    def lease(self, worker: object, runner: int) -> None:
+    def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> None:
         """
-        From now on what comes to them is of the one to whom *runner* is given.
+        From now on what comes to them is of the one to whom *runner* is given, and under *policy*, or the pool's.
         """
 
     def owned(self, runner: int, owner: LeaseOwner) -> None:
@@ -82,7 +82,7 @@ class NoWaysOut:
     listeners = 0
 
     def stand(self, worker: object, listeners: Sequence[int]) -> None: ...
-    def lease(self, worker: object, runner: int) -> None: ...
+    def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> None: ...
     def owned(self, runner: int, owner: LeaseOwner) -> None: ...
     def over(self, worker: object) -> None: ...
     def gone(self, worker: object) -> None: ...

@@ -16,9 +16,9 @@ anything is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from leeward.errors import KernelRefusal, PeerError
 from leeward.isolation.cgroup.entry import WorkerGroup
@@ -301,11 +301,11 @@ class Worker:
         """
         return self._leasing.run(caller)
 
-    def lease(self, limits: Limits, lost: Callable[[str], None]) -> Lease:
+    def lease(self, limits: Limits, lost: Callable[[str], None], policy: Mapping[str, Any] | None = None) -> Lease:
         """
         Give an armed runner to a session. Call only when `free`. See Leasing.lease.
         """
-        return self._leasing.lease(limits, lost)
+        return self._leasing.lease(limits, lost, policy)
 
     def open(self, limits: Limits, lost: Callable[[str], None]) -> LiveRunner:
         """

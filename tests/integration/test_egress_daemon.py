@@ -161,6 +161,35 @@ def test_a_client_narrows_its_policy(daemon: LiveDaemon, host: Servers) -> None:
             box.info()
 
 
+def test_jobs_and_sessions_narrow_their_policy(daemon: LiveDaemon, host: Servers) -> None:
+    """
+    Each its own: the next job of the same worker has the operator's again, and a session keeps its one when it is reset.
+    """
+    url, other = f"http://web.example.org:{host.http}/x", f"http://127.0.0.1:{host.http}/x"
+    narrower = {"allow": ["web.example.org"], "ports": [host.http], "addresses": ["127.0.0.0/8"], "methods": ["GET"]}
+    with daemon.client() as client:
+        for _ in range(2):
+            for policy, reached in ((narrower, False), (None, True)):
+                assert "200 GET" in client.execute(GET, args=[url], egress="web", policy=policy).stdout_text
+                said = client.execute(GET, args=[other], egress="web", policy=policy).stdout_text
+                assert reached == ("200 GET" in said), said
+        with client.session(egress="web", policy=narrower) as session:
+            for _ in range(2):
+                assert "200 GET" in session.execute(GET, args=[url]).stdout_text
+                assert "200 GET" not in session.execute(GET, args=[other]).stdout_text
+                session.reset()
+        beyond = {"allow": ["*"], "ports": [host.http], "addresses": ["127.0.0.0/8"]}
+        evil = f"http://evil.example.org:{host.http}/"
+        assert "not known" in client.execute(GET, args=[evil], egress="web", policy=beyond).stdout_text
+        for options, text in (({"policy": {"allow": ["*"]}}, "name it by egress"),
+                              ({"egress": "web", "policy": {"allow": ["a b"]}}, "policy.allow"),
+                              ({"egress": "web", "policy": {"within": {}}}, "the operator's")):
+            with pytest.raises(RequestRejected, match=text):
+                client.execute("1", **options)
+            with pytest.raises(RequestRejected, match=text), client.session(**options) as session:
+                session.execute("1")
+
+
 def test_the_command_line_fetches(daemon: LiveDaemon, host: Servers) -> None:
     """
     The body on standard output, the status in the exit status, and what was refused on standard error.

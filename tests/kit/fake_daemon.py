@@ -8,7 +8,7 @@ import os
 import queue
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -91,7 +91,7 @@ class FakeDaemon:
         return None
 
     def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
-                     user: int) -> PoolSession:
+                     user: int, egress: Mapping[str, Any] | None = None) -> PoolSession:
         raise Busy("there are no sessions here")
 
     def open_seat(self, limits: Limits, user: int, opened: Callable[[Any], None], lost: Callable[[str], None],

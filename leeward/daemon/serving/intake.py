@@ -6,6 +6,9 @@ Runs in:   the daemon, and `leeward run`; pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from leeward.daemon.config import Config
 from leeward.spec.functions import Functions
 from leeward.spec.job import Job
@@ -17,13 +20,15 @@ from leeward.wire.requests import Execute
 NAME = "<string>"
 
 
-def job_of(request: Execute, config: Config, limits: Limits, functions: Functions | None = None) -> Job:
+def job_of(request: Execute, config: Config, limits: Limits, functions: Functions | None = None,
+           egress: Mapping[str, Any] | None = None) -> Job:
     """
     The job that *request* asks for, within the ceilings of *config*.
 
     Args:
         limits: what it has where it asks for nothing else.
         functions: what it may call.
+        egress: as for `Job`.
 
     Raises:
         BadRequest: a limit that can't be asked for, or is out of its range.
@@ -33,5 +38,5 @@ def job_of(request: Execute, config: Config, limits: Limits, functions: Function
         env=request.env, files=request.files, stdin=request.stdin, collect=request.collect,
         most_files=config.max_collected if request.collect else MAX_FILES,
         limits=adjusted(limits, config.ceilings, request.limits), display=request.display, label=request.label,
-        functions=functions,
+        functions=functions, egress=egress,
     )

@@ -28,27 +28,43 @@ def of(request: SandboxOpen, operators: Mapping[str, Any]) -> tuple[dict[str, An
     Raises:
         BadRequest: one of them is no policy, or reaches for a secret that the operator's hasn't, or narrows none.
     """
-    if not (request.policy or request.fetch_policy):
+    return _narrowed(request.egress, request.policy, request.fetch_policy, operators)
+
+
+def of_code(egress: str, policy: Mapping[str, Any], operators: Mapping[str, Any]) -> dict[str, Any] | None:
+    """
+    The same of a job or a session, which has no fetches: the policy under which it runs.
+
+    Raises:
+        BadRequest: as `of`.
+    """
+    found = _narrowed(egress, policy, {}, operators)
+    return None if found is None else found[0]
+
+
+def _narrowed(egress: str, policy: Mapping[str, Any], fetch_policy: Mapping[str, Any],
+              operators: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    if not (policy or fetch_policy):
         return None
-    if not request.egress:
+    if not egress:
         raise BadRequest("policy and fetch_policy narrow a policy of the operator's: name it by egress, or ask for"
                          " allow_network")
-    operator = _operators(request.egress, operators)
+    operator = _operators(egress, operators)
     from leeward.egress.short_form import is_short_form
     from leeward.pool.ways_out import unsourced
     from leeward.spec.egress import narrow, parse_policy, policy_map
     from leeward.wire.frames import pack
 
-    if "within" in request.policy or "authorities" in request.policy:
+    if "within" in policy or "authorities" in policy:
         raise BadRequest("policy: within and authorities are the operator's")
-    policy = operator
-    if request.policy:
-        policy = narrow(operator, _short(request.policy, "policy", operator) if is_short_form(request.policy)
-                        else parse_policy(request.policy, "policy"))
+    narrower = operator
+    if policy:
+        narrower = narrow(operator, _short(policy, "policy", operator) if is_short_form(policy)
+                          else parse_policy(policy, "policy"))
     fetch: dict[str, Any] = {}
-    if request.fetch_policy:
-        fetch = policy_map(unsourced(narrow(policy, _short(request.fetch_policy, "fetch_policy", operator))))
-    made = policy_map(unsourced(policy))
+    if fetch_policy:
+        fetch = policy_map(unsourced(narrow(narrower, _short(fetch_policy, "fetch_policy", narrower))))
+    made = policy_map(unsourced(narrower))
     if len(pack({"policy": made, "fetch": fetch})) > _MOST:
         raise BadRequest(f"policy and fetch_policy have more than {_MOST} bytes together with the operator's")
     return made, fetch

@@ -14,7 +14,7 @@ from typing import Any
 
 from leeward import __version__
 from leeward.daemon.config import caps
-from leeward.daemon.serving import arena, host_view
+from leeward.daemon.serving import arena, host_view, narrowing
 from leeward.daemon.serving.arena import RequestArena
 from leeward.daemon.serving.flight import Flight, FlightConnection
 from leeward.daemon.serving.home import GUEST_SHARE, ServerContext, Share
@@ -156,11 +156,12 @@ class Operations:
 
     def _start(self, request: Execute, functions: Functions | None) -> None:
         home, flight = self._home, self._flight
-        jobs, limits = home.jobs, home.config.limits
-        if request.environment or request.egress or request.profile:
+        jobs, limits, policy = home.jobs, home.config.limits, None
+        if request.environment or request.egress or request.profile or request.policy:
+            policy = narrowing.of_code(request.egress, request.policy, home.config.egress)
             place = home.place(host_view.key_of(request))
             jobs, limits = place.pool, place.limits
-        job = None if request.session else job_of(request, home.config, limits, functions)
+        job = None if request.session else job_of(request, home.config, limits, functions, policy)
         tickets = flight.tickets
         tickets[request.id] = None
         try:

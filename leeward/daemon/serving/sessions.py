@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from leeward.daemon.config import Config
-from leeward.daemon.serving import host_view
+from leeward.daemon.serving import host_view, narrowing
 from leeward.daemon.serving.intake import NAME, job_of
 from leeward.dataclass import dataclass
 from leeward.errors import BadRequest, Busy, Refused, SessionOver
@@ -42,7 +42,7 @@ class SessionFactory(Protocol):
     @property
     def most_sessions(self) -> int: ...
     def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
-                     user: int) -> PoolSession: ...
+                     user: int, egress: Mapping[str, Any] | None) -> PoolSession: ...
 
 
 class SessionPlace(Protocol):
@@ -170,8 +170,9 @@ class Leases:
         guests = owner.guest_sessions
         if guests is not None and guests >= max(1, self._jobs.most_sessions // 4):
             raise Busy(f"user {owner.user} has {guests} sessions open already, all that a guest may have")
-        jobs, limits = self._jobs, config.limits
-        if request.environment or request.egress or request.profile:
+        jobs, limits, policy = self._jobs, config.limits, None
+        if request.environment or request.egress or request.profile or request.policy:
+            policy = narrowing.of_code(request.egress, request.policy, config.egress)
             place = owner.place(host_view.key_of(request))
             jobs, limits = place.pool, place.limits
         limits = adjusted(limits, config.ceilings, request.limits)
@@ -188,7 +189,7 @@ class Leases:
             else:
                 self._opened(request.id, number, held, why)
 
-        session = jobs.open_session(limits, opened, config.queue_timeout, owner.user)
+        session = jobs.open_session(limits, opened, config.queue_timeout, owner.user, policy)
         # Among ours before it is answered: a client that has gone meanwhile is found out by the answer, and takes along
         # what is here.
         held = self._held[number] = _Held(session, request.idle or config.session_idle, waits=request.id)

@@ -86,7 +86,7 @@ class Worker:
 
     leases: list[Lease]
 
-    def lease(self, limits: Limits, lost: Callable[[str], None]) -> Lease:
+    def lease(self, limits: Limits, lost: Callable[[str], None], _policy: object = None) -> Lease:
         if self.error is not None:
             raise self.error
         self.leases.append(Lease(lost))

@@ -86,7 +86,7 @@ class FakePool:
     most_sessions = 0
 
     def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
-                     user: int) -> PoolSession:
+                     user: int, egress: object = None) -> PoolSession:
         raise Busy("there are no sessions here")
 
     def job_started(self, job: Job, done: Callable[[Report], None], user: int, start: JobStart) -> FakeTicket:

@@ -38,7 +38,7 @@ class Lease:
 
 
 class Worker:
-    def lease(self, limits: Limits, lost: Callable[[str], None]) -> Lease:
+    def lease(self, limits: Limits, lost: Callable[[str], None], _policy: object = None) -> Lease:
         return Lease()
 
 
@@ -53,7 +53,7 @@ class Pool:
         self.worker: Worker | None = None  # that is free at once
 
     def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
-                     user: int) -> PoolSession:
+                     user: int, egress: object = None) -> PoolSession:
         session = PoolSession(self, limits, user)  # type: ignore[arg-type]  # as far as a session needs it
         self.sessions += 1
         session.acquire(opened, queue_deadline)
