@@ -55,9 +55,9 @@ class Plans:
     @staticmethod
     def _warm_up_tls(config: Config) -> None:
         from leeward.pool.seals import cryptography
-        from leeward.spec.egress_tls import ends_some
+        from leeward.spec.egress_tls import needs_seal
 
-        if any(map(ends_some, config.egress.values())):
+        if any(map(needs_seal, config.egress.values())):
             cryptography()
 
     def __call__(self, key: PoolKey) -> Settings:

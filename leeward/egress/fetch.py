@@ -8,7 +8,8 @@ Holds:     a name is resolved once for each hop, each of its addresses is decide
            the environment: no cookie, no connection, no proxy, no .netrc.
 
 The body comes as it was sent: `identity` is asked for, and what a host compresses all the same stays so, its
-Content-Encoding beside it. So a limit on bytes is one on memory as well.
+Content-Encoding beside it. So a limit on bytes is one on memory as well. What a secret's host compresses is refused,
+as for programs.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urljoin
 
 import h11
 
 from leeward.egress.addresses import Url, parse_url
 from leeward.egress.dialling import Lookup, dial
+from leeward.egress.heads import Head
 from leeward.egress.pipes import Pipe
 from leeward.egress.policy import CAUSES, Decision, Request
 from leeward.egress.tenancy import ANSWERED, Attempt, NotAllowed
@@ -35,6 +37,10 @@ from leeward.egress.tls import TlsPipe
 from leeward.errors import LeewardError, PeerError
 from leeward.spec.egress import Policy
 from leeward.spec.hosts import Address, InvalidHost
+
+if TYPE_CHECKING:
+    from leeward.egress.injection import Injection
+    from leeward.egress.sealing import Sealing
 
 #: What each error begins with, by its cause; those of a decision among them.
 TEXTS = {
@@ -141,14 +147,17 @@ class Fetcher:
         policy: what may be fetched; None is nothing.
         resolve: the addresses of a name; an OSError or none says that it has none.
         trust: by which hosts' certificates are verified; None is the machine's roots.
+        sealing: what puts secrets into requests, and verifies hosts in place of *trust*.
         budget: what the fetches count in beside the policy's own limits, and where each is told of.
         clock: seconds.
     """
 
     def __init__(self, policy: Policy | None, *, resolve: Lookup, trust: ssl.SSLContext | None = None,
-                 budget: FetchBudget | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+                 sealing: Sealing | None = None, budget: FetchBudget | None = None,
+                 clock: Callable[[], float] = time.monotonic) -> None:
         self._policy, self._resolve, self._budget, self._clock = policy, resolve, budget, clock
-        self._trust = trust
+        self._trust = trust if sealing is None else sealing.trust
+        self._sealing = sealing
         self._started: deque[float] = deque()
         self._running = 0
 
@@ -252,7 +261,8 @@ class Fetcher:
             if url.scheme == "https":
                 server = TlsPipe(pipe, await self._roots(), url.host.text)
                 await server.shake_hands(policy.limits.connect)
-            return await _exchange(server, policy, url, request, history, address)
+            put = await self._injection(policy, url, request)
+            return await _exchange(server, policy, url, request, put, history, address)
         except (OSError, PeerError, h11.ProtocolError) as error:
             if isinstance(error, TimeoutError):
                 raise
@@ -265,25 +275,49 @@ class Fetcher:
             if attempt is not None:
                 attempt.closed(pipe.written, pipe.read)
 
+    async def _injection(self, policy: Policy, url: Url, request: FetchRequest) -> Injection | None:
+        """
+        What puts secrets into *request*; None where none is for its host. As for a sandbox's requests.
+        """
+        if self._sealing is None or url.scheme != "https":
+            return None
+        fields = tuple((name.lower().encode(), value.encode()) for name, value in request.fields)
+        head = Head(request.method, "origin", url.target, url.host, url.port, fields, len(request.body), keeps=False,
+                    scheme=url.scheme)
+        return await self._sealing.injection(policy, head, policy.limits.connect)
+
     async def _roots(self) -> ssl.SSLContext:
         if self._trust is None:  # some 50 ms, in which others are served
             self._trust = await asyncio.to_thread(ssl.create_default_context)
         return self._trust
 
 
-async def _exchange(server: Pipe, policy: Policy, url: Url, request: FetchRequest, history: tuple[str, ...],
-                    address: Address) -> FetchResponse:
+def _written(url: Url, request: FetchRequest, put: Injection | None) -> tuple[h11.Request, bytes]:
+    """
+    The head as the host gets it, and the body.
+    """
+    # The target goes as it was decided: a library that takes URLs would change dots in it.
+    target, body = url.target, request.body
+    fields = list(request.fields)
+    if put is not None:
+        target = put.head.target
+        fields = [(name.decode(), value.decode()) for name, value in put.head.fields if name != b"transfer-encoding"]
+        body = body if put.body is None else put.body.whole(body)
+    length = [("Content-Length", str(len(body)))] if body else []
+    return h11.Request(method=request.method, target=target,
+                       headers=[("Host", url.authority), *fields, *length]), body
+
+
+async def _exchange(server: Pipe, policy: Policy, url: Url, request: FetchRequest, put: Injection | None,
+                    history: tuple[str, ...], address: Address) -> FetchResponse:
     """
     Write the request, and read its response.
     """
     http = h11.Connection(h11.CLIENT)
-    length = [("Content-Length", str(len(request.body)))] if request.body else []
-    # The target goes as it was decided: a library that takes URLs would change dots in it.
-    sent = h11.Request(method=request.method, target=url.target,
-                       headers=[("Host", url.authority), *request.fields, *length])
-    await server.send(http.send(sent) or b"")
-    if request.body:
-        await server.send(http.send(h11.Data(data=request.body)) or b"")
+    head, sent = _written(url, request, put)
+    await server.send(http.send(head) or b"")
+    if sent:
+        await server.send(http.send(h11.Data(data=sent)) or b"")
     await server.send(http.send(h11.EndOfMessage()) or b"")
     too_large = FetchFailure("response", f"more than {policy.limits.response} bytes", url.text)
     response: h11.Response | None = None
@@ -293,20 +327,34 @@ async def _exchange(server: Pipe, policy: Policy, url: Url, request: FetchReques
         if event is h11.NEED_DATA:
             http.receive_data(await server.receive())
         elif isinstance(event, h11.Response):
-            response = event
             given = [value for name, value in event.headers if name == b"content-length"]
             if request.method != "HEAD" and given and int(given[0]) > policy.limits.response:
                 raise too_large
-        elif isinstance(event, h11.Data):
-            if len(body) + len(event.data) > policy.limits.response:
+            found = event if put is None else put.response(event)
+            assert isinstance(found, h11.Response)
+            response = found
+        elif isinstance(event, h11.Data) or (isinstance(event, h11.EndOfMessage) and response is not None):
+            piece = _piece(event, put)
+            if len(body) + len(piece) > policy.limits.response:
                 raise too_large
-            body += event.data
-        elif isinstance(event, h11.EndOfMessage) and response is not None:
-            break
+            body += piece
+            if isinstance(event, h11.EndOfMessage) and response is not None:
+                break
         elif not isinstance(event, h11.InformationalResponse):
             raise PeerError("the connection ended before a response")
+    assert response is not None
     fields = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers.raw_items())
     return FetchResponse(response.status_code, fields, bytes(body), url.text, history, str(address))
+
+
+def _piece(event: h11.Data | h11.EndOfMessage, put: Injection | None) -> bytes:
+    """
+    What *event* adds to the response's body.
+    """
+    if put is None:
+        return bytes(event.data) if isinstance(event, h11.Data) else b""
+    data = put.response(event) if isinstance(event, h11.Data) else put.rest()
+    return bytes(data.data) if isinstance(data, h11.Data) else b""
 
 
 def _not_dialled(refused: NotAllowed, policy: Policy, url: Url, redirected: bool) -> FetchFailure:

@@ -45,7 +45,7 @@ class Fetching:
     def __init__(self, tenancy: Tenancy, narrower: dict[str, object], lookup: Lookup) -> None:
         self._tenancy = tenancy
         policy: Policy = parse_policy(narrower) if narrower else tenancy.policy
-        self._fetcher = Fetcher(policy, resolve=lookup, budget=tenancy)
+        self._fetcher = Fetcher(policy, resolve=lookup, budget=tenancy, sealing=tenancy.sealing)
         self._most = policy.limits.request
         self._tasks: dict[int, asyncio.Task[None]] = {}
 

@@ -6,6 +6,7 @@ Runs in:   the broker, on its loop.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 
 from leeward.egress.certificates import Certificates
@@ -32,6 +33,13 @@ class Sealing:
         self._certificates = Certificates(message.key, message.certificate, message.bundle, message.trusted)
         self._values = Values(message.secrets, message.placeholders, fds)
 
+    @property
+    def trust(self) -> ssl.SSLContext:
+        """
+        What verifies hosts.
+        """
+        return self._certificates.towards_hosts
+
     async def inner(self, client: Pipe, name: str, seconds: float) -> Pipe:
         """
         What a sandbox says to *name*; *client* is the caller's no more, if this doesn't fail.
@@ -52,7 +60,7 @@ class Sealing:
             NotAllowed: it is somebody else, or there is no handshake. *server* is closed.
             OSError: the host has gone; the same.
         """
-        pipe = TlsPipe(server, self._certificates.towards_hosts, name)
+        pipe = TlsPipe(server, self.trust, name)
         try:
             await pipe.shake_hands(seconds)
         except BaseException:

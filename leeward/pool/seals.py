@@ -20,7 +20,7 @@ from leeward.dataclass import replace
 from leeward.errors import BadRequest, Unsupported
 from leeward.pool.trust import TrustFile
 from leeward.spec.egress import Policy, Secret
-from leeward.spec.egress_tls import BUNDLE_VARIABLES, BUNDLES, Seal, ends_some
+from leeward.spec.egress_tls import BUNDLE_VARIABLES, BUNDLES, Seal, needs_seal
 from leeward.spec.sandbox import Bind, SandboxSpec, Symlink
 
 #: Where distributions keep the file of all certificates.
@@ -58,7 +58,7 @@ def make(policy: Policy) -> Seal | None:
         BadRequest: a secret's source, or the file of authorities, can't be read.
         Unsupported: cryptography isn't installed, or the host's certificates are too many.
     """
-    if not ends_some(policy):
+    if not needs_seal(policy):
         return None
     x509, hashes, ec = cryptography()
     for secret in policy.secrets:

@@ -53,12 +53,13 @@ class Seal:
     placeholders: tuple[str, ...]
 
 
-def ends_some(policy: Policy) -> bool:
+def needs_seal(policy: Policy) -> bool:
     """
-    Is there TLS that the broker ends under *policy*?
+    Is there TLS that the broker ends under *policy*, or an authority of its own, by which it verifies hosts for
+    `fetch`?
     """
-    return any(each.secrets or each.methods or any(rule.methods or rule.path for rule in _tls_rules(each))
-               for each in _all(policy))
+    return any(each.secrets or each.methods or each.authorities
+               or any(rule.methods or rule.path for rule in _tls_rules(each)) for each in _all(policy))
 
 
 def ends(policy: Policy, name: str) -> bool:

@@ -163,7 +163,7 @@ def test_a_client_narrows_its_policy(daemon: LiveDaemon, host: Servers) -> None:
 
 def test_jobs_and_sessions_narrow_their_policy(daemon: LiveDaemon, host: Servers) -> None:
     """
-    Each its own: the next job of the same worker has the operator's again, and a session keeps its one when it is reset.
+    Each its own: the next job of the same worker has the operator's again; a session keeps its one when it is reset.
     """
     url, other = f"http://web.example.org:{host.http}/x", f"http://127.0.0.1:{host.http}/x"
     narrower = {"allow": ["web.example.org"], "ports": [host.http], "addresses": ["127.0.0.0/8"], "methods": ["GET"]}

@@ -72,14 +72,14 @@ def _narrowed(egress: str, policy: Mapping[str, Any], fetch_policy: Mapping[str,
 
 def _short(given: Mapping[str, Any], place: str, operator: Policy) -> Policy:
     """
-    A policy from its short form, for the ports of the *operator*'s.
+    A policy from its short form, for the ports of the *operator*'s, and with its secrets.
     """
     from dataclasses import replace
 
     from leeward.egress.short_form import parse_short_form
     from leeward.spec.egress import ports_of
 
-    return replace(parse_short_form(given, place), ports=ports_of(operator))
+    return replace(parse_short_form(given, place), ports=ports_of(operator), secrets=operator.secrets)
 
 
 def _operators(name: str, operators: Mapping[str, Any]) -> Policy:

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from leeward.spec.egress import parse_policy
-from leeward.spec.egress_tls import Seal, ends, ends_some, is_for
+from leeward.spec.egress_tls import Seal, ends, is_for, needs_seal
 
 SECRETS = {"KEY": {"from": "env:KEY", "hosts": ["api.example.org", "*.in.example.org"]}}
 
@@ -28,7 +28,7 @@ SECRETS = {"KEY": {"from": "env:KEY", "hosts": ["api.example.org", "*.in.example
 def test_tls_ends_where_requests_have_to_be_seen(table: dict[str, Any], names: list[str], others: list[str]) -> None:
     policy = parse_policy(table)
 
-    assert bool(names) == ends_some(policy)
+    assert bool(names) == needs_seal(policy)
     assert all(ends(policy, name) for name in names)
     assert not any(ends(policy, name) for name in others)
 
@@ -42,3 +42,13 @@ def test_a_secrets_hosts() -> None:
 
 def test_a_seal_shows_nothing_of_itself() -> None:
     assert "key" not in repr(Seal(b"key", b"", "", b"", mock.Mock(), ()))
+
+
+def test_authorities_are_for_fetches_alone() -> None:
+    """
+    No TLS is ended for them, and yet the broker has to be told of them.
+    """
+    policy = parse_policy({"allow": ["a.org"], "authorities": "/etc/x.pem"})
+
+    assert needs_seal(policy)
+    assert not ends(policy, "a.org")

@@ -1,0 +1,126 @@
+"""
+Secrets in `fetch`, and hosts with certificates of the policy's authorities, through a real daemon.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit import egress
+from kit.egress_hosts import AUTHORITY
+from kit.egress_secrets import NAME, SOURCE, VALUE, Mirrors, mirrors
+from kit.live_daemon import PLACES, LiveDaemon
+
+CONFIG = """\
+pool_size = 1
+[egress.web]
+allow = ["*.example.org:{tls}", "*.example.org:{http}"]
+addresses = ["127.0.0.1/32"]
+authorities = "{authorities}"
+secrets = {{ {name} = {{ from = "env:{source}", hosts = ["api.example.org"], in = ["header", "query", "body"] }} }}
+[egress.known]
+allow = ["*.example.org:{tls}"]
+addresses = ["127.0.0.1/32"]
+authorities = "{authorities}"
+[egress.unknown]
+allow = ["*.example.org:{tls}"]
+addresses = ["127.0.0.1/32"]
+"""
+
+CUSTOM = f"""\
+import leeward.pool.broker
+leeward.pool.broker.ENTRY = {egress.ENTRY!r}
+"""
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Mirrors]:
+    with mirrors() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def daemon(host: Mirrors, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    folder = tmp_path_factory.mktemp("daemon")
+    authorities, config = folder / "authorities.pem", folder / "c.toml"
+    authorities.write_text(AUTHORITY)
+    config.write_text(CONFIG.format(tls=host.tls, http=host.http, authorities=authorities, name=NAME, source=SOURCE))
+    config.chmod(0o600)
+    custom = CUSTOM
+    if os.environ.get("LEEWARD_TESTS_OUTSIDE_TMP"):  # this user has all folders below /tmp
+        custom += "from kit.packages import outside_tmp\nfrom leeward.pool import trust\ntrust.place = outside_tmp\n"
+    (folder / "sitecustomize.py").write_text(custom)
+    tests = Path(__file__).resolve().parents[1]
+    with LiveDaemon(folder, "--config", str(config), env={
+            "PYTHONPATH": os.pathsep.join((str(folder), PLACES, str(tests))), SOURCE: VALUE}) as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
+    with leeward.Sandbox(socket=daemon.socket, egress="web") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def placeholder(box: leeward.Sandbox) -> str:
+    return box.run(["sh", "-c", f'printf %s "${NAME}"']).stdout_text
+
+
+def test_a_host_gets_the_value_and_the_client_the_placeholder(box: leeward.Sandbox, host: Mirrors,
+                                                              placeholder: str) -> None:
+    """
+    In the head, the query and the body; and what the host gives back has the placeholder again.
+    """
+    url = f"https://api.example.org:{host.tls}/pieces?key={placeholder}"
+    got = box.fetch(url, "POST", {"Authorization": f"Bearer {placeholder}"}, f"key={placeholder}")
+
+    said = host.last().lower()
+    assert f"authorization: bearer {VALUE}\n".lower() in said
+    assert "post /pieces?key=sk-live-0123456789%2b%2f%3dabcdef\n" in said
+    assert said.endswith(f"key={VALUE}")
+    assert VALUE not in got.text
+    assert (url, f"Bearer {placeholder}") == (got.url, got.header("x-given"))
+    assert got.text.endswith(f"key={placeholder}")
+
+
+def test_nobody_else_gets_it(box: leeward.Sandbox, host: Mirrors, placeholder: str) -> None:
+    """
+    Another host, the same one in the clear, and one behind a redirect.
+    """
+    fields = {"Authorization": f"Bearer {placeholder}", "User-Agent": placeholder}
+    for url in (f"https://other.example.org:{host.tls}/?{placeholder}", f"http://api.example.org:{host.http}/",
+                f"https://api.example.org:{host.tls}/away/other.example.org:{host.tls}/"):
+        before = len(host.said)
+        assert box.fetch(url, "GET", fields).ok
+        assert VALUE not in host.last()
+        assert (VALUE in host.said[before].decode()) == ("/away/" in url)
+
+
+def test_a_response_that_cannot_be_searched_is_refused(box: leeward.Sandbox, host: Mirrors) -> None:
+    with pytest.raises(leeward.FetchFailed, match=r"^HTTP error: .*the response is compressed"):
+        box.fetch(f"https://api.example.org:{host.tls}/compressed")
+
+
+def test_fetches_that_take_less_keep_the_secrets(daemon: LiveDaemon, host: Mirrors) -> None:
+    short = {"allowed_domains": ["api.example.org"], "deny_private_ips": False}
+    with leeward.Sandbox(socket=daemon.socket, egress="web", fetch_policy=short) as box:
+        placeholder = box.run(["sh", "-c", f'printf %s "${NAME}"']).stdout_text
+        assert box.fetch(f"https://api.example.org:{host.tls}/", "GET", {"X-Key": placeholder}).ok
+        assert VALUE in host.last()
+
+
+def test_the_policys_authorities_verify_hosts(daemon: LiveDaemon, host: Mirrors) -> None:
+    """
+    Without them nobody knows that certificate.
+    """
+    with leeward.Sandbox(socket=daemon.socket, egress="known") as box:
+        assert box.fetch(f"https://api.example.org:{host.tls}/").ok
+    with leeward.Sandbox(socket=daemon.socket, egress="unknown") as box, pytest.raises(
+            leeward.FetchFailed, match=r"^HTTP error: .*TLS: the host's certificate"):
+        box.fetch(f"https://api.example.org:{host.tls}/")
