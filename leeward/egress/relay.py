@@ -19,7 +19,7 @@ import asyncio
 from dataclasses import dataclass
 
 from leeward.egress.dialling import Lookup, dial
-from leeward.egress.hello import Hello, HelloError, parse_hello
+from leeward.egress.hello import Hello, HelloError, HelloReader
 from leeward.egress.pipes import Pipe, join
 from leeward.egress.policy import DENY, PROTOCOLS, Request, decide
 from leeward.egress.requests import serve_requests
@@ -149,12 +149,12 @@ async def _hello(client: Pipe) -> Hello | None:
     """
     The client's hello, which stays to be received; None where it speaks something else.
     """
-    data = b""
+    data, reader = bytearray(), HelloReader()
     try:
         while True:
             piece = await client.receive()
             data += piece
-            hello = parse_hello(data)
+            hello = reader.feed(piece)
             if hello is not None or not piece:
                 return hello
     except HelloError as error:
@@ -162,5 +162,5 @@ async def _hello(client: Pipe) -> Hello | None:
             raise refusal(f"TLS: {error}") from None
         return None
     finally:
-        client.give_back(data)
+        client.give_back(bytes(data))
 

@@ -206,10 +206,12 @@ class Served:
         responses = Responses(limits.response)
         await server.send(responses.request(head if put is None else put.head))
         sending = asyncio.ensure_future(self._send_body(responses, server, None if put is None else put.body))
+        responding = asyncio.ensure_future(self._send_response(responses, server, put))
         try:
-            await asyncio.sleep(0)  # a quick response may be there before `sending` has had the turn that it needs
-            switched = await self._send_response(responses, server, put)
-            if switched:
+            await asyncio.wait((sending, responding), return_when=asyncio.FIRST_COMPLETED)
+            if not responding.done() and isinstance(sending.exception(), HeadError):
+                sending.result()  # the host would wait for the rest of that body, and we for its response
+            if await responding:
                 sending.cancel()
                 await self._client.send(responses.rest())
                 await server.send(self._requests.rest())
@@ -219,9 +221,10 @@ class Served:
                 return False  # answered before it was asked to the end
             sending.result()
         finally:
-            sending.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await sending
+            for task in (sending, responding):
+                task.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await task
         if not responses.keeps:
             self._close_server()
         return self._requests.is_done
@@ -246,6 +249,7 @@ class Served:
         Returns:
             Was it an agreement to another protocol?
         """
+        await asyncio.sleep(0)  # a quick response may be there before `_send_body` has had the turn that it needs
         ended = False
         while True:
             event = responses.next()

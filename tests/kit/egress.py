@@ -37,7 +37,8 @@ _WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 class Handler(http.server.BaseHTTPRequestHandler):
     """
     Says what it was asked; echoes what it was sent; agrees to websockets, and echoes there. After /parting it closes
-    the connection, and /parted waits for that; /unanswered waits until the other side closes it.
+    the connection, and /parted waits for that; /away/ redirects to what follows; /unanswered waits until the other side
+    closes it.
     """
 
     protocol_version = "HTTP/1.1"
@@ -55,6 +56,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             for piece in (b"one ", b"two ", b"three"):
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             self.wfile.write(b"0\r\n\r\n")
+        elif self.path.startswith("/away/"):
+            self.send_response(302)
+            self.send_header("Location", self.path.removeprefix("/away/"))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
         elif self.path.startswith("/parting"):
             self._say(b"one more?")
             self.connection.shutdown(socket.SHUT_RDWR)  # it hasn't said that it would
