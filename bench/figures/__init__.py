@@ -19,6 +19,7 @@ from bench.figures import (
     command,
     crowd,
     denied,
+    egress,
     fresh,
     live,
     memory,
@@ -46,6 +47,7 @@ GROUPS: dict[str, Callable[[Ground], Sequence[Row]]] = {
     "start": start.measure,
     "output": output.measure,
     "denied": denied.measure,
+    "egress": egress.measure,
     "crowd": crowd.measure,
 }
 

@@ -104,6 +104,7 @@ class Broker:
                 if number in self._places:
                     self._fetching.pop(number, None)
                     self._places[number].over()
+                    self._send(control.Cleared(number))
             case control.Gone(number):
                 if number in self._places:
                     self._fetching.pop(number, None)

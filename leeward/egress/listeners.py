@@ -3,10 +3,10 @@ The listeners of one sandbox, and who has the lease of them.
 
 Runs in:   the broker, on its loop.
 Theory of operation. Without a lease nothing is accepted: what connects waits in the kernel's queue, which is bounded.
-           With the end of a lease its connections are reset, and what waits in the queues is thrown away before the
-           next lease begins. The daemon ends a lease when no process of it is left, and gives the next job its code
-           after it has sent the next lease; so what is accepted while no message waits on the control channel is of the
-           lease in force. What was accepted before such a message was read could be of either, and is reset.
+           With the end of a lease its connections are reset, and what waits in the queues is thrown away. The daemon
+           ends a lease when no process of it is left, and has no other one begin before it has heard that this was
+           done; so what waits in the queues when a lease begins is of that one. What was accepted before the end of a
+           lease was read is of nobody who lives, and is reset.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class LeasedListeners:
         """
         From now on they are of *tenancy*.
         """
-        self.over()
+        if self._tenancy is not None:  # the same one, of which nothing has run yet, under another policy
+            self.over()
         self._tenancy = tenancy
         for end in self._names:
             self._loop.add_reader(end, self._asked, end)
@@ -73,11 +74,10 @@ class LeasedListeners:
         tenancy, self._tenancy = self._tenancy, None
         for end in (*self._names, *(end for end, _ in self._ports)):
             self._loop.remove_reader(end)
-        if tenancy is None:
-            return
-        task = self._loop.create_task(tenancy.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        if tenancy is not None:
+            task = self._loop.create_task(tenancy.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
         for end in self._names:
             while resolver.receive(end):
                 pass

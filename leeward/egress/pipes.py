@@ -2,20 +2,31 @@
 Bytes between a sandbox and a server: read, counted, bounded, passed on.
 
 Runs in:   the broker, on its loop.
-Bound:     one buffer of ROOM bytes in each direction. What a reader doesn't take waits in its peer.
+Bound:     one buffer of ROOM bytes in each direction. What a reader doesn't take waits in its peer. A direction that
+           has passed on SPLICED_FROM bytes goes by splice(2) through a pipe of at most PIPED bytes, past this process's
+           memory; where no descriptors are left for the pipe it goes on as before.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 import socket
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 
 from leeward.egress.tenancy import refusal
 
 #: Bytes that are held of one direction, at most.
 ROOM = 64 << 10
+
+#: Bytes of a connection's direction after which a pipe is worth its two descriptors; and bytes in it.
+SPLICED_FROM, PIPED = 512 << 10, 512 << 10
+
+#: <linux/splice.h>: SPLICE_F_MOVE | SPLICE_F_NONBLOCK
+_SPLICE = 3
 
 
 class Pipe:
@@ -120,15 +131,76 @@ class Pipe:
             await other.send(data)
         buffer = bytearray(ROOM)
         view = memoryview(buffer)
+        start: int | None = self.read
         while True:
+            if start is not None and self.read - start > SPLICED_FROM and type(other) is Pipe:
+                if await self._spliced_into(other, most, what):
+                    break
+                start = None
             count = await self._loop.sock_recv_into(self._socket, buffer)
             if not count:
                 break
-            self.read += count
-            if self.read > most:
-                raise refusal(f"{what} too large: more than {most} bytes")
+            self._took(count, most, what)
             await other.send(view[:count])
+            await asyncio.sleep(0)  # neither call waits where both peers are quick: others have their turn
         other.finish()
+
+    def _took(self, count: int, most: int, what: str) -> None:
+        self.read += count
+        if self.read > most:
+            raise refusal(f"{what} too large: more than {most} bytes")
+
+    async def _spliced_into(self, other: Pipe, most: int, what: str) -> bool:
+        """
+        As `into`, without its first and last step. splice(2)
+
+        Returns:
+            False where there are no descriptors for it: nothing was passed on.
+        """
+        try:
+            out, into = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            with suppress(OSError):  # beyond what this user may have in pipes: they stay as they are
+                fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIPED)
+            while True:
+                # The pipe is empty here: EAGAIN is the socket's.
+                count = await self._when_ready(self._loop.add_reader, self._loop.remove_reader, self._socket.fileno(),
+                                               into, PIPED)
+                if not count:
+                    return True
+                self._took(count, most, what)
+                left = count
+                while left:
+                    left -= await other._when_ready(self._loop.add_writer, self._loop.remove_writer, out,
+                                                    other._socket.fileno(), left)
+                other.written += count
+                await asyncio.sleep(0)
+        finally:
+            os.close(out)
+            os.close(into)
+
+    async def _when_ready(self, watch: Callable[..., None], forget: Callable[[socket.socket], object], source: int,
+                          goal: int, count: int) -> int:
+        """
+        Bytes that were moved, as soon as this socket lets some be.
+        """
+        while True:
+            try:
+                return os.splice(source, goal, count, flags=_SPLICE)
+            except BlockingIOError:
+                ready = self._loop.create_future()
+                watch(self._socket, _set, ready)
+                try:
+                    await ready
+                finally:
+                    forget(self._socket)
+
+
+def _set(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 async def join(inner: Pipe, outer: Pipe, request: int, response: int) -> None:

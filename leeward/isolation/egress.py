@@ -26,7 +26,7 @@ from leeward.wire.egress_control import DNS, PROXY
 #: Ports of a policy at most, beside those two: with both families they have to fit beside one message.
 MOST_PORTS = 8
 #: Connections that wait to be accepted on one listener; more are dropped, and tried again by their client's kernel.
-BACKLOG = 128
+BACKLOG = 1024
 
 #: The name server that a sandbox is told: of the addresses that the route catches, one that programs treat as near.
 NAME_SERVER = "127.0.0.53"

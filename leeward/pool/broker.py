@@ -36,6 +36,7 @@ from leeward.wire import egress_control as control
 from leeward.wire.egress_control import (
     Ask,
     Begin,
+    Cleared,
     Decided,
     FetchAnswer,
     FetchOrder,
@@ -68,6 +69,9 @@ _TURN = 64
 class Standing:
     """
     A worker's listeners, the lease of them, and by what TLS of theirs is ended.
+
+    Attributes:
+        clearing: is called when nothing is left of the lease before, in the broker and in the listeners' queues.
     """
 
     number: int
@@ -75,6 +79,7 @@ class Standing:
     listeners: Sequence[int]
     lease: Leased | None = None
     seal: OpenSeal | None = None
+    clearing: Callable[[], None] | None = None
 
 
 class BrokerLink:
@@ -181,14 +186,29 @@ class BrokerLink:
                 self._send(Unfetch(place, number))
         return take_back
 
-    def over(self, worker: object) -> None:
+    def over(self, worker: object, cleared: Callable[[], None]) -> bool:
         """
-        No process of that runner is left.
+        No process of that runner is left. Is nothing of it left here either? Else *cleared* is called when that is so,
+        unless the worker is gone before.
         """
         place = self._places.get(worker)
-        if place is not None and place.lease is not None:
-            place.lease = None
-            self._send(Over(place.number))
+        if place is None or place.lease is None:
+            return True
+        place.lease, place.clearing = None, cleared
+        self._send(Over(place.number))
+        self._reactor.after(STUCK_S, partial(self._check_cleared, place, cleared))
+        return False
+
+    def _check_cleared(self, place: Standing, cleared: Callable[[], None]) -> None:
+        if place.clearing is cleared and self._channel is not None and place in self._places.values():
+            self._end(f"it cleared no listeners within {STUCK_S:g} s")
+
+    def _cleared(self, number: int) -> None:
+        for place in self._places.values():
+            if place.number == number and place.clearing is not None:
+                cleared, place.clearing = place.clearing, None
+                cleared()
+                return
 
     def gone(self, worker: object) -> None:
         """
@@ -233,6 +253,8 @@ class BrokerLink:
             with place.seal.opened() as fds:
                 self._send(place.seal.message(), fds)
         self._send(Stand(place.number, list(place.plan.ports), len(place.plan.routes)), place.listeners)
+        if place.clearing is not None:
+            self._send(Over(place.number))
         if place.lease is not None:
             self._send(place.lease)
 
@@ -325,6 +347,8 @@ class BrokerLink:
                 row = control.decode(data)
                 if isinstance(row, Decided):
                     self._record(row)
+                elif isinstance(row, Cleared):
+                    self._cleared(row.place)
                 elif isinstance(row, FetchAnswer):
                     self.fetches.answered(row)
                 elif isinstance(row, (Ask, Unask)):

@@ -72,9 +72,9 @@ class PoolWays:
         about = {"kind": "session"} if owner.take is not None else {"kind": "job", "job": owner.number}
         self._record.owned(runner, owner.user, about)
 
-    def over(self, worker: object) -> None:
-        self._broker.over(worker)
+    def over(self, worker: object, cleared: Callable[[], None]) -> bool:
         self._forget(worker)
+        return self._broker.over(worker, cleared)
 
     def gone(self, worker: object) -> None:
         self._broker.gone(worker)

@@ -13,7 +13,7 @@ Trust:     the broker trusts the daemon. The daemon doesn't trust the broker, wh
     daemon -> broker   FetchOrder    [where the response's body goes, and the request's body if it has one]
     daemon -> broker   Unfetch
     daemon -> broker   Listening | AskAnswer
-    broker -> daemon   Decided | FetchAnswer | Ask | Unask
+    broker -> daemon   Decided | Cleared | FetchAnswer | Ask | Unask
 """
 
 from __future__ import annotations
@@ -121,7 +121,16 @@ class Leased:
 @dataclass(frozen=True, slots=True)
 class Over:
     """
-    The lease of this place is over: nothing of it may be left.
+    The lease of this place is over: nothing of it may be left. To be answered by `Cleared`.
+    """
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """
+    Nothing of it is left, nor in the queues of the listeners: what comes from now on is of the next lease.
     """
 
     place: int
@@ -257,10 +266,10 @@ class AskAnswer:
 
 
 Message = (Begin | Stand | Sealed | Leased | Over | Gone | Decided | FetchOrder | Unfetch | FetchAnswer | Listening
-           | Ask | Unask | AskAnswer)
+           | Ask | Unask | AskAnswer | Cleared)
 
 _KINDS: tuple[type, ...] = (Begin, Stand, Sealed, Leased, Over, Gone, Decided, FetchOrder, Unfetch, FetchAnswer,
-                            Listening, Ask, Unask, AskAnswer)
+                            Listening, Ask, Unask, AskAnswer, Cleared)
 _TAGS = {kind: tag for tag, kind in enumerate(_KINDS)}
 _HINTS: dict[str, type] = {"int": int, "float": float, "str": str, "bytes": bytes, "list[int]": list, "list[str]": list,
                            "dict[str, object]": dict}

@@ -89,6 +89,7 @@ class Leasing:
         execution: the job or the session that has a runner.
         running: that runner, or the last one while it isn't empty yet.
         offered: the runner that is on offer to the fast path.
+        clearing: nobody has the listeners until the broker has cleared them.
     """
 
     costs = "worker"
@@ -98,6 +99,7 @@ class Leasing:
         self.execution: Execution | Lease | LiveRunner | None = None
         self.running: Runner | None = None
         self.offered: Runner | None = None
+        self.clearing = False
 
     def broken(self, error: Exception) -> None:
         """
@@ -148,7 +150,14 @@ class Leasing:
         No process of the runner is left that had a job last.
         """
         self.running = None
-        self.terms.ways_out.over(self._worker)
+        self.clearing = not self.terms.ways_out.over(self._worker, self._cleared)
+
+    def _cleared(self) -> None:
+        """
+        For the broker: nothing is left of what that job has connected.
+        """
+        self.clearing = False
+        self._reactor.soon(self._worker.go_on)
 
     # --- leases ---------------------------------------------------------------
 

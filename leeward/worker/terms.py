@@ -6,7 +6,7 @@ Runs in:   the daemon, and `leeward run`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from leeward.dataclass import dataclass, field
@@ -63,9 +63,9 @@ class WaysOut(Protocol):
         That is *owner*.
         """
 
-    def over(self, worker: object) -> None:
+    def over(self, worker: object, cleared: Callable[[], None]) -> bool:
         """
-        No process of that runner is left.
+        No process of that runner is left. May the next one be leased? Else *cleared* is called when it may.
         """
 
     def gone(self, worker: object) -> None:
@@ -84,7 +84,9 @@ class NoWaysOut:
     def stand(self, worker: object, listeners: Sequence[int]) -> None: ...
     def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> None: ...
     def owned(self, runner: int, owner: LeaseOwner) -> None: ...
-    def over(self, worker: object) -> None: ...
+    def over(self, worker: object, cleared: Callable[[], None]) -> bool:
+        return True
+
     def gone(self, worker: object) -> None: ...
 
 

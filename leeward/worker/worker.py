@@ -228,7 +228,7 @@ class Worker:
         May a job start here now?
         """
         return (self.state is WorkerState.SERVING and self._doomed is None and self._leasing.running is None
-                and bool(self._armed) and not self._spent)
+                and not self._leasing.clearing and bool(self._armed) and not self._spent)
 
     @property
     def _spent(self) -> bool:

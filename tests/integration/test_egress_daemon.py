@@ -161,6 +161,19 @@ def test_a_client_narrows_its_policy(daemon: LiveDaemon, host: Servers) -> None:
             box.info()
 
 
+def test_a_job_behind_another_one_connects_at_once(host: Servers, tmp_path: Path) -> None:
+    """
+    Also where the broker hears of both late: it is still being started when the second one connects.
+    """
+    config = tmp_path / "c.toml"
+    config.write_text(CONFIG.format(port=host.http))
+    config.chmod(0o600)
+    with LiveDaemon(tmp_path, "--config", str(config)) as daemon, daemon.client() as client:
+        client.execute("1", egress="web")
+        got = client.execute(GET, args=[f"http://127.0.0.1:{host.http}/x"], egress="web", timeout=60)
+        assert f"200 GET 127.0.0.1:{host.http} /x\n" == got.stdout_text
+
+
 def test_jobs_and_sessions_narrow_their_policy(daemon: LiveDaemon, host: Servers) -> None:
     """
     Each its own: the next job of the same worker has the operator's again; a session keeps its one when it is reset.

@@ -45,6 +45,7 @@ C_NAMES = {"arguments": "args", "environment": "env", "stdin_data": "stdin"}
 #: What Python's clients alone can ask for.
 PYTHONS_OWN = {**dict.fromkeys(("functions", "call_timeout", "stop_clock"), "libleeward serves no calls"),
                "allow_network": "is a policy, too",
+               "policy": "of egress",
                "egress": "a policy of the operator's, for Python's clients and `leeward exec` by them",
                "profile": "of sandboxes, in libleeward", "packages": "installed by Python's clients",
                "environment": "in leeward_options `environment` is what Python calls env"}

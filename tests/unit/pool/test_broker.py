@@ -22,7 +22,7 @@ from leeward.pool.asks import AskBook
 from leeward.pool.broker import BrokerLink
 from leeward.pool.egress_record import EgressRecord
 from leeward.wire import egress_control as control
-from leeward.wire.egress_control import Begin, Decided, Gone, Leased, Message, Over, Stand
+from leeward.wire.egress_control import Begin, Cleared, Decided, Gone, Leased, Message, Over, Stand
 
 PLAN = EgressPlan((53, 3128, 80), (b"route",))
 POLICY: dict[str, object] = {"allow": ["example.org"]}
@@ -126,16 +126,51 @@ def test_the_end_of_a_lease_is_told_once(seen: BrokerLink, far: Far, fds: list[i
     seen.lease("worker", 7, POLICY)
     far.heard()
     for _ in range(2):
-        seen.over("worker")
+        seen.over("worker", lambda: None)
     seen.gone("worker")
     seen.gone("worker")
 
     assert [Over(1), Gone(1)] == [message for message, _ in far.heard()]
 
 
+def test_the_next_lease_waits_for_the_end_of_the_one_before(seen: BrokerLink, far: Far, reactor: Reactor,
+                                                            fds: list[int]) -> None:
+    """
+    What a job connects early would be taken for what the job before has left, and be reset. Each end is told once, also
+    where the broker that was told of it has died.
+    """
+    seen.stand("worker", PLAN, fds)
+    told: list[int] = []
+    assert seen.over("worker", lambda: told.append(0))  # there was none
+    for number in (1, 2):
+        seen.lease("worker", 6 + number, POLICY)
+        assert not seen.over("worker", partial(told.append, number))
+        if 2 == number:
+            far.ends[-1].close()
+            reactor.run(lambda: len(far.ends) > 1)
+        assert [Over(1)] == [message for message, _ in far.heard() if isinstance(message, Over)]
+        for _ in range(2):
+            far.says(control.encode(Cleared(1)))
+        reactor.run(partial(told.__contains__, number))
+    assert [1, 2] == told
+
+
+def test_a_broker_that_clears_nothing_is_ended(seen: BrokerLink, far: Far, reactor: Reactor, fds: list[int],
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Else its worker would be nobody's any more.
+    """
+    monkeypatch.setattr(broker, "STUCK_S", 0.01)
+    seen.stand("worker", PLAN, fds)
+    seen.lease("worker", 7, POLICY)
+    seen.over("worker", lambda: None)
+    reactor.run(partial(_there_are, far, 2))
+
+
 def test_another_one_is_told_everything(seen: BrokerLink, far: Far, reactor: Reactor, fds: list[int]) -> None:
     """
-    With the same key, so that names keep their addresses; of what is over and gone it hears nothing.
+    With the same key, so that names keep their addresses; of what is gone it hears nothing. Of what is over something
+    may still be in the listeners' queues.
     """
     seen.stand("first", PLAN, fds)
     seen.stand("second", PLAN, fds)
@@ -143,13 +178,13 @@ def test_another_one_is_told_everything(seen: BrokerLink, far: Far, reactor: Rea
     for worker, runner in (("first", 7), ("second", 8)):
         seen.lease(worker, runner, POLICY)
     before = [message for message, _ in far.heard() if isinstance(message, Leased)]
-    seen.over("second")
+    seen.over("second", lambda: None)
     seen.gone("third")
     far.ends[-1].close()
     reactor.run(lambda: len(far.ends) > 1)
 
     after = [message for message, _ in far.heard()]
-    assert [FIRST, Stand(1, [53, 3128, 80], 1), before[0], Stand(2, [53, 3128, 80], 1)] == after
+    assert [FIRST, Stand(1, [53, 3128, 80], 1), before[0], Stand(2, [53, 3128, 80], 1), Over(2)] == after
 
 
 def test_who_is_needed_by_nobody_is_not_started_again(seen: BrokerLink, far: Far, reactor: Reactor,

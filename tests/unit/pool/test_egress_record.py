@@ -143,15 +143,15 @@ def test_whose_a_lease_is(take: Any, seat: str, about: dict[str, Any]) -> None:
     record = EgressRecord()
     ways = PoolWays(Mock(), record, Mock(), EgressPlan((53,), ()), {}, "web", None)
     worker = object()
-    ways.lease(worker, 41)
+    ways.lease(worker, 41, None)
     if seat:
         record.seated(41, seat)
     ways.owned(41, SimpleNamespace(user=5, number=3, take=take))
-    ways.lease(worker, 42)
+    ways.lease(worker, 42, None)
     record.add(decided(41))
     [row] = record.after(5, 0)["events"]
     assert {"user": 5, "policy": "web", **about} == {name: row[name] for name in ("user", "policy", *about)}
-    ways.over(worker)
+    ways.over(worker, lambda: None)
     ways.gone(worker)
     assert not record._held
     assert [41, 42] == list(record._past)

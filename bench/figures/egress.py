@@ -1,0 +1,186 @@
+"""
+Connections through the broker, beside the same client without it: bytes, connections one by one, many at once; and what
+a policy costs the jobs that have none.
+
+Runs in:   a developer's shell. The client is the same Python on both sides, a job of ours and a plain process; the
+           server is another process on loopback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bench.figures.row import Ground, Row, missing, times
+from bench.figures.turns import beside, in_turn, quotient
+from leeward.client.blocking import Client
+from leeward.errors import LeewardError
+from leeward.pool.broker import check
+from leeward_cli.bench.figures import percentile
+from leeward_cli.bench.ours import LeewardSubject, daemon, good
+from leeward_cli.bench.rounds import GAP_S
+
+_BYTES = 1 << 30
+_CONNECTIONS, _AT_ONCE, _PROCESSES = 200, 1000, 5
+_WORDS = "1 GiB from a host on loopback, over that of the same client without the broker"
+
+#: Sends as many bytes as it is asked for, by eight bytes in big-endian; 0 asks for an echo of each byte that follows.
+_SERVER = """
+import socket, socketserver, threading
+block = memoryview(bytes(1 << 20))
+class Handler(socketserver.BaseRequestHandler):
+    def handle(self):
+        left = int.from_bytes(self.request.recv(8, socket.MSG_WAITALL), "big")
+        while left:
+            left -= self.request.send(block[:left])
+        while got := self.request.recv(1):
+            self.request.sendall(got)
+class Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 1024
+threading.stack_size(256 << 10)
+with Server(("127.0.0.1", 0), Handler) as server:
+    print(server.server_address[1], flush=True)
+    server.serve_forever()
+"""
+
+_TAKE = f"""
+import socket, sys, time
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as sock:
+    sock.sendall(({_BYTES}).to_bytes(8, "big"))
+    buffer, left, start = bytearray(1 << 20), {_BYTES}, time.perf_counter()
+    while left:
+        left -= sock.recv_into(buffer)
+    print([time.perf_counter() - start])
+"""
+
+_CONNECT = f"""
+import socket, sys, time
+seconds = []
+for _ in range({_CONNECTIONS}):
+    start = time.perf_counter()
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as sock:
+        sock.sendall(bytes(8) + b"x")
+        assert b"x" == sock.recv(1)
+        seconds.append(time.perf_counter() - start)
+print(seconds)
+"""
+
+#: By several processes, since a job has some 256 descriptors; all connections are open before the first one is used.
+_CROWD = f"""
+import os, socket, sys
+def hold(ready, go, done):
+    held = []
+    for _ in range({_AT_ONCE} // {_PROCESSES}):
+        held.append(socket.create_connection(("127.0.0.1", int(sys.argv[1]))))
+        held[-1].sendall(bytes(8))
+    os.write(ready, b"r")
+    os.read(go, 1)
+    for sock in held:
+        sock.sendall(b"y")
+    os.write(done, sum(b"y" == sock.recv(1) for sock in held).to_bytes(4, "big"))
+(ready, isready), (go, goes), (done, isdone) = os.pipe(), os.pipe(), os.pipe()
+for _ in range({_PROCESSES}):
+    if not os.fork():
+        hold(isready, go, isdone)
+        os._exit(0)
+for _ in range({_PROCESSES}):
+    os.read(ready, 1)
+os.write(goes, bytes({_PROCESSES}))
+print([sum(int.from_bytes(os.read(done, 4), "big") for _ in range({_PROCESSES}))])
+"""
+
+
+def measure(ground: Ground) -> Sequence[Row]:
+    try:
+        check()
+    except LeewardError as error:
+        return [missing(_WORDS, 0.5, str(error), at_most=False)]
+    with _server() as port, _policy(port) as options, daemon(None, *options) as path, Client(path) as client:
+        rows = [_throughput(ground, client, port), _connections(ground, client, port), _crowd(client, port)]
+        with daemon(None) as bare, Client(bare) as plain:
+            rows.append(_idle(ground, client, plain))
+    return rows
+
+
+@contextlib.contextmanager
+def _server() -> Iterator[int]:
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", _SERVER], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def _policy(port: int) -> Iterator[Sequence[str]]:
+    """
+    The options of a daemon with a policy for that port of this host.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder, "config.toml")
+        config.write_text(f'[egress.bench]\nallow = ["127.0.0.1:{port}"]\n'
+                          'limits = { connections = 2000, per_minute = 1000000, response = "2G" }\n')
+        config.chmod(0o600)
+        yield ["--config", str(config)]
+
+
+def _inside(client: Client, code: str, port: int) -> list[float]:
+    got = good(client.execute(code, args=[str(port)], egress="bench", timeout=60))
+    return [float(each) for each in json.loads(got.stdout)]
+
+
+def _outside(code: str, port: int) -> list[float]:
+    got = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(port)], capture_output=True, check=False)
+    if got.returncode:
+        raise LeewardError(f"bench: the client outside failed: {got.stderr[-200:]!r}")
+    return [float(each) for each in json.loads(got.stdout)]
+
+
+def _in_turn(ground: Ground, client: Client, code: str, port: int, rounds: int) -> tuple[list[list[float]], ...]:
+    ours, outside = [], []
+    _inside(client, code, port)
+    for _ in range(ground.some(rounds)):
+        ours.append(_inside(client, code, port))
+        outside.append(_outside(code, port))
+    return ours, outside
+
+
+def _throughput(ground: Ground, client: Client, port: int) -> Row:
+    ours, outside = _in_turn(ground, client, _TAKE, port, 10)
+    rates = [[_BYTES / seconds / 1e6 for (seconds,) in each] for each in (ours, outside)]
+    return Row(_WORDS, quotient(rates[0], rates[1]), "x", 0.5, at_most=False,
+               measured=[times("through the broker", 0, ours), times("without it", 0, outside)],
+               note=f"medians of {percentile(rates[0], 50):.0f} and {percentile(rates[1], 50):.0f} MB/s")
+
+
+def _connections(ground: Ground, client: Client, port: int) -> Row:
+    ours, outside = _in_turn(ground, client, _CONNECT, port, 10)
+    added = [(percentile(one, 50) - percentile(other, 50)) * 1e3 for one, other in zip(ours, outside, strict=True)]
+    return Row("a connection and an answer of one byte, more than without the broker", round(percentile(added, 50), 3),
+               "ms", 1.5, measured=[times("through the broker", 0, ours), times("without it", 0, outside)])
+
+
+def _crowd(client: Client, port: int) -> Row:
+    words = "connections of one sandbox at once"
+    try:
+        alive, = _inside(client, _CROWD, port)
+    except (LeewardError, ValueError) as error:
+        return missing(words, _AT_ONCE, str(error)[:200], at_most=False)
+    return Row(words, alive, "connections", _AT_ONCE, at_most=False, note="each gets an answer while all are open")
+
+
+def _idle(ground: Ground, client: Client, plain: Client) -> Row:
+    """
+    The broker runs, and a worker with egress stands, while a job without it runs.
+    """
+    ours, other = LeewardSubject(client, "beside a policy"), LeewardSubject(plain, "without any policy")
+    found = in_turn([ours, other], ground.rounds, 10, GAP_S)
+    return Row("a job without egress, in a daemon with a broker over one without", beside(found, ours.name, other.name),
+               "x", 1.05, measured=[times(each.name, GAP_S, found[each.name]) for each in (ours, other)])
