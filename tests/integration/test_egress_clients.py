@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import http.server
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -24,13 +25,14 @@ import pytest
 import leeward
 from kit import egress, packages
 from kit.egress import Servers
-from kit.egress_hosts import AUTHORITY
+from kit.egress_hosts import AUTHORITY, CERTIFICATE
 from kit.live_daemon import PLACES, LiveDaemon
 
 CONFIG = """\
 pool_size = 1
 [egress.web]
-allow = ["web.example.org:{http}", "web.example.org:{tls}", "web.example.org:{files}"]
+allow = ["web.example.org:{http}", "web.example.org:{tls}", "web.example.org:{files}",
+         "https://web.example.org:{h2}"]
 addresses = ["127.0.0.1/32"]
 [environments.clients]
 path = "{environment}"
@@ -67,13 +69,23 @@ func main() {
 """
 
 
+HTTP2 = """\
+const http2 = require("http2"), pem = require("fs").readFileSync(process.argv[1]);
+const server = http2.createSecureServer({key: pem, cert: pem, allowHTTP1: false}, (asked, given) => {
+    given.end("h2 " + asked.url + "\\n");
+});
+server.listen(0, "127.0.0.1", () => console.log(server.address().port));
+"""
+
+
 @dataclass(frozen=True)
 class ClientRow:
     """
     One program.
 
     Attributes:
-        line: for the shell; URL is in front of each path, TLS and FILES are the same by https, and of files.
+        line: for the shell; URL is in front of each path, TLS and FILES are the same by https, and of files; H2 is of a
+            host that speaks HTTP/2 alone.
         says: what it prints with a name that is allowed.
         error: what it says with another.
     """
@@ -96,6 +108,8 @@ ROWS = (
               ("usr-curl",)),
     ClientRow("curl chunked and keep-alive", "curl -sSv $URL/chunked $URL/b 2>&1", "one two three", "Could not resolve",
               ("usr-curl",)),
+    ClientRow("curl http2", "curl -sS -w '%{http_version}' --http2 --cacert ca.pem $H2/a", "h2 /a\n2",
+              "Could not resolve host", ("usr-curl", "usr-node")),
     ClientRow("wget", "wget -nv -t 1 -O - $URL/a", "GET web.example.org", "unable to resolve", ("usr-wget",)),
     ClientRow("git", "rm -rf made; git clone -q $FILES/repo.git made && cat made/file", "content of a commit",
               "Could not resolve host", ("usr-git",)),
@@ -181,6 +195,25 @@ def files(folder: Path) -> Iterator[int]:
         thread.join()
 
 
+@contextmanager
+def http2(folder: Path) -> Iterator[int]:
+    """
+    The port of a host that speaks HTTP/2 in TLS, and nothing else; 1 where there is no node.
+    """
+    node = shutil.which("node", path="/usr/local/bin:/usr/bin:/bin")
+    if node is None:
+        yield 1
+        return
+    certificate = folder / "host.pem"
+    certificate.write_text(CERTIFICATE)
+    with subprocess.Popen([node, "-e", HTTP2, str(certificate)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
 @pytest.fixture(scope="module")
 def host() -> Iterator[Servers]:
     with egress.servers() as made:
@@ -189,8 +222,8 @@ def host() -> Iterator[Servers]:
 
 @pytest.fixture(scope="module")
 def ports(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
-    with files(tmp_path_factory.mktemp("served")) as port:
-        yield {"http": host.http, "tls": host.tls, "files": port}
+    with files(tmp_path_factory.mktemp("served")) as port, http2(tmp_path_factory.mktemp("http2")) as h2:
+        yield {"http": host.http, "tls": host.tls, "files": port, "h2": h2}
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +256,7 @@ def test_it_reaches_what_is_allowed_and_nothing_else(daemon: LiveDaemon, ports: 
         said = []
         for name in ("web.example.org", "other.example.org"):
             env = {"URL": f"http://{name}:{ports['http']}", "TLS": f"https://{name}:{ports['tls']}",
-                   "FILES": f"http://{name}:{ports['files']}", "HOME": "/tmp"}
+                   "FILES": f"http://{name}:{ports['files']}", "H2": f"https://{name}:{ports['h2']}", "HOME": "/tmp"}
             said.append(box.shell(row.line, env=env))
     allowed, denied = said
     assert allowed.ok, allowed

@@ -35,7 +35,8 @@ RRJZJgc/yloBCjUCIQCvc7+MYRlCY7ztQcy+1+wACrqvf54aXjCbNYPAIukjRw==
 -----END CERTIFICATE-----
 """
 
-_CERTIFICATE = """\
+#: Of example.org and its sub-domains, with its key.
+CERTIFICATE = """\
 -----BEGIN CERTIFICATE-----
 MIIBxzCCAWygAwIBAgIUbB50p6C1IDmGCw2Oy7/q6PI6mfAwCgYIKoZIzj0EAwIw
 ITEfMB0GA1UEAwwWbGVld2FyZCB0ZXN0IGF1dGhvcml0eTAgFw0yNjExMjMxNjE4
@@ -100,7 +101,7 @@ def certified() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "host.pem"
-        path.write_text(_CERTIFICATE)
+        path.write_text(CERTIFICATE)
         context.load_cert_chain(path)
     return context
 
