@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from leeward.egress.policy import Decision, Request, decide
+from leeward.egress.tenancy import unanswered
 from leeward.spec.egress import parse_policy
 from leeward_cli import egress_log
 from leeward_cli.egress_log import line, matches, names, whose, would_allow
@@ -116,5 +117,6 @@ def test_rows_of_a_session_are_those_of_its_time() -> None:
 
 
 def _denied(request: Request, decision: Decision) -> dict[str, Any]:
+    decision = unanswered(decision)
     return row(name=request.name, address="" if request.address is None or request.name else str(request.address),
                port=request.port, rule=decision.rule, reason=decision.reason)

@@ -8,6 +8,7 @@ import pytest
 
 from kit import exposition
 from leeward.daemon.telling.metrics import MOST_CALLS, MOST_USERS, Histogram, Metrics, Now
+from leeward.dataclass import replace
 from leeward.errors import BY_KIND
 from leeward.outcome import Limit, Outcome, Result
 
@@ -47,6 +48,20 @@ def test_now() -> None:
     assert [4096, 1 << 30] == [families["leeward_memory_usage_bytes"].value(worker=slot) for slot in ("0", "7")]
     assert [2, 5, 4, 6, 9] == [families[f"leeward_{name}"].value() for name in (
         "worker_recycles_total", "connections_active", "sessions_active", "queue_length", "runners_made_total")]
+
+
+def test_egress_is_counted_by_verdict_and_direction() -> None:
+    """
+    Each from the start, also those of which there has been none.
+    """
+    now = replace(NOW, egress={"allowed": 3, "denied": 2, "failed": 0, "closed": 1},
+                  egress_bytes={"sent": 10, "received": 4096})
+    families = exposition.read(Metrics().text(now))
+
+    assert [3, 2, 0, 1] == [families["leeward_egress_rows_total"].value(verdict=verdict)
+                            for verdict in ("allowed", "denied", "failed", "closed")]
+    assert [10, 4096] == [families["leeward_egress_bytes_total"].value(direction=direction)
+                          for direction in ("sent", "received")]
 
 
 def test_every_end_is_counted_once() -> None:
