@@ -304,8 +304,7 @@ def execute_fields(
         limits = {
             "memory": parse_size(memory) if isinstance(memory, str) else memory,
             "output": parse_size(output) if isinstance(output, str) else output,
-            "processes": processes,
-            "time": timeout,
+            "processes": processes, "time": timeout,
         }
         fields: dict[str, Any] = {
             "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code and _binary(code),
