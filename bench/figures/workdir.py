@@ -18,6 +18,8 @@ from pathlib import Path
 from bench.figures.row import Ground, Row, missing, times
 from bench.figures.turns import beside, in_turn
 from leeward.client.blocking import Client
+from leeward.client.process import Process
+from leeward.client.sandbox import Sandbox
 from leeward.client.workdir import WorkdirSandbox
 from leeward.errors import LeewardError
 from leeward_cli.bench.figures import percentile
@@ -34,6 +36,9 @@ _REST_S = 0.5
 _ENVIRONMENT = "LEEWARD_BENCH_ENVIRONMENT"
 _WARM = "p50 of a job in a warm environment with numpy over a plain job"
 _NODE = "console.log('hello world')"
+#: Says that it is there, and runs what it is given.
+_WAITS = ("let s = ''; process.stdin.on('data', d => s += d).on('end', () => require('vm').runInThisContext(s));"
+          " process.stdout.write('r')")
 
 
 def measure(ground: Ground) -> Sequence[Row]:
@@ -124,15 +129,35 @@ class InFolder:
 
 
 def _node(ground: Ground, folder: str) -> Sequence[Row]:
-    words = "exec_js over node -e outside"
+    words, warm = "exec_js over node -e outside", "a Node that waits for its code, in a sandbox, over node -e outside"
     node = shutil.which("node")
     if node is None:
-        return [missing(words, None, "no node on the PATH")]
-    with daemon(None) as path, WorkdirSandbox(folder, socket=path) as work:
+        return [missing(each, None, "no node on the PATH") for each in (words, warm)]
+    with (daemon(None) as path, WorkdirSandbox(folder, socket=path) as work,
+          Sandbox(socket=path, profile="workdir") as box):
         ours, outside = InFolder(work), Spawn("node -e", [node, "-e", _NODE], printed=PRINTED)
         found = in_turn([ours, outside], ground.some(10), 4, GAP_S)
-    return [Row(words, beside(found, ours.name, outside.name), "x", None,
-                measured=[times(each.name, GAP_S, found[each.name]) for each in (ours, outside)])]
+        waits: list[list[float]] = []
+        for _ in range(ground.some(10)):
+            process = box.start(["node", "-e", _WAITS], stdin=None)
+            if b"r" != b"".join(chunk.data for chunk in process.read()):
+                raise LeewardError("bench: a Node that is to wait doesn't")
+            waits.append([timed(partial(_give, process))])
+    found["waits"] = waits
+    return [Row(name, beside(found, ours_, outside.name), "x", None,
+                measured=[times(each, GAP_S, found[each]) for each in (ours_, outside.name)])
+            for name, ours_ in ((words, ours.name), (warm, "waits"))]
+
+
+def _give(process: Process) -> None:
+    """
+    The code, and the end of it.
+    """
+    process.write(_NODE.encode())
+    process.close_stdin()
+    ended = process.wait()
+    if ended is None or ended.exit_code:
+        raise LeewardError("bench: a Node that waited failed")
 
 
 def _absolute(words: str, rounds: Sequence[Sequence[float]], unit: float, target: float | None, note: str) -> Row:
