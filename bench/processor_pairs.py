@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from leeward_cli.bench.spent import children, group_of, unified
+from leeward_cli.bench.spent import children, group_of, unified, zygotes
 
 #: Run by each tree's own interpreter: the daemon's pid on standard output, then a line for each turn.
 _DRIVER = """
@@ -112,7 +112,7 @@ def _group(daemon: int) -> Path | None:
     """
     The unified hierarchy's group above all workers' groups of *daemon*, if the daemon isn't in it as well.
     """
-    keepers = [keeper for zygote in children(daemon) for keeper in children(zygote)]
+    keepers = [keeper for zygote in zygotes(daemon) for keeper in children(zygote)]
     mount = unified(Path("/proc/self/mountinfo").read_text())
     if not keepers or mount is None:
         return None

@@ -16,7 +16,7 @@ from typing import Any
 from bench.figures.row import Ground, Row, missing
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.ours import armed, daemon, daemon_pid
-from leeward_cli.bench.spent import children
+from leeward_cli.bench.spent import children, zygotes
 
 _PSS, _PRIVATE = "PSS of one armed worker (keeper, init, runner)", "private memory of the same"
 
@@ -30,7 +30,7 @@ def measure(ground: Ground) -> Sequence[Row]:
     for _ in range(ground.some(4)):
         with daemon(None, *options) as path:
             armed(path, 4)
-            (zygote,) = children(daemon_pid(path))
+            (zygote,) = zygotes(daemon_pid(path))
             for keeper in children(zygote):
                 # Its init shares the keeper's memory, every page of it: that counts once.
                 (init,) = children(keeper)

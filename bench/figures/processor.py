@@ -24,7 +24,7 @@ from bench.figures.row import Ground, Row, missing
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.ours import armed, daemon, daemon_pid, rate
 from leeward_cli.bench.rounds import CALLERS
-from leeward_cli.bench.spent import children, spent
+from leeward_cli.bench.spent import children, spent, zygotes
 
 #: Jobs of a turn; samples a second and processor.
 _JOBS, _HERTZ = 200, 1999
@@ -85,14 +85,14 @@ def _by_step(path: str, pid: int, jobs: int) -> tuple[list[tuple[str, float]], s
         return [], ""
     with tempfile.TemporaryDirectory(prefix="leeward-bench.") as folder:
         with _recording(perf, f"{folder}/perf.data"):
-            zygotes = set(children(pid))
-            keepers = {keeper for zygote in zygotes for keeper in children(zygote)}
+            makers = set(zygotes(pid))
+            keepers = {keeper for zygote in makers for keeper in children(zygote)}
             rate(path, CALLERS, jobs)
         said = subprocess.run([perf, "script", "-i", f"{folder}/perf.data", "--show-task-events",
                                "-F", "comm,pid,event,ip,sym"],
                               capture_output=True, text=True, errors="replace", check=False,
                               stdin=subprocess.DEVNULL).stdout
-    counted = count(said, {pid: "daemon", **dict.fromkeys(zygotes, "zygote"), **dict.fromkeys(keepers, "keeper")})
+    counted = count(said, {pid: "daemon", **dict.fromkeys(makers, "zygote"), **dict.fromkeys(keepers, "keeper")})
     whole = sum(counted.values())
     if not whole:
         return [], ""

@@ -216,10 +216,11 @@ def test_c107_a_killed_zygote_is_replaced_under_load(tmp_path: Path) -> None:
 
 def zygotes(daemon: LiveDaemon) -> list[int]:
     """
-    The daemon's children that lead a session of their own; keepers that lost their zygote don't.
+    The daemon's children that lead a session of their own, but for its opener; keepers that lost their zygote don't.
     """
     return [pid for pid in descendants(daemon.process.pid)
-            if session_of(pid) == pid and daemon.process.pid == parent_of(pid)]
+            if session_of(pid) == pid and daemon.process.pid == parent_of(pid)
+            and b"import opener" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def test_c107_a_stopped_zygote_is_replaced_when_a_keeper_is_wanted() -> None:

@@ -234,12 +234,13 @@ import json, sys
 sys.path.insert(0, {str(ROOT / "tests")!r})
 from pathlib import Path
 from kit.live_daemon import LiveDaemon, descendants
+from leeward_cli.bench.spent import zygotes
 def mapped(pid):
     paths = set(line.rstrip("\\n").split(maxsplit=5)[-1] for line in open(f"/proc/{{pid}}/maps"))
     return sorted(path for path in paths if "_shim" in path or "libasan" in path)
 with LiveDaemon(Path({str(tmp_path)!r}), "--pool-size", "1") as daemon:
     pid = daemon.process.pid
-    (zygote,) = map(int, open(f"/proc/{{pid}}/task/{{pid}}/children").read().split())
+    (zygote,) = zygotes(pid)
     print(json.dumps([mapped(pid), mapped(zygote)]))
 """
     got = instrumented.run("-c", program)

@@ -42,10 +42,10 @@ def spent(daemon: int) -> Spent | None:
     """
     try:
         own = seconds(Path(f"/proc/{daemon}/stat").read_text())
-        zygotes = children(daemon)
-        theirs = sum(seconds(Path(f"/proc/{zygote}/stat").read_text()) for zygote in zygotes)
-        keepers = [keeper for zygote in zygotes for keeper in children(zygote)]
-        return Spent(own, theirs, _workers(keepers, {daemon: own, **dict.fromkeys(zygotes, theirs / len(zygotes))}))
+        found = zygotes(daemon)
+        theirs = sum(seconds(Path(f"/proc/{zygote}/stat").read_text()) for zygote in found)
+        keepers = [keeper for zygote in found for keeper in children(zygote)]
+        return Spent(own, theirs, _workers(keepers, {daemon: own, **dict.fromkeys(found, theirs / len(found))}))
     except (OSError, ValueError, IndexError, ZeroDivisionError):
         return None
 
@@ -91,6 +91,13 @@ def children(pid: int) -> list[int]:
     """
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(word) for word in file.read().split()]
+
+
+def zygotes(daemon: int) -> list[int]:
+    """
+    Its children but for the opener, which leeward/worker/opener.py starts.
+    """
+    return [pid for pid in children(daemon) if b"import opener" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def seconds(stat: str) -> float:
