@@ -112,6 +112,7 @@ def said(box: Sandbox, code: str, *argv: str, stdin: str = "") -> Any:
     return json.loads(done.stdout_text)
 
 
+@pytest.mark.smoke
 @SERVICE
 def test_c305_cannot_reach_the_operators_socket_or_the_queues_files(service: ServedApprovals, box: Sandbox) -> None:
     """

@@ -95,6 +95,7 @@ tell(said)
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.no_single_lock("the daemon's socket is in no view; the filter has no Unix sockets where there is egress")
 def test_c297_cannot_answer_its_own_ask(daemon: LiveDaemon, host: Servers) -> None:
     """

@@ -64,6 +64,7 @@ tell(said)
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.no_single_lock(BROKER)
 def test_c293_cannot_have_the_proxy_reach_what_no_rule_names(host: Servers, box: Box) -> None:
     """
