@@ -62,6 +62,7 @@ def _all(request: Mapping[str, Any], detail: Mapping[str, Any]) -> Iterator[tupl
     elif "command" == kind:
         yield "", f"command     {detail['line'] or ' '.join(map(_word, detail['argv']))}"
         yield "", f"in          {detail['cwd'] or '/workspace'}, for {detail['timeout']:g} s at most"
+        yield "", f"where       {'a new sandbox of ' + detail['profile'] if detail['profile'] else 'the one that asks'}"
     elif "config" == kind:
         yield "", f"sets        {detail['key']} = {detail['value']!r}"
     elif "push" == kind:

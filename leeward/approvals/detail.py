@@ -13,7 +13,7 @@ from typing import Any
 
 from leeward.approvals.apply import Project
 from leeward.approvals.files import FileOrder, file_request, unpacked, write_order
-from leeward.approvals.git_host import GitFailed, diff_of
+from leeward.approvals.git_host import GitFailed, diff_of, without_password
 from leeward.approvals.hunks import file_hunks, take_hunks
 from leeward.approvals.orders import CommandOrder, ConfigOrder, PushOrder, unpack_order
 from leeward.approvals.requests import ApprovalRequest, NewRequest
@@ -41,7 +41,8 @@ def detail_of(request: ApprovalRequest, payload: bytes | None, project: Project 
             return {"kind": "config", **asdict(order)}
         case PushOrder() as order:
             base = request.metadata.get("base")
-            found = {"kind": "push", "branch": order.branch, "commit": order.commit, "remote": order.remote}
+            found = {"kind": "push", "branch": order.branch, "commit": order.commit,
+                     "remote": without_password(order.remote)}
             try:
                 commits, diff = diff_of(order.repository, base if isinstance(base, str) else "", order.commit)
                 return {**found, "commits": commits, "diff": diff[:MOST_SHOWN]}

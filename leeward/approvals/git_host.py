@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,13 @@ class GitFailed(BadRequest):
     """
     git didn't do it; the message is what it said.
     """
+
+
+def without_password(text: str) -> str:
+    """
+    *text* with what stands before the @ of its addresses left out: an address may have a password.
+    """
+    return re.sub(r"://[^/@\s]*@", "://", text)
 
 
 def git(*argv: str, folder: str, seconds: float = SECONDS, config: Sequence[str] = ()) -> bytes:
@@ -65,8 +73,8 @@ def git(*argv: str, folder: str, seconds: float = SECONDS, config: Sequence[str]
     except OSError as error:
         raise GitFailed(f"git: {(error.strerror or 'an error').lower()}") from None
     if child.returncode:
-        said = err.decode("utf-8", "replace").strip().splitlines()
-        raise GitFailed(f"git {argv[0]}: {said[-1][:500] if said else f'exit status {child.returncode}'}")
+        said = err.decode("utf-8", "replace").strip().splitlines() or [f"exit status {child.returncode}"]
+        raise GitFailed(f"git {argv[0]}: {without_password(said[-1])[:500]}")
     return out
 
 

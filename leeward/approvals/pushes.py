@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from leeward.approvals.boxes import AskingBox
 from leeward.approvals.changes import SyncOutcome
-from leeward.approvals.git_host import MOST_FILES, GitFailed, GitIntake
+from leeward.approvals.git_host import MOST_FILES, GitFailed, GitIntake, without_password
 from leeward.approvals.git_inside import Staging
 from leeward.approvals.orders import pack_order, push_order
 from leeward.approvals.queue import ApprovalQueue
@@ -54,6 +54,6 @@ def _request(staging: Staging, intake: GitIntake, box: AskingBox, name: str, rea
         description = description[:_SHOWN]
         remarks.append("the diff is longer than what is shown here")
     metadata = {"remarks": [remark[:300] for remark in remarks[:MOST_FILES // 2]], "commit": commit, "base": base,
-                "remote": intake.remote[:500], "commits": len(commits)}
+                "remote": without_password(intake.remote)[:500], "commits": len(commits)}
     order = push_order(intake.path, intake.remote, name, commit)
     return NewRequest(branch(name), "push", description, reason, metadata, box.box.id, asker, pack_order(order))

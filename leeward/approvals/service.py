@@ -157,7 +157,7 @@ class ApprovalService:
             reason: of whoever asks.
             timeout: seconds, at most those of the key `exec.timeout`.
             profile: of the sandbox that is opened for it; "" for the key `exec.profile`, and without it the one that
-                asks.
+                asks. The operator's to say: a rule allows a command wherever it is run.
             sandbox: which asks.
             asker: who asks in it.
 
@@ -167,6 +167,8 @@ class ApprovalService:
         """
         if not all(isinstance(text, str) for text in (cwd, reason, profile, asker)):
             raise BadRequest("cwd, reason, profile and asker are texts")
+        if sandbox and profile:
+            raise BadRequest("in which profile a command runs is the operator's to say, by the key exec.profile")
         order = command_order(command, cwd=cwd, timeout=timeout, profile=profile or self._default_profile())
         order = command_order(command, cwd=cwd, timeout=min(order.timeout, self._longest()), profile=order.profile)
         if not order.profile and not sandbox:

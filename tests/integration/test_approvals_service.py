@@ -187,6 +187,16 @@ def test_a_command_that_takes_too_long_is_124(service: ServedApprovals, box: San
     assert found["output"].endswith("[timed out]\n")
 
 
+def test_a_sandbox_does_not_choose_where_a_command_runs(service: ServedApprovals, box: Sandbox) -> None:
+    code = """
+try:
+    found = agent.call("POST", "/api/exec", {"command": "ls", "profile": "shell"})
+except AskError as error:
+    found = error.status"""
+
+    assert 400 == python(box, code)
+
+
 def test_packages_are_asked_for_one_by_one(service: ServedApprovals, box: Sandbox) -> None:
     found = python(box, 'found = agent.request_packages("npm install -D left-pad@1.3.0 @types/node", wait=False)')
     shown = [service.link.call("GET", f"/api/requests/{row['id']}/detail")["argv"] for row in found]
