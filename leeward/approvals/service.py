@@ -110,14 +110,15 @@ class ApprovalService:
     def status(self) -> dict[str, Any]:
         """
         `started` and `until` in seconds since the epoch, `uptime` and `remaining` in seconds (None without an end),
-        `pending` requests, `sandboxes`, `lost` lines of the record and `trouble` with it, `asks` (why nothing is heard
-        of connections that wait, or "").
+        `pending` requests, `pending_by_category`, `sandboxes`, `lost` lines of the record and `trouble` with it,
+        `asks` (why nothing is heard of connections that wait, or "").
         """
-        now = time.time()
+        now, counts = time.time(), self.queue.counts()
         return {"started": self.started, "port": self.port, "uptime": now - self.started, "until": self.until,
                 "remaining": None if self.until is None else max(0.0, self.until - now),
-                "pending": sum(self.queue.counts().values()), "sandboxes": len(self._boxes.rows()),
-                "lost": self.journal.lost, "trouble": self.journal.trouble, "asks": self._asks.trouble}
+                "pending": sum(counts.values()), "pending_by_category": counts,
+                "sandboxes": len(self._boxes.rows()), "lost": self.journal.lost,
+                "trouble": self.journal.trouble, "asks": self._asks.trouble}
 
     # --- what is asked ----------------------------------------------------------------
 

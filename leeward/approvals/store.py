@@ -37,6 +37,7 @@ CREATE TABLE requests (
     rule TEXT NOT NULL DEFAULT '', repeats INTEGER NOT NULL DEFAULT 0,
     stage TEXT NOT NULL DEFAULT '', note TEXT NOT NULL DEFAULT '', way TEXT NOT NULL DEFAULT '');
 CREATE INDEX pending ON requests (id) WHERE status = 'pending';
+CREATE INDEX pending_category ON requests (category) WHERE status = 'pending';
 CREATE INDEX pending_of ON requests (sandbox, subject) WHERE status = 'pending';
 CREATE INDEX expiring ON requests (expires) WHERE status = 'pending' AND expires IS NOT NULL;
 CREATE INDEX staged ON requests (stage) WHERE stage = 'due' OR stage = 'applying';
@@ -172,8 +173,8 @@ class RequestStore:
         """
         How many are pending, by category.
         """
-        return dict(self._file.execute("SELECT category, count(*) FROM requests INDEXED BY pending "
-                                       "WHERE status = 'pending' GROUP BY category"))
+        return dict(self._file.execute("SELECT category, count(*) FROM requests WHERE status = 'pending' "
+                                       "GROUP BY category"))
 
     def pending_of(self, sandbox: str, subject: str) -> list[ApprovalRequest]:
         rows = self._file.execute(f"SELECT {_COLUMNS} FROM requests WHERE status = 'pending' AND sandbox = ? "

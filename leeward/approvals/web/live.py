@@ -71,10 +71,9 @@ async def live(parts: WebParts, socket: WebSocket) -> None:
 
 async def _first(parts: WebParts) -> dict[str, Any]:
     queue = parts.service.queue
-    found, counts = await in_thread(queue.pending, FIRST), await in_thread(queue.counts)
+    found, status = await in_thread(queue.pending, FIRST), await in_thread(parts.service.status)
     return {"type": "init", "requests": [request_row(each, whole=False) for each in found],
-            "pending": sum(counts.values()), "rules": rules_row(queue.rules()),
-            "status": await in_thread(parts.service.status)}
+            "pending": status["pending"], "rules": rules_row(queue.rules()), "status": status}
 
 
 async def _send(parts: WebParts, socket: WebSocket, viewer: LiveViewer, scope: anyio.CancelScope) -> None:

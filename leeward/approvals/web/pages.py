@@ -34,7 +34,7 @@ from leeward.approvals.web.threads import in_slow_thread, in_thread
 from leeward.errors import LeewardError
 
 #: Requests that one list is made of, at most, before rows of one sandbox collapse.
-MOST_LISTED = 200
+MOST_LISTED = 100
 
 PAGES = (
     ServiceRoute("home", "GET", "/", "Leads to the queue."),
@@ -64,9 +64,9 @@ async def common(call: WebCall, tab: str) -> dict[str, Any]:
     """
     What every page shows.
     """
-    counts = await in_thread(call.service.queue.counts)
     status = await in_thread(call.service.status)
-    return {"tab": tab, "session": call.session, "counts": counts, "pending": sum(counts.values()), "now": time.time(),
+    return {"tab": tab, "session": call.session, "counts": status["pending_by_category"],
+            "pending": status["pending"], "now": time.time(),
             "status": status, "categories": CATEGORIES, "said": call.request.query_params.get("said", "")[:20],
             "about": call.request.query_params.get("about", "")[:20]}
 
