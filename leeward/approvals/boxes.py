@@ -230,5 +230,5 @@ class AskingBoxes:
                     self._looked(box, info)
                 except SandboxOver as error:
                     self._end(box, error)
-                except LeewardError:
-                    pass  # the daemon is away for a moment, or for good: the bridge says so
+                except Exception:
+                    pass  # it costs this look; where the daemon is away, the bridge says so

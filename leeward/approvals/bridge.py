@@ -177,8 +177,8 @@ class BridgeEnd:
                         self._take(request)
         except PeerError as error:
             self.close(f"it broke the protocol: {error}")
-        except LeewardError as error:
-            self.close(str(error))
+        except Exception as error:  # it costs this bridge
+            self.close(str(error) or type(error).__name__)
         return None
 
     def _take(self, request: BridgeRequest) -> None:
@@ -211,5 +211,5 @@ class BridgeEnd:
                         self._process.write(self._answers.get(timeout=min(rest, 1.0)))
                     except queue.Empty:
                         continue
-        except (LeewardError, OSError) as error:
-            self.close(str(error))
+        except Exception as error:  # it costs this bridge
+            self.close(str(error) or type(error).__name__)

@@ -118,6 +118,19 @@ def test_an_answer_that_fails_is_a_500() -> None:
     end.join(PATIENCE)
 
 
+def test_an_exception_costs_that_bridge() -> None:
+    def answering(request: BridgeRequest) -> Future[tuple[int, Any]]:
+        raise RuntimeError("no loop")
+
+    process = PlayedProcess()
+    end = BridgeEnd(cast("Process", process), answering, None)
+    process.say(framed(HONEST))
+    end.join(PATIENCE)
+
+    assert ("no loop", False) == (end.fault, end.is_alive)
+    assert process.killed.is_set()
+
+
 @pytest.mark.parametrize("data", [
     b"\0\0\0\0", b"\xff\xff\xff\xff", framed([]), framed({}), framed([0, "GET", "/", None]),
     framed([True, "GET", "/", None]),
