@@ -23,7 +23,10 @@ from leeward.egress.tenancy import refusal
 ROOM = 64 << 10
 
 #: Bytes of a connection's direction after which a pipe is worth its two descriptors; and bytes in it.
-SPLICED_FROM, PIPED = 512 << 10, 512 << 10
+SPLICED_FROM, PIPED = 512 << 10, 1 << 20
+
+#: Bytes after which others have their turn, where neither peer makes a direction wait.
+_TURN = 2 << 20
 
 #: <linux/splice.h>: SPLICE_F_MOVE | SPLICE_F_NONBLOCK
 _SPLICE = 3
@@ -164,6 +167,7 @@ class Pipe:
         try:
             with suppress(OSError):  # beyond what this user may have in pipes: they stay as they are
                 fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIPED)
+            turn = 0
             while True:
                 # The pipe is empty here: EAGAIN is the socket's.
                 count = await self._when_ready(self._loop.add_reader, self._loop.remove_reader, self._socket.fileno(),
@@ -176,7 +180,10 @@ class Pipe:
                     left -= await other._when_ready(self._loop.add_writer, self._loop.remove_writer, out,
                                                     other._socket.fileno(), left)
                 other.written += count
-                await asyncio.sleep(0)
+                turn += count
+                if turn >= _TURN:
+                    turn = 0
+                    await asyncio.sleep(0)
         finally:
             os.close(out)
             os.close(into)

@@ -141,6 +141,27 @@ def test_bytes_pass_where_a_rule_names_the_port(box: Box, host: Servers) -> None
     assert "b'hello\\n'\nb'again'\n" == got.stdout.decode(), got
 
 
+def test_many_bytes_pass_as_they_are(box: Box, host: Servers) -> None:
+    """
+    In both directions at once, and counted: most of them go past the broker's memory.
+    """
+    got = box.run(f"""
+        import os, socket, threading
+        sent = os.urandom(4 << 20)
+        with socket.create_connection(("echo.example.org", {host.echo})) as sock:
+            assert b"hello\\n" == sock.recv(6, socket.MSG_WAITALL)
+            def send():
+                sock.sendall(sent)
+                sock.shutdown(socket.SHUT_WR)
+            threading.Thread(target=send).start()
+            got = b"".join(iter(lambda: sock.recv(1 << 16), b""))
+        print(sent == got)
+    """)
+    assert b"True\n" == got.stdout, got
+    row = egress.row_of(box, "closed", name="echo.example.org", sent=4 << 20)
+    assert (4 << 20) + 6 == row.received
+
+
 def test_an_address_or_port_that_no_rule_names_is_refused(box: Box, host: Servers) -> None:
     """
     By an error of its own, which is no timeout: the connection or the socket says so.
