@@ -168,6 +168,13 @@ def requirements_of(options: Options | SessionOptions) -> tuple[str, ...]:
     return found
 
 
+def allowing(policy: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """
+    The field `policy` of a request. An empty policy allows nothing, and an empty map in a request is none.
+    """
+    return None if policy is None else dict(policy) or {"allow": []}
+
+
 def session_fields(options: SessionOptions) -> dict[str, Any]:
     """
     The fields of a session_open request.
@@ -185,7 +192,7 @@ def session_fields(options: SessionOptions) -> dict[str, Any]:
     named = {"profile": profile, "environment": environment, "egress": egress}
     return {**({"limits": asked} if asked else {}), **({"idle": idle} if idle is not None else {}),
             **{name: value for name, value in named.items() if value},
-            **({"policy": dict(policy)} if policy else {})}  # type: ignore[call-overload]  # the daemon checks it
+            **({} if policy is None else {"policy": allowing(policy)})}  # type: ignore[arg-type]  # the daemon checks it
 
 
 def turn_fields(session: int, code: str | bytes, options: TurnOptions) -> dict[str, Any]:
@@ -322,7 +329,7 @@ def execute_fields(
             "profile": profile,
             "environment": environment,
             "egress": egress_of(egress, allow_network),
-            "policy": dict(policy or {}),
+            "policy": allowing(policy),
         }
     except (TypeError, ValueError, AttributeError) as error:
         raise RequestRejected(str(error)) from None

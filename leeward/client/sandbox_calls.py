@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
-from leeward.client.options import Limiting, TurnOptions, egress_of, execute_fields, packages_of
+from leeward.client.options import Limiting, TurnOptions, allowing, egress_of, execute_fields, packages_of
 from leeward.errors import BadReply, PeerError, RequestRejected
 from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 from leeward.wire.replies import Reply, parse_result
@@ -137,7 +137,7 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
     try:
         # An empty policy allows nothing, and an empty map in a request is none.
         fields |= {"env": dict(env or {}), "metadata": dict(metadata or {}),
-                   "policy": None if policy is None else dict(policy) or {"allow": []},
+                   "policy": allowing(policy),
                    "fetch_policy": None if fetch_policy is None else dict(fetch_policy) or {"allowed_domains": []},
                    "hide": list(hide), "protect": list(protect)}
     except (TypeError, ValueError) as error:

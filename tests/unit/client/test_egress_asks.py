@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from leeward.client.egress_asks import asks_of, taken
+from leeward.client.options import execute_fields, session_fields
 from leeward.errors import BadReply
 
 ROW: dict[str, Any] = {"ask": 3, "user": 1000, "kind": "sandbox", "sandbox": "sb-1", "policy": "web", "time": 1.5,
@@ -33,3 +34,13 @@ def test_what_is_no_answer(answer: dict[str, Any]) -> None:
         asks_of(answer)
     with pytest.raises(BadReply):
         taken(answer)
+
+
+def test_an_empty_policy_allows_nothing() -> None:
+    """
+    It isn't taken for none, under which the operator's would hold as it is.
+    """
+    assert {"allow": []} == execute_fields("1", egress="web", policy={})["policy"]
+    assert {"allow": []} == session_fields({"egress": "web", "policy": {}})["policy"]
+    assert "policy" not in execute_fields("1", egress="web")
+    assert "policy" not in session_fields({"egress": "web"})
