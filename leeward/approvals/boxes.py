@@ -125,7 +125,7 @@ class AskingBoxes:
     Args:
         socket: of the daemon; None for the default.
         folder: of the service.
-        until: when the service's time is over; None for no end.
+        until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
         looked: is told every few seconds what `info` says of each.
         ended: is told of each sandbox that has ended, with its last `info` and why.
     """

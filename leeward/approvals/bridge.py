@@ -111,7 +111,7 @@ class BridgeEnd:
     Args:
         process: the bridge in the sandbox.
         answering: answers a request; an exception of its future is an answer with 500.
-        until: when the service's time is over, in seconds since the epoch; None for no end.
+        until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
 
     Attributes:
         fault: why the bridge has ended; "" while it lives.
@@ -203,7 +203,7 @@ class BridgeEnd:
     def _write(self) -> None:
         try:
             while not self._over.is_set():
-                left = None if self._until is None else max(0.0, self._until - time.time())
+                left = None if self._until is None else max(0.0, self._until - time.monotonic())
                 self._process.write(written_frame([0, left]))
                 end = time.monotonic() + SILENCE_S / 5
                 while (rest := end - time.monotonic()) > 0 and not self._over.is_set():

@@ -52,6 +52,7 @@ class ApprovalService:
         queue, journal, project, until: as given. Routes decide by `queue` itself; what is approved is carried out by
             this object, which subscribes to it.
         started: seconds since the epoch.
+        ends: when its time is over, in seconds of `time.monotonic`, which no change of the clock moves; None for no end.
         port: of the page on 127.0.0.1, where whoever serves has one; None where not.
         answering: makes of a sandbox's id what answers the requests of its bridge; whoever serves sets it before the
             first sandbox is opened.
@@ -61,6 +62,7 @@ class ApprovalService:
                  until: float | None = None, socket: str | None = None) -> None:
         self.queue, self.journal, self.project, self.until = queue, journal, project, until
         self.started = time.time()
+        self.ends = None if until is None else time.monotonic() + until - self.started
         self.port: int | None = None
         self.answering: Callable[[str], Answering] | None = None
         self._denied = dict[str, dict[str, int]]()
@@ -71,7 +73,7 @@ class ApprovalService:
         self._carrier = OrderCarrier(queue, self._runs, self._settings, self._projects, socket)
         self._asks, self._egress = EgressDesk(queue, socket), EgressRows(socket)
         self._known = set[str]()
-        self._boxes = AskingBoxes(socket, folder, until, self._looked, self._ended)
+        self._boxes = AskingBoxes(socket, folder, self.ends, self._looked, self._ended)
 
     def start(self) -> None:
         """
@@ -115,7 +117,7 @@ class ApprovalService:
         """
         now, counts = time.time(), self.queue.counts()
         return {"started": self.started, "port": self.port, "uptime": now - self.started, "until": self.until,
-                "remaining": None if self.until is None else max(0.0, self.until - now),
+                "remaining": None if self.ends is None else max(0.0, self.ends - time.monotonic()),
                 "pending": sum(counts.values()), "pending_by_category": counts,
                 "sandboxes": len(self._boxes.rows()), "lost": self.journal.lost,
                 "trouble": self.journal.trouble, "asks": self._asks.trouble}

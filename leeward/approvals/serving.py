@@ -134,7 +134,7 @@ async def _until_over(service: ApprovalService, over: asyncio.Event) -> None:
     Deny what expires, until a signal or the end of the service's time.
     """
     while not over.is_set():
-        left = _LOOK_S if service.until is None else min(_LOOK_S, service.until - time.time())
+        left = _LOOK_S if service.ends is None else min(_LOOK_S, service.ends - time.monotonic())
         if left <= 0:
             print(f"leeward approvals: its {duration_text(service.until - service.started)} are over"
                   if service.until is not None else "", file=sys.stderr)
