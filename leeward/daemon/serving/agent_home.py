@@ -17,6 +17,7 @@ from leeward.errors import BadRequest, Forbidden
 from leeward.sandboxes.mounting import Mounts
 from leeward.spec.profiles.agent import NAME, HomePlan, home_plan
 from leeward.spec.sandbox import SandboxSpec
+from leeward.wire.requests import Execute, SessionOpen
 from leeward.wire.sandbox_requests import SandboxOpen
 
 
@@ -38,22 +39,30 @@ def plan(request: SandboxOpen, spec: SandboxSpec | None) -> HomePlan | None:
     return home_plan(request.home, request.user, request.hide, request.protect, request.mounts, spec.view, spec.uid)
 
 
-def operators(request: SandboxOpen, user: int, config: Config) -> Mapping[str, Any]:
+def operators(request: SandboxOpen | SessionOpen | Execute, user: int, config: Config) -> Mapping[str, Any]:
     """
     The policies of egress that *request* may narrow: those of the configuration. The daemon's own user has one more,
     `agent`, for that profile alone, unless the operator has one of that name: he can reach as much without a sandbox.
+    For others it is what `allow_network` lets all have, and they have to narrow it: without a policy of its own a
+    sandbox has its pool's, which is the own user's.
 
     Raises:
-        Forbidden: another user asks for that one, and the configuration has neither it nor `allow_network`.
+        Forbidden: another user asks for that one, and the configuration has neither it nor `allow_network`, or has
+            a policy in place of what that stands for; or he asks for no policy.
     """
     if NAME != request.egress or NAME in config.egress or request.profile != NAME:
         return config.egress
-    if user != os.geteuid() and not config.allow_network:
-        raise Forbidden(f"this daemon runs as user {os.geteuid()}, and its operator lets the agents of others reach"
-                        " nothing: that takes [egress.agent], or allow_network = true, in its configuration")
-    from leeward.spec.egress import AGENT
+    from leeward.spec.egress import AGENT, NETWORK
 
-    return {**config.egress, NAME: AGENT}
+    if user == os.geteuid():
+        return {**config.egress, NAME: AGENT}
+    if not config.allow_network or config.egress.get(NETWORK.name, NETWORK) != NETWORK:
+        raise Forbidden(f"this daemon runs as user {os.geteuid()}, and its operator lets the agents of others reach"
+                        " nothing: that takes [egress.agent], or allow_network = true without [egress.network], in its"
+                        " configuration")
+    if not request.policy:
+        raise Forbidden(f"this daemon runs as user {os.geteuid()}: others name the hosts of their agents, by a policy")
+    return {**config.egress, NAME: NETWORK}
 
 
 def with_home(mounts: Mounts | None, home: HomePlan, user: tuple[int, int]) -> Mounts:

@@ -14,7 +14,7 @@ from typing import Any
 
 from leeward import __version__
 from leeward.daemon.config import caps
-from leeward.daemon.serving import arena, host_view, narrowing
+from leeward.daemon.serving import agent_home, arena, host_view, narrowing
 from leeward.daemon.serving.arena import RequestArena
 from leeward.daemon.serving.flight import Flight, FlightConnection
 from leeward.daemon.serving.home import GUEST_SHARE, ServerContext, Share
@@ -158,7 +158,8 @@ class Operations:
         home, flight = self._home, self._flight
         jobs, limits, policy = home.jobs, home.config.limits, None
         if request.environment or request.egress or request.profile or request.policy:
-            policy = narrowing.of_code(request.egress, request.policy, home.config.egress)
+            policy = narrowing.of_code(request.egress, request.policy,
+                                       agent_home.operators(request, self._share.user, home.config))
             place = home.place(host_view.key_of(request))
             jobs, limits = place.pool, place.limits
         job = None if request.session else job_of(request, home.config, limits, functions, policy)

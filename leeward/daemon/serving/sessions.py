@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from leeward.daemon.config import Config
-from leeward.daemon.serving import host_view, narrowing
+from leeward.daemon.serving import agent_home, host_view, narrowing
 from leeward.daemon.serving.intake import NAME, job_of
 from leeward.dataclass import dataclass
 from leeward.errors import BadRequest, Busy, Refused, SessionOver
@@ -172,7 +172,8 @@ class Leases:
             raise Busy(f"user {owner.user} has {guests} sessions open already, all that a guest may have")
         jobs, limits, policy = self._jobs, config.limits, None
         if request.environment or request.egress or request.profile or request.policy:
-            policy = narrowing.of_code(request.egress, request.policy, config.egress)
+            policy = narrowing.of_code(request.egress, request.policy,
+                                       agent_home.operators(request, owner.user, config))
             place = owner.place(host_view.key_of(request))
             jobs, limits = place.pool, place.limits
         limits = adjusted(limits, config.ceilings, request.limits)

@@ -11,7 +11,8 @@ import pytest
 from leeward.daemon.config import Config
 from leeward.daemon.serving import agent_home
 from leeward.errors import BadRequest, Forbidden
-from leeward.spec.egress import AGENT, parse_policy
+from leeward.spec.egress import AGENT, NETWORK, parse_policy
+from leeward.wire.requests import Execute, SessionOpen
 from leeward.wire.sandbox_requests import SandboxOpen
 
 ME = os.geteuid()
@@ -25,7 +26,27 @@ def test_the_daemons_own_user_has_one_without_a_configuration() -> None:
 def test_another_user_has_none_but_by_the_operator() -> None:
     with pytest.raises(Forbidden, match="allow_network"):
         agent_home.operators(AGENTS, ME + 1, Config())
-    assert AGENT == agent_home.operators(AGENTS, ME + 1, Config(allow_network=True))["agent"]
+
+
+def test_another_user_has_what_allow_network_stands_for_and_names_it() -> None:
+    """
+    No private addresses, none of the host's loopback, and not the pool's own policy, which has them.
+    """
+    asked = SandboxOpen(1, profile="agent", egress="agent", policy={"allow": ["127.0.0.1"]})
+    assert NETWORK == agent_home.operators(asked, ME + 1, Config(allow_network=True))["agent"]
+    with pytest.raises(Forbidden, match="by a policy"):
+        agent_home.operators(AGENTS, ME + 1, Config(allow_network=True))
+    fewer = parse_policy({"allow": ["a.example"]}, name="network")
+    with pytest.raises(Forbidden, match="without"):
+        agent_home.operators(asked, ME + 1, Config(allow_network=True, egress={"network": fewer}))
+
+
+@pytest.mark.parametrize("request_", [Execute(1, code=b"", profile="agent", egress="agent"),
+                                      SessionOpen(1, profile="agent", egress="agent")])
+def test_jobs_and_sessions_have_no_more(request_: Execute | SessionOpen) -> None:
+    assert AGENT == agent_home.operators(request_, ME, Config())["agent"]
+    with pytest.raises(Forbidden, match="allow_network"):
+        agent_home.operators(request_, ME + 1, Config())
 
 
 def test_the_operators_own_takes_its_place() -> None:

@@ -890,6 +890,20 @@ def test_a_guest_cannot_end_the_daemon(box: Box) -> None:
     assert [("request", "forbidden", 4711)] == box.seen
 
 
+def test_c343_a_guests_job_has_no_agents_network(box: Box) -> None:
+    """
+    The policy `agent` that nobody has to write is the daemon's own user's, whatever kind of request asks for it.
+    """
+    places: list[Any] = []
+    box.server.place = places.append  # type: ignore[assignment]  # none is made
+    guest = box.client(user=4711)
+    guest.send(id=1, op="execute", code=b"", profile="agent", egress="agent")
+    guest.send(id=2, op="session_open", profile="agent", egress="agent")
+
+    assert [(1, "forbidden"), (2, "forbidden")] == [(reply["id"], reply["error"]["kind"]) for reply in guest.take()]
+    assert [] == places
+
+
 def test_a_guest_answers_no_ask(box: Box) -> None:
     """
     Nor is one told of any: not of his own sandboxes' either, since the policy that asks is the operator's.
