@@ -14,15 +14,27 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import selectors
+import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
 
 from leeward.approvals.files import is_hidden
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, Busy
 
 #: Bytes of a bundle, of what one call of git prints, and seconds that it has.
 MOST_BUNDLE, MOST_PRINTED, SECONDS = 64 << 20, 4 << 20, 120.0
+
+#: Bytes by which the repository grows for one sandbox, whatever becomes of what it has pushed; the last bundle may go
+#: beyond.
+MOST_TAKEN = 512 << 20
+
+#: Bytes of git's errors that are kept, the last ones.
+_MOST_SAID = 1 << 16
+
+#: Branches of a remote that are looked at.
+_MOST_KNOWN = 50
 
 #: Commits and files that a request lists.
 MOST_COMMITS, MOST_FILES = 50, 200
@@ -30,7 +42,18 @@ MOST_COMMITS, MOST_FILES = 50, 200
 _CONFIG = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.allow=never", "gc.auto=0",
            "maintenance.auto=false", "core.attributesFile=/dev/null", "core.pager=cat", "push.recurseSubmodules=no",
            "fetch.recurseSubmodules=no", "submodule.recurse=false", "transfer.fsckObjects=true", "core.quotePath=true",
-           "advice.detachedHead=false", "push.followTags=false", "push.gpgSign=false")
+           "advice.detachedHead=false", "push.followTags=false", "push.gpgSign=false",
+           # The project's objects may have an index beside them that says something else of a commit than it is.
+           "core.commitGraph=false",
+           # Packs are kept as they come, and their sizes are what was taken in.
+           "fetch.unpackLimit=1",
+           # A larger file is no text for a diff, and isn't held as a whole.
+           "core.bigFileThreshold=16m")
+
+#: An object that isn't there is missing, and no reason to run what the repository's configuration says (git 2.45, and
+#: its releases of 2024 for older ones), and none is replaced by another.
+_ENVIRON = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1",
+            "GIT_NO_REPLACE_OBJECTS": "1"}
 
 
 class GitFailed(BadRequest):
@@ -46,7 +69,7 @@ def without_password(text: str) -> str:
     return re.sub(r"://[^/@\s]*@", "://", text)
 
 
-def git(*argv: str, folder: str, seconds: float = SECONDS, config: Sequence[str] = ()) -> bytes:
+def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) -> bytes:
     """
     What git prints.
 
@@ -54,28 +77,64 @@ def git(*argv: str, folder: str, seconds: float = SECONDS, config: Sequence[str]
         argv: its arguments.
         folder: of the repository.
         seconds: that it has.
-        config: keys beside ours.
+        cut: the first MOST_PRINTED bytes are enough where there are more; git is ended then.
 
     Raises:
-        GitFailed: it failed, or there is no git.
+        GitFailed: it failed, has printed too much, or there is no git.
     """
-    words = [word for each in (*_CONFIG, *config) for word in ("-c", each)]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environ |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    words = [word for each in _CONFIG for word in ("-c", each)]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _ENVIRON
     try:
         with subprocess.Popen(["git", *words, "-C", folder, *argv], env=environ, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as child:
             try:
-                out, err = child.communicate(timeout=seconds)
-            except subprocess.TimeoutExpired:
-                child.kill()
+                out, err, is_whole = _printed(child, seconds)
+            except TimeoutError:
                 raise GitFailed(f"git {argv[0]} took more than {seconds:.0f} seconds") from None
+            finally:
+                if child.poll() is None:  # its children go with it
+                    os.killpg(child.pid, signal.SIGKILL)
     except OSError as error:
         raise GitFailed(f"git: {(error.strerror or 'an error').lower()}") from None
-    if child.returncode:
+    if not is_whole and not cut:
+        raise GitFailed(f"git {argv[0]} printed more than {MOST_PRINTED} bytes")
+    if child.returncode and is_whole:
         said = err.decode("utf-8", "replace").strip().splitlines() or [f"exit status {child.returncode}"]
         raise GitFailed(f"git {argv[0]}: {without_password(said[-1])[:500]}")
     return out
+
+
+def _printed(child: subprocess.Popen[bytes], seconds: float) -> tuple[bytes, bytes, bool]:
+    """
+    The first MOST_PRINTED bytes of the output, the last of the errors, and whether that is all of the output. No more
+    is ever held: a few bytes of a bundle can be gigabytes of a diff.
+
+    Raises:
+        TimeoutError: it takes longer.
+    """
+    assert child.stdout is not None
+    assert child.stderr is not None
+    out, err, end = bytearray(), bytearray(), time.monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        for pipe, held in ((child.stdout, out), (child.stderr, err)):
+            selector.register(pipe, selectors.EVENT_READ, held)
+        while selector.get_map():
+            ready = selector.select(max(0.0, end - time.monotonic()))
+            if time.monotonic() >= end:
+                raise TimeoutError
+            for key, _ in ready:
+                data = os.read(key.fd, 1 << 16)
+                if not data:
+                    selector.unregister(key.fileobj)
+                key.data.extend(data)
+            del err[:-_MOST_SAID]
+            if len(out) > MOST_PRINTED:
+                return bytes(out[:MOST_PRINTED]), bytes(err), False
+    try:
+        child.wait(max(0.0, end - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise TimeoutError from None
+    return bytes(out), bytes(err), True
 
 
 def remote_of(project: str) -> tuple[str, str]:
@@ -112,7 +171,7 @@ class GitIntake:
     """
 
     def __init__(self, folder: str, project: str) -> None:
-        self._project, self.remote = project, remote_of(project)[1]
+        self._project, self.remote, self._taken = project, remote_of(project)[1], 0
         self.path = os.path.join(folder, "git", hashlib.sha256(os.fsencode(project)).hexdigest()[:32] + ".git")
         common = os.fsdecode(git("rev-parse", "--path-format=absolute", "--git-common-dir", folder=project))
         if not os.path.isdir(os.path.join(self.path, "objects")):
@@ -136,36 +195,67 @@ class GitIntake:
 
         Raises:
             GitFailed: the bundle is broken, or lacks something.
+            Busy: the sandbox has pushed too much already.
         """
+        if self._taken >= MOST_TAKEN:
+            raise Busy(f"what this sandbox has pushed takes {MOST_TAKEN} bytes already")
         ref = f"refs/sandbox/{sandbox}/{name}"
         with tempfile.NamedTemporaryFile(dir=self.path, suffix=".bundle") as file:
             file.write(bundle)
             file.flush()
-            git("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", file.name, f"+refs/heads/{name}:{ref}",
-                folder=self.path)
+            before = self._size()
+            try:
+                git("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", file.name, f"+refs/heads/{name}:{ref}",
+                    folder=self.path)
+            finally:
+                self._taken += max(0, self._size() - before)  # a pack that was refused may have left something, too
         return git("rev-parse", "--verify", f"{ref}^{{commit}}", folder=self.path).decode().strip()
 
-    def base_of(self, name: str, commit: str, before: Mapping[str, str]) -> str:
+    def _size(self) -> int:
         """
-        What *commit* is compared with: the remote's branch as the project knows it, else where it left another one;
-        "" where it has nothing in common with them.
+        Bytes of all packs.
+        """
+        try:
+            with os.scandir(os.path.join(self.path, "objects", "pack")) as found:
+                return sum(each.stat(follow_symlinks=False).st_size for each in found)
+        except FileNotFoundError:
+            return 0
+
+    def base_of(self, name: str, commit: str) -> str:
+        """
+        What *commit* is compared with: the remote's branch as the project knows it, else where it left another one of
+        the remote's; "" where it has nothing in common with them. What the operator has committed and not pushed isn't
+        a base: the push would take it along, and nobody would have seen it.
 
         Args:
             name: of the branch.
             commit: its tip.
-            before: the branches of the sandbox when it was opened, with their commits.
         """
-        try:
-            return git("rev-parse", "--verify", "--quiet", f"refs/remotes/origin/{name}^{{commit}}",
-                       folder=self._project).decode().strip()
-        except GitFailed:
-            pass
-        for other in sorted(before, key=lambda each: (each != name, each not in ("main", "master"), each))[:50]:
+        known = self._known(f"refs/remotes/origin/{name}")
+        if name in known:
             try:
-                return git("merge-base", commit, before[other], folder=self.path).decode().split()[0]
+                return git("rev-parse", "--verify", "--quiet", f"{known[name]}^{{commit}}",
+                           folder=self.path).decode().strip()
+            except GitFailed:
+                pass
+        known = self._known("refs/remotes/origin/main", "refs/remotes/origin/master") or known
+        known |= self._known("refs/remotes/origin/")
+        for tip in known.values():
+            try:
+                return git("merge-base", commit, tip, folder=self.path).decode().split()[0]
             except (GitFailed, IndexError):
                 continue
         return ""
+
+    def _known(self, *patterns: str) -> dict[str, str]:
+        """
+        Branches of the remote as the project knows them, with their commits. No object of the project is read in its
+        own repository: where one is missing, git would run what that repository's configuration has for getting it.
+        """
+        found = git("for-each-ref", f"--count={_MOST_KNOWN}", "--format=%(objectname) %(refname)", *patterns,
+                    folder=self._project).decode("utf-8", "surrogateescape")
+        rows = (line.partition(" ") for line in found.split("\n") if line)
+        return {name.removeprefix("refs/remotes/origin/"): commit for commit, _, name in rows}
 
     def about(self, base: str, commit: str) -> tuple[list[str], str, list[str]]:
         """
@@ -203,7 +293,7 @@ def diff_of(repository: str, base: str, commit: str) -> tuple[list[str], str]:
     commits = git("log", "-z", f"--max-count={MOST_COMMITS + 1}", "--no-show-signature", "--format=%h %an: %s", between,
                   folder=repository).decode("utf-8", "replace").split("\0")
     diff = git("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--submodule=short",
-               base or _empty(repository), commit, folder=repository)[:MOST_PRINTED].decode("utf-8", "replace")
+               base or _empty(repository), commit, folder=repository, cut=True).decode("utf-8", "replace")
     return [line for line in commits if line], diff
 
 

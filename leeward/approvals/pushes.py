@@ -46,7 +46,7 @@ def ask_for_pushes(queue: ApprovalQueue, box: AskingBox, *, reason: str = "", as
 
 def _request(staging: Staging, intake: GitIntake, box: AskingBox, name: str, reason: str, asker: str) -> NewRequest:
     commit = intake.take_in(staging.bundle(name), box.box.id, name)
-    base = intake.base_of(name, commit, staging.before)
+    base = intake.base_of(name, commit)
     commits, diff, remarks = intake.about(base, commit)
     listed = "\n".join(line[:200] for line in commits)
     description = f"{listed}\n\n{diff}"

@@ -52,7 +52,7 @@ class ApprovalService:
         queue, journal, project, until: as given. Routes decide by `queue` itself; what is approved is carried out by
             this object, which subscribes to it.
         started: seconds since the epoch.
-        ends: when its time is over, in seconds of `time.monotonic`, which no change of the clock moves; None for no end.
+        ends: the same in seconds of `time.monotonic`, which no change of the clock moves; None for no end.
         port: of the page on 127.0.0.1, where whoever serves has one; None where not.
         answering: makes of a sandbox's id what answers the requests of its bridge; whoever serves sets it before the
             first sandbox is opened.

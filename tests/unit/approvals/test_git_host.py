@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from leeward.approvals.git_host import GitFailed, git, without_password
+from leeward.approvals import git_host
+from leeward.approvals.git_host import GitFailed, GitIntake, git, without_password
+from leeward.errors import Busy
 
 
 def test_passwords_of_addresses_are_left_out() -> None:
@@ -15,3 +22,111 @@ def test_passwords_of_addresses_are_left_out() -> None:
 def test_a_failure_says_what_git_said(tmp_path_factory: pytest.TempPathFactory) -> None:
     with pytest.raises(GitFailed, match=r"git rev-parse: |git: no such file"):
         git("rev-parse", "--verify", "HEAD", folder=str(tmp_path_factory.mktemp("none")))
+
+
+class Repositories:
+    """
+    A project, and what a sandbox has made of a copy of it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.project, self.copy = folder, str(folder / "project"), str(folder / "copy")
+        self.git("init", "-q", "-b", "main", self.project)
+        self.first = self.commit("first", self.project)
+        self.git("update-ref", "refs/remotes/origin/main", self.first)
+
+    def git(self, *words: str, within: str = "") -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-C", within or self.project]
+        where = who[:-2] if "init" == words[0] or "clone" == words[0] else who
+        return subprocess.run(["git", *where, *words], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+    def commit(self, name: str, within: str, content: bytes = b"x\n") -> str:
+        Path(within, name).write_bytes(content)
+        self.git("add", name, within=within)
+        self.git("commit", "-qm", name, within=within)
+        return self.git("rev-parse", "HEAD", within=within)
+
+    def pushed(self, branch: str) -> bytes:
+        """
+        The bundle of a branch of the copy.
+        """
+        out = self.folder / "bundle"
+        self.git("bundle", "create", "-q", str(out), f"refs/heads/{branch}", within=self.copy)
+        return out.read_bytes()
+
+    def intake(self) -> GitIntake:
+        return GitIntake(str(self.folder / "state"), self.project)
+
+
+@pytest.fixture
+def repositories(tmp_path: Path) -> Repositories:
+    if shutil.which("git") is None:
+        pytest.skip("there is no git")
+    return Repositories(tmp_path)
+
+
+def test_commits_that_the_operator_has_not_pushed_are_shown(repositories: Repositories) -> None:
+    """
+    A branch on top of them takes them to the remote.
+    """
+    repositories.commit("private", repositories.project)
+    repositories.git("clone", "-q", repositories.project, repositories.copy)
+    repositories.git("checkout", "-qb", "work", within=repositories.copy)
+    repositories.commit("public", repositories.copy)
+    intake = repositories.intake()
+    tip = intake.take_in(repositories.pushed("work"), "box", "work")
+
+    base = intake.base_of("work", tip)
+    commits, diff, _ = intake.about(base, tip)
+
+    assert repositories.first == base
+    assert ["public", "private"] == [line.rpartition(" ")[2] for line in commits]
+    assert "b/private" in diff
+
+
+def test_nothing_of_the_project_runs_for_a_missing_object(repositories: Repositories) -> None:
+    """
+    A partial clone fetches what is missing by a program that its own configuration names.
+    """
+    repositories.git("clone", "-q", repositories.project, repositories.copy)
+    tip = repositories.commit("more", repositories.copy)
+    intake = repositories.intake()
+    assert tip == intake.take_in(repositories.pushed("main"), "box", "main")
+    canary = repositories.folder / "canary"
+    for key, value in (("core.repositoryformatversion", "1"), ("extensions.partialClone", "origin"),
+                       ("remote.origin.promisor", "true"), ("remote.origin.url", repositories.project),
+                       ("remote.origin.uploadpack", f"touch {canary}; git-upload-pack")):
+        repositories.git("config", key, value)
+    Path(repositories.project, ".git/refs/remotes/origin/main").write_text("1" * 40 + "\n")
+
+    assert "" == intake.base_of("main", tip)
+
+    assert not canary.exists()
+
+
+def test_a_diff_is_read_up_to_its_bound(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> None:
+    repositories.git("clone", "-q", repositories.project, repositories.copy)
+    repositories.commit("large", repositories.copy, b"0123456\n" * (1 << 16))
+    monkeypatch.setattr(git_host, "MOST_PRINTED", 1 << 12)
+    intake = repositories.intake()
+    tip = intake.take_in(repositories.pushed("main"), "box", "main")
+
+    commits, diff, remarks = intake.about(repositories.first, tip)
+
+    assert (1, 1 << 12) == (len(commits), len(diff))
+    assert "the diff is longer than what is shown" in remarks
+    with pytest.raises(GitFailed, match="printed more than"):
+        git("cat-file", "blob", f"{tip}:large", folder=intake.path)
+
+
+def test_a_sandbox_fills_so_much_of_the_disk(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> None:
+    repositories.git("clone", "-q", repositories.project, repositories.copy)
+    repositories.commit("one", repositories.copy, os.urandom(1 << 12))
+    monkeypatch.setattr(git_host, "MOST_TAKEN", 1 << 12)
+    intake, bundle = repositories.intake(), repositories.pushed("main")
+    tip = intake.take_in(bundle, "box", "main")
+
+    with pytest.raises(Busy):
+        intake.take_in(bundle, "box", "main")
+
+    assert tip == repositories.intake().take_in(bundle, "other", "main")
