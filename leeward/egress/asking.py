@@ -20,7 +20,7 @@ from itertools import count
 from leeward.egress.policy import ASK, DENY, Decision, Request, decide
 from leeward.egress.tenancy import ANSWERED, NotAllowed, unanswered
 from leeward.spec.egress import Policy
-from leeward.wire.egress_asks import MAX_PATH
+from leeward.wire.egress_asks import MAX_ASKED, MAX_PATH
 from leeward.wire.egress_control import Ask, AskAnswer, Unask
 
 #: Asks of one sandbox that wait at a time.
@@ -162,4 +162,4 @@ class LeaseAsks:
 def _about(request: Request, decision: Decision) -> dict[str, object]:
     return {"name": request.name, "address": "" if request.address is None else str(request.address),
             "port": request.port, "protocol": request.protocol, "method": request.method[:64], "path": request.path,
-            "rule": decision.rule}
+            "rule": decision.rule[:MAX_ASKED]}  # a client's may be longer

@@ -14,7 +14,8 @@ from leeward.egress.asking import MOST_OF_LEASE, Asking, LeaseAsks
 from leeward.egress.policy import Request
 from leeward.egress.tenancy import NotAllowed, Tenancy
 from leeward.spec.egress import parse_policy
-from leeward.wire.egress_control import Ask, AskAnswer, Unask
+from leeward.wire.egress_asks import MAX_ASKED, check_ask
+from leeward.wire.egress_control import Ask, AskAnswer, Unask, decode, encode
 
 POLICY = parse_policy({"allow": ["http://open.example.org"], "ask": ["*"], "limits": {"ask": 20}})
 
@@ -49,6 +50,20 @@ class Desk:
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(test(), 30))
+
+
+def test_c343_a_long_rule_of_a_clients_is_an_ask_still() -> None:
+    """
+    The daemon would take an ask with a longer text for a broker gone wrong, and end it with everybody's connections.
+    """
+    async def test() -> None:
+        desk, path = Desk(), "/" + "a" * 900
+        waits = desk.begin(path, parse_policy({"ask": [f"http://a.example.org{path}"]}))
+        found = check_ask(decode(encode(await desk.asked())).about)  # type: ignore[union-attr]  # it is an Ask
+        assert (path, MAX_ASKED) == (found["path"], len(found["rule"]))
+        waits.cancel()
+
+    run(test)
 
 
 def test_an_answer_ends_the_wait() -> None:
