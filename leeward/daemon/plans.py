@@ -84,11 +84,11 @@ class Plans:
         profile = with_base(profile)
         if SHELL == name:  # sockets of any kind would lead to the host's
             settings = replace(settings, loopback=False)
-            profile = replace(profile, limits={"time": min(profile.limits["time"], config.ceilings.time)})
-        if AGENT == name:  # ours asks for much; the operator's ceilings hold
-            profile = replace(profile, limits={
-                limit: min(value, getattr(config.ceilings, limit)) if limit in ADJUSTABLE else value
-                for limit, value in profile.limits.items()})
+        # The operator's own were looked at when the configuration was read; what ours ask for, and what an own one has
+        # of its base, may be above the ceilings.
+        profile = replace(profile, limits={
+            limit: min(value, getattr(config.ceilings, limit)) if limit in ADJUSTABLE else value
+            for limit, value in profile.limits.items()})
         return replace(
             settings, profile=name, show=profile.show, variables=profile.variables,
             limits=replace(settings.limits, **profile.limits), pool_size=profile.min, room=profile.max - profile.min,

@@ -1,0 +1,37 @@
+"""
+What a profile gives a pool, within the operator's bounds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leeward.daemon.config import Config
+from leeward.daemon.plans import Plans
+from leeward.dataclass import replace
+from leeward.pool.begin import Settings
+from leeward.spec.limits import ADJUSTABLE, CEILINGS, MIB
+from leeward.spec.profiles import OURS, Profile
+from leeward.spec.profiles.approved import NAME as APPROVED
+
+FEW = replace(CEILINGS, memory=300 * MIB, processes=40, time=40.0, output=20 * MIB)
+
+
+def with_profile(name: str, **config: Any) -> Settings:
+    return Plans._with_profile(Settings(), name, Config(ceilings=FEW, **config))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_no_profile_of_ours_passes_the_operators_ceilings(name: str) -> None:
+    """
+    Each may be asked for without a word in the configuration.
+    """
+    limits = with_profile(name).limits
+    assert [] == [each for each in ADJUSTABLE if getattr(limits, each) > getattr(FEW, each)]
+
+
+def test_nor_one_of_the_operators_by_its_base() -> None:
+    limits = with_profile("own", profiles={"own": Profile(base=APPROVED, limits={"time": 20.0})}).limits
+    assert (300 * MIB, 40, 20.0, 512 * MIB) == (limits.memory, limits.processes, limits.time, limits.files)
