@@ -61,6 +61,13 @@ def policy(what: str) -> Any:
     return check
 
 
+def policy_entries(*policies: Mapping[str, Any]) -> int:
+    """
+    The rules and other entries of *policies*: to read one takes as long as a small request.
+    """
+    return sum(len(value) if isinstance(value, (list, dict)) else 1 for each in policies for value in each.values())
+
+
 def check_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     """
     The fields of *answer* that a fetch has: those of a failure, or of a response without its body.

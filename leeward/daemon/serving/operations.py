@@ -28,7 +28,7 @@ from leeward.pool.egress_record import EVERYBODY
 from leeward.run.report import Arena as Results
 from leeward.run.verdict import bug
 from leeward.spec.functions import Functions
-from leeward.wire import file_requests, outline, sandbox_requests
+from leeward.wire import fetches, file_requests, outline, sandbox_requests
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refusal_of
 from leeward.wire.egress_requests import EgressAnswer, EgressAsks, EgressLog
 from leeward.wire.file_requests import FileRequest
@@ -60,6 +60,7 @@ from leeward.wire.sandbox_requests import (
     SandboxDock,
     SandboxExecute,
     SandboxFetch,
+    SandboxOpen,
     SandboxRequest,
 )
 
@@ -158,6 +159,7 @@ class Operations:
         home, flight = self._home, self._flight
         jobs, limits, policy = home.jobs, home.config.limits, None
         if request.environment or request.egress or request.profile or request.policy:
+            self._pay(request.policy)
             policy = narrowing.of_code(request.egress, request.policy,
                                        agent_home.operators(request, self._share.user, home.config))
             place = home.place(host_view.key_of(request))
@@ -197,7 +199,21 @@ class Operations:
         self._flight.check()
         return self._flight.sessions.serve(request)
 
+    def _open_session(self, request: SessionOpen) -> Mapping[str, Any] | None:
+        self._pay(request.policy)
+        return self._of_session(request)
+
+    def _pay(self, *policies: Mapping[str, Any]) -> None:
+        """
+        Count what it costs to read *policies*: many times what their bytes cost.
+        """
+        self._home.rounds.charge(self._share.budget, fetches.policy_entries(*policies))
+
     # --- live sandboxes -------------------------------------------------------
+
+    def _open_sandbox(self, request: SandboxOpen) -> Mapping[str, Any] | None:
+        self._pay(request.policy, request.fetch_policy)
+        return self._of_sandbox(request)
 
     def _of_sandbox(self, request: SandboxRequest | FileRequest) -> Mapping[str, Any] | None:
         # Its answer may be a large result.
@@ -366,7 +382,7 @@ _ANSWERS: Mapping[type, Callable[[Operations, Any], Mapping[str, Any] | Parcel |
     Cancel: Operations._cancel,
     FunctionTake: Operations._take,
     FunctionAnswer: Operations._answer_call,
-    SessionOpen: Operations._of_session,
+    SessionOpen: Operations._open_session,
     SessionReset: Operations._of_session,
     SessionClose: Operations._of_session,
     Interrupt: Operations._of_session,
@@ -374,4 +390,5 @@ _ANSWERS: Mapping[type, Callable[[Operations, Any], Mapping[str, Any] | Parcel |
     **dict.fromkeys((kind for kind, _ in (*sandbox_requests.FIELDS.values(), *file_requests.FIELDS.values())),
                     Operations._of_sandbox),
     SandboxDock: Operations._dock,
+    SandboxOpen: Operations._open_sandbox,
 }

@@ -904,6 +904,22 @@ def test_c343_a_guests_job_has_no_agents_network(box: Box) -> None:
     assert [] == places
 
 
+@pytest.mark.parametrize("message", [
+    {"op": "execute", "code": b""}, {"op": "session_open"}, {"op": "sandbox_open", "profile": "python"},
+])
+def test_c098_a_guest_pays_for_the_rules_of_a_policy(box: Box, message: dict[str, Any]) -> None:
+    """
+    A request of 40 kB with a thousand of them takes as long as a thousand small ones.
+    """
+    guest = box.client(user=4711)
+    budget = box.server.rounds.budget(4711, True)
+    before = budget.requests
+    guest.send(id=1, egress="web", policy={"allow": [f"a{number}.example" for number in range(1000)]}, **message)
+
+    assert 1 == len(guest.take())
+    assert before - budget.requests > 900
+
+
 def test_a_guest_answers_no_ask(box: Box) -> None:
     """
     Nor is one told of any: not of his own sandboxes' either, since the policy that asks is the operator's.
