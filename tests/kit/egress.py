@@ -115,6 +115,7 @@ class Servers:
 
     class Web(http.server.ThreadingHTTPServer):
         daemon_threads = True
+        request_queue_size = 256  # of 5, as socketserver has it, the sixth at once waits for seconds
         seen: list[tuple[str, str, str]]
         parted = threading.Event()
 
@@ -122,6 +123,7 @@ class Servers:
 
     class Echo(socketserver.ThreadingTCPServer):
         daemon_threads = True
+        request_queue_size = 256
         allow_reuse_address = True
 
         def handle_error(self, *_: Any) -> None: ...
