@@ -102,5 +102,11 @@ def _file(detail: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         end = start + len(hunk["old"])
         for line in before[end:end + AROUND]:
             yield "", f" {line}"
-    if not detail["hunks"] and detail["after"] is None and "file" == detail["type"]:
+    if detail["hunks"] or "file" != detail["type"]:
+        return
+    if detail["after"] is None:
         yield "", "its content isn't text, or too long to be shown"
+    elif detail["after"] != detail["before"]:
+        yield _CYAN, "@@ decided as a whole; what is to be there @@"
+        for line in detail["after"].split("\n"):
+            yield _GREEN, f"+{line}"

@@ -5,12 +5,13 @@ Runs in:   the operator's program that decides.
 Once:      the queue says that an order is begun before anything is done, and to one caller alone. After an end in
            between, files are compared with the host (`apply.recover`); a push and a key are done again, which changes
            nothing where they were done; a command is not run again, since nobody knows what became of it.
-Threads:   one for files, one for pushes and keys, at most MOST_COMMANDS for commands.
+Threads:   one for files, one for pushes and keys, at most MOST_COMMANDS for commands, MOST_OF_ONE of one sandbox.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -26,8 +27,8 @@ from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Bug, LeewardError, ShuttingDown
 from leeward.outcome import Outcome
 
-#: Commands that run at once.
-MOST_COMMANDS = 8
+#: Commands that run at once, and of one sandbox: a rule may allow it as many as it asks for.
+MOST_COMMANDS, MOST_OF_ONE = 64, 4
 
 #: Bytes of output after which a command is ended.
 MOST_OUTPUT = "64M"
@@ -43,6 +44,13 @@ def _no_fault(step: str) -> None:
     """
     Tests put something else here: a fault between two steps.
     """
+
+
+def _submit(pool: ThreadPoolExecutor, do: Callable[..., None], *given: object) -> None:
+    try:
+        pool.submit(do, *given)
+    except RuntimeError:
+        pass  # the pool is closed; it is due when the service starts again
 
 
 class OrderCarrier:
@@ -61,6 +69,7 @@ class OrderCarrier:
         self._queue, self._runs, self._settings, self._projects, self._socket = queue, runs, settings, projects, socket
         self._fault, self._over = fault, False
         self._running, self._lock = dict[int, Sandbox](), threading.Lock()
+        self._turns, self._waiting = Counter[str](), defaultdict[str, deque[ApprovalRequest]](deque)
         self._files = ThreadPoolExecutor(1, "files")
         self._others = ThreadPoolExecutor(1, "pushes")
         self._commands = ThreadPoolExecutor(MOST_COMMANDS, "commands")
@@ -100,12 +109,34 @@ class OrderCarrier:
         """
         if "due" != request.stage or self._over:
             return
-        pool = (self._files if "filesystem" == request.category else
-                self._commands if request.category in ("exec", "packages") else self._others)
+        if request.category in ("exec", "packages"):
+            with self._lock:
+                if self._turns[request.sandbox] >= MOST_OF_ONE:
+                    self._waiting[request.sandbox].append(request)
+                    return
+                self._turns[request.sandbox] += 1
+            _submit(self._commands, self._in_turn, request)
+        else:
+            _submit(self._files if "filesystem" == request.category else self._others, self._guarded, self._carry,
+                    request, "")
+
+    def _in_turn(self, request: ApprovalRequest) -> None:
+        """
+        A command, and then the next one of its sandbox.
+        """
         try:
-            pool.submit(self._guarded, self._carry, request, "")
-        except RuntimeError:
-            pass  # the pool is closed; it is due when the service starts again
+            self._guarded(self._carry, request, "")
+        finally:
+            sandbox = request.sandbox
+            with self._lock:
+                after = self._waiting[sandbox].popleft() if self._waiting[sandbox] else None
+                if not self._waiting[sandbox]:
+                    del self._waiting[sandbox]
+                if after is None:
+                    self._turns[sandbox] -= 1
+                    self._turns += Counter()  # those with none are forgotten
+            if after is not None and not self._over:
+                _submit(self._commands, self._in_turn, after)
 
     def _guarded(self, do: Callable[[ApprovalRequest, str], None], request: ApprovalRequest, way: str) -> None:
         """
@@ -186,7 +217,9 @@ class OrderCarrier:
         try:
             if order.profile:
                 with self._lock:
-                    self._running[request.id] = box
+                    self._running[request.id], is_over = box, self._over
+                if is_over:  # `close` didn't see it
+                    raise ShuttingDown("the service ends")
             self._run(request, order, box)
         except LeewardError as error:
             self._end(request, None, str(error))

@@ -9,14 +9,18 @@ Trust:     none in the texts. Lines are bytes up to a newline: nothing else ends
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from leeward.errors import BadRequest
 
-#: Bytes and lines of a file whose pieces are looked for: difflib takes squares of it at worst.
+#: Bytes and lines of a file whose pieces are looked for.
 MOST_BYTES, MOST_LINES = 1 << 20, 20_000
+
+#: Pairs of lines that are looked at, at most: about two seconds. Texts can be written for which difflib takes hours.
+MOST_PAIRS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +69,33 @@ def file_hunks(before: bytes, after: bytes) -> list[FileHunk]:
     old, new = split_lines(before), split_lines(after)
     if max(len(old), len(new)) > MOST_LINES:
         raise BadRequest(f"a file above {MOST_LINES} lines is decided as a whole")
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=True)
+    matcher = _BoundedMatcher(old, new)
     return [FileHunk(a, tuple(old[a:b]), tuple(new[c:d]), c) for tag, a, b, c, d in matcher.get_opcodes()
             if "equal" != tag]
+
+
+class _BoundedMatcher(difflib.SequenceMatcher[bytes]):
+    """
+    One that gives up.
+    """
+
+    def __init__(self, old: list[bytes], new: list[bytes]) -> None:
+        super().__init__(None, old, new, autojunk=True)
+        self._left = MOST_PAIRS
+        # What one look costs: each line, and each place of the other text that has it.
+        places: Mapping[bytes, Sequence[int]] = self.b2j
+        self._costs = list(itertools.accumulate((1 + len(places.get(line, ())) for line in old), initial=0))
+
+    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0,
+                           bhi: int | None = None) -> difflib.Match:
+        """
+        Raises:
+            BadRequest: it has looked at too much.
+        """
+        self._left -= self._costs[len(self._costs) - 1 if ahi is None else ahi] - self._costs[alo]
+        if self._left < 0:
+            raise BadRequest("a file with so many lines that are alike is decided as a whole")
+        return super().find_longest_match(alo, ahi, blo, bhi)
 
 
 def take_hunks(before: bytes, hunks: Sequence[FileHunk], wanted: Iterable[int]) -> bytes:

@@ -125,10 +125,13 @@ class ApprovalService:
     # --- what is asked ----------------------------------------------------------------
 
     def _project_for(self, sandbox: str) -> Project | None:
+        """
+        A sandbox that has just ended has none: the service's own is another one's.
+        """
         try:
             return self._boxes.get(sandbox).project if sandbox else self.project
         except BadRequest:
-            return self.project
+            return None
 
     def ask(self, fields: Mapping[str, Any], sandbox: str = "") -> ApprovalRequest:
         """

@@ -21,7 +21,7 @@ from leeward.approvals.web.bodies import bad
 from leeward.approvals.web.calls import Handler, WebCall, WebParts
 from leeward.approvals.web.problems import WebProblem, missing
 from leeward.approvals.web.rows import request_row, resolution_row, rule_row, rules_row
-from leeward.approvals.web.threads import in_slow_thread, in_thread
+from leeward.approvals.web.threads import in_long_thread, in_slow_thread, in_thread
 
 #: Rows of one answer, ids of one decision, hunks of one approval, seconds that a call waits: at most.
 MOST_ROWS, MOST_IDS, MOST_HUNKS, MOST_WAIT = 500, 1000, 10_000, 300.0
@@ -242,11 +242,12 @@ async def runs(call: WebCall) -> Response:
 
 async def run(call: WebCall) -> Response:
     wait = bodies.number(call.request.query_params, "wait", 0, most=MOST_WAIT)
-    await own_request(call, call.id)
-    if wait:  # a thread is for what runs, not for what waits for a person
-        await call.parts.feed.wait(call.id, wait, is_over, call.sandbox)
+    found: ApprovalRequest | None = await own_request(call, call.id)
+    if wait:  # no thread waits for a person, or for a command
+        found = await call.parts.feed.wait(call.id, wait, is_over, call.sandbox)
     # The queue is told of its end a moment before its output is whole.
-    return JSONResponse(await in_slow_thread(call.sandbox, call.service.run, call.id, 1.0 if wait else 0.0))
+    rest = 1.0 if wait and found is not None and is_over(found) else 0.0
+    return JSONResponse(await in_slow_thread(call.sandbox, call.service.run, call.id, rest))
 
 
 def is_over(request: ApprovalRequest) -> bool:
@@ -269,7 +270,15 @@ async def sync_git(call: WebCall) -> Response:
 async def _synced(call: WebCall, sync: Callable[[str, str, str], SyncOutcome]) -> Response:
     said = _said(call)
     sandbox = call.sandbox or bodies.text(call.fields, "sandbox", most=100)
-    found = await in_slow_thread(call.sandbox, sync, sandbox, said["reason"], said["asker"])
+    # A sandbox stops its own git as long as it likes, so no other one may have to wait for that.
+    if call.sandbox and call.sandbox in call.parts.syncing:
+        raise WebProblem(429, "busy", "what this sandbox has changed is being looked at already", retry_after=1)
+    own = {call.sandbox} - {""}
+    call.parts.syncing.update(own)
+    try:
+        found = await in_long_thread(sync, sandbox, said["reason"], said["asker"])
+    finally:
+        call.parts.syncing.difference_update(own)
     return JSONResponse({"requests": [request_row(each, whole=False) for each in found.requests],
                          "refused": [{"path": path, "reason": reason} for path, reason in found.refused[:1000]],
                          "left_out": found.left_out, "more": found.more}, 201)

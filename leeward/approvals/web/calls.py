@@ -47,6 +47,7 @@ class WebParts:
     feed: LiveFeed
     bodies: BodyReader = field(default_factory=BodyReader)
     calls: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    syncing: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)

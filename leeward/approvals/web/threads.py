@@ -3,7 +3,7 @@ Calls that wait for a disk or for the daemon, in threads: the event loop never d
 
 Runs in:   the operator's program that decides.
 Bounds:    decisions have threads of their own, which nothing that waits for a sandbox can take; so have callers that
-           are sandboxes.
+           are sandboxes, and what waits for programs in a sandbox, which may keep it for minutes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
 #: Threads of each kind, at most.
-QUICK, SLOW, SANDBOXES = 8, 8, 4
+QUICK, SLOW, SANDBOXES, LONG = 8, 8, 4, 64
 
 _limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, anyio.CapacityLimiter]] = WeakKeyDictionary()
 
@@ -54,3 +54,11 @@ async def in_slow_thread(sandbox: str, call: Callable[Arguments, Answer], /, *gi
     """
     kind, threads = (2, SANDBOXES) if sandbox else (1, SLOW)
     return await anyio.to_thread.run_sync(functools.partial(call, *given, **named), limiter=_limiter(kind, threads))
+
+
+async def in_long_thread(call: Callable[Arguments, Answer], /, *given: Arguments.args,
+                         **named: Arguments.kwargs) -> Answer:
+    """
+    What *call* returns or raises: one that waits for programs in a sandbox, as long as these like.
+    """
+    return await anyio.to_thread.run_sync(functools.partial(call, *given, **named), limiter=_limiter(3, LONG))

@@ -4,12 +4,14 @@ What becomes of orders when the program ends between two steps, and what a rule 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from kit.waiting import poll_until
+from leeward.approvals import carrying
 from leeward.approvals.apply import Project
 from leeward.approvals.asking import asked, command_request, config_request, in_project
 from leeward.approvals.carrying import OrderCarrier
@@ -19,6 +21,7 @@ from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import ApprovalRequest
 from leeward.approvals.runs import RunBook
 from leeward.approvals.settings import ServiceSettings
+from leeward.errors import LeewardError
 
 
 class Crash(BaseException):
@@ -140,4 +143,33 @@ def test_a_project_that_is_gone_fails_that_request(stand: Stand) -> None:
 
     assert "no such file" in stand.stage(number, "failed").note
     assert not (stand.folder / "other").exists()
+    carrier.close()
+
+
+def test_a_sandbox_whose_commands_never_end_keeps_nobody_elses(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+
+    class Ending:
+        @staticmethod
+        def attach(sandbox: str, socket: str | None) -> object:
+            if "greedy" == sandbox:
+                ended.wait(60.0)
+            raise LeewardError("it is over")
+
+    monkeypatch.setattr(carrying, "Sandbox", Ending)
+    carrier = stand.carrier()
+    stand.queue.add_rule("exec(true **)", "allow")
+
+    def asks(sandbox: str, word: str) -> int:
+        return stand.queue.submit(command_request(command_order(["true", word]), sandbox=sandbox)).id
+
+    greedy = [asks("greedy", f"{place}") for place in range(carrying.MOST_COMMANDS + 6)]
+    try:
+        stand.stage(asks("other", "1"), "failed")
+        states = [request.stage for request in map(stand.queue.get, greedy) if request is not None]
+        assert carrying.MOST_OF_ONE >= states.count("applying")
+    finally:
+        ended.set()
+    for number in greedy:
+        stand.stage(number, "failed")
     carrier.close()

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leeward.approvals import hunks as hunks_module
 from leeward.approvals.hunks import file_hunks, split_lines, take_hunks
 from leeward.errors import BadRequest
 
@@ -58,3 +59,22 @@ def test_only_a_newline_ends_a_line() -> None:
 def test_what_is_no_text_or_too_long_is_decided_as_a_whole(content: bytes) -> None:
     with pytest.raises(BadRequest):
         file_hunks(b"", content)
+
+
+def test_texts_for_which_a_comparison_takes_hours_are_decided_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Every other line is alike and the others differ, so each look finds one line at its very beginning.
+    """
+    before, after = (b"".join(b"%d\n%s%d\n" % (place % 90, side, place) for place in range(9000))
+                     for side in (b"old", b"new"))
+
+    monkeypatch.setattr(hunks_module, "MOST_PAIRS", hunks_module.MOST_PAIRS // 10)
+    with pytest.raises(BadRequest, match="as a whole"):
+        file_hunks(before, after)
+
+
+def test_a_long_file_with_many_changes_has_hunks() -> None:
+    lines = [b"%d\n" % (place if place % 3 else 0) for place in range(15_000)]
+    after = [b"other\n" if 0 == place % 150 else line for place, line in enumerate(lines)]
+
+    assert 100 == len(file_hunks(b"".join(lines), b"".join(after)))

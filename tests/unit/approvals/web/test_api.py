@@ -5,19 +5,23 @@ REST: what each route does, and what it answers where it doesn't.
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from kit.approvals_page import PageService, as_caller, page_service
+from leeward.approvals.changes import SyncOutcome
 from leeward.approvals.credentials import AskingSandbox, Operator
 from leeward.approvals.requests import IntakeBounds, NewRequest
 from leeward.approvals.subjects import branch
 from leeward.approvals.web.application import application
 from leeward.approvals.web.bodies import MOST_BODY
 from leeward.approvals.web.calls import MOST_CALLS
+from leeward.errors import BadRequest
 
 
 @pytest.fixture
@@ -187,6 +191,53 @@ def test_commands_packages_and_what_a_sandbox_has_changed(operator: TestClient, 
     assert "box" == operator.get("/api/sandboxes").json()["sandboxes"][0]["sandbox"]
     assert 200 == operator.delete("/api/sandboxes/box").status_code
     assert 400 == operator.delete("/api/sandboxes/x").status_code
+
+
+def test_a_sandbox_that_stalls_what_looks_at_it_keeps_nobody_else(
+        app: Starlette, sandbox: TestClient, service: PageService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Its git can be stopped from inside.
+    """
+    begun, over = threading.Event(), threading.Event()
+
+    def stalled(sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
+        begun.set()
+        over.wait(60.0)
+        return SyncOutcome()
+
+    monkeypatch.setattr(service, "sync_git", stalled)
+    with sandbox, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(sandbox.post, "/api/sync/git", json={})
+        try:
+            assert begun.wait(60.0)
+            second = sandbox.post("/api/sync/git", json={})
+        finally:
+            over.set()
+
+    assert (429, 201) == (second.status_code, first.result().status_code)
+    assert 201 == sandbox.post("/api/sync/git", json={}).status_code
+
+
+def test_no_thread_waits_for_a_command_that_runs(sandbox: TestClient, service: PageService,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = list[float]()
+
+    def run(number: int, wait: float = 0.0) -> dict[str, Any]:
+        waits.append(wait)
+        return {}
+
+    monkeypatch.setattr(service, "run", run)
+    number = service.submit_exec("make", sandbox="box").id
+    sandbox.get(f"/api/exec/{number}?wait=0.01")
+    service.queue.decide([number], False, "cli")
+    sandbox.get(f"/api/exec/{number}?wait=0.01")
+
+    assert [0.0, 1.0] == waits
+
+
+def test_a_sandbox_that_is_over_asks_for_no_file_of_another_ones_project(service: PageService) -> None:
+    with pytest.raises(BadRequest, match="no project"):
+        service.ask({"category": "filesystem", "action": "write", "path": "f", "content": "x"}, "over")
 
 
 def test_the_record_is_shown(operator: TestClient, service: PageService) -> None:
