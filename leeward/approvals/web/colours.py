@@ -70,6 +70,7 @@ def coloured(text: str, path: str) -> Colours | None:
         return None
     lines: Colours = [[]]
     at, (line, begin, end) = 0, marks
+    begun, of = 0, ""  # of a run of one kind, which is cut out once: added piece by piece it would be copied each time
     while at < len(text):
         if begin and text.startswith(begin, at):
             stop = text.find(end, at + len(begin))
@@ -81,8 +82,11 @@ def coloured(text: str, path: str) -> Colours | None:
         else:
             token = _TOKEN.match(text, at)
             stop, kind = (at + 1, "") if token is None else (token.end(), _kind(token))
-        _add(lines, text[at:stop], kind)
+        if kind != of:
+            _add(lines, text[begun:at], of)
+            begun, of = at, kind
         at = stop
+    _add(lines, text[begun:], of)
     return lines
 
 
@@ -102,9 +106,5 @@ def _add(lines: Colours, text: str, kind: str) -> None:
     for number, piece in enumerate((first, *others)):
         if number:
             lines.append([])
-        if not piece:
-            continue
-        if lines[-1] and lines[-1][-1][1] == kind:
-            lines[-1][-1] = lines[-1][-1][0] + piece, kind
-        else:
+        if piece:
             lines[-1].append((piece, kind))
