@@ -4,7 +4,8 @@
 Runs in:   the CLI. A thread listens to the service's events, and each has the table fetched anew; the main thread draws
            and reads keys.
 Trust:     none in what is shown; it is escaped. A key is about the request that was on the screen when it was pressed:
-           by its id, whose content never changes.
+           by its id, whose content never changes. A sandbox can take its own request away, by asking anew, and so have
+           the mark go to another one at a moment of its choice: such a one is looked at first.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ _REVERSE, _BOLD, _OFF = "\x1b[7m", "\x1b[1m", "\x1b[0m"
 #: Seconds between a and a second a, and between two drawings of countdowns.
 _SECOND_S, _DRAW_S = 0.4, 1.0
 
+#: Seconds for which no key decides about a request that the mark went to by itself.
+LOOK_S = 0.5
+
 HELP = ("a approve   aa approve all that are shown   d deny   A always allow   D always deny",
         "j k or arrows move   enter the whole request   l the last decisions   ? this   q quit")
 
@@ -49,6 +53,8 @@ class WatchState:
     Attributes:
         rows: what is pending, the oldest first.
         selected: the id of the marked one; 0 for none.
+        shown: the id of the one that the view "one" shows.
+        marked: when the mark went to another one by itself, in seconds of `time.monotonic`.
         view: "pending", "recent", "help" or "one".
         lines: of a view that isn't the table.
         message: of the last thing that was done.
@@ -56,6 +62,8 @@ class WatchState:
 
     rows: list[Mapping[str, Any]] = field(default_factory=list)
     selected: int = 0
+    shown: int = 0
+    marked: float = 0.0
     view: str = "pending"
     lines: list[str] = field(default_factory=list)
     message: str = ""
@@ -107,7 +115,10 @@ class WatchDesk:
         self._link, self.state = link, WatchState()
 
     def reload(self) -> None:
+        before = self.state.selected
         self.state.take(self._link.call("GET", "/api/requests?which=pending&limit=500")["requests"])
+        if before and self.state.selected != before:
+            self.state.marked = time.monotonic()
 
     def press(self, key: str) -> bool:
         """
@@ -131,17 +142,21 @@ class WatchDesk:
         elif key in ("\r", "\n") and state.selected:
             request = self._link.call("GET", f"/api/requests/{state.selected}")
             detail = self._link.call("GET", f"/api/requests/{state.selected}/detail")
-            state.view, state.lines = "one", lines_of(request, detail, True)
-        elif key in _DECISIONS and state.selected:
-            self._decide(*_DECISIONS[key])
+            state.view, state.lines, state.shown = "one", lines_of(request, detail, True), state.selected
+        elif key in _DECISIONS and (number := {"pending": state.selected, "one": state.shown}.get(state.view, 0)):
+            self._decide(number, *_DECISIONS[key])
         return True
 
-    def _decide(self, word: str, always: bool, every: bool) -> None:
+    def _decide(self, number: int, word: str, always: bool, every: bool) -> None:
         state = self.state
-        if every:
+        is_table = "pending" == state.view
+        if is_table and time.monotonic() - state.marked < LOOK_S:
+            state.message = "the marked request has only just come there; look at it first"
+            return
+        if every and is_table:
             found = self._link.call("POST", "/api/bulk", {"approved": True, "ids": [row["id"] for row in state.rows]})
         else:
-            found = self._link.call("POST", f"/api/requests/{state.selected}/{word}",
+            found = self._link.call("POST", f"/api/requests/{number}/{word}",
                                     {"always": True} if always else {})
         said = [f"{len(found['decided'])} decided"]
         said += [f"{row['id']} was {row['status']} before, by {row['decided_by']}" for row in found.get("before", [])]
@@ -149,6 +164,7 @@ class WatchDesk:
             said.append(f"rule {found['rule']}")
         state.message, state.view = "; ".join(said), "pending"
         self.reload()
+        state.marked = 0.0  # to the next one, by the person's own key
 
 
 #: What is decided, whether for good, and whether about all.

@@ -83,7 +83,7 @@ class _BoundedMatcher(difflib.SequenceMatcher[bytes]):
         super().__init__(None, old, new, autojunk=True)
         self._left = MOST_PAIRS
         # What one look costs: each line, and each place of the other text that has it.
-        places: Mapping[bytes, Sequence[int]] = self.b2j
+        places: Mapping[bytes, Sequence[int]] = vars(self)["b2j"]
         self._costs = list(itertools.accumulate((1 + len(places.get(line, ())) for line in old), initial=0))
 
     def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0,

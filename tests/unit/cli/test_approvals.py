@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from leeward.approvals.link import OperatorLink
+from leeward_cli import approvals_watch
 from leeward_cli.approvals import line_of
 from leeward_cli.approvals_diff import MOST_LINES, lines_of
 from leeward_cli.approvals_watch import WatchDesk, WatchState, paired
@@ -114,6 +115,42 @@ def test_a_key_decides_about_what_is_marked(key: str, path: str, body: dict[str,
     assert desk.press(key)
     assert [("POST", path, body)] == [call for call in link.calls if "POST" == call[0]]
     assert "1 decided; rule exec(ls)" == desk.state.message
+
+
+def test_a_key_is_about_the_request_that_is_shown() -> None:
+    """
+    Its sandbox asks anew meanwhile, and the mark goes to another one.
+    """
+    link = PlayedLink()
+    desk = WatchDesk(cast("OperatorLink", link))
+    desk.reload()
+    desk.press("\r")
+    link.rows = [row(2), row(3)]
+    desk.reload()
+    assert (2, "one") == (desk.state.selected, desk.state.view)
+
+    for key in ("d", "\r", "q", "?", "a", "l", "a", "q"):
+        desk.press(key)
+
+    assert ["/api/requests/1/deny"] == [path for method, path, _ in link.calls if "POST" == method]
+
+
+def test_what_has_only_just_come_under_the_mark_is_looked_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    link, now = PlayedLink(), [100.0]
+    monkeypatch.setattr(approvals_watch.time, "monotonic", lambda: now[0])
+    desk = WatchDesk(cast("OperatorLink", link))
+    desk.reload()
+    link.rows = [row(2), row(3)]
+    desk.reload()
+
+    desk.press("a")
+    desk.press("aa")
+    assert not [call for call in link.calls if "POST" == call[0]]
+    assert "look at it first" in desk.state.message
+    now[0] += approvals_watch.LOOK_S
+    desk.press("a")
+
+    assert ["/api/requests/2/approve"] == [path for method, path, _ in link.calls if "POST" == method]
 
 
 def test_views_come_and_go() -> None:
