@@ -95,9 +95,14 @@ def children(pid: int) -> list[int]:
 
 def zygotes(daemon: int) -> list[int]:
     """
-    Its children but for the opener, which leeward/worker/opener.py starts.
+    Its children but for the opener, which leeward/worker/opener.py starts, and one that hasn't become a program yet.
     """
-    return [pid for pid in children(daemon) if b"import opener" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    own = _arguments(daemon)
+    return [pid for pid in children(daemon) if b"import opener" not in (line := _arguments(pid)) and line != own]
+
+
+def _arguments(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def seconds(stat: str) -> float:
