@@ -4,7 +4,8 @@ Rules: what is decided without a person, and in which order.
 Runs in:   the operator's program; pure.
 Order:     what the operator forbids for good, allowed endpoints, rules that deny, rules that allow, the category's
            mode, a person. The first that says something decides; deny stands before allow.
-In doubt:  a person is asked. What can't be read fits no rule that allows.
+In doubt:  a person is asked. What can't be read fits no rule that allows. A file of git's own, which git runs or obeys
+           on the host, is allowed by a rule that names `.git`, and by no other one and no mode.
 """
 
 from __future__ import annotations
@@ -207,13 +208,22 @@ def decide_subject(rules: RuleSet, subject: RuleSubject) -> Ruling:
         return Ruling("deny", "operator", forbidden.text, mode)
     if isinstance(subject, Endpoint) and any(is_allowed(subject.host, host) for host in rules.endpoints):
         return Ruling("allow", "endpoint", "", mode)
-    for among, answer in ((rules.deny, "deny"), (rules.allow, "allow")):
+    is_gits = isinstance(subject, ProjectPath) and has_git(subject.path)
+    allow = [rule for rule in rules.allow if has_git(rule.pattern)] if is_gits else rules.allow
+    for among, answer in ((rules.deny, "deny"), (allow, "allow")):
         found = matching(among, subject)
         if found is not None:
             return Ruling("deny" if "deny" == answer else "allow", "rule", found.text, mode)
-    if mode in ("allow-all", "deny-all"):
+    if mode in ("allow-all", "deny-all") and not (is_gits and "allow-all" == mode):
         return Ruling("allow" if "allow-all" == mode else "deny", "mode", "", mode)
     return Ruling("ask", "person", "", mode)
+
+
+def has_git(path: str) -> bool:
+    """
+    Whether a path, or a pattern of one, names `.git`.
+    """
+    return ".git" in path.casefold().split("/")
 
 
 def is_allowed(host: Host, allowed: Host) -> bool:

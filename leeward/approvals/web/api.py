@@ -21,17 +21,20 @@ from leeward.approvals.web.bodies import bad
 from leeward.approvals.web.calls import Handler, WebCall, WebParts
 from leeward.approvals.web.problems import WebProblem, missing
 from leeward.approvals.web.rows import request_row, resolution_row, rule_row, rules_row
-from leeward.approvals.web.threads import in_long_thread, in_slow_thread, in_thread
+from leeward.approvals.web.threads import in_long_thread, in_slow_thread, in_thread, in_thread_of
 
 #: Rows of one answer, ids of one decision, hunks of one approval, seconds that a call waits: at most.
 MOST_ROWS, MOST_IDS, MOST_HUNKS, MOST_WAIT = 500, 1000, 10_000, 300.0
+
+#: Rows of one answer to a sandbox.
+MOST_ROWS_OF_SANDBOX = 50
 
 #: Seconds that an approval waits for what it lets be written.
 CARRIED_OUT_S = 10.0
 
 
 async def status(call: WebCall) -> Response:
-    found = await in_thread(call.service.status)
+    found = await in_thread_of(call.sandbox, call.service.status)
     if call.sandbox:  # how much others ask is none of its business
         return JSONResponse({key: found[key] for key in ("started", "uptime", "until", "remaining") if key in found})
     return JSONResponse(found)
@@ -47,10 +50,12 @@ async def requests(call: WebCall) -> Response:
     if category is not None and category not in CATEGORIES:
         raise bad(f"category: one of {', '.join(CATEGORIES)}")
     queue, sandbox = call.service.queue, call.sandbox or query.get("sandbox")
+    if call.sandbox:  # each may have 130 KiB, and the queue is held while they are read
+        limit = min(limit, MOST_ROWS_OF_SANDBOX)
     if "pending" == which:
-        found = await in_thread(queue.pending, limit, after, category, sandbox)
+        found = await in_thread_of(call.sandbox, queue.pending, limit, after, category, sandbox)
     else:
-        found = await in_thread(queue.recent, limit, sandbox)
+        found = await in_thread_of(call.sandbox, queue.recent, limit, sandbox)
     return JSONResponse({"requests": [request_row(each, whole=False) for each in found]})
 
 
@@ -68,7 +73,7 @@ async def own_request(call: WebCall, number: int) -> ApprovalRequest:
     Raises:
         WebProblem: there is none, or it is another sandbox's.
     """
-    found = await in_thread(call.service.queue.get, number) if number < 2**63 else None
+    found = await in_thread_of(call.sandbox, call.service.queue.get, number) if number < 2**63 else None
     if found is None or (call.sandbox and found.sandbox != call.sandbox):
         raise missing("there is no such request")
     return found
@@ -190,7 +195,7 @@ async def set_mode(call: WebCall) -> Response:
 
 
 async def config(call: WebCall) -> Response:
-    return JSONResponse(await in_thread(call.service.config))
+    return JSONResponse(await in_thread_of(call.sandbox, call.service.config))
 
 
 def key_and_value(fields: Mapping[str, Any]) -> tuple[str, Any]:

@@ -25,7 +25,7 @@ from leeward.approvals.web.bodies import MOST_BODY, MOST_CONTENT_BODY, BodyReade
 from leeward.approvals.web.feed import LiveFeed
 from leeward.approvals.web.gate import SAFE, SESSION_KEY
 from leeward.approvals.web.problems import WebProblem, forbidden, problem_of, unauthorized
-from leeward.approvals.web.threads import in_thread
+from leeward.approvals.web.threads import in_thread_of
 from leeward.errors import LeewardError
 
 #: Calls of one sandbox that aren't answered yet, at most.
@@ -151,7 +151,7 @@ async def _fields(parts: WebParts, request: Request, caller: str, most: int) -> 
     if body and kind != "application/json":
         # Another site's form can send text/plain without being asked.
         raise WebProblem(415, "bad_request", "a body is application/json")
-    return json_fields(body) if len(body) <= MOST_BODY else await in_thread(json_fields, body)
+    return json_fields(body) if len(body) <= MOST_BODY else await in_thread_of(caller, json_fields, body)
 
 
 def _check_csrf(request: Request, session: BrowserSession, fields: Mapping[str, Any]) -> None:

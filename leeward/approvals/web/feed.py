@@ -20,7 +20,7 @@ from typing import Any
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import ApprovalRequest
 from leeward.approvals.web.rows import request_row, rules_row
-from leeward.approvals.web.threads import in_thread
+from leeward.approvals.web.threads import in_thread_of
 from leeward.errors import Busy
 
 #: Messages that a viewer hasn't taken; viewers; calls of one caller that wait: at most.
@@ -167,11 +167,11 @@ class LiveFeed:
         with self._lock:
             self._waiters[number].append(waiter)
         try:
-            request = await in_thread(self._queue.get, number)
+            request = await in_thread_of(caller, self._queue.get, number)
             while request is not None and not is_done(request) and (left := end - time.monotonic()) > 0:
                 if "pending" == request.status and request.expires is not None:
                     left = min(left, max(0.001, request.expires - time.time()))
-                request = await waiter.next(left) or await self._again(request)
+                request = await waiter.next(left) or await self._again(request, caller)
             return request
         finally:
             self._waiting[caller] -= 1
@@ -182,10 +182,10 @@ class LiveFeed:
                 if not self._waiters[number]:
                     del self._waiters[number]
 
-    async def _again(self, request: ApprovalRequest) -> ApprovalRequest | None:
+    async def _again(self, request: ApprovalRequest, caller: str) -> ApprovalRequest | None:
         if request.expires is not None and request.expires <= time.time():
-            await in_thread(self._queue.expire)
-        return await in_thread(self._queue.get, request.id)
+            await in_thread_of(caller, self._queue.expire)
+        return await in_thread_of(caller, self._queue.get, request.id)
 
 
 class _Waiter:

@@ -41,6 +41,15 @@ async def in_thread(call: Callable[Arguments, Answer], /, *given: Arguments.args
     return await anyio.to_thread.run_sync(functools.partial(call, *given, **named), limiter=_limiter(0, QUICK))
 
 
+async def in_thread_of(sandbox: str, call: Callable[Arguments, Answer], /, *given: Arguments.args,
+                       **named: Arguments.kwargs) -> Answer:
+    """
+    As `in_thread`, but for a sandbox in a thread of those that sandboxes have.
+    """
+    kind, threads = (2, SANDBOXES) if sandbox else (0, QUICK)
+    return await anyio.to_thread.run_sync(functools.partial(call, *given, **named), limiter=_limiter(kind, threads))
+
+
 async def in_slow_thread(sandbox: str, call: Callable[Arguments, Answer], /, *given: Arguments.args,
                          **named: Arguments.kwargs) -> Answer:
     """

@@ -249,6 +249,15 @@ ORDER: tuple[tuple[dict[str, Any], RuleSubject, str, str], ...] = (
     ({"allow": allow("exec", "packages")}, invocation("ls"), "ask", "person"),
     ({"modes": {"git": "deny-all"}, "allow": allow("git(a)")}, branch("b"), "deny", "mode"),
     ({"modes": {"filesystem": "approve-bulk"}}, project_path("a"), "ask", "person"),
+    # A file of git's own is run or obeyed on the host.
+    ({"modes": {"filesystem": "allow-all"}}, project_path("a/.git/config"), "ask", "person"),
+    ({"modes": {"filesystem": "allow-all"}}, project_path("a/.gitignore"), "allow", "mode"),
+    ({"modes": {"filesystem": "deny-all"}}, project_path(".git/config"), "deny", "mode"),
+    ({"allow": allow("filesystem", "filesystem(**/config)", "filesystem(/*/hooks/*)")},
+     project_path(".GIT/hooks/config"),
+     "ask", "person"),
+    ({"allow": allow("filesystem(/.git/info/*)")}, project_path(".git/info/exclude"), "allow", "rule"),
+    ({"deny": deny("filesystem(**)")}, project_path(".git/config"), "deny", "rule"),
 )
 
 

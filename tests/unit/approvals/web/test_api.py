@@ -235,6 +235,13 @@ def test_no_thread_waits_for_a_command_that_runs(sandbox: TestClient, service: P
     assert [0.0, 1.0] == waits
 
 
+def test_a_sandbox_gets_so_many_rows_at_once(sandbox: TestClient, operator: TestClient, service: PageService) -> None:
+    for place in range(60):
+        push(service, f"b{place}")
+
+    assert [50, 60] == [len(client.get("/api/requests?limit=500").json()["requests"]) for client in (sandbox, operator)]
+
+
 def test_a_sandbox_that_is_over_asks_for_no_file_of_another_ones_project(service: PageService) -> None:
     with pytest.raises(BadRequest, match="no project"):
         service.ask({"category": "filesystem", "action": "write", "path": "f", "content": "x"}, "over")
