@@ -23,8 +23,9 @@ from leeward.approvals.agent import METHODS, MOST_FRAME, MOST_PATH, SILENCE_S
 from leeward.client.process import Process
 from leeward.errors import LeewardError, PeerError
 
-#: Requests of one bridge that are under way, requests a second that are taken, and answers that wait to be taken.
-MOST_UNDER_WAY, EACH_SECOND, MOST_ANSWERS = 64, 50.0, 256
+#: Requests of one bridge that are under way, requests a second that are taken, and answers that wait to be taken, with
+#: their bytes.
+MOST_UNDER_WAY, EACH_SECOND, MOST_ANSWERS, MOST_WAITING = 64, 50.0, 256, 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class BridgeEnd:
     def __init__(self, process: Process, answering: Answering, until: float | None) -> None:
         self._process, self._answering, self._until = process, answering, until
         self._answers: queue.Queue[bytes] = queue.Queue(MOST_ANSWERS)
-        self._room = threading.Semaphore(MOST_UNDER_WAY)
+        self._room, self._waiting, self._lock = threading.Semaphore(MOST_UNDER_WAY), 0, threading.Lock()
         self._over, self._greeted = threading.Event(), threading.Event()
         self.fault = ""
         self._threads = [threading.Thread(target=run, name=f"bridge-{name}", daemon=True)
@@ -191,14 +192,25 @@ class BridgeEnd:
 
     def _answered(self, number: int, done: Future[tuple[int, Any]]) -> None:
         self._room.release()
+        if self._over.is_set():
+            return
         if done.cancelled() or done.exception() is not None:
             status, body = 500, {"detail": "the service has failed to answer"}
         else:
             status, body = done.result()
+        frame = written_frame([number, status, body])
+        with self._lock:
+            self._waiting += len(frame)
+            is_full = self._waiting > MOST_WAITING
         try:
-            self._answers.put_nowait(written_frame([number, status, body]))
+            if is_full:
+                raise queue.Full
+            self._answers.put_nowait(frame)
         except queue.Full:
-            self.close("it doesn't take its answers")
+            self.fault = "it doesn't take its answers"
+            self._over.set()
+            # This is the event loop of the service, and who kills waits for the daemon.
+            threading.Thread(target=self.close, name="bridge-close", daemon=True).start()
 
     def _write(self) -> None:
         try:
@@ -208,8 +220,11 @@ class BridgeEnd:
                 end = time.monotonic() + SILENCE_S / 5
                 while (rest := end - time.monotonic()) > 0 and not self._over.is_set():
                     try:
-                        self._process.write(self._answers.get(timeout=min(rest, 1.0)))
+                        frame = self._answers.get(timeout=min(rest, 1.0))
                     except queue.Empty:
                         continue
+                    self._process.write(frame)
+                    with self._lock:
+                        self._waiting -= len(frame)
         except Exception as error:  # it costs this bridge
             self.close(str(error) or type(error).__name__)

@@ -208,3 +208,28 @@ def test_who_does_not_take_answers_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
     assert "it doesn't take its answers" == end.fault
     blocked.set()
     end.join(PATIENCE)
+
+
+def test_answers_that_wait_have_so_many_bytes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    process, desk = PlayedProcess(), Desk()
+    blocked, killed, callers = threading.Event(), threading.Event(), list[str]()
+
+    def kill() -> None:
+        callers.append(threading.current_thread().name)
+        killed.set()
+
+    monkeypatch.setattr(process, "write", lambda data: blocked.wait(PATIENCE) and len(data))
+    monkeypatch.setattr(process, "kill", kill)
+    end = BridgeEnd(cast("Process", process), desk, None)
+    process.say(b"".join(framed([number, *HONEST[1:]]) for number in range(1, 21)))
+    futures = [desk.asked.get(timeout=PATIENCE)[1] for _ in range(20)]
+
+    for future in futures:
+        future.set_result((200, "x" * (3 << 20)))
+
+    assert killed.wait(PATIENCE)
+    assert ("it doesn't take its answers", False) == (end.fault, end.is_alive)
+    assert threading.current_thread().name not in callers
+    blocked.set()
+    process.say(None)
+    end.join(PATIENCE)
