@@ -68,6 +68,9 @@ SOCKET = 208 * KIB
 FREE_SOCKETS = 32
 
 
+#: Bytes of the kernel's for a file, folder or link on tmpfs, its name among them: 840 to 940 were measured (Linux 6.18).
+_INODE = 1 * KIB
+
 #: Looks in a row that may fail, which is half a second, before a job that can't be watched is ended.
 MOST_MISSED = 50
 
@@ -203,8 +206,11 @@ class NoneLeaf:
 
 
 def _bytes_in_files(fd: int) -> int:
+    """
+    Of a job's tmpfs, what its files, folders and links themselves take among them.
+    """
     system = os.fstatvfs(fd)
-    return (system.f_blocks - system.f_bfree) * system.f_frsize
+    return (system.f_blocks - system.f_bfree) * system.f_frsize + (system.f_files - system.f_ffree) * _INODE
 
 
 class NoneWorker:
