@@ -68,7 +68,7 @@ SOCKET = 208 * KIB
 FREE_SOCKETS = 32
 
 
-#: Bytes of the kernel's for a file, folder or link on tmpfs, its name among them: 840 to 940 were measured (Linux 6.18).
+#: Bytes of the kernel's for a file, folder or link on tmpfs, with its name: 840 to 940 were measured (Linux 6.18).
 _INODE = 1 * KIB
 
 #: Looks in a row that may fail, which is half a second, before a job that can't be watched is ended.
