@@ -72,6 +72,7 @@ class Standing:
 
     Attributes:
         clearing: is called when nothing is left of the lease before, in the broker and in the listeners' queues.
+        ends: of leases.
     """
 
     number: int
@@ -80,6 +81,7 @@ class Standing:
     lease: Leased | None = None
     seal: OpenSeal | None = None
     clearing: Callable[[], None] | None = None
+    ends: int = 0
 
 
 class BrokerLink:
@@ -194,14 +196,21 @@ class BrokerLink:
         place = self._places.get(worker)
         if place is None or place.lease is None:
             return True
-        place.lease, place.clearing = None, cleared
-        self._send(Over(place.number))
-        self._reactor.after(STUCK_S, partial(self._check_cleared, place, cleared))
+        place.lease, place.clearing, place.ends = None, cleared, place.ends + 1
+        self._clear(place, STUCK_S)
         return False
 
-    def _check_cleared(self, place: Standing, cleared: Callable[[], None]) -> None:
-        if place.clearing is cleared and self._channel is not None and place in self._places.values():
-            self._end(f"it cleared no listeners within {STUCK_S:g} s")
+    def _clear(self, place: Standing, seconds: float) -> None:
+        self._send(Over(place.number))
+        self._reactor.after(seconds, partial(self._check_cleared, place, place.ends, self.starts))
+
+    def _check_cleared(self, place: Standing, end: int, start: int) -> None:
+        """
+        Has this broker, the one of that *start*, cleared what was over by that *end*?
+        """
+        if (place.clearing is not None and (end, start) == (place.ends, self.starts) and self._channel is not None
+                and place in self._places.values()):
+            self._end("it cleared no listeners in time")
 
     def _cleared(self, number: int) -> None:
         for place in self._places.values():
@@ -254,7 +263,7 @@ class BrokerLink:
                 self._send(place.seal.message(), fds)
         self._send(Stand(place.number, list(place.plan.ports), len(place.plan.routes)), place.listeners)
         if place.clearing is not None:
-            self._send(Over(place.number))
+            self._clear(place, 4 * STUCK_S)  # it has to become a process first
         if place.lease is not None:
             self._send(place.lease)
 

@@ -167,6 +167,29 @@ def test_a_broker_that_clears_nothing_is_ended(seen: BrokerLink, far: Far, react
     reactor.run(partial(_there_are, far, 2))
 
 
+def test_nor_does_the_one_that_follows_it_keep_a_worker(seen: BrokerLink, far: Far, reactor: Reactor, fds: list[int],
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    It has the time again that the one before had, and no less: else brokers would be ended one after the other where
+    many workers wait.
+    """
+    monkeypatch.setattr(broker, "STUCK_S", 0.01)
+    late: list[int] = []
+    reactor.after(10.0, partial(late.append, 0))
+    seen.stand("worker", PLAN, fds)
+    seen.lease("worker", 7, POLICY)
+    seen.over("worker", lambda: None)
+    reactor.run(lambda: len(far.ends) > 2 or bool(late))
+    assert not late
+
+    monkeypatch.setattr(broker, "STUCK_S", 60.0)
+    reactor.run(lambda: len(far.ends) > 3 or bool(late))
+    seen._check_cleared(seen._places["worker"], 1, 3)  # of the one before
+    assert seen.stands
+    seen._check_cleared(seen._places["worker"], 1, 4)
+    assert not seen.stands
+
+
 def test_another_one_is_told_everything(seen: BrokerLink, far: Far, reactor: Reactor, fds: list[int]) -> None:
     """
     With the same key, so that names keep their addresses; of what is gone it hears nothing. Of what is over something
