@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import socket
+import struct
 from typing import Any
 from urllib.parse import quote
 
@@ -30,6 +31,20 @@ class ApprovalsAway(LeewardError):
     """
 
 
+def check_own(connected: socket.socket, path: str) -> None:
+    """
+    See that who listens at the other end is this user: without XDG_RUNTIME_DIR and /run/user the folder is in /tmp,
+    where another user may have been first.
+
+    Raises:
+        ApprovalsAway: another user listens there.
+    """
+    _, uid, _ = struct.unpack("=iII", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if uid != os.geteuid():
+        connected.close()
+        raise ApprovalsAway(f"on {path} another user listens, with the id {uid}; nothing was sent")
+
+
 class _Connection(http.client.HTTPConnection):
     def __init__(self, path: str) -> None:
         super().__init__("leeward", timeout=_S)
@@ -39,6 +54,7 @@ class _Connection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+        check_own(self.sock, self._path)
 
 
 class OperatorLink:
@@ -68,7 +84,7 @@ class OperatorLink:
             The answer's JSON.
 
         Raises:
-            ApprovalsAway: nobody listens, or the service ended before it answered.
+            ApprovalsAway: nobody listens, or another user; or the service ended before it answered.
             BadRequest, Busy, Forbidden, Stale: it was refused. The message says why.
             PeerError: what listens there is something else.
         """

@@ -73,6 +73,21 @@ def test_a_peer_of_another_user_is_not_heard(path: str, monkeypatch: pytest.Monk
         OperatorLink(path).call("GET", "/who")
 
 
+def test_nothing_is_sent_to_another_users_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Who was first in /tmp isn't the service, and would be told of projects and say where the page is.
+    """
+    user = os.geteuid()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "s"))
+        other.listen()
+        monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+        with pytest.raises(ApprovalsAway, match="another user"):
+            OperatorLink(str(tmp_path / "s")).call("POST", "/api/sandboxes", {"path": "/home/me/project"})
+        with other.accept()[0] as made:
+            assert b"" == made.recv(1)
+
+
 def test_a_refusal_is_an_error_of_ours(path: str) -> None:
     link = OperatorLink(path)
     for query, kind in (("status=400", BadRequest), ("status=403", Forbidden), ("status=429", Busy),
