@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from leeward.approvals.apply import carry_out, recover_one
-from leeward.approvals.git_host import git_push
+from leeward.approvals.git_host import git_push, is_local
 from leeward.approvals.orders import CommandOrder, ConfigOrder, PushOrder, unpack_order
 from leeward.approvals.projects import OpenProjects
 from leeward.approvals.queue import ApprovalQueue
@@ -192,6 +192,11 @@ class OrderCarrier:
                 self._configure(request, order)
 
     def _push(self, request: ApprovalRequest, order: PushOrder) -> None:
+        if is_local(order.remote) and request.decided_by not in ("cli", "page"):
+            # Which folder that is the project's configuration says, and rules are about branches.
+            self._queue.finish(request.id, "a person decides about a push to a folder of this host, and no rule",
+                               failed=True)
+            return
         try:
             git_push(order.repository, order.remote, order.branch, order.commit)
         except BadRequest as error:

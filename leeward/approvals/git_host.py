@@ -69,6 +69,15 @@ def without_password(text: str) -> str:
     return re.sub(r"://[^/@\s]*@", "://", text)
 
 
+def is_local(remote: str) -> bool:
+    """
+    Whether *remote* is a folder of this host, as git reads it: a push there runs that folder's own hooks.
+    """
+    if "://" in remote:
+        return remote.casefold().startswith("file:")
+    return ":" not in remote.split("/")[0]
+
+
 def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) -> bytes:
     """
     What git prints.

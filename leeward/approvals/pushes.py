@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from leeward.approvals.boxes import AskingBox
 from leeward.approvals.changes import SyncOutcome
-from leeward.approvals.git_host import MOST_FILES, GitFailed, GitIntake, without_password
+from leeward.approvals.git_host import MOST_FILES, GitFailed, GitIntake, is_local, without_password
 from leeward.approvals.git_inside import Staging
 from leeward.approvals.orders import pack_order, push_order
 from leeward.approvals.queue import ApprovalQueue
@@ -48,6 +48,8 @@ def _request(staging: Staging, intake: GitIntake, box: AskingBox, name: str, rea
     commit = intake.take_in(staging.bundle(name), box.box.id, name)
     base = intake.base_of(name, commit)
     commits, diff, remarks = intake.about(base, commit)
+    if is_local(intake.remote):
+        remarks.insert(0, "the remote is a folder of this host: the hooks in it are run here")
     listed = "\n".join(line[:200] for line in commits)
     description = f"{listed}\n\n{diff}"
     if len(description) > _SHOWN:

@@ -15,12 +15,13 @@ from leeward.approvals import carrying
 from leeward.approvals.apply import Project
 from leeward.approvals.asking import asked, command_request, config_request, in_project
 from leeward.approvals.carrying import OrderCarrier
-from leeward.approvals.orders import command_order
+from leeward.approvals.orders import command_order, pack_order, push_order
 from leeward.approvals.projects import OpenProjects
 from leeward.approvals.queue import ApprovalQueue
-from leeward.approvals.requests import ApprovalRequest
+from leeward.approvals.requests import ApprovalRequest, NewRequest
 from leeward.approvals.runs import RunBook
 from leeward.approvals.settings import ServiceSettings
+from leeward.approvals.subjects import branch
 from leeward.errors import LeewardError
 
 
@@ -172,4 +173,17 @@ def test_a_sandbox_whose_commands_never_end_keeps_nobody_elses(stand: Stand, mon
         ended.set()
     for number in greedy:
         stand.stage(number, "failed")
+    carrier.close()
+
+
+def test_a_rule_does_not_push_to_a_folder_of_this_host(stand: Stand) -> None:
+    """
+    Hooks are run there, and a project's configuration says where it is.
+    """
+    carrier = stand.carrier()
+    stand.queue.add_rule("git(main)", "allow")
+    order = push_order(str(stand.folder), str(stand.folder / "remote"), "main", "1" * 40)
+    number = stand.queue.submit(NewRequest(branch("main"), "push", payload=pack_order(order))).id
+
+    assert "a person decides" in stand.stage(number, "failed").note
     carrier.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leeward.approvals import git_host
-from leeward.approvals.git_host import GitFailed, GitIntake, git, without_password
+from leeward.approvals.git_host import GitFailed, GitIntake, git, is_local, without_password
 from leeward.errors import Busy
 
 
@@ -17,6 +17,14 @@ def test_passwords_of_addresses_are_left_out() -> None:
 
     assert "fatal: unable to access 'https://example.org/x.git/': no, https://b.example" == without_password(said)
     assert "git@example.org:x.git" == without_password("git@example.org:x.git")
+
+
+@pytest.mark.parametrize(("remote", "local"), [
+    ("/srv/x.git", True), ("./x:y", True), ("x", True), ("../x", True), ("file:///srv/x", True),
+    ("FILE:///srv/x", True),
+    ("https://example.org/x", False), ("git@example.org:x.git", False), ("host:/srv/x", False), ("ssh://h/x", False)])
+def test_which_remotes_are_folders_of_this_host(remote: str, local: bool) -> None:
+    assert local is is_local(remote)
 
 
 def test_a_failure_says_what_git_said(tmp_path_factory: pytest.TempPathFactory) -> None:
