@@ -5,13 +5,16 @@
 from __future__ import annotations
 
 import json
+import os
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leeward.egress.policy import Decision, Request, decide
 from leeward.egress.tenancy import unanswered
+from leeward.errors import BadRequest
 from leeward.spec.egress import parse_policy
 from leeward_cli import egress_log
 from leeward_cli.egress_log import line, matches, names, whose, would_allow
@@ -120,3 +123,21 @@ def _denied(request: Request, decision: Decision) -> dict[str, Any]:
     decision = unanswered(decision)
     return row(name=request.name, address="" if request.address is None or request.name else str(request.address),
                port=request.port, rule=decision.rule, reason=decision.reason)
+
+
+def test_names_are_written_through_no_link_of_a_sandboxs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The file may lie in the project, which the agent has written.
+    """
+    monkeypatch.setattr(egress_log.DecisionLog, "rows", lambda self: [])
+    victim, link, fifo, file = (tmp_path / name for name in ("victim", "link", "fifo", "file"))
+    victim.write_text("mine")
+    link.symlink_to(victim)
+    os.mkfifo(fifo)
+
+    for path in (link, fifo):
+        with pytest.raises(BadRequest, match="can't be written"):
+            egress_log.write_names("socket", "box", str(path))
+    egress_log.write_names("socket", "box", str(file))
+
+    assert ("mine", "") == (victim.read_text(), file.read_text())
