@@ -79,12 +79,22 @@ class Project:
         return project_path(posixpath.join(posixpath.dirname(inner), name))
 
     def _link(self, path: str) -> str | None:
-        state = self.state(path)
-        return state.link if "link" == state.type else None
+        # Not by `state`, which reads a file: a path may go on behind one of any size.
+        try:
+            fd = open_beneath(self._fd, os.fsencode(path), _LOOK)
+        except OSError as error:
+            if error.errno in (*_NOT_THERE, errno.ELOOP, errno.EXDEV):
+                return None
+            raise
+        try:
+            return os.readlink("", dir_fd=fd) if stat.S_ISLNK(os.fstat(fd).st_mode) else None
+        finally:
+            os.close(fd)
 
     def state(self, path: str) -> FileState:
         """
-        What is at *path*; nothing where the way to it leads over a link or another mount.
+        What is at *path*; nothing where the way to it leads over a link or another mount. A file above MOST_CONTENT
+        has no hash: no order is made against one, and it may have terabytes.
 
         Raises:
             OSError: it can't be read.
@@ -135,6 +145,8 @@ class Project:
                 return FileState(kind, link=os.readlink("", dir_fd=fd))
             if "file" != kind:
                 return FileState(kind, mode if "folder" == kind else 0)
+            if held is None and about.st_size > MOST_CONTENT:
+                return FileState(kind, mode)
             file = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         finally:
             os.close(fd)

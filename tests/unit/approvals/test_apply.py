@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import textwrap
@@ -333,3 +334,18 @@ def test_what_isnt_about_a_file_is_left_alone(project: Project, queue: ApprovalQ
     queue.begin(number)
     assert [] == recover(queue, project)
     assert not carry_out(queue, project, 99)
+
+
+def test_a_file_of_any_size_keeps_nobody(folder: Path, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A sandbox asks for a path that goes on behind one, as often as it likes.
+    """
+    (folder / "huge").touch()
+    os.truncate(folder / "huge", 1 << 40)
+    monkeypatch.setattr(os, "read", lambda fd, size: pytest.fail("it is read"))
+
+    assert "huge/x" == project.resolve("huge/x").path
+    assert "src/x" == project.resolve("link/x").path
+    assert FileState("file", stat.S_IMODE((folder / "huge").stat().st_mode)) == project.state("huge")
+    with pytest.raises(BadRequest, match="isn't there"):
+        delete_order("huge/x", project.state("huge/x"))
