@@ -80,14 +80,14 @@ def _run(line: str) -> int:
     box, inside = _sandbox(session, project)
     try:
         _end_lines(box)
-        process = box.start(["bash", "-c", line], stdin=None, cwd=_inside(cwd, project, inside), env=_environment(),
-                            title=f"{_LINE}{me.key}")
-        threading.Thread(target=_feed, args=(process,), daemon=True).start()
+        title = f"{_LINE}{me.key}"
         try:
+            process = box.start(["bash", "-c", line], stdin=None, cwd=_inside(cwd, project, inside),
+                                env=_environment(), title=title)
+            threading.Thread(target=_feed, args=(process,), daemon=True).start()
             result = process.result(lambda data: write(1, data), lambda data: write(2, data))
         except BaseException:
-            with contextlib.suppress(DaemonError):
-                process.kill()
+            _end_line(box.id, title)
             raise
         _tell_folder(box, line, project, inside)
         return int(result.exit_code or 0)
@@ -199,6 +199,21 @@ def _opened(session: Any, project: str) -> tuple[Any, str]:
         box.close()
         raise
     return box, request.cwd
+
+
+def _end_line(sandbox: str, title: str) -> None:
+    """
+    End the line *title* by a connection of its own: it may have begun though nobody has heard of it yet.
+    """
+    from leeward.client.sandbox import Sandbox
+
+    with contextlib.suppress(DaemonError):
+        box = Sandbox.attach(sandbox)
+        for row in box.processes():
+            if title == row["title"] and not row["over"]:
+                with contextlib.suppress(DaemonError):
+                    box.process(row["process"]).kill()
+        box.detach()
 
 
 def _end_lines(box: Any) -> None:

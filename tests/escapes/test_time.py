@@ -186,9 +186,9 @@ def test_c058_a_clock_that_jumps_moves_no_limit(jumping: str, tmp_path: Path) ->
 @pytest.mark.no_attack("what the source says")
 def test_c058_nothing_looks_at_the_wall_clock() -> None:
     """
-    No line of the daemon, of a client and of what runs in a sandbox asks what time it is but those that only tell it: the
-    log, the records of egress and of what waits for an answer; those that compare the times of a host's files with that
-    of an opening, or with now (docs/decisions/0043): there is no other clock for these; and those that write into
+    No line of the daemon, of a client and of what runs in a sandbox asks what time it is but those that only tell it:
+    the log, the records of egress and of what waits for an answer; those that compare the times of a host's files with
+    that of an opening, or with now (docs/decisions/0043): there is no other clock for these; and those that write into
     certificates and manifests when they were made. Programs of the operator's that aren't the daemon show how long
     something lasts, and what decides lets requests expire by the wall clock, since they outlive it (0080).
     """

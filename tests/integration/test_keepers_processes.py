@@ -16,7 +16,7 @@ from integration import test_keeper
 pytestmark = pytest.mark.needs("user-namespaces")
 
 #: `begin` sends a Start beside the runner whose init is `init`; the program's output comes by the pipe that it returns.
-PRELUDE = test_keeper.PRELUDE.replace("ends=ENDS)", "ends=ENDS, beside=[BESIDE] * 3)") + """
+PRELUDE = test_keeper.PRELUDE.replace("once=once)", "once=once, beside=[BESIDE] * 3)") + """
 import contextlib, time
 from leeward._native.keeper import Way
 from leeward._native.memfd import memory_file

@@ -90,6 +90,8 @@ def agents_daemon(folder: Path, *options: str) -> Iterator[LiveDaemon]:
     A daemon without a configuration of its own.
     """
     (folder / "sitecustomize.py").write_text(f"import leeward.pool.broker\nleeward.pool.broker.ENTRY = {ENTRY!r}\n")
+    given = os.environ.get("LEEWARD_TESTS_OUTSIDE_TMP")  # this user has all folders below /tmp
     with LiveDaemon(folder, "--pool-size", "1", *options,
-                    env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}) as made:
+                    env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}",
+                         **({"XDG_RUNTIME_DIR": given} if given else {})}) as made:
         yield made
