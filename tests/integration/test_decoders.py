@@ -18,9 +18,8 @@ FUZZ = Path(__file__).resolve().parents[1] / "fuzz"
 RUNS = 10_000_000 if os.environ.get("LEEWARD_LONG") else 1_000_000
 TARGETS = {"request", "stream", "job reply", "control", "conversation", "http", "sandbox answers", "calls"}
 
-#: What the broker of egress decodes, whose inputs cost more, 200 us of processor time for one to each: a short form;
-#: `tests/fuzz --egress 1000000` feeds more.
-EGRESS_RUNS = 10_000_000 if os.environ.get("LEEWARD_LONG") else 20_000
+#: What the broker of egress decodes: some 200 us of processor time for one input to each.
+EGRESS_RUNS = RUNS
 EGRESS = {"client hello", "request heads", "queries", "policies", "egress control", "fetches"}
 
 #: What the page of approvals and the bridges of sandboxes decode.
