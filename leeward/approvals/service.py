@@ -276,7 +276,7 @@ class ApprovalService:
             raise BadRequest(f"request {number} isn't a change of a file that waits for a decision")
         if not all(type(place) is int for place in hunks):
             raise BadRequest("hunks are numbers")
-        made = self.queue.submit(in_project(part_of(request, payload, project, hunks), project))
+        made = self.queue.submit(in_project(part_of(request, payload, project, hunks), project), rated=False)
         return self.queue.decide([made.id], True, by)
 
     def _request(self, number: int) -> ApprovalRequest:

@@ -21,7 +21,7 @@ from leeward.approvals.subjects import branch
 from leeward.approvals.web.application import application
 from leeward.approvals.web.bodies import MOST_BODY
 from leeward.approvals.web.calls import MOST_CALLS
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, Busy
 
 
 @pytest.fixture
@@ -131,6 +131,20 @@ def test_some_hunks_of_a_change_are_approved(operator: TestClient, service: Page
 
     assert 200 == done.status_code
     assert "\n".join([*lines[:-1], "last"]) + "\n" == file.read_text()
+
+
+def test_a_sandbox_that_asks_without_end_keeps_nobody_from_some_hunks(tmp_path: Path) -> None:
+    with page_service(tmp_path, IntakeBounds(each_minute=2)) as service:
+        (tmp_path / "project" / "f").write_text("a\nb\nc\n")
+        number = service.write("f", "x\nb\ny\n").id
+        service.write("g", "")
+        with pytest.raises(Busy):
+            service.write("h", "")
+        operator = TestClient(as_caller(application(service), Operator("cli")))
+        answer = operator.post(f"/api/requests/{number}/approve", json={"hunks": [1]})
+
+        assert 200 == answer.status_code
+        assert "a\nb\ny\n" == (tmp_path / "project" / "f").read_text()
 
 
 def test_always_stores_a_rule_that_decides_the_others(operator: TestClient, service: PageService) -> None:
