@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
@@ -63,23 +63,33 @@ class AgentHome:
                 file.write(content)
             self._attach(name, path, MountAttr.RDONLY)
 
-    def cover(self, hide: Iterable[str], protect: Iterable[str]) -> None:
+    def cover(self, hide: Iterable[str], protect: Sequence[str], targets: Iterable[str]) -> None:
         """
         Hide names, and keep others from being written. What isn't there, or is a link, is left as it is.
+
+        Args:
+            targets: of the mounts in which these lie. A folder between one of them and a protected name is mounted on
+                itself, to be written: else it could be renamed, and another one with such a name be made in its place.
         """
+        for path in between(protect, targets):
+            self._onto_itself(path, MountAttr(0))
         for path in protect:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as fd:
-                if not stat.S_ISLNK(os.fstat(fd).st_mode):
-                    tree = native.copy(fd)
-                    native.set_attributes(tree, _ATTRIBUTES | MountAttr.RDONLY)
-                    native.move_onto(tree, fd)
-                    os.close(tree)
+            self._onto_itself(path, MountAttr.RDONLY)
         for path in hide:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as fd:
                 about = os.fstat(fd)
                 if not stat.S_ISLNK(about.st_mode):
                     self._attach(_FOLDER if stat.S_ISDIR(about.st_mode) else _FILE, fd, MountAttr.RDONLY)
         os.close(self._scratch)
+
+    @staticmethod
+    def _onto_itself(path: str, attributes: MountAttr) -> None:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as fd:
+            if not stat.S_ISLNK(os.fstat(fd).st_mode):
+                tree = native.copy(fd)
+                native.set_attributes(tree, _ATTRIBUTES | attributes)
+                native.move_onto(tree, fd)
+                os.close(tree)
 
     def _attach(self, name: str, to: str | int, attributes: MountAttr) -> None:
         """
@@ -98,6 +108,19 @@ class AgentHome:
                 native.move_mount(tree, to)
         finally:
             os.close(tree)
+
+
+def between(paths: Iterable[str], targets: Iterable[str]) -> list[str]:
+    """
+    The folders above *paths*, each in one of *targets* and none of them, the outer ones first.
+    """
+    found, targets = set(), tuple(targets)
+    for path in paths:
+        above = os.path.dirname(path)
+        while above not in targets and any(above.startswith(f"{target}/") for target in targets):
+            found.add(above)
+            above = os.path.dirname(above)
+    return sorted(found)
 
 
 @contextlib.contextmanager

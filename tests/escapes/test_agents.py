@@ -110,7 +110,11 @@ def test_c336_cannot_give_git_a_hook(home: AgentHome) -> None:
         (hooks / "pre-commit").unlink()
     within(home, attack)
     assert [] == os.listdir(hooks)
-    assert ".git/hooks" in within(home, "mv .git .old; mkdir -p .git/hooks; echo evil >.git/hooks/pre-commit")
+    within(home, "mv .git .old; mkdir -p .git/hooks; echo evil >.git/hooks/pre-commit")  # nor by its folder's
+    assert [] == os.listdir(hooks)
+    assert ".old" not in os.listdir(home.project)
+    hooks.rmdir()
+    assert ".git/hooks" in within(home, "mkdir -p .git/hooks; echo evil >.git/hooks/pre-commit")
     assert ".git/config" in within(home, "printf '[core]\\nhooksPath = x\\n' >>.git/config")
 
 
