@@ -283,9 +283,12 @@ def page(socket: str | None) -> int:
 @click.option("--profile", metavar="NAME", help="Another profile than `approved`.")
 @click.option("--egress", metavar="NAME", help="What it may reach: a policy of the daemon's configuration.")
 @click.option("--environment", metavar="NAME", help="Another interpreter and its packages.")
+@click.option("--sync", is_flag=True, help="Changes flow to the project as they are made; the host's edits flow in.")
+@click.option("--sync-after", metavar="FILE", help="Nothing flows before FILE is in the sandbox, such as .git/HEAD.")
 @click.option("--keep", is_flag=True, help="Leave the sandbox open, and print its id.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[PATH] [-- COMMAND...]")
-def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ...], **options: str | None) -> int:
+def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ...],
+        **options: str | bool | None) -> int:
     """
     Run COMMAND, or a shell, in a sandbox over a copy of the project PATH, whose processes can ask.
 
@@ -305,12 +308,55 @@ def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ..
         _tell_sync("files", link.call("POST", "/api/sync/files", {"sandbox": box}))
         if made.get("git"):
             _tell_sync("branches", link.call("POST", "/api/sync/git", {"sandbox": box}))
+        if made.get("sync"):
+            _tell_notes(link, box)
     finally:
         if keep:
             click.echo(box, err=True)
         else:
             link.close_sandbox(box)
     return status
+
+
+def _tell_notes(link: OperatorLink, box: str) -> None:
+    """
+    Say on standard error what live sync has not written.
+    """
+    for row in link.call("GET", "/api/sandboxes")["sandboxes"]:
+        for line in _note_lines(row) if row["sandbox"] == box else ():
+            click.echo(f"leeward: {line}", err=True)
+
+
+def _note_lines(row: Mapping[str, Any]) -> list[str]:
+    sync = row.get("sync") or {}
+    lines = list[str]()
+    for note in sync.get("notes", []):
+        asked = f" (request {note['request']})" if note.get("request") else ""
+        lines.append(plain(f"{note['kind']}: {note['path']}: {note['why']}{asked}"))
+    if sync.get("more"):
+        lines.append(f"{sync['more']} more")
+    if sync.get("trouble"):
+        lines.append(plain(sync["trouble"]))
+    return lines
+
+
+@approvals.command()
+@_SOCKET
+@_JSON
+def sandboxes(socket: str | None, as_json: bool) -> None:
+    """
+    Show the sandboxes that can ask, and what live sync has written and what not.
+    """
+    for row in OperatorLink(socket).call("GET", "/api/sandboxes")["sandboxes"]:
+        if as_json:
+            click.echo(json.dumps(row))
+            continue
+        sync = row.get("sync")
+        flow = "" if not sync else (f"  sync {sync['state']}: {sync['to_host']} to the host, {sync['to_sandbox']} to "
+                                    f"the sandbox, {sync['left']} wait")
+        click.echo(plain(f"{row['sandbox']}  {row['project']}  {row['age']:.0f} s{flow}"))
+        for line in _note_lines(row):
+            click.echo(f"    {line}")
 
 
 def _tell_sync(what: str, found: Mapping[str, Any]) -> None:

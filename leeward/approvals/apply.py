@@ -20,6 +20,7 @@ import os
 import posixpath
 import secrets
 import stat
+import threading
 from collections.abc import Callable
 
 from leeward._native.beneath import open_beneath
@@ -55,9 +56,19 @@ class Project:
     def __init__(self, path: str, fault: Callable[[str], None] = _no_fault) -> None:
         self.path, self._fault = path, fault
         self._fd = os.open(path, FOLDER | os.O_CLOEXEC)
+        self._writing = threading.Lock()  # one write at a time, and none below another folder after `close`
 
     def close(self) -> None:
-        os.close(self._fd)
+        with self._writing:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    @property
+    def fd(self) -> int:
+        """
+        Of the folder itself.
+        """
+        return self._fd
 
     def resolve(self, path: str, *, last: bool = True) -> ProjectPath:
         """
@@ -175,6 +186,10 @@ class Project:
             Stale: the host isn't what the order was made against.
             OSError: the disk, or a right, is missing.
         """
+        with self._writing:
+            self._put(order, way)
+
+    def _put(self, order: FileOrder, way: str) -> None:
         self._compare(order)
         parent, name = self._parent(order)
         try:

@@ -20,6 +20,7 @@ from leeward.approvals.apply import Project
 from leeward.approvals.bridge import Answering, BridgeEnd
 from leeward.approvals.git_host import GitFailed, GitIntake
 from leeward.approvals.git_inside import Staging, variables
+from leeward.approvals.live_sync import LAST_S, LiveSync
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Busy, LeewardError, SandboxOver
 from leeward.spec.profiles.approved import NAME as PROFILE
@@ -55,6 +56,7 @@ class AskingBox:
         bridge: to its processes.
         staging: where its `origin` is; None where the project has none.
         intake: the repository on the host for what is pushed there; None with it.
+        sync: between its copy and the project; None where it was opened without.
         opened: seconds since the epoch.
     """
 
@@ -64,6 +66,7 @@ class AskingBox:
         self.staging: Staging | None = None
         self.intake: GitIntake | None = None
         self.git_fault = ""
+        self.sync: LiveSync | None = None
         self._put()
         if variables(project.path):
             try:
@@ -95,12 +98,15 @@ class AskingBox:
         """
         return {"sandbox": self.box.id, "project": self.project.path, "age": time.time() - self.opened,
                 "bridge": self.bridge.is_alive, "fault": self.bridge.fault, "git": self.staging is not None,
-                "git_fault": self.git_fault}
+                "git_fault": self.git_fault, "sync": None if self.sync is None else self.sync.row()}
 
     def close(self) -> None:
         """
-        End the sandbox, with all in it.
+        End the sandbox, with all in it, after the last pass of its sync.
         """
+        if self.sync is not None:
+            self.sync.end()
+            self.sync.join()
         self.bridge.close()
         try:
             self.box.kill()
@@ -140,12 +146,14 @@ class AskingBoxes:
         self._watch = threading.Thread(target=self._look, name="sandboxes", daemon=True)
         self._watch.start()
 
-    def open(self, project: Project, options: Mapping[str, Any], answering: Callable[[str], Answering]) -> AskingBox:
+    def open(self, project: Project, options: Mapping[str, Any], answering: Callable[[str], Answering],
+             syncing: Callable[[Sandbox], LiveSync] | None = None) -> AskingBox:
         """
         Args:
             project: of which it works on a copy.
             options: those of OPTIONS.
             answering: makes of the sandbox's id what answers its requests.
+            syncing: begins a live sync of it; None for none.
 
         Raises:
             BadRequest: no such option.
@@ -164,6 +172,11 @@ class AskingBoxes:
             made = AskingBox(box, project, answering(box.id), self._until, self._folder)
         except BaseException:
             box.close()
+            raise
+        try:
+            made.sync = None if syncing is None else syncing(box)
+        except BaseException:
+            made.close()
             raise
         with self._lock:
             self._boxes[box.id] = made
@@ -184,6 +197,17 @@ class AskingBoxes:
         with self._lock:
             boxes = list(self._boxes.values())
         return [box.row() for box in boxes]
+
+    def end_syncs(self) -> None:
+        """
+        Have every sync make its last pass, all at once, and wait for them: LAST_S seconds at most.
+        """
+        with self._lock:
+            syncs = [box.sync for box in self._boxes.values() if box.sync is not None]
+        for sync in syncs:
+            sync.end(LAST_S)
+        for sync in syncs:
+            sync.join()
 
     def close(self, sandbox: str) -> None:
         """

@@ -11,8 +11,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from leeward.approvals.files import FileState
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import ApprovalRequest, subject_text
+from leeward.approvals.sync_notes import SyncNote
 from leeward.audit.journal import Journal
 from leeward.audit.rows import AuditRow
 from leeward.errors import SandboxOver
@@ -86,3 +88,44 @@ def denied_rows(sandbox: str, info: Mapping[str, Any], before: dict[str, int]) -
             rows.append(AuditRow(time.time(), "syscall", name, "denied", by="policy", sandbox=sandbox,
                                  metadata={"count": more}))
     return rows
+
+
+def synced_row(sandbox: str, path: str, way: str, before: FileState | None, after: FileState) -> AuditRow:
+    """
+    The row for a path that live sync has written.
+
+    Args:
+        sandbox: its id.
+        path: of the project.
+        way: "to the host" or "to the sandbox".
+        before: what was there; None where the sandbox had nothing of its own.
+        after: what is there.
+    """
+    metadata = {"subject": [path], "way": way, "type": after.type, "mode": after.mode,
+                "before": "" if before is None else before.sha256, "after": after.sha256}
+    return AuditRow(time.time(), "filesystem", "sync", "applied", by="sync", sandbox=sandbox, metadata=metadata)
+
+
+def sync_note_row(sandbox: str, path: str, note: SyncNote) -> AuditRow:
+    """
+    The row for a path that live sync hasn't written.
+    """
+    return AuditRow(time.time(), "filesystem", "sync", note.kind, "" if note.request is None else str(note.request),
+                    "sync", sandbox, metadata={"subject": [path], "why": note.why})
+
+
+def sync_ended_row(sandbox: str, to_host: int, to_sandbox: int, left: int, unnoted: int, trouble: str) -> AuditRow:
+    """
+    The row for the end of a live sync.
+
+    Args:
+        sandbox: its id.
+        to_host: how many paths were written there.
+        to_sandbox: how many were written there.
+        left: how many changes the last pass has left.
+        unnoted: how many rows of paths that weren't written are missing, since there were too many.
+        trouble: why the last pass didn't come to its end; "" where it did.
+    """
+    metadata = {"to_host": to_host, "to_sandbox": to_sandbox, "left": left, "unnoted": unnoted, "trouble": trouble}
+    return AuditRow(time.time(), "filesystem", "sync", "failed" if left or trouble else "ended", by="sync",
+                    sandbox=sandbox, metadata=metadata)

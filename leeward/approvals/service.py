@@ -10,6 +10,7 @@ Trust:     none in what a sandbox asks. Whoever serves this decides by the crede
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections import deque
@@ -25,6 +26,7 @@ from leeward.approvals.carrying import OrderCarrier
 from leeward.approvals.changes import SyncOutcome, ask_for_changes
 from leeward.approvals.detail import detail_of, part_of
 from leeward.approvals.egress_rows import EgressRows, egress_row
+from leeward.approvals.live_sync import begin_sync
 from leeward.approvals.orders import EXEC_S, command_order
 from leeward.approvals.projects import OpenProjects
 from leeward.approvals.pushes import ask_for_pushes
@@ -33,9 +35,13 @@ from leeward.approvals.recording import denied_rows, ended_row, record, started_
 from leeward.approvals.requests import ApprovalRequest, Resolution
 from leeward.approvals.runs import OnOutput, RunBook
 from leeward.approvals.settings import ServiceSettings
+from leeward.approvals.syncing import sync_option
 from leeward.audit.journal import Journal, read
 from leeward.audit.rows import ReadLine
 from leeward.errors import BadRequest, LeewardError, SandboxOver
+
+#: Seconds that a request for a sandbox's changes waits for what is about to flow.
+_FLUSH_S = 10.0
 
 
 class ApprovalService:
@@ -85,9 +91,10 @@ class ApprovalService:
 
     def stop(self) -> None:
         """
-        Deny what is pending, tell viewers, end what runs and all sandboxes, and wait for what is being written. The
-        queue and the record are still open afterwards.
+        Make the last pass of live syncs, deny what is pending, tell viewers, end what runs and all sandboxes, and wait
+        for what is being written. The queue and the record are still open afterwards.
         """
+        self._boxes.end_syncs()
         self.queue.shut_down()
         for told in list(self._at_stop):
             told()
@@ -290,7 +297,7 @@ class ApprovalService:
     def sandboxes(self) -> list[dict[str, Any]]:
         """
         Those that can ask: `sandbox`, `project`, `age` in seconds, `bridge` (whether it answers), `fault` (why not),
-        `git` (whether it has an `origin`), `git_fault` (why not).
+        `git` (whether it has an `origin`), `git_fault` (why not), `sync` (as `LiveSync.row`; None without).
         """
         return self._boxes.rows()
 
@@ -301,7 +308,8 @@ class ApprovalService:
         Args:
             path: of a folder.
             options: `profile` ("approved" by default), `environment`, `egress`, `memory`, `processes`, `idle`,
-                `lifetime`, as for Sandbox.
+                `lifetime`, as for Sandbox; `sync` (True: changes flow to the project as they are made), `sync_after`
+                (a path that has to be in the copy first, such as .git/HEAD).
 
         Returns:
             As a row of `sandboxes`.
@@ -314,7 +322,10 @@ class ApprovalService:
             raise BadRequest("nobody answers bridges here")
         if not isinstance(path, str) or not path.startswith("/"):
             raise BadRequest("a project is an absolute path")
-        made = self._boxes.open(self._projects.open(os.path.realpath(path)), dict(options or {}), self.answering)
+        project, rest = self._projects.open(os.path.realpath(path)), dict(options or {})
+        after = sync_option(rest)
+        made = self._boxes.open(project, rest, self.answering, None if after is None else functools.partial(
+            begin_sync, project=project, queue=self.queue, journal=self.journal, after=after))
         self._known.add(made.box.id)
         self.journal.write(started_row(made.box.id, made.project.path))
         return made.row()
@@ -352,13 +363,15 @@ class ApprovalService:
 
     def sync_files(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
         """
-        Make a request of each file that *sandbox* has changed.
+        Make a request of each file that *sandbox* has changed; with live sync, of what hasn't flowed.
 
         Raises:
             BadRequest: there is no such sandbox.
             SandboxOver, Stale, DaemonError: as for `Sandbox.diff`.
         """
         box = self._boxes.get(sandbox)
+        if box.sync is not None:
+            box.sync.flush(_FLUSH_S)
         return ask_for_changes(self.queue, box.box, box.project, reason=reason, asker=asker)
 
     def sync_git(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.client.applying import Applying, chosen
 from leeward.client.arena import map_arena
-from leeward.client.changes import Changes, HostFolder, changes, entries
+from leeward.client.changes import Changes, HostFolder, UpperRow, changes, entries
 from leeward.client.sandbox_calls import checked
 from leeward.errors import BadReply, RequestRejected
 from leeward.spec.folders import FILE_CLOCK
@@ -90,6 +90,19 @@ class Overlay:
             return found
         finally:
             host.close()
+
+    def rows(self) -> list[UpperRow]:
+        """
+        What the sandbox has of its own, compared with nothing.
+        """
+        return entries(self._fetch("overlay_diff", {}))
+
+    def is_over(self, folder: int) -> bool:
+        """
+        Whether the descriptor *folder* is of the host's folder that this overlay is over.
+        """
+        about = os.fstat(folder)
+        return (about.st_dev, about.st_ino) == (self._row["device"], self._row["inode"])
 
     @property
     def since(self) -> int:

@@ -52,7 +52,9 @@ class PageService(ApprovalService):
 
     def sandboxes(self) -> list[dict[str, Any]]:
         return [{"sandbox": "box", "project": "/home/me/project", "age": 75.0, "bridge": True, "fault": "", "git": True,
-                 "git_fault": ""}]
+                 "git_fault": "", "sync": {
+                     "state": "on", "to_host": 3, "to_sandbox": 1, "left": 0, "more": 2, "trouble": "",
+                     "notes": [{"path": "<script>a", "kind": "conflict", "why": "<img src=x>\u202e", "request": 7}]}}]
 
     def open_sandbox(self, path: Any, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return self.sandboxes()[0]

@@ -1,0 +1,177 @@
+"""
+Live sync, the part that decides: what one path of a project needs so that the host and a sandbox have the same there.
+
+Runs in:   the operator's program; pure.
+Trust:     none in the sandbox's rows: names, modes, links and content are a stranger's.
+Holds:     one side's change goes to the other side only if the other side still has what both had at last. Where both
+           have changed a path, nothing is written and the conflict is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from leeward.approvals.changes import is_left_out
+from leeward.approvals.files import NOTHING, FileOrder, FileState, remarks
+from leeward.approvals.subjects import project_path
+from leeward.client.changes import FolderChange, UpperRow
+from leeward.errors import BadRequest
+
+Move = Literal["same", "to_host", "to_sandbox", "conflict"]
+
+#: A file on its way to its place (`apply.Project.put`).
+_WAY = re.compile(r"\.leeward-(?:sync-)?[0-9a-f]{16}")
+
+#: What programs on the host run or obey as soon as somebody opens, enters or commits to the project.
+_OBEYED_FOLDERS = frozenset((".husky", ".githooks", ".vscode", ".idea", ".devcontainer"))
+_OBEYED_FILES = frozenset((".envrc", ".npmrc", ".pre-commit-config.yaml"))
+
+#: Files that a sandbox may sync at once, and then in a second; the same of bytes.
+BURST_FILES, FILES_S = 2000, 5.0
+BURST_BYTES, BYTES_S = 256 << 20, 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class InsideView:
+    """
+    What a sandbox has, by the rows of its upper folder.
+
+    Attributes:
+        rows: by path.
+    """
+
+    rows: Mapping[str, UpperRow]
+
+    def state(self, path: str) -> FileState | None:
+        """
+        What is at *path* in the sandbox; None where the host's own shows through.
+        """
+        row = self.rows.get(path)
+        if row is not None:
+            return _state(row)
+        return NOTHING if self.is_hidden(path) else None
+
+    def is_hidden(self, path: str) -> bool:
+        """
+        Whether a folder on the way to *path* has gone or was replaced in the sandbox.
+        """
+        end = path.rfind("/")
+        while end > 0:
+            row = self.rows.get(path[:end])
+            if row is not None and ("folder" != row.type or row.hides):
+                return True
+            end = path.rfind("/", 0, end)
+        return False
+
+
+def _state(row: UpperRow) -> FileState:
+    if "gone" == row.type:
+        return NOTHING
+    mode = row.mode & 0o777 if row.type in ("file", "folder") else 0
+    found = row.digest.hex() if "file" == row.type and row.digest is not None else ""
+    link = row.link.decode("utf-8", "surrogateescape") if "link" == row.type else ""
+    return FileState(row.type, mode, found, link)
+
+
+def agree(one: FileState, other: FileState) -> bool:
+    """
+    Whether two sides have the same. Set-id and sticky bits never leave a sandbox, so they don't count.
+    """
+    return ((one.type, one.mode & 0o777, one.sha256, one.link)
+            == (other.type, other.mode & 0o777, other.sha256, other.link))
+
+
+def three_way(base: FileState | None, inside: FileState, host: FileState) -> Move:
+    """
+    What a path needs.
+
+    Args:
+        base: what both sides had at last; None where that isn't known any more, since the host changed it first.
+        inside: what the sandbox has.
+        host: what the host has.
+    """
+    if agree(inside, host):
+        return "same"
+    if base is not None and agree(base, host):
+        return "to_host"
+    if base is not None and agree(base, inside):
+        return "to_sandbox"
+    return "conflict"
+
+
+def is_skipped(path: str) -> bool:
+    """
+    Whether a path takes no part: what `changes.LEFT_OUT` names, and what is being written.
+    """
+    return is_left_out(path) or _WAY.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def row_change(path: str, inside: FileState, row: UpperRow | None, host: FileState) -> FolderChange:
+    """
+    As `Sandbox.diff` would have it.
+    """
+    if "none" == inside.type:
+        return FolderChange(path, "deleted", host.type, host.mode)
+    kind = "created" if "none" == host.type else "modified"
+    return FolderChange(path, kind, inside.type, inside.mode, 0 if row is None else row.size, inside.sha256 or None,
+                        link=inside.link)
+
+
+def why_ask(order: FileOrder, before: bytes = b"") -> list[str]:
+    """
+    Why a person has to see *order* first; nothing where it may flow.
+
+    Args:
+        order: to the host.
+        before: the content of the file that is there.
+    """
+    parts = [part.casefold() for part in order.path.split("/")]
+    obeyed = parts[-1] in _OBEYED_FILES or not _OBEYED_FOLDERS.isdisjoint(parts)
+    return remarks(order, before) + ["programs on the host run or obey this file by themselves"] * obeyed
+
+
+class SyncBudget:
+    """
+    How much one sandbox may sync: a burst, and what comes back with time.
+
+    Args:
+        now: seconds of a monotonic clock.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._files, self._bytes, self._at = float(BURST_FILES), float(BURST_BYTES), now
+
+    def take(self, size: int, now: float) -> bool:
+        """
+        Take one file of *size* bytes out of it; False where that has to wait.
+        """
+        gone, self._at = max(0.0, now - self._at), max(now, self._at)
+        self._files = min(float(BURST_FILES), self._files + gone * FILES_S)
+        self._bytes = min(float(BURST_BYTES), self._bytes + gone * BYTES_S)
+        if self._files < 1 or self._bytes < size:
+            return False
+        self._files, self._bytes = self._files - 1, self._bytes - size
+        return True
+
+
+def sync_option(options: dict[str, Any]) -> str | None:
+    """
+    Take `sync` and `sync_after` out of the options of a sandbox.
+
+    Returns:
+        The path that sync waits for, "" for none; None without sync.
+
+    Raises:
+        BadRequest: they are none.
+    """
+    wanted, after = options.pop("sync", False), options.pop("sync_after", "")
+    if type(wanted) is not bool or not isinstance(after, str):
+        raise BadRequest("sync is true or false, and sync_after a path of the project")
+    if after and not wanted:
+        raise BadRequest("sync_after is for sandboxes with sync")
+    if not wanted:
+        return None
+    return project_path(after).path if after else ""
