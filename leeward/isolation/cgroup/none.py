@@ -23,8 +23,11 @@ import contextlib
 import errno
 import os
 import resource
+import select
+import signal
 import time
 from collections.abc import Mapping
+from typing import NoReturn
 
 from leeward._native import privileges
 from leeward._native.spawn import Clone, clone
@@ -233,30 +236,51 @@ class NoneWorker:
         return True
 
 
+#: Seconds for a copy of this process that asks the kernel, and copies at most. Where another thread of Python's waits
+#: for its turn when the copy is made, the copy waits for ever for that thread, which it doesn't have.
+_ASKING_S, _ASKED = 5.0, 3
+
+
 def _tasks_are_refused() -> bool:
     """
-    Whether the kernel refuses a fork beyond RLIMIT_NPROC to a process with this user's id and no capability.
-    setrlimit(2)
+    Whether the kernel refuses a fork beyond RLIMIT_NPROC to a process with this user's id and no capability; False
+    where that can't be found out. setrlimit(2)
     """
-    try:
-        pid, pidfd = clone(Clone(0))
-    except KernelRefusal:
-        return True  # without clone3 no worker can be made, and the start reports that by itself
-    if 0 == pid:
-        refused = False
+    for _ in range(_ASKED):
         try:
-            privileges.drop_capabilities()  # CAP_SYS_ADMIN and CAP_SYS_RESOURCE each exempt from the limit
-            resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))  # this process and its parent are two already
-            child, _ = clone(Clone(0))
-            if 0 == child:
-                os._exit(0)
-            os.waitpid(child, 0)
-        except KernelRefusal as refusal:
-            refused = errno.EAGAIN == refusal.errno
+            pid, pidfd = clone(Clone(0))
+        except KernelRefusal:
+            return True  # without clone3 no worker can be made, and the start reports that by itself
+        if 0 == pid:
+            _ask_for_a_task()
+        try:
+            answered = bool(select.select([pidfd], [], [], _ASKING_S)[0])
+            if not answered:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            status = os.waitpid(pid, 0)[1]
         finally:
-            os._exit(not refused)
-    os.close(pidfd)
-    return 0 == os.waitpid(pid, 0)[1]
+            os.close(pidfd)
+        if answered:
+            return 0 == status
+    return False
+
+
+def _ask_for_a_task() -> NoReturn:
+    """
+    In the copy: end with 0 if it was refused.
+    """
+    refused = False
+    try:
+        privileges.drop_capabilities()  # CAP_SYS_ADMIN and CAP_SYS_RESOURCE each exempt from the limit
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))  # this process and its parent are two already
+        child, _ = clone(Clone(0))
+        if 0 == child:
+            os._exit(0)
+        os.waitpid(child, 0)
+    except KernelRefusal as refusal:
+        refused = errno.EAGAIN == refusal.errno
+    finally:
+        os._exit(not refused)
 
 
 class NoneDriver:
