@@ -36,6 +36,7 @@ from leeward.outcome import Outcome, Result
 from leeward.run.errand import Errand
 from leeward.run.holder import Caller, Helper, Holder
 from leeward.run.interrupting import Interruption
+from leeward.run.last_words import Fault
 from leeward.run.output import Output
 from leeward.run.output_watch import OutputWatch
 from leeward.run.overtime import Overtime
@@ -45,7 +46,7 @@ from leeward.run.reply import REPLY_CHUNK, ReplyReader
 from leeward.run.report import Report, internal
 from leeward.run.runner import Runner
 from leeward.run.ticks import JobTicks
-from leeward.run.verdict import Stop, Verdict, brought, bug, ended, replied, stopped, with_network
+from leeward.run.verdict import Stop, Verdict, brought, bug, ended, is_fault, replied, stopped, with_network
 from leeward.wire import job as wire
 
 
@@ -368,7 +369,7 @@ class Execution:
             self._give_back()
 
     def _report(self, end: tuple[int | None, str] | None, duration: float) -> Report:
-        memfd, words = self._take_output(last_words=end is not None)
+        memfd, fault = self._take_output(faulted=end is not None and is_fault(end[0]))
         try:
             if end is None and self._runner.leaf.needs_ticks:
                 self._runner.tick()  # its processes are still there to be counted
@@ -379,7 +380,7 @@ class Execution:
             elif end is None:
                 verdict = replied(self._reply.parsed)
             else:
-                verdict = ended(*end, oom=usage.oom_kills > before.oom_kills, words=words)
+                verdict = ended(*end, oom=usage.oom_kills > before.oom_kills, fault=fault)
             cut, late = self._stop is not None or end is not None, self._late and self._reply.complete
             if self._job.collect and cut:
                 verdict = brought(verdict, self._reply.parsed if late else None, self._job)
@@ -399,19 +400,18 @@ class Execution:
                 os.close(memfd)
             raise
 
-    def _take_output(self, *, last_words: bool) -> tuple[int, bytes]:
+    def _take_output(self, *, faulted: bool) -> tuple[int, Fault | None]:
         """
-        Take what is left in the pipes. Returns a sealed memfd of it if there is much, or -1; and if wanted, the
-        *last_words* on stderr.
+        Take what is left in the pipes. Returns a sealed memfd of it if there is much, or -1; and what a fault said.
         """
         try:
             self._output.take_rest()
-            words = self._output.tail(self._output.err) if last_words else b""
-            return self._output.seal(), words
+            fault = self._output.take_fault() if faulted else None
+            return self._output.seal(), fault
         except OSError:
             self._stop = Stop.STORE
             self._output.drop()
-            return -1, b""
+            return -1, None
         finally:
             if self._stop is None and self._output.truncated:
                 self._stop = Stop.OUTPUT  # seen only in what was left in the pipes

@@ -20,6 +20,7 @@ import termios
 
 from leeward._native.memfd import memory_file
 from leeward.dataclass import dataclass, field
+from leeward.run.last_words import Fault, read
 from leeward.run.placement import PLACEMENTS
 from leeward.run.report import Arena, Region
 
@@ -130,11 +131,7 @@ class Output:
     def _move_out(self, stream: OutputStream) -> None:
         if self.memfd < 0:
             self.memfd = self._made()
-        view = memoryview(bytes(stream.head))
-        at = stream.offset
-        while view:
-            written = os.pwrite(self.memfd, view, at)
-            view, at = view[written:], at + written
+        self._write(bytes(stream.head), stream.offset)
         stream.head.clear()
         stream.spilled = True
 
@@ -187,6 +184,33 @@ class Output:
             return bytes(stream.head[-_TAIL:])
         size = min(_TAIL, stream.length)
         return os.pread(self.memfd, size, stream.offset + stream.length - size)
+
+    def take_fault(self) -> Fault:
+        """
+        What faulthandler told at the end of stderr, which loses our frames. Before `seal`.
+        """
+        words = self.tail(self.err)
+        fault = read(words)
+        self._replace_tail(self.err, len(words), fault.words)
+        return fault
+
+    def _replace_tail(self, stream: OutputStream, size: int, data: bytes) -> None:
+        """
+        Put *data*, which is no longer, where the last *size* bytes were.
+        """
+        if len(data) == size:
+            return
+        if stream.spilled:  # what follows the new end belongs to nobody
+            self._write(data + bytes(size - len(data)), stream.offset + stream.length - size)
+        else:
+            stream.head[-size:] = data
+        stream.length += len(data) - size
+
+    def _write(self, data: bytes, at: int) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self.memfd, view, at)
+            view, at = view[written:], at + written
 
     def seal(self) -> int:
         """

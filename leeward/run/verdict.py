@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import os
-import re
 import signal
 from collections.abc import Callable, Mapping
 
@@ -28,6 +27,7 @@ from leeward.outcome import (
     Limit,
     Outcome,
 )
+from leeward.run.last_words import Fault
 from leeward.spec.job import Job
 from leeward.wire import job as wire
 from leeward.wire.bundles import Bundle
@@ -159,7 +159,14 @@ def overdue(verdict: Verdict) -> Verdict:
     return replace(verdict, outcome=Outcome.TIMED_OUT, exit_code=EXIT_TIMED_OUT, limit=Limit.TIME)
 
 
-def ended(status: int | None, reason: str, *, oom: bool, words: bytes = b"") -> Verdict:
+def is_fault(status: int | None) -> bool:
+    """
+    Has a signal ended it of which faulthandler tells?
+    """
+    return status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) in _FAULTS
+
+
+def ended(status: int | None, reason: str, *, oom: bool, fault: Fault | None = None) -> Verdict:
     """
     What a wait status means.
 
@@ -167,7 +174,7 @@ def ended(status: int | None, reason: str, *, oom: bool, words: bytes = b"") -> 
         status: None where it isn't known.
         reason: why it isn't.
         oom: the kernel ended a process of it for want of memory.
-        words: the end of what the job wrote to stderr, where faulthandler writes. Untrusted.
+        fault: what faulthandler told, of one that `is_fault`.
     """
     if oom and (status is None or (os.WIFSIGNALED(status) and signal.SIGKILL == os.WTERMSIG(status))):
         return Verdict(Outcome.OUT_OF_MEMORY, EXIT_OUT_OF_MEMORY)
@@ -175,50 +182,21 @@ def ended(status: int | None, reason: str, *, oom: bool, words: bytes = b"") -> 
         return Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=JobError("WorkerLost", reason, ""))
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        return Verdict(Outcome.SIGNALLED, EXIT_SIGNAL_BASE + number, error=_killed_by(number, words))
+        return Verdict(Outcome.SIGNALLED, EXIT_SIGNAL_BASE + number, error=_killed_by(number, fault))
     return Verdict(Outcome.FINISHED, os.WEXITSTATUS(status))
 
 
-def _killed_by(number: int, words: bytes) -> JobError:
+def _killed_by(number: int, fault: Fault | None) -> JobError:
     try:
         name = signal.Signals(number).name
     except ValueError:  # a real-time signal between SIGRTMIN and SIGRTMAX
         name = f"signal {number}"
-    trace, place = last_words(words) if number in _FAULTS else ("", "")
+    trace, place = ("", "") if fault is None else (fault.trace, fault.place)
     return JobError("Signalled", f"killed by {name}: {(signal.strsignal(number) or '').lower()}{place}", trace)
 
 
 #: The signals that faulthandler tells of.
 _FAULTS = frozenset((signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL))
-_FAULT = b"Fatal Python error: "
-_FRAME = re.compile(r'^  File ("[^"\n]{1,300}"), line (\d{1,9}) in (.{1,100})$', re.MULTILINE)
-#: The innermost of our own frames, below which there are only ours.
-_OURS = re.compile(r'^  File "[^"\n]*/leeward/inside/(?:program|showing)\.py", line [^\n]*\n', re.MULTILINE)
-
-
-def last_words(words: bytes) -> tuple[str, str]:
-    """
-    The traceback that faulthandler has left at the end of *words*, without our frames; and where the fault was, as
-    ', in f ("file", line 1)'. Both are empty if there is none.
-    """
-    at = words.rfind(_FAULT)
-    if at < 0:
-        return "", ""
-    text = words[at:].decode("utf-8", "replace")
-    ours = _OURS.search(text)
-    if ours is not None:
-        text = text[:ours.start()] + _after_ours(text, ours.start())
-    current = text.partition("Current thread")[2].partition("\n\n")[0] or text
-    frame = _FRAME.search(current)
-    return text, "" if frame is None else f", in {frame[3]} ({frame[1]}, line {frame[2]})"
-
-
-def _after_ours(text: str, at: int) -> str:
-    """
-    What follows the block of frames in which *at* is: modules in C that were loaded.
-    """
-    _, blank, rest = text[at:].partition("\n\n")
-    return blank and "\n" + rest
 
 
 def bug(error: Exception) -> str:

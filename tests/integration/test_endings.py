@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import leeward
 from kit.box import Box
+from kit.live_daemon import LiveDaemon
 from leeward.outcome import Limit, Outcome
 
 #: A child comes to the end of the code before its parent does.
@@ -93,7 +96,62 @@ def test_a_signal_is_named() -> None:
     assert "Signalled" == result.error.type
     assert 'killed by SIGSEGV: segmentation fault, in <module> ("<string>", line 1)' == result.error.message
     assert result.error.traceback.startswith("Fatal Python error: Segmentation fault\n")
-    assert result.error.traceback in result.stderr_text.partition('  File "/')[0]
+    assert result.error.traceback == result.stderr_text
+
+
+#: A fault below functions of ours that the job calls and that call it, in a thread, and behind much output.
+DEEP_FAULTS = {
+    "plain": "crash()",
+    "thread": "import threading\nthread = threading.Thread(target=crash)\nthread.start()\nthread.join()",
+    "much": "for _ in range(20000): os.write(2, b'a line before it\\n')\ncrash()",
+    "recursion": "def deep(n):\n    return deep(n - 1) if n else crash()\ndeep(40)",
+    "children": "if os.fork() == 0: os.abort()\nos.wait()\ncrash()",
+}
+
+
+@pytest.mark.parametrize("name", DEEP_FAULTS)
+def test_no_frame_of_ours_is_in_a_faults_text(name: str) -> None:
+    """
+    Neither in `error` nor on stderr, and all else is there: the job's frames, and what it wrote before.
+    """
+    code = f"import os\ndef crash():\n    os.abort()\n{DEEP_FAULTS[name]}"
+    with Box() as box:
+        result = box.run(code)
+
+    assert result.error is not None
+    said = result.stderr_text[result.stderr_text.rindex("Fatal Python error"):]
+    assert result.error.traceback == said
+    assert "Current thread 0x" in said
+    assert '  File "<string>", line 3 in crash\n' in said
+    assert "leeward" not in said
+    assert 20000 * ("much" == name) == result.stderr_text.count("a line before it\n")
+    assert (1 + ("children" == name)) == result.stderr_text.count("Fatal Python error")
+
+
+#: `display` is a function of ours between two of the job's.
+ODD = "import os\nclass Odd:\n    def _repr_html_(self): os.abort()\ndisplay(Odd())\n"
+
+
+def frames(stderr: str) -> list[str]:
+    return [line.rpartition("line ")[2] for line in stderr.splitlines() if line.startswith("  File")]
+
+
+def test_every_client_gets_a_faults_text_with_the_jobs_frames_alone(tmp_path: Path) -> None:
+    """
+    Of a job that shows things, a session, a kernel in a sandbox, and by the command line.
+    """
+    with LiveDaemon(tmp_path) as daemon:
+        with daemon.client() as client:
+            assert ["3 in _repr_html_", "4 in <module>"] == frames(client.execute(ODD, display=True).stderr_text)
+            with client.session() as session:
+                session.execute("import os\ndef crash():\n    os.abort()")
+                assert ["3 in crash", "1 in <module>"] == frames(session.execute("crash()").stderr_text)
+        with leeward.Sandbox(socket=daemon.socket) as box:
+            assert ["1 in <module>"] == frames(box.kernel().execute("import os; os.abort()").stderr_text)
+        done = daemon.run("exec", "import os; os.abort()")
+
+    assert (134, ["1 in <module>"]) == (done.returncode, frames(done.stderr.decode()))
+    assert b"Fatal Python error: Aborted" in done.stderr
 
 
 def test_a_childs_fault_is_not_its_parents() -> None:

@@ -8,10 +8,12 @@ import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import leeward
 from kit import features
 from leeward.run.output import Output
 from leeward.run.placement import PLACEMENTS, inline_bytes
@@ -188,6 +190,34 @@ def test_inline_holds_as_much_as_a_reply_has_room_for():
             os.close(memfd)
         job.output.close()
     assert inline_bytes("inline", files=True) < most < MAX_REPLY
+
+
+@pytest.mark.parametrize("before", [0, 100, INLINE, 3 * INLINE])
+def test_our_frames_are_taken_out_of_a_faults_text(before: int) -> None:
+    """
+    In memory and in a memfd, where nothing of them is left behind the new end.
+    """
+    ours = Path(leeward.__file__).parent / "inside/main.py"
+    text = (b"Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n"
+            b'  File "<string>", line 1 in f\n  File "%s", line 2 in serve\n' % bytes(ours))
+    job = _job(8 * INLINE)
+    job.write(job.out, b"out")
+    job.write(job.err, b"e" * before + b"\n" + text)
+    job.output.take_rest()
+
+    fault = job.output.take_fault()
+    memfd = job.output.seal()
+
+    out, err = job.output.out, job.output.err
+    left = b"e" * before + b"\n" + text[:text.rindex(b"  File")]
+    assert (', in f ("<string>", line 1)', left[before + 1:].decode()) == (fault.place, fault.trace)
+    assert (3, len(left)) == (out.length, err.length)
+    if memfd < 0:
+        assert (b"out", left) == (out.head, err.head)
+    else:
+        assert left + bytes(len(text)) == os.pread(memfd, len(left) + len(text), err.offset)
+        os.close(memfd)
+    job.output.close()
 
 
 @pytest.mark.parametrize("pipes", ["one more", "none"])

@@ -1,0 +1,87 @@
+"""
+What faulthandler has written of a job that a fault ended, without leeward's frames.
+
+Runs in:   the daemon; pure.
+Trust:     none in the bytes: they are the end of a job's stderr, as much as `Output.tail` gives. Each line is looked at
+           once. What is left out are lines that name a file of our own package.
+
+faulthandler writes each thread's frames from the innermost outwards. A job's frames come first. Below them are those of
+`inside` and `crossing`, which brought the job to its place, and at last the two of the zygote's first lines, which have
+no file. Between a job's frames are ours where it called us: `display`, or a function of its client's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+#: How faulthandler begins.
+_FAULT = b"Fatal Python error: "
+
+_THREAD = re.compile(rb"^(?:Current thread|Thread) 0x[0-9a-f]{1,16}[^\n]{0,200} \(most recent call first\):$")
+_FRAME = re.compile(rb'^  File "([^"\n]{1,600})", line (?:[0-9]{1,9}|\?\?\?) in [^\n]{1,600}$')
+
+#: What a frame of the zygote's first lines has for a file.
+_NO_FILE = b"<string>"
+
+_PLACE = re.compile(r'^  File ("[^"\n]{1,300}"), line (\d{1,9}) in (.{1,100})$', re.MULTILINE)
+
+
+class Fault(NamedTuple):
+    """
+    What was read out of a job's last words.
+
+    Attributes:
+        words: what was given, without our frames.
+        trace: faulthandler's text in it, empty if there is none.
+        place: where the fault was, as ', in f ("file", line 1)'; empty if that isn't told.
+    """
+
+    words: bytes
+    trace: str
+    place: str
+
+
+def read(words: bytes, package: str = _PACKAGE) -> Fault:
+    """
+    Take our frames out of the last text of faulthandler's in *words*.
+
+    Args:
+        words: the end of what a job wrote to stderr. Untrusted.
+        package: the folder of ours, whose `inside` and `crossing` ran the job.
+    """
+    at = words.rfind(_FAULT)
+    before, text = (words[:max(at, 0)], words[max(at, 0):])
+    text = _without_ours(text, package)
+    if at < 0:
+        return Fault(text, "", "")
+    trace = text.decode("utf-8", "replace")
+    current = trace.partition("Current thread")[2].partition("\n\n")[0] or trace
+    frame = _PLACE.search(current)
+    return Fault(before + text, trace, "" if frame is None else f", in {frame[3]} ({frame[1]}, line {frame[2]})")
+
+
+def _without_ours(text: bytes, package: str) -> bytes:
+    inside, crossing = (_as_written(f"{package}/{room}/") for room in ("inside", "crossing"))
+    kept: list[bytes] = []
+    in_thread = below = False  # the lines are a thread's frames; there can be none of a job's any more
+    for line in text.split(b"\n"):
+        frame = _FRAME.match(line) if in_thread else None
+        if frame is None:
+            in_thread, below = _THREAD.match(line) is not None, False
+            kept.append(line)
+        elif frame[1].startswith(crossing):
+            below = True
+        elif not (frame[1].startswith(inside) or (below and _NO_FILE == frame[1])):
+            kept.append(line)
+    return b"\n".join(kept)
+
+
+def _as_written(path: str) -> bytes:
+    """
+    *path* as faulthandler writes it, which is in ASCII.
+    """
+    return path.encode("ascii", "backslashreplace")
