@@ -22,7 +22,8 @@ class Program:
     Attributes:
         code: the job.
         says: a regular expression, found in what it writes to stdout and stderr. AFFINITY in it is the number of
-            processors that sched_getaffinity(2) tells, which a limit of processor time doesn't change.
+            processors that sched_getaffinity(2) tells, which a limit of processor time doesn't change; PARALLEL what
+            node makes of both: its libuv reads cpu.max from 1.51 on, where groups are of version 2 alone.
         refused: it ends with another status than 0, after it has said so.
         needs: features of this machine; kit/features.py.
         where: "" for the profile as it comes, "loopback", "terminal", "pinned", or "packages", which has the first two
@@ -277,7 +278,7 @@ def _languages() -> Iterator[Program]:
     add("node's server without loopback",
         "node -e 'require(\"http\").createServer().listen(8080).on(\"error\", e => { console.log(e.code);"
         " process.exit(1) })'", "^EACCES", "node", refused=True, memory=512 * MIB)
-    add("processors of node", _NODES, "^1 AFFINITY", "node", memory=512 * MIB)
+    add("processors of node", _NODES, "^1 PARALLEL", "node", memory=512 * MIB)
     add("processors of java", _JAVAS, "^AFFINITY\n1", "java", "javac", memory=1024 * MIB, processes=64)
     add("processors of go", _GOS, "^1 AFFINITY", "go", memory=1024 * MIB, processes=64)
     add("npm init", "npm init -y >/dev/null; grep -c version package.json", "^1", "npm", memory=1024 * MIB)
