@@ -35,7 +35,7 @@ struct lw_templates {
 	struct lw_piece request_id, request_code;
 	struct lw_piece job_code;
 	struct lw_piece turn_id, turn_session, turn_code;
-	struct lw_piece job_turn;
+	struct lw_piece job_turn, job_shown;
 	struct lw_piece reply;
 	struct lw_piece answer_id, answer_duration, answer_cpu, answer_peak, answer_out, answer_err;
 };
@@ -57,6 +57,7 @@ struct lw_offer {
 	uint64_t denials_before;
 	uint64_t session;
 	int stream;
+	bool shows;
 };
 
 struct lw_loop;

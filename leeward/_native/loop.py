@@ -47,6 +47,7 @@ class MessageTemplates:
     turn_session: bytes
     turn_code: bytes
     job_turn: bytes
+    job_shown: bytes
     reply: bytes
     answer_id: bytes
     answer_duration: bytes
@@ -56,10 +57,15 @@ class MessageTemplates:
     answer_err: bytes
 
 
+#: The key of a gauge that is a clock.
+CLOCK = "@clock"
+
+
 @dataclass(frozen=True, slots=True)
 class Gauge:
     """
-    A number in an open control file: alone, or behind the word *key* at the start of a line.
+    A number in an open control file: alone, or behind the word *key* at the start of a line. With CLOCK for *key*:
+    nanoseconds of the clock whose id is *fd*.
     """
 
     fd: int
@@ -77,6 +83,7 @@ class Offer:
         time, peak, oom, forks: where its use of the processor (in *time_unit* seconds), of memory, and the count of
             limits hit stand, and what stood there before.
         session, stream: 0, or the number under which *stream* alone may have it.
+        shows: of a session: its jobs are to show things.
         supervisor, denials: who counts its denied calls, by which slot; and how many there were before.
     """
 
@@ -98,6 +105,7 @@ class Offer:
     denials_before: int
     session: int = 0
     stream: int = -1
+    shows: bool = False
 
 
 class Loop:
@@ -263,7 +271,7 @@ def _given(offer: Offer) -> Any:
         offer.number, offer.job, offer.reply, offer.out, offer.err, (time.fd, time.key.encode()),
         (peak.fd, peak.key.encode()), (oom.fd, oom.key.encode()), (forks.fd, forks.key.encode()),
         offer.time_unit, offer.time_before, offer.oom_before, offer.forks_before, offer.supervisor, offer.denials,
-        offer.denials_before, offer.session, offer.stream])
+        offer.denials_before, offer.session, offer.stream, offer.shows])
 
 
 def _check(result: int) -> None:

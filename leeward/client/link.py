@@ -89,6 +89,7 @@ class Link:
         self._halfway = False  # whoever has that writes
         self._hurried = ""  # what a signal's handler has asked for meanwhile
         self._awaited = 0  # the job that is waited for, when all of its request was sent
+        self.seats: dict[tuple[str, int], int] = {}  # kernel_seats.py; they end with the connection
 
     def call(self, op: str, fields: Mapping[str, Any], deadline: float | None = None, *, retry: bool = True,
              idempotent: bool = False, retry_busy: bool = True,
@@ -350,6 +351,13 @@ class Link:
             self._socket.setsockopt(SOL_SOCKET, SO_RCVTIMEO, timeval(seconds))
             self._wait = seconds
 
+    @property
+    def stands(self) -> bool:
+        """
+        Is there a connection, as far as this process knows?
+        """
+        return self._socket is not None and self._owner == os.getpid()
+
     def close(self) -> None:
         """
         Close the connection, if there is one; the daemon then ends its job.
@@ -362,5 +370,6 @@ class Link:
                 self._slots.close()
                 self._slots = None
             self._asked_for_slots = False
+            self.seats.clear()
             self._conversation.close()
             self._conversation = Conversation()

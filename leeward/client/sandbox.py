@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.client import kernel_seats
 from leeward.client.fetching import Fetched, Headers, fetch_fields, fetched_of
 from leeward.client.files import Files
 from leeward.client.free_links import FreeLinks
@@ -342,6 +343,9 @@ class Sandbox(OverlayCalls):
 
     def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
         fields = {"sandbox": self.id, **code_fields(code, options), **({"kernel": kernel} if kernel else {})}
+        if kernel and {"display": True} == options:  # code alone
+            with self._links.one() as link:
+                return result_of(*kernel_seats.execute(link, fields))
         return result_of(*self._links.call("sandbox_execute", fields, functions=served_by(options)))
 
     def kernel(self) -> Kernel:

@@ -32,11 +32,14 @@ def reply(end: program.End, wanted: collecting.Wanted, showing: Showing | None =
     What ends a job: the frame with what it has shown, and the files that it brings back within or behind it.
     """
     brought, left_out, full = collecting.collect(*wanted)
+    in_order = program.IN_ORDER is end and not (brought or left_out or full)
     if showing is not None:
         shown = showing.end()
+        if in_order and not (shown.left_out or shown.results or shown.value is not None):
+            return [wire.NOTHING_FRAME]
         return wire.reply_pieces(end.exit_code, end.error, "files" if full else end.limit, brought,
                                  _bounded(left_out + shown.left_out), shown.results, shown.value)
-    if program.IN_ORDER is end and not (brought or left_out or full):
+    if in_order:
         return [wire.NOTHING_FRAME]
     return wire.reply_pieces(end.exit_code, end.error, "files" if full else end.limit, brought, left_out)
 

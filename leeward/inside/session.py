@@ -131,6 +131,8 @@ def _run(body: bytes, name: str, main: types.ModuleType,
             channel = functions.wanted(fields, *pipes)
             if channel is not None:
                 main.__dict__.update(channel.functions)
+        elif wire.shows(body):
+            shown = showing.Showing()
         sources.add(code, name)
     except OSError as error:  # more than the file system holds, say; it has to be told like the job's own
         end = program.unprepared(error)

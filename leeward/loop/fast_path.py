@@ -211,7 +211,9 @@ def message_templates(degraded: tuple[str, ...]) -> native.MessageTemplates:
     """
     request = encode_request(Execute(_MARK_ID, code=_MARK))[4:]
     turn = encode_request(Execute(_MARK_ID, session=_MARK_SESSION, code=_MARK))[4:]
-    job, job_turn = (frame(Job(code=_MARK))[4:].removesuffix(_MARK) for frame in (wire.job_frame, wire.session_frame))
+    job, job_turn, shown = (frame[4:].removesuffix(_MARK) for frame in (
+        wire.job_frame(Job(code=_MARK)), wire.session_frame(Job(code=_MARK)),
+        wire.session_frame(Job(code=_MARK, display=True))))
     duration, cpu_time = _MARK_TIMES
     result = Result(_MARK, _MARK[::-1], 0, Outcome.FINISHED, duration=duration, cpu_time=cpu_time,
                     memory_peak=_MARK_PEAK, degraded=degraded)
@@ -226,7 +228,7 @@ def message_templates(degraded: tuple[str, ...]) -> native.MessageTemplates:
     answer_id, before_duration, cpu, peak, out, err, end = _split(
         answer, packed["id"], packed["duration"], packed["cpu"], packed["peak"], packed["code"], packed["err"])
     assert not end
-    return native.MessageTemplates(before_id, before_code, job, turn_id, turn_session, turn_code, job_turn,
+    return native.MessageTemplates(before_id, before_code, job, turn_id, turn_session, turn_code, job_turn, shown,
                                    wire.NOTHING_FRAME, answer_id, before_duration, cpu, peak, out, err)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from leeward._native.loop import CLOCK, Gauge
 from leeward.dataclass import replace
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.entry import Entry, Gauges, Leaf, Nest, Sockets, Usage, no_sockets
@@ -63,6 +64,7 @@ class SharedLeaf:
         self._before = leaf.usage()
         self.pid = -1
         self._time = self._base = 0.0
+        self._alone = True  # in its group
 
     def usage(self) -> Usage:
         """
@@ -89,14 +91,18 @@ class SharedLeaf:
         return self._time
 
     def _own(self) -> float:
-        return time.clock_gettime(~self.pid << 3 | _CPUCLOCK_SCHED)
+        return time.clock_gettime(self._clock)
+
+    @property
+    def _clock(self) -> int:
+        return ~self.pid << 3 | _CPUCLOCK_SCHED
 
     def leave_group(self) -> None:
         """
         Others are in its group from now on, so its process alone is counted.
         """
         spent = self._spent()
-        self._nest = None
+        self._nest, self._alone = None, False
         try:
             self._base = spent - self._own()
         except OSError:
@@ -119,7 +125,21 @@ class SharedLeaf:
         return None
 
     def gauges(self) -> Gauges | None:
-        return None
+        """
+        None where others are in its group, or its process is gone.
+        """
+        gauges = self._leaf.gauges()
+        if gauges is None or not self._alone:
+            return None
+        now, stood = self._leaf.usage(), gauges.before
+        before = replace(stood, cpu_time=0.0, oom_kills=now.oom_kills + stood.oom_kills,
+                         forks_refused=now.forks_refused + stood.forks_refused)
+        if self._nest is not None:
+            return replace(gauges, time=self._nest.gauge(), time_unit=1e-6, before=before)
+        if self.pid < 0:
+            return None
+        return replace(gauges, time=Gauge(self._clock, CLOCK), time_unit=1e-9,
+                       before=replace(before, cpu_time=-self._base))
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets, charged: int = 0) -> None:
         return
@@ -237,6 +257,7 @@ class Interpreter:
     Attributes:
         tenant: who is told when it is empty; whoever makes one of `runner` sets this.
         kin: with whom it shares its group and its listener, once it has branches, or is one.
+        withdraw: takes it back from the fast path, if that has it.
     """
 
     costs = "job"
@@ -249,6 +270,7 @@ class Interpreter:
         self.tenant: Tenant | None = None
         self.process: LiveProcess | None = None
         self.kin: Kin | None = None
+        self.withdraw: Callable[[], None] = _nothing
         self._reactor, self._leaf = reactor, leaf
         self._ready: Callable[[Runner], None] | None = ready
         self._failed = failed
@@ -345,7 +367,7 @@ class Interpreter:
         """
         self._end = end
         self._leaf.count_end(end.cpu_time)
-        self.kill()
+        in_any_case(self.withdraw, self.kill)
 
     def emptied(self) -> None:
         """
@@ -366,3 +388,6 @@ class Interpreter:
         """
         self.kill()
 
+
+def _nothing() -> None:
+    return

@@ -214,7 +214,7 @@ class Lease:
         """
         Send the job of *caller*; call only while none runs.
         """
-        self._withdraw()
+        self.withdraw()
         turn = self._next(caller)
         turn.start()
         return turn
@@ -223,7 +223,7 @@ class Lease:
         """
         Have the process fork a branch, of descriptors that it was sent; call only while none runs.
         """
-        self._withdraw()
+        self.withdraw()
         turn = self._next(caller, BranchTurn)
         turn.start()
         return turn
@@ -311,25 +311,32 @@ class Lease:
 
     # --- the fast path --------------------------------------------------------
 
-    def offer(self, limits: Limits, client: ReplyAddress) -> None:
+    def offer(self, limits: Limits, client: ReplyAddress, *, shows: bool = False) -> None:
         """
         Let the fast path have the next job. Call only while none runs.
 
         Args:
             client: the connection, and as its request the number under which it knows the session.
+            shows: its jobs are to show things.
         """
         if self._fast_path is None or self._offered or self._turn is not None or self._ending:
             return
         if limits.output < SHORT_OUTPUT or unread(self._runner.reply):
             return
-        offer = self._runner.offer(self._runner.out, self._runner.err)
+        try:
+            offer = self._runner.offer(self._runner.out, self._runner.err)
+        except LeewardError:  # a file of its group can't be opened
+            return
         if offer is None:
             return
         since_armed = self._so_far().cpu_time - self._runner.cpu_before
-        self._offered = self._fast_path.offer(replace(offer, session=client.request, stream=client.fd,
+        self._offered = self._fast_path.offer(replace(offer, session=client.request, stream=client.fd, shows=shows,
                                                       time_before=offer.time_before + since_armed), self)
 
-    def _withdraw(self) -> None:
+    def withdraw(self) -> None:
+        """
+        The fast path gets no job before the next `offer`.
+        """
         if self._offered and self._fast_path is not None:
             self._fast_path.withdraw(self._runner.number)
         self._offered = False
@@ -397,7 +404,7 @@ class Lease:
         if self._over:
             return
         self._over = True
-        in_any_case(self._withdraw, self._close, partial(self._owner.give_back, self._runner),
+        in_any_case(self.withdraw, self._close, partial(self._owner.give_back, self._runner),
                     partial(self._lost, self._ending))
 
     def _close(self) -> None:

@@ -35,7 +35,7 @@ from leeward.run.calls import CallProcess
 from leeward.run.functions import execution_of
 from leeward.run.launch import Command, Exit, Stdio, block
 from leeward.run.lease import Lease
-from leeward.run.live_parts import Full, LiveCaller, LiveKeeper, LiveTerms
+from leeward.run.live_parts import FastPathNow, Full, LiveCaller, LiveKeeper, LiveTerms
 from leeward.run.ordering import order
 from leeward.run.porter import Answered, PorterOrder, ordered
 from leeward.run.process import LiveProcess
@@ -69,6 +69,7 @@ class LiveRunner:
         lost: called once, after *over*, with the reason.
         collect: reaps processes of dead keepers of which nobody was told.
         rested: called when nothing was asked of it for a while, or too many others are open.
+        fast_path: takes jobs of kernels the fast path, where there is one; it reads files of the groups.
 
     Attributes:
         processes: those that aren't gone, by number.
@@ -78,9 +79,9 @@ class LiveRunner:
 
     def __init__(self, reactor: Reactor, runner: Runner, terms: LiveTerms, owner: tuple[int, int], keeper: LiveKeeper,
                  *, over: Callable[[], None], killed: Callable[[], None], lost: Callable[[str], None],
-                 collect: Callable[[], object], rested: Callable[[], None]) -> None:
+                 collect: Callable[[], object], rested: Callable[[], None], fast_path: FastPathNow) -> None:
         self._reactor, self._runner, self._owner, self._keeper = reactor, runner, owner, keeper
-        self._terms, self._denials = terms, terms.denials
+        self._terms, self._denials, self._fast_path = terms, terms.denials, fast_path
         self._over: Callable[[], None] | None = over
         self._killed, self._lost, self._collect, self._rested = killed, lost, collect, rested
         self._processes: dict[int, LiveProcess] = {}
@@ -241,8 +242,8 @@ class LiveRunner:
 
     def _lease(self, made: Interpreter, runner: Runner, limits: Limits, opened: Callable[[Lease], None],
                lost: Callable[[str], None]) -> None:
-        lease = Lease(self._reactor, runner, made, lost=lost)
-        made.tenant = lease
+        lease = Lease(self._reactor, runner, made, lost=lost, fast_path=self._fast_path())
+        made.tenant, made.withdraw = lease, lease.withdraw
         lease.open(limits)
         opened(lease)
 
@@ -316,7 +317,7 @@ class LiveRunner:
 
     def rest(self) -> None:
         if not self.over:
-            in_any_case(self._runner.rest, self._rested)
+            in_any_case(*(made.withdraw for made in self.interpreters), self._runner.rest, self._rested)
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
         """
@@ -365,14 +366,14 @@ class LiveRunner:
         return list(self._processes.values())
 
     def usage(self) -> Usage:
-        self._stir()
+        self.stir()
         return self._runner.leaf.usage()
 
     def memory(self) -> int:
-        self._stir()
+        self.stir()
         return self._runner.leaf.memory()
 
-    def _stir(self) -> None:
+    def stir(self) -> None:
         if not self.over:
             self._terms.awake.stir(self._reactor, self)
 

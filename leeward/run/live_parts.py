@@ -10,12 +10,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 from leeward.errors import LeewardError
+from leeward.loop.fast_path import FastPath
 from leeward.run.awake import Awake
 from leeward.run.holder import RunTerms
 from leeward.run.report import Report, internal
 from leeward.run.runner import Denials
 from leeward.spec.job import Job
 from leeward.wire import control
+
+#: The fast path, where there is one and it takes new jobs.
+FastPathNow = Callable[[], FastPath | None]
 
 
 class LiveKeeper(Protocol):

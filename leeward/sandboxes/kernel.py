@@ -16,13 +16,16 @@ from enum import Enum
 from functools import partial
 from typing import Any, Protocol
 
-from leeward.errors import Busy, LeewardError, SessionOver
+from leeward.errors import Bug, Busy, LeewardError, SessionOver
 from leeward.loop.barrier import in_any_case
+from leeward.loop.fast_path import ReplyAddress
+from leeward.loop.stream import JobStart, Ran
 from leeward.outcome import Outcome
 from leeward.run.report import Report
 from leeward.run.states import after
 from leeward.run.verdict import bug
 from leeward.spec.job import Job
+from leeward.spec.limits import Limits
 
 #: Requests that may wait for one kernel.
 MOST_WAITING = 64
@@ -38,6 +41,9 @@ class KernelLease(Protocol):
     @property
     def ending(self) -> bool: ...
     def run(self, caller: KernelRequest) -> object: ...
+    def job_started(self, caller: KernelRequest, start: JobStart) -> object: ...
+    def ran(self, ran: Ran) -> None: ...
+    def offer(self, limits: Limits, client: ReplyAddress, *, shows: bool = False) -> None: ...
     def branch(self, caller: KernelRequest) -> object: ...
     def interrupt(self) -> bool: ...
     def end(self, why: str) -> None: ...
@@ -285,6 +291,35 @@ class LiveKernel:
         except LeewardError as error:
             self._running = None
             request.answer(Report(refusal=Busy(f"the kernel can't run it: {error}")))
+
+    # --- the fast path --------------------------------------------------------
+
+    def offer(self, limits: Limits, client: ReplyAddress) -> None:
+        """
+        Let the fast path have the next request of *client*, if it is code alone; see Lease.offer.
+        """
+        if self._lease is not None and self._running is None and not self._waiting:
+            self._lease.offer(limits, client, shows=True)
+
+    def job_started(self, job: Job, done: Done, start: JobStart) -> KernelRequest:
+        """
+        The fast path has sent *job*.
+        """
+        if self._lease is None or self._running is not None:
+            raise Bug("a job was sent to a kernel that has no process, or has one already")
+        request = self._running = KernelRequest(self, job, done)
+        self._lease.job_started(request, start)
+        return request
+
+    def ran_fast(self, ran: Ran) -> None:
+        """
+        The fast path has sent a job, and answered it.
+        """
+        if self._lease is None or self._running is not None:
+            raise Bug("a job was run by a kernel that has no process, or another job")
+        self._lease.ran(ran)
+
+    # --------------------------------------------------------------------------
 
     def ran(self, request: KernelRequest, report: Report) -> None:
         """

@@ -10,7 +10,7 @@ else it is the byte CODE, which no map starts with, and the code.
 
 Outside of a session each pipe carries one frame. In a session each pipe carries one for each job, and the body of a
 frame on the job pipe has the byte SESSION in front. The first frame of a session holds that byte only, and gets no
-reply.
+reply. There code that shows things, and has nothing beside it, has the byte SHOWN in place of CODE.
 
 Files that a job brings back are in its reply while they are few bytes. Else the reply has their names and sizes, and
 their bytes follow its frame, one file after the other.
@@ -54,6 +54,8 @@ MAX_DEPTH = 16
 
 #: The first byte of a frame that holds code alone.
 CODE = b"\0"
+#: The same of code that shows things, in a session.
+SHOWN = b"\4"
 #: The first byte of a frame after which others may come.
 SESSION = b"\1"
 #: The first frame of a session; it holds no job.
@@ -68,6 +70,7 @@ FILE_CALLS = b"\2"
 FILE_CALLS_BEGIN = HEADER.pack(len(FILE_CALLS)) + FILE_CALLS
 #: A job with the default of every field, which is what a frame with code alone stands for.
 _NOTHING = Job()
+_SHOWS = Job(display=True)
 
 _REPLY_FIELDS = {"exit", "error", "limit", "files"}
 _ALL_FIELDS = _REPLY_FIELDS | {"left_out", "behind"}
@@ -80,7 +83,7 @@ def job_frame(job: Job) -> bytes:
     """
     The frame that starts *job*.
     """
-    if job.code is not None and replace(job, code=None, limits=_NOTHING.limits, label="") == _NOTHING:
+    if job.code is not None and _beside_code(job) == _NOTHING:
         return HEADER.pack(1 + len(job.code)) + CODE + job.code
     body = _packed(job)
     return HEADER.pack(len(body)) + body
@@ -90,8 +93,16 @@ def session_frame(job: Job) -> bytes:
     """
     The frame that starts *job* in the process of a session.
     """
-    body = job_frame(job)[HEADER.size:]
+    body = (SHOWN + job.code if job.code is not None and _beside_code(job) == _SHOWS
+            else job_frame(job)[HEADER.size:])
     return HEADER.pack(len(SESSION) + len(body)) + SESSION + body
+
+
+def _beside_code(job: Job) -> Job:
+    """
+    What a process is told of *job* beside its code.
+    """
+    return replace(job, code=None, limits=_NOTHING.limits, label="")
 
 
 def _packed(job: Job) -> bytes:
@@ -108,7 +119,14 @@ def code_of(body: bytes) -> bytes | None:
     """
     The code, if the frame holds nothing else; else None.
     """
-    return body[1:] if body.startswith(CODE) else None
+    return body[1:] if body.startswith((CODE, SHOWN)) else None
+
+
+def shows(body: bytes) -> bool:
+    """
+    Is code for which `code_of` has an answer to show things?
+    """
+    return body.startswith(SHOWN)
 
 
 def read_job(body: bytes) -> dict[str, Any]:

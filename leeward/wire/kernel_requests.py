@@ -64,6 +64,19 @@ class KernelFork:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelBind:
+    """
+    Give a kernel a number on this connection, by which it takes code alone as a session does.
+    """
+
+    op: ClassVar[str] = "kernel_bind"
+
+    id: int
+    sandbox: str
+    kernel: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelClose:
     op: ClassVar[str] = "kernel_close"
 

@@ -15,7 +15,7 @@ from leeward.spec.folders import Folder
 from leeward.spec.pool_key import DEFAULT_PROFILE
 from leeward.wire import fetches, fields
 from leeward.wire import sandbox_fields as ours
-from leeward.wire.kernel_requests import KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
+from leeward.wire.kernel_requests import KernelBind, KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
 from leeward.wire.overlay_requests import (
     OverlayCheckpoint,
     OverlayDiff,
@@ -324,7 +324,8 @@ class SandboxFetch:
 
 
 SandboxRequest = (SandboxOpen | SandboxDock | SandboxList | SandboxInfo | SandboxExtend | SandboxKill | SandboxExecute
-                  | KernelOpen | KernelInterrupt | KernelReset | KernelFork | KernelClose | ProcessRun | ProcessStart
+                  | KernelOpen | KernelInterrupt | KernelReset | KernelFork | KernelBind | KernelClose | ProcessRun
+                  | ProcessStart
                   | ProcessList | ProcessRead | ProcessWrite | ProcessResize | ProcessSignal | ProcessKill | ProcessWait
                   | SandboxFetch | OverlayRequest)
 
@@ -361,6 +362,7 @@ FIELDS: dict[str, tuple[type[SandboxRequest], Checks]] = {
     "kernel_interrupt": (KernelInterrupt, _KERNEL),
     "kernel_reset": (KernelReset, _KERNEL),
     "kernel_fork": (KernelFork, _KERNEL),
+    "kernel_bind": (KernelBind, _KERNEL),
     "kernel_close": (KernelClose, _KERNEL),
     "process_run": (ProcessRun, _PROGRAM),
     "process_start": (ProcessStart, {**_PROGRAM, "open": ours.flag("open"), "bounded": ours.flag("bounded"),

@@ -228,7 +228,7 @@ class Leasing:
         runner = self._take()
         live = LiveRunner(self._reactor, runner, self.terms, owner, keeper, over=partial(self.give_back, runner),
                           killed=partial(self.killed, runner), lost=lost, collect=reap_inits,
-                          rested=partial(self._rested, keeper))
+                          rested=partial(self._rested, keeper), fast_path=lambda: self._pool.fast_path)
         self.execution = live
         try:
             live.open(limits)

@@ -43,7 +43,7 @@ from leeward.wire import job as wire_job
 from leeward.wire.answers import details_of, encode_ok, encode_refusal, encode_result, result_fields
 from leeward.wire.frames import FrameReader, decode, frame
 from leeward.wire.job import MAX_FILES, read_reply, reply_pieces
-from leeward.wire.kernel_requests import KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
+from leeward.wire.kernel_requests import KernelBind, KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
 from leeward.wire.plain import parse_plain
 from leeward.wire.replies import parse_reply, parse_result
 from leeward.wire.requests import (
@@ -220,7 +220,7 @@ class Request(Target):
         ProcessRun(16, BOX, argv=("ls", "-l"), cwd="/tmp", stdin=b"x", limits={"time": 1.5}),
         SandboxExecute(24, BOX, kernel=1, code=b"x", name="x.py", env={"A": "b"}, files={"d/f": b"x"}, collect=("*",)),
         KernelOpen(25, BOX), KernelInterrupt(26, BOX, 1), KernelReset(27, BOX, 1), KernelClose(28, BOX, 1),
-        KernelFork(28, BOX, 1),
+        KernelFork(28, BOX, 1), KernelBind(28, BOX, 1),
         ProcessRun(17, BOX, shell="ls"), ProcessStart(18, BOX, argv=("cat",), open=True, bounded=True, title="a cat"),
         ProcessRead(19, BOX, 1, after=7, wait=30.0), ProcessWrite(20, BOX, 1, data=b"x", end=True),
         ProcessSignal(21, BOX, 1, signal=15), ProcessKill(22, BOX, 1), ProcessWait(23, BOX, 1, wait=0.5)))

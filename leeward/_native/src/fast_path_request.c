@@ -103,7 +103,8 @@ static bool in_flight(const struct lw_loop *loop, const struct lw_stream *stream
 static ssize_t write_job(const struct lw_templates *templates, const struct lw_entry *entry,
 			 const struct request *request, size_t *ret_size)
 {
-	const struct lw_piece *first = request->session ? &templates->job_turn : &templates->job_code;
+	const struct lw_piece *turn = entry->offer.shows ? &templates->job_shown : &templates->job_turn;
+	const struct lw_piece *first = request->session ? turn : &templates->job_code;
 	uint8_t head[4];
 	size_t payload = first->size + request->size;
 	struct iovec pieces[] = {

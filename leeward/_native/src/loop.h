@@ -50,12 +50,14 @@ struct lw_templates {
 	struct lw_piece request_id, request_code;
 	struct lw_piece job_code;
 	struct lw_piece turn_id, turn_session, turn_code;
-	struct lw_piece job_turn;
+	struct lw_piece job_turn, job_shown;
 	struct lw_piece reply;
 	struct lw_piece answer_id, answer_duration, answer_cpu, answer_peak, answer_out, answer_err;
 };
 
-/* A number in a control file: alone, or behind a word at the start of a line. */
+/* A number in a control file: alone, or behind a word at the start of a line. Or with LW_CLOCK for that word a clock,
+ * whose id is in place of the descriptor, in nanoseconds. */
+#define LW_CLOCK "@clock"
 struct lw_gauge {
 	int fd;
 	char key[16];
@@ -72,6 +74,7 @@ struct lw_offer {
 	uint64_t denials_before;
 	uint64_t session; /* 0, or the one on `stream` that alone may have it */
 	int stream;
+	bool shows; /* of a session whose jobs are to show things: they get `job_shown` */
 };
 
 struct lw_loop;

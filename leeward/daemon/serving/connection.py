@@ -31,6 +31,7 @@ from leeward.daemon.serving.flight import Flight
 from leeward.daemon.serving.home import ServerContext, Share, unread_results
 from leeward.daemon.serving.inbox import FRAME_S, Inbox
 from leeward.daemon.serving.intake import NAME
+from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.operations import Operations
 from leeward.daemon.serving.outbox import Outbox
 from leeward.daemon.serving.parcel import Parcel
@@ -207,10 +208,10 @@ class Connection:
         For the stream: a request of code alone was whole and alone, and a runner has it.
         """
         again = self._passed(start.request, start.started)
-        if self._state is _CLOSED and start.session:
+        if self._state is _CLOSED and 0 < start.session < FIRST_SEAT:
             return  # it went with its session
         flight = self._flight
-        ticket = flight.sessions.job_started(start) if start.session else self._home.jobs.job_started(
+        ticket = flight.job_started(start) if start.session else self._home.jobs.job_started(
             Job(code=start.code, name=NAME, limits=self._home.config.limits), partial(flight.done, start.request),
             self._share.user, start)
         if self._state is _CLOSED or again:
@@ -225,10 +226,10 @@ class Connection:
         For the stream: the same of a session, and it is answered.
         """
         again = self._passed(ran.request, ran.ended)
-        if self._state is _CLOSED:
+        if self._state is _CLOSED and ran.session < FIRST_SEAT:
             return
-        self._flight.sessions.ran(ran)
-        if again:
+        self._flight.ran(ran)
+        if again and self._state is not _CLOSED:
             self.refuse("bad_request", f"request {ran.request} is still in flight")
 
     def _passed(self, request: int, when: float) -> bool:

@@ -16,12 +16,14 @@ from leeward.daemon.config import Config
 from leeward.daemon.serving.functions import Exchanges
 from leeward.daemon.serving.home import Fetch, PoolPlace, ServerContext, Share, unread_results
 from leeward.daemon.serving.kept import KeptResults
+from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.parcel import Parcel, pack
 from leeward.daemon.serving.sandboxes import Sandboxes
 from leeward.daemon.serving.sessions import Leases
 from leeward.daemon.telling.log import log
 from leeward.errors import Busy, Refused
 from leeward.loop.barrier import in_any_case
+from leeward.loop.stream import JobStart, Ran
 from leeward.pool.sessions import Cancellable, Endable
 from leeward.run.report import Report
 from leeward.spec.pool_key import PoolKey
@@ -167,6 +169,21 @@ class Flight:
         ticket = self.tickets.pop(number, None)
         self.exchanges.close(number)
         return ticket
+
+    # --- the fast path --------------------------------------------------------
+
+    def job_started(self, start: JobStart) -> Cancellable:
+        """
+        The ticket of a job of a session, or of a bound kernel, that the fast path has sent.
+        """
+        seats = self.sandboxes.seats
+        return seats.job_started(start) if start.session >= FIRST_SEAT else self.sessions.job_started(start)
+
+    def ran(self, ran: Ran) -> None:
+        """
+        The same, and it is answered.
+        """
+        (self.sandboxes.seats if ran.session >= FIRST_SEAT else self.sessions).ran(ran)
 
     # --- the answers of jobs --------------------------------------------------
 

@@ -19,6 +19,7 @@ from leeward.daemon.serving.arena import RequestArena
 from leeward.daemon.serving.flight import Flight, FlightConnection
 from leeward.daemon.serving.home import GUEST_SHARE, ServerContext, Share
 from leeward.daemon.serving.intake import job_of
+from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.parcel import Parcel
 from leeward.daemon.serving.recall import RecallWait, UserBook
 from leeward.daemon.telling.log import log
@@ -148,6 +149,9 @@ class Operations:
     def _execute(self, request: Execute) -> None:
         home, flight = self._home, self._flight
         flight.check_job()
+        if request.session >= FIRST_SEAT:
+            flight.sandboxes.execute_bound(request)
+            return
         functions = flight.exchanges.open(request.id, request.functions, home.config.ceilings.time)
         try:
             self._start(request, functions)

@@ -19,6 +19,7 @@ from leeward.daemon.serving.fetching import FetchCall
 from leeward.daemon.serving.file_calls import serve_file_call
 from leeward.daemon.serving.folders import FolderOpening
 from leeward.daemon.serving.intake import NAME
+from leeward.daemon.serving.kernel_seats import KernelSeats
 from leeward.daemon.serving.overlays import OverlayCall, change_overlay
 from leeward.daemon.serving.sandbox_calls import SandboxCall, SandboxEnding, SandboxOpening, SandboxOwner
 from leeward.dataclass import replace
@@ -39,8 +40,9 @@ from leeward.spec.limits import adjusted
 from leeward.spec.pool_key import PLAIN, PoolKey
 from leeward.wire.answers import result_fields
 from leeward.wire.file_requests import FILE_REQUESTS, FileRequest
-from leeward.wire.kernel_requests import KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
+from leeward.wire.kernel_requests import KernelBind, KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
 from leeward.wire.overlay_requests import OverlayDiff, OverlayRead, OverlayRequest
+from leeward.wire.requests import Execute
 from leeward.wire.sandbox_requests import (
     ProcessKill,
     ProcessList,
@@ -80,6 +82,7 @@ class Sandboxes:
     def __init__(self, desk: Desk, owner: SandboxOwner) -> None:
         self._desk, self._owner = desk, owner
         self.docks = Docks()
+        self.seats = KernelSeats(desk, owner, self._settle)
 
     def serve(self, request: SandboxRequest | FileRequest) -> Mapping[str, Any] | None:
         """
@@ -213,7 +216,33 @@ class Sandboxes:
         call = SandboxCall(self._desk, entry, partial(program.stop, Stop.CANCELLED))
         owner.wait(request.id, call)
 
-    def _execute(self, request: SandboxExecute, entry: RegistryEntry[Held]) -> None:
+    def execute_bound(self, request: Execute) -> None:
+        """
+        Have a bound kernel run code that came by Python.
+
+        Raises:
+            Refused, BadRequest: it can't be done.
+        """
+        by_name = self.seats.by_name(request)
+        entry = self._desk.get(by_name.sandbox, self._owner.user)
+        self._execute(by_name, entry, partial(self.seats.offer, request.session))
+
+    def _settle(self, number: int, call: SandboxCall, entry: RegistryEntry[Held], report: Report) -> None:
+        """
+        Answer request *number*, which ran code, unless that was done.
+        """
+        if not call.end():
+            _give_up(report)
+        elif self._went_with_it(report, entry.sandbox.sandbox):
+            _give_up(report)
+            self._refuse_over(number, entry.name)
+        elif report.refusal is not None:
+            self._owner.refuse(number, report.refusal)
+        else:
+            self._owner.report(number, report)
+
+    def _execute(self, request: SandboxExecute, entry: RegistryEntry[Held],
+                 then: Callable[[], None] | None = None) -> None:
         owner, sandbox = self._owner, entry.sandbox.sandbox
         if request.kernel and request.stdin:
             raise BadRequest("a kernel's request is code: it takes no stdin")
@@ -225,15 +254,9 @@ class Sandboxes:
         call = SandboxCall(self._desk, entry, _nothing)
 
         def over(report: Report) -> None:
-            if not call.end():
-                _give_up(report)
-            elif self._went_with_it(report, sandbox):
-                _give_up(report)
-                self._refuse_over(request.id, entry.name)
-            elif report.refusal is not None:
-                owner.refuse(request.id, report.refusal)
-            else:
-                owner.report(request.id, report)
+            self._settle(request.id, call, entry, report)
+            if then is not None:
+                then()
 
         owner.wait(request.id, call)
         try:
@@ -415,7 +438,8 @@ def _nothing() -> None:
 
 _SERVES: Mapping[type, Callable[..., Mapping[str, Any] | None]] = {
     SandboxExecute: Sandboxes._execute, KernelOpen: Sandboxes._open_kernel, KernelInterrupt: Sandboxes._interrupt,
-    KernelReset: Sandboxes._reset, KernelFork: Sandboxes._fork_kernel, KernelClose: Sandboxes._close_kernel,
+    KernelBind: lambda self, request, entry: self.seats.bind(request, entry), KernelReset: Sandboxes._reset,
+    KernelFork: Sandboxes._fork_kernel, KernelClose: Sandboxes._close_kernel,
     SandboxInfo: Sandboxes._info, SandboxExtend: Sandboxes._extend, SandboxKill: Sandboxes._kill_sandbox,
     ProcessRun: Sandboxes._run, ProcessStart: Sandboxes._start, ProcessList: Sandboxes._list,
     ProcessRead: Sandboxes._read, ProcessWait: Sandboxes._wait_for, ProcessWrite: Sandboxes._write,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal
 from leeward.isolation.cgroup.entry import Entry
 from leeward.isolation.cgroup.group import Group, field
@@ -62,12 +63,24 @@ class GroupNest:
             self._group.close()
             raise
         self.entry = Entry(self._group.fd, attach)
+        self._stat = -1
 
     def time(self) -> float:
         """
         Processor seconds of all that was ever in it.
         """
         return field(self._group.read("cpu.stat"), "usage_usec") / 1e6
+
+    def gauge(self) -> Gauge:
+        """
+        Where `time` stands, in microseconds, until it is removed.
+
+        Raises:
+            KernelRefusal: it can't be opened.
+        """
+        if self._stat < 0:
+            self._stat = self._group.open("cpu.stat")
+        return Gauge(self._stat, "usage_usec")
 
     def kill(self) -> None:
         """
@@ -107,7 +120,12 @@ class GroupNest:
         """
         Give it back; False while a process is in it.
         """
-        return self.removed or self._group.remove()
+        if not (self.removed or self._group.remove()):
+            return False
+        stat, self._stat = self._stat, -1
+        if stat >= 0:
+            os.close(stat)
+        return True
 
     @property
     def removed(self) -> bool:

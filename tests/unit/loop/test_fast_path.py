@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from kit import reactors
 from kit.callers import JobCaller, RunnerHolder
-from leeward._native.loop import Gauge, Offer
+from leeward._native.loop import CLOCK, Gauge, Offer
 from leeward._native.supervisor import Thread
 from leeward.errors import BadRequest, PeerError, Refused
 from leeward.isolation.cgroup.entry import Usage
@@ -1050,3 +1050,41 @@ def test_a_session_goes_on_within_the_turn(box: Box, monkeypatch: pytest.MonkeyP
 
         assert [1, 2, 3] == [job.request for job in box.rans]
     assert [] == box.data
+
+
+def test_a_session_whose_jobs_show_things_gets_frames_that_say_so(box: Box) -> None:
+    """
+    The reference's frame for such a job, and the same answer.
+    """
+    runner = held(box, shows=True)
+    box.send(turn(1))
+
+    assert session_frame(Job(code=CODE, display=True)) == runner.code()
+    assert session_frame(Job(code=CODE)) != session_frame(Job(code=CODE, display=True))
+
+
+def test_processor_time_by_a_clock(box: Box) -> None:
+    """
+    That of a process that has no group of its own: the clock's id stands in place of the file.
+    """
+    spent = time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID)
+    runner = held(box, time=Gauge(time.CLOCK_PROCESS_CPUTIME_ID, CLOCK), time_unit=1e-9, time_before=spent)
+    box.send(turn(1))
+    runner.end(out=b"x")
+    box.answer()
+    box.turns()
+
+    (_, cpu_time, _), = box.ends
+    assert 0.0 < cpu_time <= time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID) - spent
+
+
+def test_a_clock_that_isnt_there_hands_the_job_over(box: Box) -> None:
+    """
+    Its process is gone, say.
+    """
+    runner = held(box, time=Gauge(12345, CLOCK), time_unit=1e-9)
+    box.send(turn(1))
+    runner.end(out=b"x")
+    box.turns()
+
+    assert [("handed", NOTHING_FRAME)] == box.ends

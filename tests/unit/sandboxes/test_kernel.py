@@ -8,11 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from leeward.errors import Busy, LeewardError, SessionOver
+from leeward.errors import Bug, Busy, LeewardError, SessionOver
+from leeward.loop.fast_path import ReplyAddress
+from leeward.loop.stream import JobStart, Ran
 from leeward.outcome import Outcome, Result
 from leeward.run.report import Report
 from leeward.sandboxes.kernel import MOST_WAITING, KernelRequest, KernelStage, LiveKernel
 from leeward.spec.job import Job
+from leeward.spec.limits import Limits
 
 GOOD = Report(result=Result(b"", b"", 0, Outcome.FINISHED))
 LATE = Report(result=Result(b"", b"", 124, Outcome.TIMED_OUT))
@@ -23,12 +26,23 @@ class Lease:
         self.jobs: list[tuple[Job, Callable[[Report], None]]] = []
         self.ended = ""
         self.ending = False
+        self.counted: list[Ran] = []
+        self.offers: list[tuple[ReplyAddress, bool]] = []
 
     def run(self, caller: KernelRequest) -> None:
         self.jobs.append((caller.job, caller.finished))
 
     def branch(self, caller: KernelRequest) -> None:
         self.jobs.append((caller.job, caller.finished))
+
+    def job_started(self, caller: KernelRequest, start: JobStart) -> None:
+        self.jobs.append((caller.job, caller.finished))
+
+    def ran(self, ran: Ran) -> None:
+        self.counted.append(ran)
+
+    def offer(self, limits: Limits, client: ReplyAddress, *, shows: bool = False) -> None:
+        self.offers.append((client, shows))
 
     def interrupt(self) -> bool:
         return True
@@ -262,3 +276,57 @@ def test_a_branch_given_up_leaves_its_kernel_alone() -> None:
     lease.jobs[-1][1](GOOD)
     assert not why
     assert KernelStage.READY is kernel.stage
+
+
+START = JobStart(7, b"x", 1, 5, 0.0, 0)
+ADDRESS = ReplyAddress(3, 5)
+
+
+def test_it_is_offered_to_the_fast_path_while_nothing_runs_or_waits() -> None:
+    """
+    Nor while it starts, nor when it is lost.
+    """
+    process, lease = Process(), Lease()
+    kernel = LiveKernel(process)
+    kernel.offer(Limits(), ADDRESS)
+    process.opened(lease)
+    answers(kernel, 2)
+    kernel.offer(Limits(), ADDRESS)
+    for _ in range(2):
+        lease.jobs[-1][1](GOOD)
+    assert not lease.offers
+    kernel.offer(Limits(), ADDRESS)
+    process.lost("it broke")
+    kernel.offer(Limits(), ADDRESS)
+
+    assert [(ADDRESS, True)] == lease.offers
+
+
+def test_a_job_of_the_fast_path_is_in_front_of_those_that_come_meanwhile() -> None:
+    process, lease = Process(), Lease()
+    kernel = LiveKernel(process)
+    process.opened(lease)
+    first: list[Report] = []
+    kernel.job_started(Job(code=b"fast"), first.append, START)
+    told = answers(kernel, 1)
+    assert [b"fast"] == [job.code for job, _ in lease.jobs]
+    lease.jobs[0][1](GOOD)
+    lease.jobs[1][1](LATE)
+
+    assert ([GOOD], [[LATE]]) == (first, told)
+
+
+def test_a_job_that_is_over_already_is_counted() -> None:
+    """
+    And one that can't have been sent is a bug, which costs whoever tells of it.
+    """
+    process, lease = Process(), Lease()
+    kernel = LiveKernel(process)
+    ran = Ran(7, 1, 5, 0.0, 1.0, 0.5, 4096)
+    for call in (lambda: kernel.ran_fast(ran), lambda: kernel.job_started(Job(code=b"x"), lambda report: None, START)):
+        with pytest.raises(Bug):
+            call()
+    process.opened(lease)
+    kernel.ran_fast(ran)
+
+    assert [ran] == lease.counted

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from leeward.errors import BadRequest, PeerError, VersionMismatch
 from leeward.wire import requests
 from leeward.wire.frames import HEADER, VERSION, decode
-from leeward.wire.kernel_requests import KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
+from leeward.wire.kernel_requests import KernelBind, KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
 from leeward.wire.requests import (
     Cancel,
     Execute,
@@ -65,7 +65,7 @@ SANDBOX_REQUESTS = (
     ProcessRead(10, BOX, 1, after=7, wait=30.0), ProcessRead(10, BOX, 0), ProcessWrite(11, BOX, 1, data=b"x", end=True),
     SandboxExecute(15, BOX, code=b"", files={"a": b"1"}), SandboxExecute(16, BOX, kernel=3, code=b"x"),
     KernelOpen(17, BOX), KernelInterrupt(18, BOX, 1), KernelReset(19, BOX, 1), KernelClose(20, BOX, 0),
-    KernelFork(20, BOX, 1),
+    KernelFork(20, BOX, 1), KernelBind(20, BOX, 1),
     ProcessSignal(12, BOX, 1, signal=15), ProcessKill(13, BOX, 1), ProcessWait(14, BOX, 1, wait=0.5),
 )
 

@@ -1,0 +1,67 @@
+"""
+Code for a kernel by a number of the connection's, as for a session: the daemon handles that on its fast path.
+
+Runs in:   anybody's program.
+
+The first request to a kernel on a connection names it. Before the second one the connection binds it (`kernel_bind`);
+from then on code alone goes by its number. Where that can't be, every request names it, as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from leeward.client.link import Link
+from leeward.errors import DaemonAway, PeerError, Refused
+from leeward.wire.replies import Reply
+from leeward.wire.sandbox_replies import whole
+
+#: A kernel that was named once, and one that can't be bound.
+SEEN, NAMED = 0, -1
+#: Kernels that are remembered for a connection.
+MOST = 256
+
+
+def execute(link: Link, by_name: Mapping[str, Any]) -> tuple[Reply, list[int]]:
+    """
+    Have a kernel run code.
+
+    Args:
+        by_name: the fields of a sandbox_execute request for it, with code alone.
+
+    Raises:
+        DaemonError: as `Link.call`.
+    """
+    key = by_name["sandbox"], by_name["kernel"]
+    seat = link.seats.get(key) if link.stands else None
+    if seat == SEEN:
+        seat = _bound(link, *key)
+    if seat is None or seat == NAMED:
+        answer = link.call("sandbox_execute", by_name)
+        if len(link.seats) >= MOST:
+            link.seats.clear()
+        link.seats.setdefault(key, SEEN)
+        return answer
+    try:
+        return link.call("execute", {"session": seat, "code": by_name["code"]}, retry=False)
+    except DaemonAway as error:
+        if error.may_have_run:
+            raise
+    return link.call("sandbox_execute", by_name)
+
+
+def _bound(link: Link, sandbox: str, kernel: int) -> int:
+    """
+    The number under which the connection has the kernel from now on; NAMED if it has none.
+    """
+    try:
+        reply, _ = link.call("kernel_bind", {"sandbox": sandbox, "kernel": kernel}, retry=False,
+                             retry_busy=False)
+        seat = whole(reply, "session", 1)
+    except DaemonAway:
+        return NAMED
+    except (Refused, PeerError):  # what is over says so to the request itself
+        seat = NAMED
+    link.seats[sandbox, kernel] = seat
+    return seat

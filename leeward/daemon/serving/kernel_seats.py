@@ -1,0 +1,155 @@
+"""
+The kernels that one connection has bound: requests of code alone that reach a kernel by a number, on the fast path.
+
+Runs in:   the daemon, on the reactor's one thread.
+Trust:     none in a client. A number is the connection's, and a sandbox is found by its id and the connection's uid at
+           each request, as for requests that name it.
+
+Theory of operation. The fast path knows a session by the connection and a number. A client binds a kernel to such a
+number, and sends it code as to a session. After each of these jobs the kernel is offered to the fast path, for this
+connection; any other request to it, of whatever connection, takes it back first (`run/lease.py`). The first job of a
+kernel always comes by Python, and brings the variables that its sandbox was opened with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from leeward.daemon.serving.intake import NAME
+from leeward.daemon.serving.sandbox_calls import SandboxCall
+from leeward.dataclass import dataclass
+from leeward.errors import BadRequest, Busy, Refused, SessionOver
+from leeward.loop.fast_path import ReplyAddress
+from leeward.loop.stream import JobStart, Ran
+from leeward.run.report import Report
+from leeward.sandboxes.desk import Desk, Held
+from leeward.sandboxes.registry import RegistryEntry
+from leeward.spec.job import Job
+from leeward.wire.kernel_requests import KernelBind
+from leeward.wire.requests import Execute
+from leeward.wire.sandbox_requests import SandboxExecute
+
+#: The numbers of kernels begin here, and those of sessions stay below.
+FIRST_SEAT = 1 << 32
+#: Kernels that one connection has bound at once.
+MOST_SEATS = 64
+
+#: Answers request *number* with a report, unless the sandbox has gone with it.
+Settle = Callable[[int, SandboxCall, RegistryEntry[Held], Report], None]
+
+
+class SeatOwner(Protocol):
+    """
+    The connection.
+    """
+
+    @property
+    def fd(self) -> int: ...
+    @property
+    def user(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSeat:
+    """
+    A kernel, by its sandbox's id and its number there.
+    """
+
+    sandbox: str
+    kernel: int
+
+
+class KernelSeats:
+    """
+    Of one connection.
+    """
+
+    def __init__(self, desk: Desk, owner: SeatOwner, settle: Settle) -> None:
+        self._desk, self._owner, self._settle = desk, owner, settle
+        self._seats: dict[int, KernelSeat] = {}
+        self._last = FIRST_SEAT
+
+    def bind(self, request: KernelBind, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        """
+        The answer to *request*.
+
+        Raises:
+            SessionOver: the sandbox has no such kernel.
+            Busy: the connection has bound as many as it may.
+        """
+        entry.sandbox.sandbox.kernel(request.kernel)
+        if len(self._seats) >= MOST_SEATS:
+            self._seats = {number: seat for number, seat in self._seats.items() if self._is_there(seat)}
+        if len(self._seats) >= MOST_SEATS:
+            raise Busy(f"this connection has bound {len(self._seats)} kernels, all that one may")
+        number, self._last = self._last, self._last + 1
+        self._seats[number] = KernelSeat(request.sandbox, request.kernel)
+        return {"session": number}
+
+    def _is_there(self, seat: KernelSeat) -> bool:
+        try:
+            self._desk.get(seat.sandbox, self._owner.user).sandbox.sandbox.kernel(seat.kernel)
+        except Refused:
+            return False
+        return True
+
+    def _of(self, number: int) -> KernelSeat:
+        seat = self._seats.get(number)
+        if seat is None:
+            raise SessionOver(f"this connection has bound no kernel to {number}")
+        return seat
+
+    def by_name(self, request: Execute) -> SandboxExecute:
+        """
+        What *request* would be if it named the kernel.
+
+        Raises:
+            SessionOver: the connection has bound none to that number.
+            BadRequest: it has something beside its code.
+        """
+        seat = self._of(request.session)
+        if request != Execute(request.id, session=request.session, code=request.code):
+            raise BadRequest("a request by the number of a bound kernel has code and nothing else;"
+                             " sandbox_execute takes the rest")
+        return SandboxExecute(request.id, seat.sandbox, code=request.code or b"", kernel=seat.kernel, display=True)
+
+    def offer(self, number: int) -> None:
+        """
+        Let the fast path have the next job of this kernel.
+        """
+        seat = self._of(number)
+        try:
+            sandbox = self._desk.get(seat.sandbox, self._owner.user).sandbox.sandbox
+            sandbox.kernel(seat.kernel).offer(sandbox.facts.limits, ReplyAddress(self._owner.fd, number))
+        except Refused:
+            return  # it is over, which the next request is told
+
+    def job_started(self, start: JobStart) -> SandboxCall:
+        """
+        The ticket of a job that the fast path has sent.
+        """
+        seat = self._of(start.session)
+        entry = self._desk.get(seat.sandbox, self._owner.user)
+        sandbox = entry.sandbox.sandbox
+        call = SandboxCall(self._desk, entry, _nothing)
+
+        def over(report: Report) -> None:
+            self._settle(start.request, call, entry, report)
+            self.offer(start.session)
+
+        job = Job(code=start.code, name=NAME, limits=sandbox.facts.limits, display=True)
+        call.taken_back = partial(sandbox.job_started(seat.kernel, job, over, start).cancel)
+        return call
+
+    def ran(self, ran: Ran) -> None:
+        """
+        The fast path has sent a job, and answered it.
+        """
+        seat = self._of(ran.session)
+        self._desk.get(seat.sandbox, self._owner.user).sandbox.sandbox.ran(seat.kernel, ran)
+
+
+def _nothing() -> None:
+    return

@@ -1,0 +1,310 @@
+"""
+Code that reaches a kernel by a number of the connection's, on the fast path: the same as by the kernel's name, and
+every other request to that kernel, of whatever connection, finds what it would find without the fast path.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import leeward
+from kit import reactors
+from kit.live_daemon import PATIENCE, LiveDaemon, held
+from kit.waiting import poll_until
+from leeward.client.link import Link
+from leeward.client.results import result_of
+from leeward.daemon.serving.kernel_seats import FIRST_SEAT, MOST_SEATS
+from leeward.errors import DaemonError, RequestRejected, SandboxOver, SessionOver
+from leeward.outcome import Limit, Outcome
+from leeward.wire.job import NOTHING_FRAME
+
+
+@pytest.fixture(scope="module", params=reactors.WAYS)
+def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4", *reactors.OPTIONS[request.param]) as made:
+        yield made
+
+
+@pytest.fixture
+def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
+    with leeward.Sandbox(socket=daemon.socket, env={"GIVEN": "here"}) as made:
+        yield made
+    daemon.idle()
+
+
+@pytest.fixture
+def kernel(box: leeward.Sandbox) -> leeward.Kernel:
+    """
+    One that takes the fast path from the next call on.
+    """
+    made = box.kernel()
+    for _ in range(3):
+        assert b"1\n" == made.execute("print(1)").stdout
+    return made
+
+
+class Bound:
+    """
+    A kernel bound on a connection of the test's own.
+    """
+
+    def __init__(self, socket: str, box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
+        self.link = Link(socket)
+        reply, _ = self.link.call("kernel_bind", {"sandbox": box.id, "kernel": kernel.number})
+        assert reply.ok is not None
+        self.number = reply.ok["session"]
+
+    def execute(self, code: str) -> leeward.Result:
+        return result_of(*self.link.call("execute", {"session": self.number, "code": code.encode()}))
+
+    def __enter__(self) -> Bound:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.link.close()
+
+
+def test_state_values_output_and_errors_are_those_of_the_kernel(box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
+    """
+    What is printed, shown and raised; variables of before; the sandbox's own environment.
+    """
+    assert (b"", None) == ((quiet := kernel.execute("x = 20")).stdout, quiet.value)
+    assert b"21\n" == kernel.execute("print(x + 1)").stdout
+    assert "22" == kernel.execute("x + 2").value
+    assert "22" == kernel.execute("_").value
+    raised = kernel.execute("1 / 0")
+    assert raised.error is not None
+    assert (Outcome.RAISED, "ZeroDivisionError") == (raised.outcome, raised.error.type)
+    assert "'here'" == kernel.execute("import os; os.environ['GIVEN']").value
+    assert b"both\n" == kernel.execute("import sys; print('both'); print('err', file=sys.stderr)").stdout
+    assert [{"text/plain": "7"}] == [dict(each) for each in kernel.execute("display(7)").results]
+    assert [] == list(kernel.execute("pass").results)
+
+
+def test_options_go_by_the_kernels_name_in_between(kernel: leeward.Kernel) -> None:
+    for at in range(3):
+        assert f"{at}\n".encode() == kernel.execute(f"print({at})").stdout
+        assert kernel.execute("1 + 1", display=False).value is None
+        assert {"f": b"x"} == dict(kernel.execute("open('f', 'w').write('x')", collect=["f"]).files)
+
+
+def test_refused_calls_are_told(kernel: leeward.Kernel) -> None:
+    """
+    And those of one job alone.
+    """
+    code = "import ctypes; print(ctypes.CDLL(None).unshare(0x10000000))"
+    assert [1, 1] == [kernel.execute(code).denied.get("unshare") for _ in range(2)]
+    assert {} == kernel.execute("print(1)").denied
+
+
+def test_times_and_memory_are_told(kernel: leeward.Kernel) -> None:
+    busy = kernel.execute("import time\nt = time.process_time()\nwhile time.process_time() - t < 0.05: pass")
+    idle = kernel.execute("print(1)")
+    assert 0.04 < busy.cpu_time < 5
+    assert 0.04 < busy.duration
+    assert idle.cpu_time < 0.04
+    assert idle.memory_peak >= busy.memory_peak
+
+
+def test_two_connections_take_turns(daemon: LiveDaemon, box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
+    """
+    Each sees what the other one has left, and none is answered with the other's output.
+    """
+    kernel.execute("count = 0")
+    with Bound(daemon.socket, box, kernel) as other:
+        for at in range(1, 41):
+            user = other.execute if at % 3 else kernel.execute
+            assert f"{at}\n".encode() == user("count += 1; print(count)").stdout
+    assert "40" == kernel.execute("count").value
+
+
+def test_many_threads_on_many_connections(daemon: LiveDaemon, box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
+    kernel.execute("count = 0")
+    got: list[int] = []
+
+    def calls() -> None:
+        with Bound(daemon.socket, box, kernel) as mine:
+            got.extend(int(mine.execute("count += 1; print(count)").stdout) for _ in range(25))
+
+    threads = [threading.Thread(target=calls) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert list(range(1, 101)) == sorted(got)
+
+
+def test_a_request_that_waits_is_served_behind_one_of_the_fast_path(daemon: LiveDaemon, box: leeward.Sandbox,
+                                                                     kernel: leeward.Kernel) -> None:
+    got: list[leeward.Result] = []
+    slow = threading.Thread(target=lambda: got.append(kernel.execute(
+        "import time\nopen('/tmp/begun', 'w')\nwhile not os.path.exists('/tmp/go'): time.sleep(0.005)\nprint('slow')")))
+    kernel.execute("import os")
+    slow.start()
+    poll_until(lambda: box.files.exists("/tmp/begun"), PATIENCE)
+    with Bound(daemon.socket, box, kernel) as other:
+        quick = threading.Thread(target=lambda: got.append(other.execute("print('quick')")))
+        quick.start()
+        box.files.write("/tmp/go", b"")
+        for thread in (slow, quick):
+            thread.join(PATIENCE)
+    assert [b"slow\n", b"quick\n"] == [each.stdout for each in got]
+
+
+def test_an_interrupt_and_a_time_limit_hit_what_the_fast_path_has_sent(daemon: LiveDaemon) -> None:
+    with leeward.Sandbox(socket=daemon.socket, timeout=0.3) as box:
+        kernel = box.kernel()
+        for _ in range(3):
+            kernel.execute("import time; x = 1")
+        late = kernel.execute("while True: time.sleep(0.01)")
+        assert (Outcome.TIMED_OUT, Limit.TIME) == (late.outcome, late.limit)
+        assert "1" == kernel.execute("x").value  # it has heeded the interrupt
+    with leeward.Sandbox(socket=daemon.socket) as box:
+        kernel = box.kernel()
+        for _ in range(3):
+            kernel.execute("import time; x = 1")
+        got: list[leeward.Result] = []
+        runs = threading.Thread(target=lambda: got.append(kernel.execute(
+            "open('/tmp/begun', 'w')\nwhile True: time.sleep(0.01)")))
+        runs.start()
+        poll_until(lambda: box.files.exists("/tmp/begun"), PATIENCE)
+        assert kernel.interrupt()
+        runs.join(PATIENCE)
+        assert got[0].error is not None
+        assert "KeyboardInterrupt" == got[0].error.type
+        assert "1" == kernel.execute("x").value
+
+
+def test_a_branch_a_reset_and_a_close(daemon: LiveDaemon, box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
+    kernel.execute("x = 1")
+    with kernel.fork() as branch:
+        for made in (branch, kernel) * 3:
+            assert "1" == made.execute("x").value
+            assert b"p\n" == made.execute("print('p')").stdout
+    kernel.reset()
+    error = kernel.execute("x").error
+    assert error is not None
+    assert "NameError" == error.type
+    assert b"1\n" == kernel.execute("print(1)").stdout
+    with Bound(daemon.socket, box, kernel) as other:
+        assert b"2\n" == other.execute("print(2)").stdout
+        kernel.close()
+        for execute in (kernel.execute, other.execute):
+            with pytest.raises(SessionOver, match=f"no kernel {kernel.number}"):
+                execute("print(1)")
+
+
+@pytest.mark.parametrize("end", ["import os; os._exit(3)", "import os; os.kill(os.getpid(), 9)"])
+def test_the_end_of_its_process(kernel: leeward.Kernel, end: str) -> None:
+    """
+    By a job of the fast path: that has its result, and the next one is told.
+    """
+    gone = kernel.execute(end)
+    assert gone.outcome in (Outcome.FINISHED, Outcome.RAISED, Outcome.SIGNALLED)
+    with pytest.raises(SessionOver):
+        kernel.execute("print(1)")
+    kernel.reset()
+    for _ in range(3):
+        assert b"1\n" == kernel.execute("print(1)").stdout
+
+
+def test_a_process_that_writes_a_reply_between_two_jobs(box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
+    """
+    No request has that as its answer.
+    """
+    forged = kernel.execute(f"""
+import os, threading
+
+def write():
+    for fd in range(3, 10):
+        try: os.write(fd, {NOTHING_FRAME!r})
+        except OSError: pass
+    open("/tmp/written", "w").close()
+
+threading.Timer(0.01, write).start()
+""")
+    assert Outcome.FINISHED is forged.outcome
+    poll_until(lambda: box.files.exists("/tmp/written"), PATIENCE)
+    try:
+        after = kernel.execute("print('mine')")
+    except SessionOver:
+        return  # its process was ended for it
+    assert b"mine\n" == after.stdout or Outcome.INTERNAL is after.outcome
+
+
+def test_a_connection_that_vanishes_takes_what_it_runs_along(daemon: LiveDaemon, box: leeward.Sandbox,
+                                                             kernel: leeward.Kernel) -> None:
+    """
+    As for a request by name: the state is lost. One that has nothing running leaves the kernel as it was.
+    """
+    with Bound(daemon.socket, box, kernel) as idle:
+        assert b"1\n" == idle.execute("print(1)").stdout
+        assert b"2\n" == idle.execute("y = 2; print(y)").stdout
+    assert "2" == kernel.execute("y").value
+    with Bound(daemon.socket, box, kernel) as busy:
+        for _ in range(2):
+            busy.execute("print(1)")
+        busy.link.post("execute", {"session": busy.number,
+                                   "code": b"open('/tmp/begun', 'w')\nimport time\nwhile True: time.sleep(1)"})
+        poll_until(lambda: box.files.exists("/tmp/begun"), PATIENCE)
+
+    def lost() -> bool:
+        try:
+            kernel.execute("print(1)")
+        except SessionOver:
+            return True
+        return False
+    poll_until(lost, PATIENCE)
+
+
+def test_a_sandbox_that_rests_wakes(daemon: LiveDaemon, box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
+    """
+    Its descriptors are closed meanwhile; they are no others' when the fast path has the kernel again.
+    """
+    before = held(daemon.process.pid)
+    poll_until(lambda: held(daemon.process.pid) < before, PATIENCE)
+    for at in range(4):
+        result = kernel.execute(f"print({at})")
+        assert (f"{at}\n".encode(), Outcome.FINISHED) == (result.stdout, result.outcome)
+
+
+def test_the_sandboxs_end_is_told_by_every_number(daemon: LiveDaemon) -> None:
+    with leeward.Sandbox(socket=daemon.socket) as box:
+        kernel = box.kernel()
+        with Bound(daemon.socket, box, kernel) as bound:
+            for _ in range(3):
+                assert b"1\n" == bound.execute("print(1)").stdout
+            box.kill()
+            with pytest.raises(SandboxOver, match="killed"):
+                bound.execute("print(1)")
+
+
+def test_what_isnt_code_alone_is_refused_by_number(daemon: LiveDaemon, box: leeward.Sandbox,
+                                                   kernel: leeward.Kernel) -> None:
+    with Bound(daemon.socket, box, kernel) as bound:
+        for more in ({"args": ["a"]}, {"limits": {"time": 1.0}}, {"functions": {"names": ["f"]}}, {"env": {"A": "b"}}):
+            with pytest.raises(RequestRejected, match="code and nothing else"):
+                bound.link.call("execute", {"session": bound.number, "code": b"1", **more})
+        with pytest.raises(SessionOver, match="bound no kernel"):
+            bound.link.call("execute", {"session": bound.number + 1, "code": b"1"})
+        assert b"1\n" == bound.execute("print(1)").stdout
+
+
+def test_a_connection_binds_so_many(daemon: LiveDaemon, box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
+    """
+    Those that are over leave their places to others.
+    """
+    link = Link(daemon.socket)
+    fields = {"sandbox": box.id, "kernel": kernel.number}
+    numbers = [(link.call("kernel_bind", fields)[0].ok or {})["session"] for _ in range(MOST_SEATS)]
+    assert list(range(FIRST_SEAT, FIRST_SEAT + MOST_SEATS)) == numbers
+    with pytest.raises(DaemonError, match="bound 64 kernels"):
+        link.call("kernel_bind", fields, retry_busy=False)
+    with pytest.raises(SessionOver):
+        link.call("kernel_bind", {**fields, "kernel": 60})
+    kernel.close()
+    link.call("kernel_bind", {**fields, "kernel": box.kernel().number})
+    link.close()
