@@ -7,6 +7,10 @@ First one client with pauses: the unloaded p99. Then as many calls at once as th
 saturated rate. Then several connections that together send L times that rate whatever comes back (open loop), for S
 seconds, the first WARM of which are told by themselves: a daemon that has just become overloaded. Calls, not jobs:
 the time from the write of a request to the read of its answer, by one process that does little else.
+
+That process takes processor time, too, and three times the calls three times as much, which the daemon then lacks
+where there are few processors. So the last line has what the daemon and its workers spent on each call that was
+answered well, saturated and overloaded: their ratio is the goodput where the client runs elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ from dataclasses import dataclass, field
 
 from leeward.wire.frames import FrameReader, decode
 from leeward.wire.requests import Execute, encode_request
-from leeward_cli.bench.ours import daemon
+from leeward_cli.bench.ours import daemon, daemon_pid
+from leeward_cli.bench.spent import Spent, spent
 
 WARM_S = 1.0
 GAP_S = 0.02
@@ -110,9 +115,9 @@ def unloaded(path: str, code: bytes, count: int) -> list[float]:
     return [call.took for call in one.calls.values()]
 
 
-def saturated(path: str, code: bytes, seconds: float, at_once: int) -> float:
+def saturated(path: str, code: bytes, seconds: float, at_once: int) -> tuple[float, int]:
     """
-    Jobs a second with so many of them always under way.
+    Jobs a second with so many of them always under way; and how many there were in all.
     """
     selector = selectors.DefaultSelector()
     connections = [connected(path, code) for _ in range(at_once)]
@@ -130,7 +135,7 @@ def saturated(path: str, code: bytes, seconds: float, at_once: int) -> float:
         while each.waiting:
             each.take()
         each.sock.close()
-    return done / seconds
+    return done / seconds, sum(len(each.calls) for each in connections)
 
 
 def overloaded(path: str, code: bytes, seconds: float, rate: float, clients: int) -> list[Call]:
@@ -166,6 +171,25 @@ def told(calls: list[Call], seconds: float) -> dict[str, float]:
             "refused most": 1e3 * max(bad, default=0.0), "refused after 50 ms": sum(took > 0.05 for took in bad)}
 
 
+class Cost:
+    """
+    Processor seconds of a phase: of the daemon with its workers, and of this process.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._pid = daemon_pid(path)
+        self._before, self._own_before = spent(self._pid), time.process_time()
+        self.daemon: float | None = None
+        self.own = 0.0
+
+    def over(self) -> None:
+        after = spent(self._pid)
+        self.own = time.process_time() - self._own_before
+        if after is not None and self._before is not None:
+            used: Spent = after.since(self._before)
+            self.daemon = None if used.workers is None else used.daemon + used.workers
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=10.0)
@@ -182,15 +206,23 @@ def main() -> int:
     told_to = ("--pool-size", str(options.pool_size), *(("--config", options.config) if options.config else ()))
     with daemon(options.socket, *(() if options.socket else told_to)) as path:
         calm = unloaded(path, code, options.calls)
-        rate = saturated(path, code, min(5.0, options.seconds), 2 * options.pool_size)
+        full = Cost(path)
+        rate, done = saturated(path, code, min(5.0, options.seconds), 2 * options.pool_size)
+        full.over()
         time.sleep(WARM_S)
+        over = Cost(path)
         calls = overloaded(path, code, options.seconds + WARM_S, options.load * rate, options.clients)
+        over.over()
     start = min(call.sent for call in calls)
     p99 = percentile(calm, 0.99)
     first = told([call for call in calls if call.sent < start + WARM_S], WARM_S)
     rest = told([call for call in calls if call.sent >= start + WARM_S], options.seconds)
+    good = sum("ok" == call.kind for call in calls)
+    costs = [None if cost.daemon is None or not count else 1e3 * cost.daemon / count
+             for cost, count in ((full, done), (over, good))]
     row = {"unloaded p50": 1e3 * statistics.median(calm), "unloaded p99": p99, "saturated": rate,
            "p99 ratio": rest["accepted p99"] / p99, "goodput ratio": rest["goodput"] / rate,
+           "processor ms of a call": costs, "client's processor s": [full.own, over.own],
            "kinds": Counter(call.kind for call in calls), "first second": first, "then": rest}
     if options.json:
         print(json.dumps(row))
@@ -205,6 +237,10 @@ def main() -> int:
               f" p50 {part['refused p50']:.1f} ms, p99 {part['refused p99']:.1f} ms,"
               f" most {part['refused most']:.1f} ms;"
               f" {part['refused after 50 ms']:.0f} after 50 ms")
+    if costs[0] and costs[1]:
+        print(f"processor time      of a call that is answered: {costs[0]:.2f} ms saturated, {costs[1]:.2f} overloaded:\n"
+              f"{'':18}  goodput {costs[0] / costs[1]:.2f} where the client runs elsewhere; here it took"
+              f" {over.own / (options.seconds + WARM_S):.2f} of a processor")
     return 0
 
 
