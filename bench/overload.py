@@ -238,7 +238,7 @@ def main() -> int:
               f" most {part['refused most']:.1f} ms;"
               f" {part['refused after 50 ms']:.0f} after 50 ms")
     if costs[0] and costs[1]:
-        print(f"processor time      of a call that is answered: {costs[0]:.2f} ms saturated, {costs[1]:.2f} overloaded:\n"
+        print(f"processor time      of an answered call: {costs[0]:.2f} ms saturated, {costs[1]:.2f} overloaded:\n"
               f"{'':18}  goodput {costs[0] / costs[1]:.2f} where the client runs elsewhere; here it took"
               f" {over.own / (options.seconds + WARM_S):.2f} of a processor")
     return 0
