@@ -18,8 +18,6 @@ from pathlib import Path
 from bench.figures.row import Ground, Row, missing, times
 from bench.figures.turns import beside, in_turn
 from leeward.client.blocking import Client
-from leeward.client.process import Process
-from leeward.client.sandbox import Sandbox
 from leeward.client.workdir import WorkdirSandbox
 from leeward.errors import LeewardError
 from leeward_cli.bench.figures import percentile
@@ -36,9 +34,8 @@ _REST_S = 0.5
 _ENVIRONMENT = "LEEWARD_BENCH_ENVIRONMENT"
 _WARM = "p50 of a job in a warm environment with numpy over a plain job"
 _NODE = "console.log('hello world')"
-#: Says that it is there, and runs what it is given.
-_WAITS = ("let s = ''; process.stdin.on('data', d => s += d).on('end', () => require('vm').runInThisContext(s));"
-          " process.stdout.write('r')")
+#: Seconds between calls, in which the next Node starts.
+_BOOT_S = 0.2
 
 
 def measure(ground: Ground) -> Sequence[Row]:
@@ -119,45 +116,33 @@ def _environment(ground: Ground) -> Row:
 
 
 class InFolder:
-    name = "exec_js"
+    """
+    Args:
+        fresh: a Node that is started for the code; else one that has waited for it.
+    """
 
-    def __init__(self, work: WorkdirSandbox) -> None:
-        self._work = work
+    def __init__(self, work: WorkdirSandbox, *, fresh: bool) -> None:
+        self._work, self._fresh = work, fresh
+        self.name = 'exec("node", ["-e", ...])' if fresh else "exec_js"
 
     def call(self) -> None:
-        check(self.name, good(self._work.exec_js(_NODE)).stdout)
+        got = self._work.exec("node", ["-e", _NODE]) if self._fresh else self._work.exec_js(_NODE)
+        check(self.name, good(got).stdout)
 
 
 def _node(ground: Ground, folder: str) -> Sequence[Row]:
-    words, warm = "exec_js over node -e outside", "a Node that waits for its code, in a sandbox, over node -e outside"
+    words = {True: "a Node started for its code, in a folder, over node -e outside",
+             False: "exec_js, by a Node that waits, over node -e outside"}
     node = shutil.which("node")
     if node is None:
-        return [missing(each, None, "no node on the PATH") for each in (words, warm)]
-    with (daemon(None) as path, WorkdirSandbox(folder, socket=path) as work,
-          Sandbox(socket=path, profile="workdir") as box):
-        ours, outside = InFolder(work), Spawn("node -e", [node, "-e", _NODE], printed=PRINTED)
-        found = in_turn([ours, outside], ground.some(10), 4, GAP_S)
-        waits: list[list[float]] = []
-        for _ in range(ground.some(10)):
-            process = box.start(["node", "-e", _WAITS], stdin=None)
-            if b"r" != b"".join(chunk.data for chunk in process.read()):
-                raise LeewardError("bench: a Node that is to wait doesn't")
-            waits.append([timed(partial(_give, process))])
-    found["waits"] = waits
-    return [Row(name, beside(found, ours_, outside.name), "x", None,
-                measured=[times(each, GAP_S, found[each]) for each in (ours_, outside.name)])
-            for name, ours_ in ((words, ours.name), (warm, "waits"))]
-
-
-def _give(process: Process) -> None:
-    """
-    The code, and the end of it.
-    """
-    process.write(_NODE.encode())
-    process.close_stdin()
-    ended = process.wait()
-    if ended is None or ended.exit_code:
-        raise LeewardError("bench: a Node that waited failed")
+        return [missing(each, None, "no node on the PATH") for each in words.values()]
+    with daemon(None) as path, WorkdirSandbox(folder, socket=path) as work:
+        ours = {fresh: InFolder(work, fresh=fresh) for fresh in words}
+        outside = Spawn("node -e", [node, "-e", _NODE], printed=PRINTED)
+        found = in_turn([*ours.values(), outside], ground.some(10), 3, _BOOT_S)
+    return [Row(each, beside(found, ours[fresh].name, outside.name), "x", None,
+                measured=[times(name, _BOOT_S, found[name]) for name in (ours[fresh].name, outside.name)])
+            for fresh, each in words.items()]
 
 
 def _absolute(words: str, rounds: Sequence[Sequence[float]], unit: float, target: float | None, note: str) -> Row:

@@ -30,6 +30,7 @@ from leeward.client.sandbox_calls import (
     StartOptions,
     TerminalOptions,
     argv_of,
+    bounded_fields,
     checked,
     code_fields,
     open_fields,
@@ -199,7 +200,7 @@ class AsyncSandbox:
         fields = program_fields(what, **options)
         if on_stdout is None and on_stderr is None:
             return result_of(*await self._client.ask("process_run", {"sandbox": await self.id(), **fields}))
-        process = await self._start({**fields, "bounded": True})
+        process = await self._start(bounded_fields(fields))
         try:
             return await process.result(on_stdout, on_stderr)
         except BaseException:

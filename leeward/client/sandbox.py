@@ -36,6 +36,7 @@ from leeward.client.sandbox_calls import (
     StartOptions,
     TerminalOptions,
     argv_of,
+    bounded_fields,
     checked,
     code_fields,
     open_fields,
@@ -198,9 +199,9 @@ class Sandbox(OverlayCalls):
             timeout (float): seconds after which it is killed, and all that descends from it.
             output (int | str): bytes of stdout and stderr together, after which it is killed.
             title (str): what `processes` shows; argv's first by default.
-            cpu_time (float): processor seconds of it and all that descends from it, after which they are killed: the
-                outcome is `timed_out`, the limit `cpu`.
+            cpu_time (float): processor seconds of it and all that descends from it; a `timed_out` whose limit is `cpu`.
             clean (bool): it has PATH alone of the sandbox's own environment, beside what *env* says.
+            warm (bool): it reads all of its stdin first, so one may wait for the next call. Not for `start`.
 
         Returns:
             How it ended: exit code 127 for a missing program and 126 for one that can't be run, with a line on stderr
@@ -226,7 +227,7 @@ class Sandbox(OverlayCalls):
         fields = program_fields(what, **options)
         if on_stdout is None and on_stderr is None:
             return result_of(*self.run_fields(fields))
-        process = self._start({**fields, "bounded": True})
+        process = self._start(bounded_fields(fields))
         try:
             return process.result(on_stdout, on_stderr)
         except BaseException:

@@ -71,6 +71,7 @@ class StartOptions(TypedDict, total=False):
     title: str | None
     cpu_time: float | None
     clean: bool
+    warm: bool
 
 
 class TerminalOptions(TypedDict, total=False):
@@ -148,7 +149,8 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
 
 def program_fields(what: Sequence[str] | str, *, cwd: str | None = None, env: Mapping[str, str] | None = None,
                    stdin: bytes | str | None = b"", timeout: float | None = None, output: int | str | None = None,
-                   title: str | None = None, cpu_time: float | None = None, clean: bool = False) -> dict[str, Any]:
+                   title: str | None = None, cpu_time: float | None = None, clean: bool = False,
+                   warm: bool = False) -> dict[str, Any]:
     """
     The fields that process_run and process_start have in common.
 
@@ -161,8 +163,16 @@ def program_fields(what: Sequence[str] | str, *, cwd: str | None = None, env: Ma
     """
     common = execute_fields(None, env=env, stdin=stdin or b"", timeout=timeout, output=output)
     program: dict[str, Any] = {"shell": what} if isinstance(what, str) else {"argv": list(what)}
-    more = (("cwd", cwd), ("title", title), ("cpu_time", cpu_time), ("clean", clean or None))
+    more = (("cwd", cwd), ("title", title), ("cpu_time", cpu_time), ("clean", clean or None),
+            ("warm", warm or None))
     return program | common | {name: value for name, value in more if value is not None}
+
+
+def bounded_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    The fields of a process_start that is to be what a process_run of *fields* is; none waits for that.
+    """
+    return {**{name: value for name, value in fields.items() if "warm" != name}, "bounded": True}
 
 
 def terminal_fields(what: Sequence[str] | str, size: tuple[int, int], options: TerminalOptions) -> dict[str, Any]:

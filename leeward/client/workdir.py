@@ -40,8 +40,9 @@ from leeward.dataclass import replace
 from leeward.errors import DaemonError, FetchFailed, RequestRejected, SandboxOver
 from leeward.outcome import EXIT_OUT_OF_MEMORY, Limit, Outcome, Result
 from leeward.spec.sizes import parse_size
-from leeward.spec.stand_ins import FETCH, FETCH_SYNC
+from leeward.spec.stand_ins import FETCH, FETCH_SYNC, WARM
 from leeward.spec.tools import TOOLS
+from leeward.spec.warm_node import DECLINED, DECLINES, NEEDS_NODE, PROBE
 
 if TYPE_CHECKING:
     from leeward.client.changes import Changes
@@ -57,6 +58,9 @@ _USAGE = "echo 'usage: node [options] [-e CODE | -p CODE | FILE] [arguments]' >&
 
 #: What V8 writes before it aborts because its heap is full, and the status of that.
 _HEAP_FULL, _ABORTED = b"JavaScript heap out of memory", 134
+
+#: Characters of code that goes by standard input: no more than an argument has.
+MOST_WARM = (128 << 10) // 4
 
 
 def heap_of(memory: int) -> int:
@@ -113,7 +117,8 @@ class WorkdirSandbox:
         self._network = egress is not None
         self._box = self._make()
         size = parse_size(memory) if isinstance(memory, str) else memory
-        self._heap = heap_of(size)
+        self._words = ["node", f"--max-old-space-size={heap_of(size)}", "--require",
+                       FETCH_SYNC if self._network else FETCH]
         self._tools: tuple[str, ...] | None = None
         self._lock = threading.Lock()
         for mount in mounts:
@@ -149,8 +154,10 @@ class WorkdirSandbox:
 
     def exec_js(self, code: str) -> Result:
         """
-        Run JavaScript as `node -e` does. Beside `fetch` there is `fetchSync`, which waits: its answer has `status`,
-        `ok`, `headers`, `body`, `text()` and `json()`.
+        Run JavaScript as `node -e` does, in a fresh Node, which may have been started before.
+
+        Beside `fetch` there is `fetchSync`, which waits: its answer has `status`, `ok`, `headers`, `body`, `text()` and
+        `json()`.
 
         Raises:
             ToolboxNotAvailable: the host has no Node.
@@ -158,22 +165,38 @@ class WorkdirSandbox:
         """
         self._check()
         try:
-            return self._node(["-e", code])
+            return self._warm(code) or self._node(["-e", code])
         except CommandNotFound:
             raise ToolboxNotAvailable("the host has no Node: install Debian's nodejs, or leeward[js]") from None
 
     def _node(self, words: list[str]) -> Result:
         if not words:
             return self._run(["sh", "-c", _USAGE])
-        got = self._run(["node", f"--max-old-space-size={self._heap}", "--require",
-                         FETCH_SYNC if self._network else FETCH, *words])
+        return self._told(self._run([*self._words, *words]))
+
+    def _warm(self, code: str) -> Result | None:
+        """
+        What *code* gives in a Node that was started before, if there is one; None where it needs one of its own.
+        """
+        if len(code) > MOST_WARM or NEEDS_NODE.search(code):
+            return None
+        got = self._run([*self._words, "--require", WARM, "-e", PROBE], stdin=code, warm=True)
+        if DECLINED == got.exit_code and got.stderr.startswith(DECLINES) and not got.stdout:
+            return None
+        return self._told(got)
+
+    @staticmethod
+    def _told(got: Result) -> Result:
+        """
+        A heap that is full isn't an abort.
+        """
         if _ABORTED == got.exit_code and _HEAP_FULL in got.stderr:
             return replace(got, outcome=Outcome.OUT_OF_MEMORY, exit_code=EXIT_OUT_OF_MEMORY, limit=Limit.MEMORY)
         return got
 
-    def _run(self, argv: list[str]) -> Result:
+    def _run(self, argv: list[str], stdin: str = "", *, warm: bool = False) -> Result:
         got = self._ask(lambda: self._box.run(argv, env=self._env, timeout=self._timeout, cpu_time=self._cpu,
-                                              clean=True))
+                                              clean=True, stdin=stdin, warm=warm))
         if Outcome.TIMED_OUT is got.outcome:
             raise Timeout(got)
         if 127 == got.exit_code and argv[0] not in self.available_tools():

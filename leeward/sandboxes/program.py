@@ -112,15 +112,16 @@ class LiveProgram:
         self._timer: Timer | None = None
         self._meter: Timer | None = None
         self._oom_before = usage().oom_kills
+        self._spent_before = 0.0
         self._cut = False
 
     # --- its start --------------------------------------------------------------
 
-    def begin(self, child: Child) -> None:
+    def begin(self, child: Child, spent: float = 0.0) -> None:
         """
-        It is on its way, as *child*.
+        It is on its way, as *child*, whose first *spent* processor seconds aren't counted.
         """
-        self._child = child
+        self._child, self._spent_before = child, spent
         self._feed = Feed(self._reactor, child)
         self._happen(Moment.STARTED)
         if self._order.time is not None:
@@ -141,7 +142,7 @@ class LiveProgram:
         self._meter = None
         if self._child is None or self._order.cpu_time is None or Life.RUNNING is not self.life:
             return
-        spent = self._child.spent()
+        spent = self._child.spent() - self._spent_before
         if spent >= self._order.cpu_time:
             self.stop(Stop.CPU)
         else:
@@ -353,7 +354,8 @@ class LiveProgram:
             limit = Limit.MEMORY
         result = Result(
             stdout=out, stderr=err, exit_code=verdict.exit_code, outcome=verdict.outcome, limit=limit,
-            duration=self._reactor.now() - self.started, cpu_time=0.0 if how is None else how.cpu_time,
+            duration=self._reactor.now() - self.started,
+            cpu_time=0.0 if how is None else max(0.0, how.cpu_time - self._spent_before),
             memory_peak=usage.memory_peak, denied={} if how is None else dict(how.denied),
             truncated=self._cut or (self._kept is not None and self._kept.truncated), degraded=self._degraded,
             error=verdict.error)

@@ -29,16 +29,13 @@ from leeward.sandboxes.complaint import complaint
 from leeward.sandboxes.files import LiveFiles
 from leeward.sandboxes.fresh import Fresh
 from leeward.sandboxes.kernel import KernelLease, KernelProcess, KernelRequest, LiveKernel, Start
-from leeward.sandboxes.place import PorterAsked, ProgramExit, SandboxPlace
+from leeward.sandboxes.place import Child, PorterAsked, ProgramExit, SandboxPlace
 from leeward.sandboxes.program import LiveProgram, Order
 from leeward.sandboxes.states import SANDBOX, Event, Life, Reason, State
-from leeward.sandboxes.terms import AskedProgram, SandboxFacts, SandboxTerms
-from leeward.spec import stand_ins
+from leeward.sandboxes.terms import AskedProgram, SandboxFacts, SandboxTerms, environment_of
+from leeward.sandboxes.warm import WarmPlace, has_room
 from leeward.spec.job import Job
 from leeward.spec.sandbox import View
-
-#: Where programs are, if the daemon's sandboxes have no PATH of their own.
-_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 #: Kernels at once, those without a process among them.
 MOST_KERNELS = 64
@@ -82,6 +79,7 @@ class LiveSandbox:
         self._denied: Counter[str] = Counter()
         self._held = False
         self.on_program_end: Callable[[int, str, Result], None] = _ignore_end
+        self._warm = WarmPlace(reactor)
         self.files = LiveFiles(reactor, lambda *how: self._here().calls(*how))
 
     def _happen(self, event: Event) -> None:
@@ -122,23 +120,23 @@ class LiveSandbox:
             Busy: as many processes run as may.
             Refused: it can't be started.
         """
-        place = self._here()
+        self._here()
         self._check_room()
         number = self._last + 1
         order = Order(asked.argv, asked.title, asked.cwd, asked.limits.time if asked.timed else None,
                       asked.limits.output if asked.bounded else None, asked.kept, asked.size is not None,
                       asked.cpu_time, self.facts.limits.cpu / 100)
+        env = environment_of(self._terms, self.facts, asked)
+        held = None
+        if asked.warm and has_room(self.facts.limits):
+            what = (asked.argv, asked.cwd, tuple(sorted(env.items())))
+            held = self._warm.take(what)
+            over = self._warm.follow(what, partial(self._launch, replace(asked, stdin=b""), env), over)
         program = LiveProgram(self._reactor, number, order, self.usage, partial(self._over, number, over),
                           self._terms.degraded)
-        own = dict(self._terms.environment)
-        if asked.clean:
-            path = own.get("PATH", _PATH)
-            own = {"PATH": path if self.facts.key.egress else f"{stand_ins.FOLDER}:{path}", **dict(self._terms.tls)}
-        env = {**own, **self.facts.env, **asked.env}
+        tells = program.output, partial(self._exited, program)
         try:
-            child = self._terms.launch.start(
-                place, asked, {name.encode(): value.encode() for name, value in env.items()},
-                on_output=program.output, on_exit=partial(self._exited, program))
+            child, spent = (self._launch(asked, env, *tells), 0.0) if held is None else held.give(*tells)
         except (BadRequest, Refused):
             program.drop()
             raise
@@ -147,11 +145,18 @@ class LiveSandbox:
             raise Busy(f"the process can't be started: {error}") from error
         self._last = number
         self._programs[number] = program
-        program.begin(child)
+        program.begin(child, spent)
         feed = program.feed
-        if asked.stdin and feed is not None:
+        if (asked.stdin or asked.warm) and feed is not None:
             feed.write(asked.stdin, _nobody, end=not asked.open)
         return program
+
+    def _launch(self, asked: AskedProgram, env: Mapping[str, str], output: Callable[[int, bytes], None],
+                exited: Callable[[ProgramExit], None]) -> Child:
+        child: Child = self._terms.launch.start(
+            self._here(), asked, {name.encode(): value.encode() for name, value in env.items()}, on_output=output,
+            on_exit=exited)
+        return child
 
     def _exited(self, program: LiveProgram, how: ProgramExit) -> None:
         if how.refused:
@@ -368,7 +373,7 @@ class LiveSandbox:
             raise Busy("file calls are done in the sandbox" if self.files.calls else
                        "an overlay of the sandbox is being changed")
         self._held = True
-        in_any_case(self.files.rest, *(process.kill for process in
+        in_any_case(self.files.rest, self._warm.drop, *(process.kill for process in
                                        ([] if self._place is None else list(self._place.processes.values()))))
 
     def release(self) -> None:
@@ -423,7 +428,7 @@ class LiveSandbox:
         in_any_case(*(partial(program.lost, outcome, why) for program in self._programs.values()),
                     *(program.drop for program in self._programs.values()), self._programs.clear,
                     *(kernel.close for kernel in self._kernels.values()), self._kernels.clear,
-                    *(partial(fresh.lost, why) for fresh in list(self._fresh)), self.files.close)
+                    *(partial(fresh.lost, why) for fresh in list(self._fresh)), self._warm.close, self.files.close)
 
     def broken(self, error: Exception) -> None:
         """

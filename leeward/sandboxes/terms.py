@@ -11,9 +11,13 @@ from typing import Any
 
 from leeward.dataclass import dataclass, field
 from leeward.sandboxes.place import ProgramExit, SandboxPlace
+from leeward.spec import stand_ins
 from leeward.spec.limits import Limits
 from leeward.spec.pool_key import PLAIN, PoolKey
 from leeward.spec.sandbox import SandboxSpec, Scratch, View
+
+#: Where programs are, if the daemon's sandboxes have no PATH of their own.
+_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class AskedProgram:
         size: rows and columns of the terminal that it is on, if it is on one.
         cpu_time: processor seconds that it and all that descends from it may use; None for no bound.
         clean: of the environment that all processes have it gets PATH, and what its policy of egress needs.
+        warm: it reads all of its stdin before it does anything, so one that waits for that can be held ready.
     """
 
     argv: tuple[str, ...]
@@ -45,6 +50,7 @@ class AskedProgram:
     size: tuple[int, int] | None = None
     cpu_time: float | None = None
     clean: bool = False
+    warm: bool = False
 
 
 class Launch:
@@ -64,7 +70,7 @@ class Launch:
         from leeward.run.launch import Command, Stdio
 
         command = Command(tuple(word.encode() for word in asked.argv), env, asked.cwd.encode(), size=asked.size)
-        piped = asked.open or bool(asked.stdin)
+        piped = asked.open or asked.warm or bool(asked.stdin)
         return place.start(command, stdin=Stdio.PIPE if piped else Stdio.NULL, on_output=on_output, on_exit=on_exit)
 
 
@@ -122,3 +128,14 @@ class SandboxFacts:
     key: PoolKey = PLAIN
     cwd: str = "/workspace"
     egress: tuple[dict[str, Any], dict[str, Any]] | None = None
+
+
+def environment_of(terms: SandboxTerms, facts: SandboxFacts, asked: AskedProgram) -> dict[str, str]:
+    """
+    All variables of a program.
+    """
+    own = dict(terms.environment)
+    if asked.clean:
+        path = own.get("PATH", _PATH)
+        own = {"PATH": path if facts.key.egress else f"{stand_ins.FOLDER}:{path}", **dict(terms.tls)}
+    return {**own, **facts.env, **asked.env}

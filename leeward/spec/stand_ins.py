@@ -1,12 +1,14 @@
 """
 Files of leeward's own that programs in a sandbox find: a curl that says why it has no network, the same for `fetch`
-in Node, a `fetchSync` for a Node that has one, and the identity with which git commits.
+in Node, a `fetchSync` for a Node that has one, what has a Node wait for its code, and the identity with which git
+commits.
 
 Runs in:   anywhere; pure. Views show them (`profiles`), clients name them (`client/workdir.py`).
 """
 
 from __future__ import annotations
 
+from leeward.spec import warm_node
 from leeward.spec.sandbox import Text
 
 #: What begins the PATH of a program whose environment is clean: programs in it stand in for the host's.
@@ -101,8 +103,12 @@ Object.defineProperty(globalThis, 'fetchSync',
   { value: fetchSync, writable: true, enumerable: true, configurable: true });
 """
 
+#: For `node --require`, behind one of the others.
+WARM = f"{FOLDER}/warm.cjs"
+
 #: A commit needs a name. What a repository or the environment says goes before it.
 _GIT = "[user]\n\tname = sandbox\n\temail = sandbox@localhost\n"
 
 TEXTS = (Text(f"{FOLDER}/curl", _CURL.encode(), program=True), Text(FETCH, _FETCH.encode()),
-         Text(FETCH_SYNC, _FETCH_SYNC.encode()), Text("/etc/gitconfig", _GIT.encode()))
+         Text(FETCH_SYNC, _FETCH_SYNC.encode()), Text(WARM, warm_node.TEXT.encode()),
+         Text("/etc/gitconfig", _GIT.encode()))

@@ -163,6 +163,8 @@ class ProcessRun:
         title: what lists show it as.
         cpu_time: processor seconds of it and all that descends from it, after which they are killed; 0 for no bound.
         clean: its environment is PATH, and what the sandbox and this request say.
+        warm: the program reads all of its stdin before it does anything: one that waits for that may be held ready
+            for the next request with the same program, folder and environment.
     """
 
     op: ClassVar[str] = "process_run"
@@ -178,6 +180,7 @@ class ProcessRun:
     limits: Mapping[str, Any] = field(default_factory=dict)
     cpu_time: float = 0.0
     clean: bool = False
+    warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +367,7 @@ FIELDS: dict[str, tuple[type[SandboxRequest], Checks]] = {
     "kernel_fork": (KernelFork, _KERNEL),
     "kernel_bind": (KernelBind, _KERNEL),
     "kernel_close": (KernelClose, _KERNEL),
-    "process_run": (ProcessRun, _PROGRAM),
+    "process_run": (ProcessRun, {**_PROGRAM, "warm": ours.flag("warm")}),
     "process_start": (ProcessStart, {**_PROGRAM, "open": ours.flag("open"), "bounded": ours.flag("bounded"),
                                      "terminal": ours.terminal}),
     "process_list": (ProcessList, _HERE),

@@ -161,6 +161,8 @@ export interface ProgramOptions {
   cpuTime?: number;
   /** Its environment is PATH, and what was given. */
   clean?: boolean;
+  /** Of `run` and `shell`: it reads all of its stdin before it does anything, so that another one may wait for the next such call. */
+  warm?: boolean;
 }
 
 export interface OutputCallbacks {

@@ -4,6 +4,7 @@ JavaScript in a work folder: a real Node, confined and bounded like everything e
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Iterator
@@ -11,8 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 import leeward
-from kit.javascript_cases import CASES, JS_FILES
+from kit.javascript_cases import CASES, JS_FILES, SEEN
 from kit.live_daemon import LiveDaemon
+from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("usr-node")
 
@@ -32,19 +34,96 @@ def work(daemon: LiveDaemon) -> Iterator[leeward.WorkdirSandbox]:
         yield work
 
 
+#: Prints /proc/PID/cmdline of each Node that waits for its code.
+WAITING = "grep -ls 'warm.cj[s]' /proc/[0-9]*/cmdline; :"
+
+
+def one_waits(work: leeward.WorkdirSandbox) -> str:
+    """
+    The one Node of *work* that waits, once it is there.
+    """
+    found: list[str] = []
+
+    def there() -> bool:
+        found[:] = work.exec("sh", ["-c", WAITING]).text.split()
+        return bool(found)
+
+    poll_until(there, "a Node that waits")
+    assert 1 == len(found)
+    return found[0].split("/")[2]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_node_does_what_the_table_says(work: leeward.WorkdirSandbox, name: str) -> None:
     """
-    By its status, and by what it prints. No system call of it is refused.
+    By its status, and by what it prints, in a Node that is started for it and in one that has waited. No system call of
+    it is refused.
     """
     case = CASES[name]
-    got = work.exec_js(case.code) if case.args is None else work.exec("node", case.args)
+    if case.args is not None:
+        results = [work.exec("node", case.args)]
+    else:
+        results = [work.exec("node", ["-e", case.code])]
+        work.exec_js("")
+        one_waits(work)
+        results.append(work.exec_js(case.code))
 
-    assert case.status == got.exit_code, got.stderr_text
-    assert re.fullmatch(case.says, got.text), got.text
-    assert re.search(case.error, got.stderr_text), got.stderr_text
-    assert case.error or not got.stderr_text
-    assert not got.denied
+    for got in results:
+        assert case.status == got.exit_code, got.stderr_text
+        assert re.fullmatch(case.says, got.text), got.text
+        assert re.search(case.error, got.stderr_text), got.stderr_text
+        assert case.error or not got.stderr_text
+        assert not got.denied
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_a_node_that_waited_is_no_other(work: leeward.WorkdirSandbox, name: str) -> None:
+    """
+    Whatever a program can see, and whatever Node writes, is the same to the letter but for the process's number.
+    """
+    def seen(got: leeward.Result) -> tuple[object, ...]:
+        return got.outcome, got.exit_code, got.stdout, re.sub(rb"\(node:\d+\)", b"(node:N)", got.stderr), got.denied
+
+    work.exec_js("")
+    one_waits(work)
+    waited, fresh = work.exec_js(SEEN[name]), work.exec("node", ["-e", SEEN[name]])
+
+    assert seen(fresh) == seen(waited)
+
+
+def test_each_code_has_a_node_of_its_own_that_is_there_before(work: leeward.WorkdirSandbox) -> None:
+    """
+    Its times and its limits begin with the code: the process is older, and has used more.
+    """
+    work.exec_js("globalThis.left = 1; require('./own').left = 1")
+    waits = one_waits(work)
+    work.exec("sleep", ["0.5"])  # it boots meanwhile
+    got = work.exec_js("const { user, system } = process.cpuUsage(); console.log(JSON.stringify([process.pid,"
+                       " process.uptime(), user + system, typeof left, require('./own').left]))")
+    pid, uptime, used, *left = json.loads(got.text)
+
+    assert (waits, ["undefined", None]) == (str(pid), left)
+    assert 0 < got.duration < uptime
+    assert 0 < got.cpu_time < used * 1e-6
+    assert waits != one_waits(work)
+
+
+def test_one_that_waits_may_be_ended_or_written_to(work: leeward.WorkdirSandbox) -> None:
+    """
+    By another command: the next code gets a Node all the same, and nothing of what was written.
+    """
+    for line in ("kill -9 {0}", "echo words >/proc/{0}/fd/1", "kill -9 {0}"):
+        work.exec_js("")
+        work.exec("sh", ["-c", line.format(one_waits(work))])
+        assert b"1\n" == work.exec_js("console.log(1)").stdout
+
+
+def test_a_small_sandbox_has_none_that_waits(daemon: LiveDaemon) -> None:
+    with (tempfile.TemporaryDirectory() as folder,
+          leeward.WorkdirSandbox(folder, memory="192M", socket=daemon.socket) as work):
+        for _ in range(2):
+            assert b"1\n" == work.exec_js("console.log(1)").stdout
+            assert "" == work.exec("sh", ["-c", WAITING]).text
 
 
 def test_an_endless_loop_is_a_timeout(daemon: LiveDaemon) -> None:

@@ -1,5 +1,5 @@
 """
-JavaScript in a work folder, as cases: code, what it prints, how it ends.
+JavaScript in a work folder, as cases: code, what it prints, how it ends; and what a program can see of its Node.
 """
 
 from __future__ import annotations
@@ -93,4 +93,61 @@ CASES: dict[str, JavaScriptCase] = {
     "fetch of data": _js("fetch('data:text/plain,hi').then(r => r.text()).then(console.log)", says="hi\n"),
     "fetch in a file": _js(args=("-e", "fetch(new URL('http://a/')).catch(e => console.log(e.name))"),
                             says="TypeError\n"),
+}
+
+#: What a program can see of the Node that runs it, beyond CASES: a Node that waited for its code says the same to the
+#: letter, on both streams.
+SEEN: dict[str, str] = {
+    "what is there": (
+        "const d = o => Object.entries(Object.getOwnPropertyDescriptors(o)).map(([k, v]) =>"
+        " [k, Object.keys(v), v.writable, v.enumerable, v.configurable]); const M = require('module');"
+        " const vm = require('vm'); console.log(JSON.stringify([process.argv, process.execArgv, process._eval,"
+        " d(globalThis), d(process), d(module), Object.keys(require.cache), Object.keys(M._pathCache), d(M),"
+        " d(M.prototype), d(vm.Script.prototype),"
+        " d(Object.getPrototypeOf(vm.Script.prototype)), d(Error), RegExp.lastMatch, RegExp.input, RegExp.$1,"
+        " module.children, module.paths, module.filename, __filename, __dirname, require.main === module,"
+        " process.eventNames(), String(M.prototype._compile)]))"),
+    "frames": (
+        "Error.prepareStackTrace = (e, s) => s.map(c => [c.getTypeName(), c.getFunctionName(), c.getMethodName(),"
+        " c.getFileName(), c.getLineNumber(), c.getColumnNumber(), c.isNative(), c.isToplevel(), c.isConstructor(),"
+        " String(c.getThis()), typeof c.getFunction()]); console.log(JSON.stringify(new Error().stack))"),
+    "a stack that is deep": "function f(n) { if (!n) throw new Error('deep'); f(n - 1) } f(20)",
+    "all of a stack": "Error.stackTraceLimit = 50; throw new Error('all')",
+    "an error on a later line": "console.log(1)\r\n\n  throw new Error('x')",
+    "a stack that is caught": "try { null.x } catch (e) { console.log(e.stack) }",
+    "a trace": "console.trace('here'); const o = {}; Error.captureStackTrace(o); console.log(o.stack)",
+    "an error later": "(async () => { await null; throw new Error('later') })()",
+    "an error in a timer": "setTimeout(() => { throw new Error('t') }, 5)",
+    "a rejection of null": "Promise.reject(null)",
+    "a text that is thrown": "throw 'text'",
+    "an assertion": "require('assert').strictEqual(1, 2)",
+    "a module that isn't there": "try { require('./none') } catch (e) { console.log(e.requireStack, e.stack) }",
+    "a deprecation": "new Buffer(1); process.emitWarning('w')",
+    "a syntax error": "foo(\n\nbar bar",
+    "an import": "import fs from 'fs'; console.log(typeof fs.readFileSync)",
+    "an import that fails": "import('./none.mjs')",
+    "an import in text": "eval('im' + 'port(\"./none.mjs\")').catch(e => console.log(e.stack))",
+    "an await at the top": "const x = await Promise.resolve(3); console.log(x, typeof require)",
+    "a return at the top": "return 1",
+    "types": "const x: number = 3; console.log(x)",
+    "crypto by its name": "console.log(typeof crypto.createHash, typeof globalThis.crypto.subtle)",
+    "sloppy, and global": "var a = 1; let b = 2; console.log(this === globalThis, globalThis.a, globalThis.b)",
+    "a hash and a bang": "#!/usr/bin/env node\nconsole.log(1)",
+    "nothing": "", "text of all kinds": "console.log('\u00e4\u20ac\U0001f600'); throw new Error('\u00fc')",
+    "a name of its own": "throw new Error('a') //# sourceURL=foo.js",
+    "who hears of errors": "process.on('uncaughtException', (e, o) => console.log(o, e.stack)); null.x",
+    "an exit code": "process.on('exit', c => console.log('bye', c)); process.exitCode = 4",
+    "a signal": "process.kill(process.pid, 'SIGKILL')", "an abort": "process.abort()",
+    "standard input": (
+        "const s = require('fs').fstatSync(0); console.log(s.isFIFO(), s.isCharacterDevice());"
+        " process.stdin.on('end', () => console.log(process.stdin.constructor.name)).resume()"),
+    "descriptors": "const fs = require('fs'); console.log(fs.readdirSync('/proc/self/fd').length, fs.openSync('/'))",
+    "order": (
+        "setImmediate(() => setTimeout(() => console.log('t'), 5)); process.nextTick(() =>"
+        " console.log('n')); Promise.resolve().then(() => console.log('p'))"),
+    "times": "const t = Date.now(); setTimeout(() => console.log(Date.now() - t >= 149), 150)",
+    "a child with its options": (
+        "require('fs').writeFileSync('child.js', 'console.log(process.execArgv.length, process.argv.length)');"
+        " require('child_process').fork('child.js')"),
+    "who is asked": "const a = require('async_hooks'); console.log(a.executionAsyncId(), a.triggerAsyncId())",
 }

@@ -196,7 +196,8 @@ class Sandboxes:
             argv, request.title or request.shell or request.argv[0], request.cwd or sandbox.facts.cwd, request.env,
             limits, timed=bounded or "time" in request.limits, bounded=bounded or "output" in request.limits, kept=kept,
             stdin=request.stdin, open=isinstance(request, ProcessStart) and (request.open or size is not None),
-            size=size, cpu_time=request.cpu_time or None, clean=request.clean)
+            size=size, cpu_time=request.cpu_time or None, clean=request.clean,
+            warm=isinstance(request, ProcessRun) and request.warm)
 
     def _run(self, request: ProcessRun, entry: RegistryEntry[Held]) -> None:
         owner, sandbox = self._owner, entry.sandbox.sandbox

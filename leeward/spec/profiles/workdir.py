@@ -5,6 +5,8 @@ Runs in:   the daemon; pure.
 
 Who needs it: test suites, language servers and build tools that talk to themselves over 127.0.0.1. The network
 namespace has `lo` and nothing else. An operator switches it off by `loopback = false` in [profiles.workdir].
+
+A Node counts as eleven processes, and one may wait for the next code while another one runs: so there may be 64.
 """
 
 from __future__ import annotations
@@ -12,4 +14,4 @@ from __future__ import annotations
 from leeward.spec.profiles.profile import Profile
 
 PROFILE = Profile(base="python", about="For WorkdirSandbox: as python, with a loopback network of its own.",
-                  loopback=True, max=16)
+                  limits={"processes": 64}, loopback=True, max=16)

@@ -76,16 +76,17 @@ function executeFields(code, options) {
   return fields;
 }
 
-const PROGRAM = ['cwd', 'env', 'stdin', 'timeout', 'output', 'title', 'cpuTime', 'clean'];
+const PROGRAM = ['cwd', 'env', 'stdin', 'timeout', 'output', 'title', 'cpuTime', 'clean', 'warm'];
 
 /** What process_run and process_start have in common. `what` is an array, or a line for the shell. */
-function programFields(what, { cwd, env, stdin, timeout, output, title, cpuTime, clean }) {
+function programFields(what, { cwd, env, stdin, timeout, output, title, cpuTime, clean, warm }) {
   const fields = typeof what === 'string' ? { shell: what } : { argv: texts(what, 'argv') };
   Object.assign(fields, limits({ timeout, output }));
   if (cwd !== undefined) fields.cwd = cwd;
   if (title !== undefined) fields.title = title;
   if (cpuTime !== undefined && cpuTime !== null) fields.cpu_time = cpuTime;
   if (clean) fields.clean = true;
+  if (warm) fields.warm = true;
   if (env !== undefined) fields.env = pairs(env, 'env');
   if (stdin !== undefined && stdin !== null) fields.stdin = bytes(stdin, 'stdin');
   return fields;

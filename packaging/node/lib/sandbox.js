@@ -111,6 +111,7 @@ class Sandbox {
     known('run', job, PROGRAM);
     const fields = programFields(what, job);
     if (!onStdout && !onStderr) return this.ask('process_run', fields, { signal, read: resultOf });
+    delete fields.warm; // nothing waits for what is read while it runs
     const process = await this.begin({ ...fields, bounded: true });
     const stop = () => { process.kill().catch(() => {}); };
     if (signal) signal.addEventListener('abort', stop, { once: true });

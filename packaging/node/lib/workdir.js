@@ -32,6 +32,14 @@ const OUT_OF_MEMORY = 137;
 /** For `node --require`, in every sandbox: `fetch` says that there is no network; and a `fetchSync` where there is one. leeward/spec/stand_ins.py has them. */
 const NO_FETCH = '/opt/leeward/stand-ins/fetch.cjs';
 const FETCH_SYNC = '/opt/leeward/stand-ins/fetch-sync.cjs';
+/** A Node that waits for its code: leeward/spec/warm_node.py has the file, the words in place of the code, and what such a one declines. */
+const WARM = '/opt/leeward/stand-ins/warm.cjs';
+const PROBE = 'leewardProbe(new Error())';
+const NEEDS_NODE = /\b(?:crypto|eval|Function|import|worker_threads)\b/;
+const DECLINED = 81;
+const DECLINES = "leeward: this Node can't wait: ";
+/** Characters of code that goes by standard input: no more than an argument has. */
+const MOST_WARM = 32768;
 
 class WorkdirSandbox {
   constructor(options = {}) {
@@ -58,11 +66,11 @@ class WorkdirSandbox {
     return command === 'node' ? this.node(words, options) : this.run([command, ...words], options);
   }
 
-  /** Run JavaScript as `node -e` does. */
+  /** Run JavaScript as `node -e` does, in a fresh Node, which may have been started before. */
   async execJs(code, options = {}) {
     this.check();
     try {
-      return await this.node(['-e', code], options);
+      return await this.warm(code, options) || await this.node(['-e', code], options);
     } catch (error) {
       if (error instanceof CommandNotFound) throw new ToolboxNotAvailable("the host has no Node: install Debian's nodejs");
       throw error;
@@ -71,16 +79,23 @@ class WorkdirSandbox {
 
   async node(words, options) {
     if (!words.length) return this.run(['sh', '-c', USAGE], options);
-    const got = await this.run(['node', `--max-old-space-size=${this.heap}`, '--require', this.network ? FETCH_SYNC : NO_FETCH, ...words], options);
-    if (got.exitCode === ABORTED && got.stderr.includes(HEAP_FULL)) {
-      return new Result({ ...got, outcome: 'out_of_memory', exitCode: OUT_OF_MEMORY, limit: 'memory' });
-    }
-    return got;
+    return told(await this.run([...this.words(), ...words], options));
   }
 
-  async run(argv, options) {
+  words() {
+    return ['node', `--max-old-space-size=${this.heap}`, '--require', this.network ? FETCH_SYNC : NO_FETCH];
+  }
+
+  /** What `code` gives in a Node that was started before, if there is one; null where it needs one of its own. */
+  async warm(code, options) {
+    if (options.onStdout || options.onStderr || typeof code !== 'string' || code.length > MOST_WARM || NEEDS_NODE.test(code)) return null;
+    const got = await this.run([...this.words(), '--require', WARM, '-e', PROBE], options, { stdin: code, warm: true });
+    return got.exitCode === DECLINED && !got.stdout.length && got.stderrText.startsWith(DECLINES) ? null : told(got);
+  }
+
+  async run(argv, options, more = {}) {
     known('exec', options, ['onStdout', 'onStderr', 'signal']);
-    const got = await this.guarded(() => this.box.run(argv, { ...options, env: this.env, timeout: this.seconds, cpuTime: this.cpu, clean: true }));
+    const got = await this.guarded(() => this.box.run(argv, { ...options, ...more, env: this.env, timeout: this.seconds, cpuTime: this.cpu, clean: true }));
     if (got.outcome === 'timed_out') throw new Timeout(got);
     if (got.exitCode === 127 && !(await this.availableTools()).includes(argv[0])) throw new CommandNotFound(argv[0]);
     if (got.outcome === 'internal') throw new WorkdirRuntimeError(`the command was lost: ${got.error ? got.error.message : 'no reason is known'}`);
@@ -249,6 +264,12 @@ function isUrl(url) {
   } catch {
     return false;
   }
+}
+
+/** A heap that is full isn't an abort. */
+function told(got) {
+  if (got.exitCode !== ABORTED || !got.stderr.includes(HEAP_FULL)) return got;
+  return new Result({ ...got, outcome: 'out_of_memory', exitCode: OUT_OF_MEMORY, limit: 'memory' });
 }
 
 /** MiB of V8's heap in a sandbox with so many bytes: V8 is to give up before the kernel has no page left. */

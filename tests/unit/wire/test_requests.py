@@ -61,6 +61,7 @@ SANDBOX_REQUESTS = (
     ProcessRun(6, BOX, argv=("ls", "-l"), cwd="/tmp", stdin=b"x", limits={"time": 1.5}), ProcessRun(7, BOX, shell="ls"),
     ProcessRun(7, BOX, shell="ls", cpu_time=1.5, clean=True),
     ProcessStart(7, BOX, shell="ls", cpu_time=3600.0, clean=True),
+    ProcessRun(7, BOX, argv=("node", "-"), stdin=b"1", warm=True),
     ProcessStart(8, BOX, argv=("cat",), open=True, bounded=True, title="a cat", env={"A": "b"}), ProcessList(9, BOX),
     ProcessRead(10, BOX, 1, after=7, wait=30.0), ProcessRead(10, BOX, 0), ProcessWrite(11, BOX, 1, data=b"x", end=True),
     SandboxExecute(15, BOX, code=b"", files={"a": b"1"}), SandboxExecute(16, BOX, kernel=3, code=b"x"),
