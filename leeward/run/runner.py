@@ -57,6 +57,7 @@ class Runner:
         sockets: tells how many there are in its network namespace.
         show: tells its job how much it may use.
         cut: descriptors that it sent were lost, for want of room for them here.
+        proves: tells its keeper that one of its runners has passed its whole check of itself.
         entrances: its namespaces and ruleset, with which more processes are put beside the first: control.Start.
         ended_by_watchdog: why the watchdog's thread has ended it, while the loop stood still.
         more_tasks: how many the kernel counts against this job's RLIMIT_NPROC for spares that the
@@ -78,6 +79,7 @@ class Runner:
         self.listening = False
         self.cut = False
         self.entrances: tuple[int, ...] = ()
+        self.proves: Callable[[], None] = _nothing
         self.ended_by_watchdog: Stop | None = None
         self._ticking = Lock()
         self._charged = 0
@@ -331,6 +333,10 @@ class Runner:
         entrances, self.entrances = self.entrances, ()
         for fd in entrances:
             os.close(fd)
+
+
+def _nothing() -> None:
+    return
 
 
 def job_of(init: int) -> int:

@@ -88,6 +88,7 @@ class Arm:
         into, attach: as in MakeKeeper.
         cpu: the processor that the job is pinned to, where affinity is the CPU limit; else None.
         hurried: a job waits for this runner already, so it doesn't rehearse.
+        proved: a runner of this keeper has taken the step that the first ones alone take, and was ready.
     """
 
     runner: int
@@ -95,6 +96,7 @@ class Arm:
     attach: int
     cpu: int | None = None
     hurried: bool = False
+    proved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +295,7 @@ class _Tag(enum.IntEnum):
 _MARK = 0xC1
 #: Messages of so many bytes at most are kept once they are decoded, and so many of them.
 _SHORT, _KEPT = 512, 64
-_INTO, _HURRIED, _RULESET, _REAPER = 1, 2, 4, 8
+_INTO, _HURRIED, _RULESET, _REAPER, _PROVED = 1, 2, 4, 8, 128
 
 #: The call that a keeper's Failed is about, and what it was for, by number.
 _KEEPER_CALLS = (("clone3", "a runner"), ("pipe2", "its ends"), ("mmap", "the stack of its init"),
@@ -305,7 +307,7 @@ def encode(message: Message) -> bytes:
     *message* as one datagram.
     """
     if isinstance(message, Arm):
-        flags = message.into * _INTO | message.hurried * _HURRIED
+        flags = message.into * _INTO | message.hurried * _HURRIED | message.proved * _PROVED
         return _FIXED.pack(_MARK, _Tag.ARM, flags, message.attach, -1 if message.cpu is None else message.cpu,
                            message.runner, 0, 0, 0)
     if isinstance(message, Start):
@@ -348,7 +350,8 @@ def _fixed(data: bytes) -> Message:
     _, kind, into, attach, value, number, spent_us, tasks, most_data = _FIXED.unpack(data)
     match kind:
         case _Tag.ARM:
-            return Arm(number, bool(into & _INTO), attach, None if value < 0 else value, bool(into & _HURRIED))
+            return Arm(number, bool(into & _INTO), attach, None if value < 0 else value, bool(into & _HURRIED),
+                       bool(into & _PROVED))
         case _Tag.ARMED:
             return Armed(number, value)
         case _Tag.ENDED:

@@ -192,12 +192,13 @@ class Arming:
         keeper = self._worker.keeper
         runner = Runner(number, leaf, here, self._terms.denials, keeper.sockets, keeper.show,
                         more_tasks=2 * max(0, self._terms.spares - 1))
+        runner.proves = keeper.prove
         self.runners[number] = runner
         try:
             entry = leaf.entry
             fds = [there.fileno(), *([entry.into] if entry.into >= 0 else []), *entry.attach]
             keeper.send(control.Arm(number, entry.into >= 0, len(entry.attach), leaf.cpu(),
-                                    hurried=self._pool.crowded), fds)
+                                    hurried=self._pool.crowded, proved=keeper.proved), fds)
         except BaseException:
             del self.runners[number]
             self._removal.dispose(runner)
@@ -239,6 +240,7 @@ class Arming:
             self.failed(runner.number, "", str(error))
             return
         self.move(runner, RunnerEvent.READY)
+        runner.proves()
         self.store.append(runner)
         self._stumbles.over()
         self._worker.stocked()

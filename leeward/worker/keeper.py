@@ -31,6 +31,7 @@ class Keeper:
         gone: it has ended, or never will be.
         devpts: out of which terminals are opened; -1 where sandboxes have none.
         rested: `rest` was called.
+        proved: a runner of it has passed the whole of its check of itself, so later ones needn't ask the supervisor.
         listeners: the sockets that the broker accepts from, in the order of `isolation.egress.steps`.
     """
 
@@ -43,7 +44,7 @@ class Keeper:
         self.gone = False
         self.listeners: list[int] = []
         self.devpts = -1
-        self.rested = False
+        self.rested = self.proved = False
         self._reactor = reactor
         self._channel, self._far_end = Channel.pair()
         self._channel.socket.setblocking(False)
@@ -51,6 +52,12 @@ class Keeper:
         self._sockets = -1  # /proc/net/sockstat of its network namespace
         self._sized: tuple[int, ...] = ()  # the files of machine.SIZED
         self._limits, self._shown = limits, machine.sizes(limits)
+
+    def prove(self) -> None:
+        """
+        A runner of it is ready.
+        """
+        self.proved = True
 
     # --- making ---------------------------------------------------------------
 

@@ -25,6 +25,8 @@ from leeward.run.runner import Runner, job_of
 from leeward.run.states import RunnerState
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
+from leeward.wire import control
+from leeward.worker.keeper import Keeper
 from leeward.worker.worker import Worker
 
 WORKERS = 2
@@ -524,3 +526,33 @@ def test_an_init_whose_keeper_died_before_it_said_so_is_collected(box: Box, requ
 
     whole(box)
     assert init not in zombies()
+
+
+def test_a_keeper_is_told_that_a_runner_has_passed_only_when_one_was_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Each keeper's first runners take the whole check of themselves until one of them is ready.
+    """
+    orders: dict[Keeper, list[bool]] = {}
+    ready: dict[Keeper, int] = {}  # how many orders a keeper had when its first runner was
+    send, prove = Keeper.send, Keeper.prove
+
+    def sent(keeper: Keeper, message: control.Arm | control.Start, fds: list[int]) -> None:
+        if isinstance(message, control.Arm):
+            orders.setdefault(keeper, []).append(message.proved)
+        send(keeper, message, fds)
+
+    def proved(keeper: Keeper) -> None:
+        ready.setdefault(keeper, len(orders[keeper]))
+        prove(keeper)
+
+    monkeypatch.setattr(Keeper, "send", sent)
+    monkeypatch.setattr(Keeper, "prove", proved)
+    with Box(pool_size=2, spares=1, recycle_after=3) as box:
+        for _ in range(12):
+            assert Outcome.FINISHED is box.run("pass").outcome
+
+    assert len(orders) > 2
+    assert all(told[:ready.get(keeper, len(told))] == [False] * ready.get(keeper, len(told))
+               for keeper, told in orders.items())
+    assert all(all(told[ready[keeper]:]) for keeper, told in orders.items() if keeper in ready)
+    assert any(True in told for told in orders.values())

@@ -58,7 +58,6 @@ struct child {
 /* One slot of `poll` more than of `children`: the channel is the first. */
 struct keeper {
 	int channel;
-	bool proved; /* a runner was made that took all steps */
 	nfds_t count;
 	struct pollfd poll[1 + MOST_CHILDREN];
 	struct child children[1 + MOST_CHILDREN];
@@ -81,7 +80,7 @@ static unsigned expected(const struct lw_keeper_message *order)
 {
 	const unsigned entry = (order->into & LW_INTO ? 1U : 0U) + order->attach;
 
-	if (LW_ARM == order->kind && !(order->into & ~(LW_INTO | LW_HURRIED)))
+	if (LW_ARM == order->kind && !(order->into & ~(LW_INTO | LW_HURRIED | LW_PROVED)))
 		return 1U + entry;
 	const unsigned what = order->into & (LW_TERMINAL | LW_INTERPRETER | LW_PORTER);
 	if (LW_START == order->kind && !(what & (what - 1)))
@@ -194,7 +193,7 @@ static void walk(const struct lw_way *way, bool proved, struct lw_born *ret_born
 }
 
 /* In the job: cgroups, processor, and every lock. The first failure is the last thing tried. */
-static void go(const struct lw_way *way, const struct lw_keeper_message *order, int join_error, bool proved,
+static void go(const struct lw_way *way, const struct lw_keeper_message *order, int join_error,
 	       struct lw_born *ret_born)
 {
 	int cpu = order->value;
@@ -211,7 +210,7 @@ static void go(const struct lw_way *way, const struct lw_keeper_message *order, 
 			return;
 		}
 	}
-	walk(way, proved, ret_born);
+	walk(way, order->into & LW_PROVED, ret_born);
 }
 
 /* 1 in the job; in the keeper 0, whether a runner came of it or not, or -errno where the daemon can't be told. */
@@ -237,7 +236,7 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 		for (int i = 0; i < PIPES; i++)
 			*way->ends[i] = pipes[i].theirs;
 		*way->ends[PIPES] = fds[0]; /* birth */
-		go(way, order, lw_init_join_error(init), keeper->proved, ret_born);
+		go(way, order, lw_init_join_error(init), ret_born);
 		return 1;
 	}
 
@@ -248,7 +247,6 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 	} else {
 		const int given[1 + PIPES] = { pidfd, pipes[JOB].ours, pipes[REPLY].ours, pipes[OUT].ours,
 					       pipes[ERR].ours };
-		keeper->proved = true;
 		watch(keeper, pidfd, (struct child){ init, order->runner, pid });
 		err = say(keeper->channel, (struct lw_keeper_message){ .kind = LW_ARMED, .value = pid,
 				.runner = order->runner }, given, 1 + PIPES);

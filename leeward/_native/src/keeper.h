@@ -18,10 +18,11 @@ enum lw_keeper_kind { LW_ARM = 1, LW_ARMED = 2, LW_ENDED = 3, LW_FAILED = 4,
 
 /* Of an ARM or a START. LW_INTO: a cgroup directory comes before the tasks files. LW_HURRIED: somebody waits for this
  * very runner, so nothing is done in advance of what its job does.
+ * Of an ARM alone. LW_PROVED: a runner of this keeper has taken the step that the first ones alone take, and is ready.
  * Of a START alone. LW_RULESET: a Landlock ruleset comes behind the namespaces. LW_REAPER: it becomes a subreaper.
  * One of the last three says what it is; neither: a program without a terminal. */
 enum lw_keeper_flag { LW_INTO = 1, LW_HURRIED = 2, LW_RULESET = 4, LW_REAPER = 8, LW_TERMINAL = 16,
-		      LW_INTERPRETER = 32, LW_PORTER = 64 };
+		      LW_INTERPRETER = 32, LW_PORTER = 64, LW_PROVED = 128 };
 
 /* The calls that LW_FAILED tells of, beside clone3 as 0. */
 enum lw_keeper_call { LW_CLONE3 = 0, LW_PIPE2 = 1, LW_MMAP = 2, LW_ROOM = 3 };
@@ -53,7 +54,7 @@ struct lw_range {
 struct lw_way {
 	const struct lw_step *steps;
 	uint32_t count;
-	uint32_t once;           /* the step that a keeper's first runner alone takes; 0: there is none */
+	uint32_t once;           /* the step that runners without LW_PROVED alone take; 0: there is none */
 	const uint8_t *layers;   /* of each step, for UNSTARTED; or NULL */
 	int32_t *ends[LW_ENDS];  /* cells of the steps */
 	const struct lw_range *pages;  /* that it will write, whatever it runs */
