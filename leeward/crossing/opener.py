@@ -2,7 +2,8 @@
 The opener: clones the folders of the host that clients give to their sandboxes.
 
 Runs in:   a process of its own, exec'd by the daemon when that is ready; and, for each order, a child
-           of it with a deadline: what a client's descriptor leads to may be slow, or never answer.
+           of it with a deadline: what a client's descriptor leads to may be slow, or never answer. The child is made
+           before its order comes: to fork takes a millisecond, and as long again the pages that a child writes.
 Holds:     run by root CAP_SYS_ADMIN, CAP_SETUID and CAP_SETGID alone; run by another user nothing: each child makes a
            user and a mount namespace, in which it may clone mounts.
 Trust:     the daemon's orders. None in a client: what it gives is descriptors, which the daemon never receives. They
@@ -15,6 +16,7 @@ Orders and answers are one datagram of MessagePack each; an order brings the soc
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -63,25 +65,73 @@ def main(control: int) -> None:
     privileges.no_new_privs()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects the children
     while True:
+        child = _child(channel, root)
         data, fds, _, _ = socket.recv_fds(channel, _MOST, _FDS)
+        while data and "map" == (order := msgpack.unpackb(data))["order"]:
+            # Of mounts alone, which no file system of a client's hears of.
+            _answer(fds[0], partial(_map, fds[1:], *order["ids"]))
+            _close(fds)
+            data, fds, _, _ = socket.recv_fds(channel, _MOST, _FDS)
         if not data:
             return
-        order = msgpack.unpackb(data)
-        if "map" == order["order"]:  # of mounts alone, which no file system of a client's hears of
-            _answer(fds[0], partial(_map, fds[1:], *order["ids"]))
-        elif not os.fork():
-            channel.close()
-            _serve(order, fds, root)
-        for fd in fds:
-            os.close(fd)
+        _hand_over(child, data, fds, partial(_child, channel, root))
+        _close(fds)
 
 
-def _serve(order: Mapping[str, Any], fds: list[int], root: bool) -> NoReturn:
+def _child(channel: socket.socket, root: bool) -> socket.socket:
     """
-    Open folders, in a child. Never returns.
+    A child that waits for an order. It ends when the socket does.
+    """
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with there:
+        if not os.fork():
+            channel.close()
+            here.close()
+            _serve(there, root)
+    return here
+
+
+def _hand_over(child: socket.socket, data: bytes, fds: list[int], another: Callable[[], socket.socket]) -> None:
+    """
+    Give *child* its order, or *another* if it has died.
+    """
+    with child:
+        try:
+            socket.send_fds(child, [data], fds)
+            return
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+    with another() as child:
+        socket.send_fds(child, [data], fds)
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _rehearse() -> None:
+    """
+    Do what an order does, so that what it writes to is this process's own by then.
+    """
+    root = os.open("/", _LOOK)
+    with contextlib.suppress(BadRequest):
+        _check_mounts(root, "/", "")
+    os.close(root)
+    msgpack.unpackb(msgpack.packb({"found": [[root, root]]}))
+
+
+def _serve(channel: socket.socket, root: bool) -> NoReturn:
+    """
+    Open folders as one order on *channel* says, in a child. Never returns.
     """
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _rehearse()
+        data, fds, _, _ = socket.recv_fds(channel, _MOST, _FDS)
+        if not data:
+            os._exit(0)  # the opener is gone
+        order: Mapping[str, Any] = msgpack.unpackb(data)
         signal.alarm(DEADLINE_S)
         _answer(fds[0], lambda: _clone(fds[1], [Folder(**row) for row in order["folders"]], order["own"], root))
     except BaseException as error:  # the last frame of this process: the end of the socket tells
@@ -183,6 +233,14 @@ def _check(at: int, folder: Folder, own: list[str], what: str) -> None:
     for place in own:
         if folders.within(place, path) or folders.within(path, place):
             raise BadRequest(f"{what}: the daemon's own {place!r:.80} is there")
+    _check_mounts(at, path, what)
+
+
+def _check_mounts(at: int, path: str, what: str) -> None:
+    """
+    Raises:
+        BadRequest: it is of a file system of the kernel's, or has a mount below.
+    """
     number = native.mount_id(at)
     with open("/proc/self/mountinfo", errors="surrogateescape") as rows:
         for row in rows:
