@@ -8,6 +8,8 @@ number and must bring exactly that number back, by stdout, by a collected file, 
 output. A hostile job does what an attack does, and only has to end in its time. The part `--kills` of the jobs is
 followed by a SIGKILL to a process below the daemon, chosen at random: a zygote, a keeper, an init or a job. The part
 `--vanish` is followed by a connection that sends a request, a piece of one, or bytes that are none, and goes away.
+SIGUSR1 to this process pauses it when the jobs under way are over, and a second one lets it go on: a million jobs take
+hours, for part of which the machine may be wanted.
 
 Exit status 1, with a line that says what happened, if
 
@@ -101,6 +103,8 @@ class Soak:
     Attributes:
         wrong: lines that say what should not have been.
         times: seconds of ordinary jobs, from call to answer.
+        going: not paused.
+        pauses: seconds of all pauses.
     """
 
     path: str
@@ -108,6 +112,22 @@ class Soak:
     wrong: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     times: list[float] = field(default_factory=list)
+    going: asyncio.Event = field(default_factory=asyncio.Event)
+    pauses: float = 0.0
+    _since: float = 0.0
+
+    def toggle(self) -> None:
+        """
+        Pause, or go on.
+        """
+        if self.going.is_set():
+            self.going.clear()
+            self._since = time.monotonic()
+        else:
+            self.going.set()
+            self.pauses += time.monotonic() - self._since if self._since else 0.0
+        print(f"soak: {'goes on' if self.going.is_set() else 'pauses'} after {len(self.times)} ordinary jobs",
+              file=sys.stderr)
 
     def say(self, what: str) -> None:
         self.wrong.append(what)
@@ -291,6 +311,7 @@ async def run(soak: Soak, options: argparse.Namespace, jobs: int, first: int, pi
 
     async def one_after_the_other(client: leeward.AsyncClient) -> None:
         for number in numbers:
+            await soak.going.wait()
             if soak.rng.random() < options.hostile:
                 await hostile(soak, client)
             else:
@@ -311,12 +332,14 @@ async def soaked(soak: Soak, options: argparse.Namespace) -> dict[str, Any]:
     async with leeward.AsyncClient(soak.path) as client:
         pid = int((await client.status())["pid"])
         tenth = max(1, options.jobs // 10)
+        soak.going.set()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, soak.toggle)
         start = time.monotonic()
         await run(soak, options, tenth, 1, pid)
         before = await at_rest(soak, client)
-        middle = time.monotonic()
+        middle, paused = time.monotonic(), soak.pauses
         await run(soak, options, options.jobs - tenth, 1 + tenth, pid)
-        seconds = time.monotonic() - middle
+        seconds = time.monotonic() - middle - (soak.pauses - paused)
         after = await at_rest(soak, client)
         if int((await client.status())["pid"]) != pid:
             soak.say("the daemon is another process")
@@ -327,7 +350,7 @@ async def soaked(soak: Soak, options: argparse.Namespace) -> dict[str, Any]:
             soak.say(f"{soak.counts['lost']} jobs are lost, and {soak.counts['killed']} processes were killed")
         times = sorted(soak.times) or [0.0]
         status: Any = await client.status()
-        return {"jobs": options.jobs, "seconds": round(time.monotonic() - start, 1),
+        return {"jobs": options.jobs, "seconds": round(time.monotonic() - start - soak.pauses, 1),
                 "a second": round((options.jobs - tenth) / seconds), **soak.counts,
                 "p50 ms": round(1e3 * statistics.median(times), 2),
                 "p99 ms": round(1e3 * times[int(0.99 * (len(times) - 1))], 1), "most ms": round(1e3 * times[-1]),
