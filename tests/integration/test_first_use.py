@@ -217,6 +217,17 @@ def test_a_job_sees_a_small_machine(client: leeward.Client) -> None:
     assert (6, True) == (seen["protocol"], seen["memfd"])
 
 
+def test_a_job_knows_what_it_is_shown_on(tmp_path: Path) -> None:
+    """
+    The daemon's TERM, also in a sandbox's commands.
+    """
+    with LiveDaemon(tmp_path, env={"TERM": "screen-256color"}) as daemon:
+        with daemon.client() as client:
+            assert "screen-256color\n" == client.execute("import os; print(os.environ['TERM'])").text
+        with leeward.Sandbox(socket=daemon.socket) as box:
+            assert "screen-256color\n" == box.run(["printenv", "TERM"]).text
+
+
 def test_exit_ends_a_job_of_a_session_and_no_more(client: leeward.Client) -> None:
     """
     The state and the standard streams are there for the next one, and the source of what was defined.
