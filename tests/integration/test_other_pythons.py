@@ -79,6 +79,9 @@ def test_code_runs_by_another_version(daemon: LiveDaemon, name: str) -> None:
         with client.session(environment=f"py{name}") as session:
             session.execute("import sys; x = 41")
             assert f"42 {name[2:]}\n" == session.execute("print(x + 1, sys.version_info[1])").stdout_text
+            fault = session.execute("import os; os.abort()").stderr_text
+            assert "Fatal Python error: Aborted\n" in fault
+            assert fault.count('  File "') == fault.count('  File "<job 3>", line 1 in <module>\n') == 1, fault
 
 
 @pytest.mark.parametrize("name", NAMES)
