@@ -36,6 +36,18 @@ def wire(two: Box) -> Iterator[Wire]:
     assert serves(two)
 
 
+#: A job of a session, so that later ones can wait for an interrupt, which is `told`.
+LISTENS = "import signal, time\ntold = []\nsignal.signal(signal.SIGINT, lambda *_: told.append(1))"
+
+
+def tell(peer: Peer, session: int) -> None:
+    """
+    Interrupt the job that runs, which has begun by then.
+    """
+    while not peer.ask("interrupt", session=session)["interrupted"]:
+        pass  # each is an answer of the daemon's
+
+
 @pytest.mark.smoke
 @BY_THE_DAEMON
 def test_c167_a_session_of_another_connection_cannot_be_named(wire: Wire):
@@ -49,13 +61,16 @@ def test_c167_a_session_of_another_connection_cannot_be_named(wire: Wire):
     with control():  # its owner sees it
         assert f"{secret}\n".encode() == owner.run(number, "print(secret)")["stdout"]
 
-    running = owner.send("execute", session=number, code=b"import time; time.sleep(0.3); print(secret)")
+    owner.run(number, LISTENS)
+    running = owner.send("execute", session=number, code=b"while not told: time.sleep(0.01)\nprint(secret)")
     for guess in (*range(1, 40), number, 2**53 - 1):
         for op, more in (("execute", {"code": b"print(secret)"}), ("interrupt", {}), ("session_reset", {}),
                          ("session_close", {})):
             answer = guesser.ask(op, session=guess, **more)
             assert "session_over" == answer["kind"], (op, guess, answer)
 
+    assert not owner.has(running)
+    tell(owner, number)
     assert f"{secret}\n".encode() == owner.wait(running)["ok"]["stdout"]
 
 
@@ -87,9 +102,11 @@ def test_c167_two_requests_at_once(wire: Wire):
     """
     peer = wire.peer()
     number = peer.open()
-    slow = peer.send("execute", session=number, code=b"import time; time.sleep(1.5); print('slow')")
+    peer.run(number, LISTENS)
+    slow = peer.send("execute", session=number, code=b"while not told: time.sleep(0.01)\nprint('slow')")
 
     assert "busy" == peer.run(number, "print('quick')")["kind"]
+    tell(peer, number)
     assert b"slow\n" == peer.wait(slow)["ok"]["stdout"]
     with control():  # after it there is room
         assert b"quick\n" == peer.run(number, "print('quick')")["stdout"]
@@ -102,13 +119,12 @@ def test_c238_a_job_of_another_connection_cannot_be_ended(wire: Wire, how: str):
     By its request's number, in no way.
     """
     owner, stranger = wire.peer(), wire.peer()
-    running = owner.send("execute", code=b"import time; time.sleep(0.3); print('done')")
+    running = owner.send("execute", code=b"import time; time.sleep(60)")
     for number in range(1, 40):
         assert {"cancelled": False} == stranger.ask("cancel", target=number, **{how: True})
-    assert b"done\n" == owner.wait(running)["ok"]["stdout"]
+    assert not owner.has(running)
 
     with control():  # its owner's can
-        running = owner.send("execute", code=b"import time; time.sleep(60)")
         owner.ask("cancel", target=running, **{how: True})
         assert owner.wait(running)["ok"]["exit_code"] in (130, 137)
 

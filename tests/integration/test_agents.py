@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 import leeward
 from kit.agents import AgentHome, agents_daemon
 from kit.live_daemon import PATIENCE, LiveDaemon
+from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
@@ -292,10 +292,8 @@ def test_kill_9_of_the_daemon(tmp_path: Path, both: bool, times: int) -> None:
         if not both:
             assert 1 == process.returncode, said
             assert said
-    until = time.monotonic() + PATIENCE
-    while any(os.path.exists(f"/proc/{pid}") and "read word" in _line(pid) for pid in group):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    poll_until(lambda: not any(os.path.exists(f"/proc/{pid}") and "read word" in _line(pid) for pid in group),
+               "processes of others, found by their words, have no descriptor here")
     home.run("list")
     assert [] == home.left()
     assert "cleanup\n" == (home.path / "order").read_text()

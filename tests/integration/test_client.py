@@ -205,7 +205,8 @@ def test_a_full_queue_is_refused_at_once(tmp_path: Path) -> None:
     with LiveDaemon(tmp_path, "--pool-size", "1", "--config", str(config)) as daemon:
         async def main() -> list[object]:
             async with leeward.AsyncClient(str(daemon.socket), retry_busy=False) as client:
-                first = asyncio.create_task(client.execute("import time; time.sleep(3)"))
+                over = asyncio.Event()
+                first = asyncio.create_task(client.execute("hold()", functions={"hold": over.wait}))
                 while (await client.status())["workers"]["busy"] == 0:
                     pass
                 waiting = [asyncio.create_task(client.execute("1")) for _ in range(2)]
@@ -213,7 +214,9 @@ def test_a_full_queue_is_refused_at_once(tmp_path: Path) -> None:
                 with pytest.raises(leeward.Busy):  # one that waits is answered by a result, or by QueueTimeout
                     await client.execute("1")
                 assert not any(task.done() for task in waiting)
-                return await asyncio.gather(first, *waiting, return_exceptions=True)
+                late = await asyncio.gather(*waiting, return_exceptions=True)
+                over.set()
+                return [await first, *late]
 
         first, *waiting = asyncio.run(main())
 

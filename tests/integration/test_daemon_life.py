@@ -125,16 +125,19 @@ def test_killed_outright(tmp_path: Path) -> None:
 
 def in_flight(daemon: LiveDaemon, code: str, then: signal.Signals) -> tuple[object, object]:
     """
-    Run *code*, send *then* once it runs, and wait for the daemon's end; its answer, and that of a job after it.
+    Run *code*, send *then* once it runs, and wait for the daemon's end; its answer, and that of a job after it. It may
+    wait for that other answer by `hold()`.
     """
     async def main() -> tuple[object, object]:
-        async with leeward.AsyncClient(str(daemon.socket)) as client:
-            job = asyncio.create_task(client.execute(code))
+        over = asyncio.Event()
+        async with leeward.AsyncClient(str(daemon.socket), retry=False) as client:
+            job = asyncio.create_task(client.execute(code, functions={"hold": over.wait}))
             while (await client.status())["workers"]["busy"] == 0:
                 pass
             daemon.process.send_signal(then)
             await asyncio.to_thread(daemon.logged, lambda rows: any(row.get("event") == "draining" for row in rows))
             late = await asyncio.gather(client.execute("1"), return_exceptions=True)
+            over.set()
             return (await asyncio.gather(job, return_exceptions=True))[0], late[0]
 
     answers = asyncio.run(main())
@@ -148,7 +151,7 @@ def test_running_jobs_are_finished(tmp_path: Path, number: signal.Signals) -> No
     New ones are refused meanwhile, and it ends with the last one, not when the time for them is up.
     """
     with standing_still(tmp_path, "--pool-size", "1", drain=LONG) as daemon:
-        answer, late = in_flight(daemon, "import time; time.sleep(1); print('done')", number)
+        answer, late = in_flight(daemon, "hold(); print('done')", number)
 
     assert isinstance(answer, leeward.Result)
     assert "done\n" == answer.stdout_text
@@ -175,14 +178,18 @@ def test_a_job_that_never_ends_is_ended(tmp_path: Path) -> None:
 CUT = leeward.Outcome.INTERNAL, "the daemon shut down before the job was over"
 
 
-async def begun(daemon: LiveDaemon, client: leeward.AsyncClient, count: int, code: str) -> list[asyncio.Task[Any]]:
+async def begun(client: leeward.AsyncClient, count: int, code: str, **options: Any) -> list[asyncio.Task[Any]]:
     """
     So many jobs, all of which run.
     """
-    jobs = [asyncio.create_task(client.execute(code)) for _ in range(count)]
+    jobs = [asyncio.create_task(client.execute(code, **options)) for _ in range(count)]
     while (await client.status())["workers"]["busy"] < count:
         pass
     return jobs
+
+
+#: The log's word of a `daemon stop`.
+ASKED = "a client asks to shut down"
 
 
 def test_asked_again_to_end_it_goes_on_draining(tmp_path: Path) -> None:
@@ -191,7 +198,8 @@ def test_asked_again_to_end_it_goes_on_draining(tmp_path: Path) -> None:
     """
     async def main(daemon: LiveDaemon) -> tuple[list[Any], list[subprocess.Popen[bytes]]]:
         async with leeward.AsyncClient(str(daemon.socket)) as client:
-            jobs = await begun(daemon, client, 4, "import time; time.sleep(3); print('done')")
+            over = asyncio.Event()
+            jobs = await begun(client, 4, "hold(); print('done')", functions={"hold": over.wait})
             daemon.process.terminate()
             await asyncio.to_thread(daemon.logged, lambda rows: any("draining" == row["event"] for row in rows))
             stops = [subprocess.Popen(command("daemon", "stop"), env=environment(daemon.socket)) for _ in range(2)]
@@ -200,6 +208,8 @@ def test_asked_again_to_end_it_goes_on_draining(tmp_path: Path) -> None:
                 daemon.process.send_signal(number)
                 await asyncio.to_thread(daemon.logged, lambda rows: any("draining already" == row["event"]
                                                                         for row in rows), seen)
+            await asyncio.to_thread(daemon.logged, lambda rows: 2 == sum(ASKED == row["event"] for row in rows))
+            over.set()
             return await asyncio.gather(*jobs, return_exceptions=True), stops
 
     with LiveDaemon(tmp_path, "--pool-size", "4") as daemon:
@@ -208,7 +218,7 @@ def test_asked_again_to_end_it_goes_on_draining(tmp_path: Path) -> None:
         assert [0, 0] == [stop.wait(PATIENCE) for stop in stops]
 
     assert ["done\n"] * 4 == [getattr(answer, "stdout_text", answer) for answer in answers]
-    assert 2 == sum("a client asks to shut down" == row["event"] for row in daemon.log)
+    assert 2 == sum(ASKED == row["event"] for row in daemon.log)
 
 
 @pytest.mark.parametrize("drains", [False, True])
@@ -218,7 +228,7 @@ def test_a_hurry_is_asked_for(tmp_path: Path, drains: bool) -> None:
     """
     async def main(daemon: LiveDaemon) -> list[Any]:
         async with leeward.AsyncClient(str(daemon.socket), retry=False) as client:
-            jobs = await begun(daemon, client, 2, "while True: pass")
+            jobs = await begun(client, 2, "while True: pass")
             if drains:
                 daemon.process.terminate()
                 await asyncio.to_thread(daemon.logged, lambda rows: any("draining" == row["event"] for row in rows))

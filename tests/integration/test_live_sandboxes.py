@@ -276,9 +276,12 @@ def test_a_sandbox_waits_for_a_worker() -> None:
     """
     with Box(pool_size=1, max_sessions=1) as real, Wire(real) as wire:
         peer = wire.peer()
-        job = peer.send("execute", code=b"import time; time.sleep(0.3)")
+        job = peer.send("execute", code=b"import time; time.sleep(60)")
         opening = peer.send("sandbox_open")
         behind = peer.send("execute", code=b"pass")
+        peer.ask("ping")
+        assert not peer.has(opening)
+        peer.ask("cancel", target=job, kill=True)
         name = peer.wait(opening)["ok"]["sandbox"]
         assert peer.has(job)
         assert not peer.has(behind)

@@ -586,15 +586,20 @@ def test_a_job_is_finished_over_a_hand_over(manager: Manager) -> None:
     manager.hears()
     answers: dict[str, leeward.Result] = {}
 
-    def run(name: str, code: str) -> threading.Thread:
+    over = threading.Event()
+
+    def hold() -> None:
+        assert over.wait(PATIENCE)
+
+    def run(name: str, code: str, **options: Any) -> threading.Thread:
         def body() -> None:
             with leeward.Client(str(manager.path)) as client:
-                answers[name] = client.execute(code)
+                answers[name] = client.execute(code, **options)
         thread = threading.Thread(target=body)
         thread.start()
         return thread
 
-    first = run("first", "import time; time.sleep(0.5); print('first')")
+    first = run("first", "hold(); print('first')", functions={"hold": hold})
     with leeward.Client(str(manager.path)) as client:
         while client.status()["workers"]["busy"] == 0:
             pass
@@ -602,6 +607,7 @@ def test_a_job_is_finished_over_a_hand_over(manager: Manager) -> None:
     while "STOPPING" not in manager.hears():
         pass
     second = run("second", "print('second')")
+    over.set()
     first.join()
     assert 0 == process.wait(PATIENCE)
     assert "second" not in answers

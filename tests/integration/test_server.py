@@ -142,11 +142,13 @@ def test_c102_cancelling_somebody_elses_request(daemon: LiveDaemon) -> None:
     By its id, from another connection: nothing.
     """
     with connect(daemon) as mine, connect(daemon) as theirs:
-        mine.sendall(encode({"v": 1, "id": 5, "op": "execute", "code": b"import time; time.sleep(0.3); print('mine')"}))
+        mine.sendall(encode({"v": 1, "id": 5, "op": "execute", "code": b"import time; time.sleep(60)"}))
         theirs.sendall(encode({"v": 1, "id": 1, "op": "cancel", "target": 5}))
 
         assert [{"id": 1, "ok": {"cancelled": False}}] == replies(theirs, 1)
-        assert [b"mine\n"] == [reply["ok"]["stdout"] for reply in replies(mine, 1)]
+        mine.sendall(encode({"v": 1, "id": 6, "op": "cancel", "target": 5, "kill": True}))
+        answers = {reply["id"]: reply["ok"] for reply in replies(mine, 2)}
+        assert ({"cancelled": True}, 137) == (answers[6], answers[5]["exit_code"])
 
 
 def test_c103_clients_that_vanish_anywhere(daemon: LiveDaemon) -> None:

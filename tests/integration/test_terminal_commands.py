@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import leeward
 from kit.features import ROOT
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment, run
 from kit.operator_terminal import OperatorTerminal
+from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
@@ -55,10 +55,7 @@ def is_raw(screen: OperatorTerminal) -> bool:
 
 
 def becomes_raw(screen: OperatorTerminal) -> None:
-    until = time.monotonic() + PATIENCE
-    while not is_raw(screen):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    poll_until(lambda: is_raw(screen), "a terminal's modes are set without a word")
 
 
 def _brought_back(screen: OperatorTerminal, shown: str) -> None:

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -157,8 +158,8 @@ def test_a_kernel_that_refuses_the_ring(tmp_path: Path, error: int) -> None:
     assert not os.path.exists(where)
 
 
-#: Long enough that the ring has failed meanwhile.
-WAIT_FOR_FILE = "import time\ntime.sleep(2)\nopen('answer', 'w').write('42')\nprint('done')"
+#: Runs until the ring has failed.
+HELD = "hold()\nopen('answer', 'w').write('42')\nprint('done')"
 
 #: A daemon whose kernel refuses calls from SIGUSR1 on: those before "--".
 FAILING = """
@@ -214,10 +215,18 @@ def test_a_ring_that_fails_costs_no_job(tmp_path: Path) -> None:
             leeward.Client(where) as other, ThreadPoolExecutor() as threads:
         assert "uring" == client.status()["transport"]
         assert b"1\n" == idle.execute("print(1)").stdout
-        running = threads.submit(client.execute, WAIT_FOR_FILE, collect=["*"], timeout=60.0)
+        begun, failed = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            begun.set()
+            assert failed.wait(PATIENCE)
+
+        running = threads.submit(client.execute, HELD, collect=["*"], functions={"hold": hold}, timeout=60.0)
+        assert begun.wait(PATIENCE)
         session = other.session()
         session.execute("kept = 5")
         fail(daemon)
+        failed.set()
         after = [idle.execute(f"print({number})").stdout_text for number in range(20)]
         with leeward.Client(where) as new:
             assert "socket" == new.status()["transport"]
@@ -239,7 +248,7 @@ def test_a_ring_that_cannot_even_be_cancelled_costs_the_connections_in_it(tmp_pa
     where = str(tmp_path / "s")
     with failing(where, "io_uring_enter", "io_uring_register") as daemon, leeward.Client(where) as client, \
             ThreadPoolExecutor() as threads:
-        running = threads.submit(client.execute, WAIT_FOR_FILE, timeout=60.0)
+        running = threads.submit(client.execute, "import time; time.sleep(60)")
         with leeward.Client(where) as other:
             while not other.status()["workers"]["busy"]:
                 pass
