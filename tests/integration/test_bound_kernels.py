@@ -155,7 +155,7 @@ def test_a_request_that_waits_is_served_behind_one_of_the_fast_path(daemon: Live
 
 
 def test_an_interrupt_and_a_time_limit_hit_what_the_fast_path_has_sent(daemon: LiveDaemon) -> None:
-    with leeward.Sandbox(socket=daemon.socket, timeout=0.3) as box:
+    with leeward.Sandbox(socket=daemon.socket, timeout=1) as box:
         kernel = box.kernel()
         for _ in range(3):
             kernel.execute("import time; x = 1")
