@@ -31,6 +31,7 @@ COMMENTS = {
     "limits": "of each sandbox: bytes of a request and a response, seconds to connect and in total",
     "secrets": 'put into requests to their hosts: { KEY = { from = "env:KEY", hosts = ["x.org"], in = ["header"] } }',
     "authorities": "a file with certificates of authorities, beside the host's, for hosts whose TLS the broker ends",
+    "proxy": "whether HTTP_PROXY and the like are set, for programs that want a proxy; none needs one",
 }
 
 
@@ -117,4 +118,4 @@ def _toml(value: Any) -> str:
         return f"{{ {', '.join(f'{key} = {_toml(each)}' for key, each in value.items())} }}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value) if isinstance(value, str) else repr(value)
+    return json.dumps(value) if isinstance(value, str | bool) else repr(value)

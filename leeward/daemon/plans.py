@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import socket
 import sys
 from collections.abc import Callable
 
@@ -23,8 +22,8 @@ from leeward.daemon.stored import Stored
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, LeewardError, PoolFailed, Unsupported
 from leeward.isolation import interpreter
-from leeward.isolation.egress import route
 from leeward.pool.begin import Settings
+from leeward.pool.routed import is_routed
 from leeward.spec.limits import ADJUSTABLE
 from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
 from leeward.spec.profiles import AGENT, OURS, SHELL, HostPython, with_base
@@ -49,7 +48,7 @@ class Plans:
         self._stored = Stored(_folder(config()))
         if config().egress:  # likewise: importing pyroute2 takes most of a second on a busy host
             with contextlib.suppress(Unsupported):  # whoever asks for a policy is told
-                route(socket.AF_INET)
+                is_routed()
                 self._warm_up_tls(config())
 
     @staticmethod

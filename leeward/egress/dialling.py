@@ -145,6 +145,11 @@ async def _first(addresses: list[Address], port: int) -> tuple[socket.socket, Ad
     """
     The first connection that is made to one of *addresses*, or the first reason why there is none.
     """
+    if 1 == len(addresses):  # of most connections; a task of its own would cost as much as the call
+        try:
+            return await _connect(addresses[0], port), addresses[0]
+        except OSError as failure:
+            return _unreachable(addresses[0], port, failure)
     why: NotAllowed | None = None
     rest, going = deque(addresses), dict[asyncio.Task[socket.socket], Address]()
     try:
@@ -167,12 +172,15 @@ async def _first(addresses: list[Address], port: int) -> tuple[socket.socket, Ad
                     raise error
                 del going[task]
                 if why is None:
-                    why = refusal(f"{address} port {port}: {(error.strerror or str(error)).lower()}", failed=True,
-                                  status=502)
+                    why = _unreachable(address, port, error)
         return why or refusal("DNS resolution failed: the name has no address", failed=True, status=502)
     finally:
         for task in going:
             _drop(task)
+
+
+def _unreachable(address: Address, port: int, error: OSError) -> NotAllowed:
+    return refusal(f"{address} port {port}: {(error.strerror or str(error)).lower()}", failed=True, status=502)
 
 
 def _drop(task: asyncio.Task[socket.socket]) -> None:

@@ -133,7 +133,9 @@ def parse_head(data: bytes, scheme: str = "http") -> Head:
     if len(lines) - 1 > MAX_FIELDS:
         raise HeadError(f"{len(lines) - 1} fields, {MAX_FIELDS} are the most", 431)
     fields = [_field(line) for line in lines[1:]]
-    form, host, port, passed = _target(method, target, _one(fields, b"host"), scheme)
+    # Python's http.client before 3.12 opens tunnels by HTTP/1.0, which has no Host field.
+    told = _one(fields, b"host", found[2] if method == "CONNECT" and not minor else None)
+    form, host, port, passed = _target(method, target, told, scheme)
     length = _length(fields, minor, method)
     options = {word.strip().lower() for name, value in fields if name in (b"connection", b"proxy-connection")
                for word in value.split(b",")}

@@ -10,26 +10,18 @@ Bound:     one buffer of ROOM bytes in each direction. What a reader doesn't tak
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 import socket
 import struct
-from collections.abc import Callable
 from contextlib import suppress
 
+from leeward.egress.splicing import Splicing
 from leeward.egress.tenancy import refusal
 
 #: Bytes that are held of one direction, at most.
 ROOM = 64 << 10
 
-#: Bytes of a connection's direction after which a pipe is worth its two descriptors; and bytes in it.
-SPLICED_FROM, PIPED = 512 << 10, 1 << 20
-
-#: Bytes after which others have their turn, where neither peer makes a direction wait.
-_TURN = 2 << 20
-
-#: <linux/splice.h>: SPLICE_F_MOVE | SPLICE_F_NONBLOCK
-_SPLICE = 3
+#: Bytes of a connection's direction after which a pipe is worth its two descriptors.
+SPLICED_FROM = 512 << 10
 
 
 class Pipe:
@@ -155,59 +147,24 @@ class Pipe:
 
     async def _spliced_into(self, other: Pipe, most: int, what: str) -> bool:
         """
-        As `into`, without its first and last step. splice(2)
+        As `into`, without its first and last step.
 
         Returns:
             False where there are no descriptors for it: nothing was passed on.
         """
         try:
-            out, into = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            splicing = Splicing(self._socket, other._socket, lambda count: self._took(count, most, what), other._passed)
         except OSError:
             return False
         try:
-            with suppress(OSError):  # beyond what this user may have in pipes: they stay as they are
-                fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIPED)
-            turn = 0
-            while True:
-                # The pipe is empty here: EAGAIN is the socket's.
-                count = await self._when_ready(self._loop.add_reader, self._loop.remove_reader, self._socket.fileno(),
-                                               into, PIPED)
-                if not count:
-                    return True
-                self._took(count, most, what)
-                left = count
-                while left:
-                    left -= await other._when_ready(self._loop.add_writer, self._loop.remove_writer, out,
-                                                    other._socket.fileno(), left)
-                other.written += count
-                turn += count
-                if turn >= _TURN:
-                    turn = 0
-                    await asyncio.sleep(0)
+            splicing.begin()
+            await splicing.over
         finally:
-            os.close(out)
-            os.close(into)
+            splicing.end()
+        return True
 
-    async def _when_ready(self, watch: Callable[..., None], forget: Callable[[socket.socket], object], source: int,
-                          goal: int, count: int) -> int:
-        """
-        Bytes that were moved, as soon as this socket lets some be.
-        """
-        while True:
-            try:
-                return os.splice(source, goal, count, flags=_SPLICE)
-            except BlockingIOError:
-                ready = self._loop.create_future()
-                watch(self._socket, _set, ready)
-                try:
-                    await ready
-                finally:
-                    forget(self._socket)
-
-
-def _set(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
+    def _passed(self, count: int) -> None:
+        self.written += count
 
 
 async def join(inner: Pipe, outer: Pipe, request: int, response: int) -> None:

@@ -65,11 +65,12 @@ def hopeless(tenancy: Tenancy, goal: Goal) -> NotAllowed | None:
     """
     Why nothing that could be said there would be allowed; None if something would.
     """
-    decisions = [decide(tenancy.policy, Request(goal.name, goal.address, goal.port, protocol))
-                 for protocol in PROTOCOLS if "dns" != protocol]
-    if any(map(tenancy.hopeful, decisions)):
-        return None
-    return NotAllowed(unanswered(decisions[-1]))
+    for protocol in PROTOCOLS:
+        if "dns" != protocol:
+            decision = decide(tenancy.policy, Request(goal.name, goal.address, goal.port, protocol))
+            if tenancy.hopeful(decision):
+                return None
+    return NotAllowed(unanswered(decision))
 
 
 async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> None:

@@ -3,6 +3,8 @@ Egress, the sandbox's side: a route by which every address is here, and listener
 
 Runs in:   plan() in the daemon; the steps are made in the zygote, and taken in the keeper, before its first runner.
 Stands if: Landlock is missing: a port without a listener refuses at once, and nothing but `lo` is in the namespace.
+Without:   a kernel or a container that refuses the route leaves the proxy's port alone, on 127.0.0.1, and a name server
+           whose answers lead nowhere: programs that don't use the proxy are refused at once. decision 0110
 Leaves:    nothing open on the host. The broker is the only process of both worlds; leeward/egress.
 Source:    ip-route(8) on `local`, rtnetlink(7), ip(7) on IP_PKTINFO
 
@@ -18,9 +20,11 @@ import socket
 import struct
 from collections.abc import Iterable
 
-from leeward._native.steps import Block, Call, Cell, Step, gives, returns
+from leeward._native.spawn import Clone
+from leeward._native.steps import Block, Call, Cell, Step, Table, gives, returns
 from leeward.dataclass import dataclass, replace
-from leeward.errors import BadRequest, Unsupported
+from leeward.errors import BadRequest, KernelRefusal, Unsupported
+from leeward.isolation.namespaces import loopback_steps
 from leeward.wire.egress_control import DNS, PROXY
 
 #: Ports of a policy at most, beside those two: with both families they have to fit beside one message.
@@ -31,6 +35,17 @@ BACKLOG = 1024
 #: The name server that a sandbox is told: of the addresses that the route catches, one that programs treat as near.
 NAME_SERVER = "127.0.0.53"
 RESOLV_CONF = f"# The names that this sandbox may reach.\nnameserver {NAME_SERVER}\noptions timeout:2 attempts:2\n"
+
+#: By which programs find the proxy. curl obeys http_proxy in lower case alone, others the upper one; wget and Go both.
+#: Node reads them since 22.21 where it is told to. What is of the sandbox alone goes by no proxy; "::1" isn't named, which
+#: not all clients read as an address.
+PROXY_URL = f"http://127.0.0.1:{PROXY}"
+_NO_PROXY = "localhost,127.0.0.1,leeward"
+PROXY_VARIABLES = (
+    *((name.swapcase() if upper else name, PROXY_URL) for name in ("http_proxy", "https_proxy", "all_proxy")
+      for upper in (False, True)),
+    ("no_proxy", _NO_PROXY), ("NO_PROXY", _NO_PROXY), ("NODE_USE_ENV_PROXY", "1"),
+)
 
 _LOOPBACK = 1  # the interface `lo` of each network namespace
 _NETLINK_ROUTE = 0
@@ -44,23 +59,34 @@ class EgressPlan:
     """
     Attributes:
         ports: of TCP, on which connections are taken.
-        routes: requests to rtnetlink that make every address local: IPv4's first, then IPv6's where the host has it.
+        routes: requests to rtnetlink that make every address local: IPv4's first, then IPv6's where the host has it;
+            () where no route can be made.
     """
 
     ports: tuple[int, ...]
     routes: tuple[bytes, ...]
 
     @property
+    def families(self) -> int:
+        """
+        1 for IPv4 alone, 2 with IPv6.
+        """
+        return max(1, len(self.routes))
+
+    @property
     def listeners(self) -> int:
         """
         How many sockets there are.
         """
-        return len(self.routes) * (len(self.ports) + 1)
+        return self.families * (len(self.ports) + 1)
 
 
-def plan(ports: Iterable[int]) -> EgressPlan:
+def plan(ports: Iterable[int], *, routed: bool = True) -> EgressPlan:
     """
     What a policy that names *ports* needs in its sandboxes.
+
+    Args:
+        routed: every address can be made local. Else the proxy is all that there is.
 
     Raises:
         BadRequest: too many ports, or one that is no port.
@@ -71,6 +97,8 @@ def plan(ports: Iterable[int]) -> EgressPlan:
         raise BadRequest(f"egress: {len(wanted)} ports, and a sandbox has room for {MOST_PORTS}")
     if not all(0 < port < 1 << 16 for port in wanted):
         raise BadRequest("egress: a port is a number from 1 to 65535")
+    if not routed:
+        return EgressPlan((DNS, PROXY), ())
     families = [socket.AF_INET, *([socket.AF_INET6] if _has_ipv6() else [])]
     return EgressPlan((DNS, PROXY, *sorted(wanted)), tuple(map(route, families)))
 
@@ -129,13 +157,31 @@ def steps(plan: EgressPlan) -> tuple[list[Step], list[Cell]]:
     """
     made: list[Step] = []
     cells: list[Cell] = []
-    for family, request in zip((socket.AF_INET, socket.AF_INET6), plan.routes, strict=False):
-        made += _route_steps(request, optional=socket.AF_INET6 == family)
+    for family, request in zip((socket.AF_INET, socket.AF_INET6), plan.routes or (b"",), strict=False):
+        made += _route_steps(request, optional=socket.AF_INET6 == family) if request else []
         for kind, port in ((socket.SOCK_DGRAM, DNS), *((socket.SOCK_STREAM, port) for port in plan.ports)):
             cell = Cell(f"listener {port}")
             made += _listen_steps(cell, family, kind, port)
             cells.append(cell)
     return made, cells
+
+
+def is_refused(request: bytes) -> bool:
+    """
+    Does this host refuse the route? It is tried, in new namespaces of this process, which has one thread.
+
+    Args:
+        request: as of `route`.
+
+    Raises:
+        KernelRefusal: something else is refused.
+    """
+    Table([returns(Call.UNSHARE, Clone.NEWUSER | Clone.NEWNET), *loopback_steps()]).run()
+    try:
+        Table(_route_steps(request, optional=False)).run()
+    except KernelRefusal:
+        return True
+    return False
 
 
 def _route_steps(request: bytes, *, optional: bool) -> list[Step]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from leeward._native import privileges
-from leeward.dataclass import dataclass, field
+from leeward.dataclass import dataclass, field, replace
 from leeward.errors import BadRequest
 from leeward.isolation import interpreter, landlock
 from leeward.isolation.cgroup.choose import choose
@@ -176,6 +176,8 @@ def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinne
         from leeward.pool import seals
 
         spec = seals.trusting(spec, seal, settings.egress)
+    if settings.egress is not None:
+        spec = _with_proxy(spec, settings.egress)
     if settings.profile == profiles.AGENT:
         spec = profiles.agent(spec)
     if settings.profile != spec.profile or settings.show or settings.variables:
@@ -214,6 +216,19 @@ def _ways_out(settings: Settings) -> dict[str, Any]:
     from leeward.spec.egress import ports_of
 
     return {"egress": ports_of(settings.egress), "resolver": RESOLV_CONF, "seal": seals.make(settings.egress)}
+
+
+def _with_proxy(spec: SandboxSpec, policy: Policy) -> SandboxSpec:
+    """
+    *spec* whose programs are told of the proxy, where the policy says so or nothing else is there.
+    """
+    from leeward.isolation.egress import PROXY_VARIABLES
+    from leeward.pool.routed import is_routed
+
+    routed = is_routed()
+    if routed and not policy.proxy:
+        return spec
+    return replace(spec, routed=routed, environment=tuple({**dict(spec.environment), **dict(PROXY_VARIABLES)}.items()))
 
 
 def _limits_to_inherit() -> None:

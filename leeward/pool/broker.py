@@ -261,7 +261,7 @@ class BrokerLink:
             self._sent_seals.add(place.seal.number)
             with place.seal.opened() as fds:
                 self._send(place.seal.message(), fds)
-        self._send(Stand(place.number, list(place.plan.ports), len(place.plan.routes)), place.listeners)
+        self._send(Stand(place.number, list(place.plan.ports), place.plan.families), place.listeners)
         if place.clearing is not None:
             self._clear(place, 4 * STUCK_S)  # it has to become a process first
         if place.lease is not None:

@@ -83,7 +83,7 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
     Raises:
         Unsupported: as `decide`.
     """
-    way_out = egress.plan(spec.egress) if spec.egress else None
+    way_out = egress.plan(spec.egress, routed=spec.routed) if spec.egress else None
     sockets = spec.loopback or way_out is not None
     arch, host, shared = os.uname().machine, spec.host, of_one_user()
     rules = landlock.plan(spec.view, landlock.probe(), loopback=spec.loopback,

@@ -113,6 +113,9 @@ class Exits:
         if settings.egress is None or plan is None:
             return NoWaysOut()
         check()
+        if not plan.routes:
+            self._log.warning("egress: this host refuses the route by which every address is a sandbox's own;"
+                              " sandboxes have the proxy alone", policy=settings.egress.name)
         from leeward.spec.egress import policy_map
 
         if self.broker is None:

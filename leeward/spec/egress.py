@@ -96,6 +96,7 @@ class Policy:
         secrets: that requests get.
         authorities: a file with certificates of authorities that hosts may have, beside those that this host trusts; ""
             is none. For TLS that the broker ends.
+        proxy: programs are told of the proxy by variables. An operator's alone: variables are the pool's.
         within: another policy that has to allow a request as well; `narrow` makes such a policy.
     """
 
@@ -110,6 +111,7 @@ class Policy:
     limits: EgressLimits = field(default_factory=EgressLimits)
     secrets: tuple[Secret, ...] = ()
     authorities: str = ""
+    proxy: bool = False
     within: Policy | None = None
 
 
@@ -122,7 +124,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
 
 #: The keys of a policy's table or map.
 KEYS = ("allow", "deny", "ask", "ports", "addresses", "methods", "schemes", "limits", "secrets", "authorities",
-        "within")
+        "proxy", "within")
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
@@ -177,6 +179,7 @@ def policy_map(policy: Policy) -> dict[str, Any]:
         "secrets": {each.name: {**({"from": each.source} if each.source else {}), "hosts": list(each.hosts),
                                 "in": list(each.places)} for each in policy.secrets},
         "authorities": policy.authorities,
+        "proxy": policy.proxy,
         **({} if policy.within is None else {"within": {**policy_map(policy.within)}}),
     }
 
@@ -329,6 +332,12 @@ def _authorities(value: object, place: str) -> str:
     return value
 
 
+def _proxy(value: object, place: str) -> bool:
+    if type(value) is not bool:
+        raise PolicyError(place, f"must be true or false, not {value!r:.40}")
+    return value
+
+
 def _secret_host(value: Any, place: str) -> str:
     rule = parse_rule(value, place)
     if rule.kind not in ("name", "below") or rule.port or not rule.is_whole:
@@ -345,6 +354,7 @@ _PARSERS: dict[str, Callable[[Any, str], Any]] = {
     "limits": _limits,
     "secrets": _secrets,
     "authorities": _authorities,
+    "proxy": _proxy,
 }
 
 #: `allow_network=true`, `--network`: all public names and addresses.

@@ -115,6 +115,7 @@ class SandboxSpec:
         host: the view is the host's: no socket can be connected to, and what is secret is hidden when a sandbox is
             opened, for its client.
         egress: the ports of TCP on which they reach what a policy allows, in that namespace still; () for none.
+        routed: every address leads to the broker; else its proxy is all that they reach.
         seal: by what the broker ends their TLS; None where it ends none.
     """
 
@@ -128,5 +129,6 @@ class SandboxSpec:
     environment: tuple[tuple[str, str], ...] = ()
     loopback: bool = False
     egress: tuple[int, ...] = ()
+    routed: bool = True
     host: bool = False
     seal: Seal | None = None

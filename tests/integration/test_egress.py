@@ -17,6 +17,7 @@ from kit.box import Box
 from kit.egress import Servers
 from kit.egress_hosts import AUTHORITY
 from kit.live import opened
+from leeward.pool import routed
 
 GET = """
     import sys, urllib.request, urllib.error
@@ -330,3 +331,17 @@ def test_limits_hold_and_are_told(host: Servers) -> None:
             print(said)
         """, args=(str(host.http),))
         assert str([200] * 8 + ["ConnectionResetError"] * 2) == often.stdout.decode().strip(), often
+
+
+def test_the_route_is_tried_by_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    It works on each kernel that is tested; one by an interface that isn't there is refused, as a host may refuse each.
+    """
+    routed.is_routed.cache_clear()
+    try:
+        assert routed.is_routed()
+        routed.is_routed.cache_clear()
+        monkeypatch.setattr("leeward.isolation.egress._LOOPBACK", 99)
+        assert not routed.is_routed()
+    finally:
+        routed.is_routed.cache_clear()

@@ -1,6 +1,7 @@
 """
 The programs that people use, through the broker: each works with a name that the policy allows, and fails at once and
-in its own words with another. They know nothing of leeward, and have no proxy variables.
+in its own words with another. They know nothing of leeward, and have no proxy variables. Those that take a proxy work
+by it as well, where no address but its own leads anywhere.
 
 What a row needs and this machine lacks is skipped by name; `./dev test` installs what it can.
 """
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,12 @@ path = "{environment}"
 CUSTOM = f"""\
 import leeward.pool.broker
 leeward.pool.broker.ENTRY = {egress.ENTRY!r}
+"""
+
+#: Of a host on which the route can't be made.
+UNROUTED = CUSTOM + """\
+import leeward.pool.routed
+leeward.pool.routed.is_routed = lambda: False
 """
 
 JAVA = """\
@@ -88,6 +95,7 @@ class ClientRow:
             host that speaks HTTP/2 alone.
         says: what it prints with a name that is allowed.
         error: what it says with another.
+        refused: what it says with another by the proxy; "" where it takes none.
     """
 
     name: str
@@ -96,6 +104,7 @@ class ClientRow:
     error: str
     needs: tuple[str, ...] = ()
     environment: str = ""
+    refused: str = ""
 
 
 def _python(code: str) -> str:
@@ -103,44 +112,51 @@ def _python(code: str) -> str:
 
 
 ROWS = (
-    ClientRow("curl", "curl -sS $URL/a", "GET web.example.org", "Could not resolve host", ("usr-curl",)),
+    ClientRow("curl", "curl -fsS $URL/a", "GET web.example.org", "Could not resolve host", ("usr-curl",),
+              refused="403"),
     ClientRow("curl tls", "curl -sS --cacert ca.pem $TLS/a", "GET web.example.org", "Could not resolve host",
-              ("usr-curl",)),
+              ("usr-curl",), refused="403"),
     ClientRow("curl chunked and keep-alive", "curl -sSv $URL/chunked $URL/b 2>&1", "one two three", "Could not resolve",
               ("usr-curl",)),
     ClientRow("curl http2", "curl -sS -w '%{http_version}' --http2 --cacert ca.pem $H2/a", "h2 /a\n2",
-              "Could not resolve host", ("usr-curl", "usr-node")),
-    ClientRow("wget", "wget -nv -t 1 -O - $URL/a", "GET web.example.org", "unable to resolve", ("usr-wget",)),
+              "Could not resolve host", ("usr-curl", "usr-node"), refused="403"),
+    ClientRow("wget", "wget -nv -t 1 -O - $URL/a", "GET web.example.org", "unable to resolve", ("usr-wget",),
+              refused="403"),
     ClientRow("git", "rm -rf made; git clone -q $FILES/repo.git made && cat made/file", "content of a commit",
-              "Could not resolve host", ("usr-git",)),
+              "Could not resolve host", ("usr-git",), refused="403"),
     ClientRow("pip", "python -m pip --disable-pip-version-check download --retries 0 --no-deps -q"
               " --trusted-host web.example.org -i $FILES/simple/ tiny && ls", "tiny-1.0-py3-none-any.whl",
-              "No matching distribution"),
+              "No matching distribution", refused="No matching distribution"),
     ClientRow("urllib", _python('import urllib.request as u,os;print(u.urlopen(os.environ["URL"]+"/a").read())'),
-              "GET web.example.org", "not known"),
-    ClientRow("requests", _python('import requests,os;print(requests.get(os.environ["URL"]+"/a").text)'),
-              "GET web.example.org", "NameResolutionError", ("real-packages",), "clients"),
+              "GET web.example.org", "not known", refused="403"),
+    ClientRow("requests", _python("""
+import requests, os
+got = requests.get(os.environ["URL"] + "/a")
+got.raise_for_status()
+print(got.text)"""), "GET web.example.org", "NameResolutionError", ("real-packages",), "clients", refused="403"),
     ClientRow("requests tls",
               _python('import requests,os;print(requests.get(os.environ["TLS"]+"/a",verify="ca.pem").text)'),
-              "GET web.example.org", "NameResolutionError", ("real-packages",), "clients"),
+              "GET web.example.org", "NameResolutionError", ("real-packages",), "clients", refused="403"),
     ClientRow("urllib3",
               _python('import urllib3,os;print(urllib3.request("GET",os.environ["URL"]+"/a",retries=False).data)'),
               "GET web.example.org", "NameResolutionError", ("real-packages",), "clients"),
-    ClientRow("httpx", _python('import httpx,os;print(httpx.get(os.environ["URL"]+"/a").text)'),
-              "GET web.example.org", "ConnectError", ("real-packages",), "clients"),
+    ClientRow("httpx", _python('import httpx,os;print(httpx.get(os.environ["URL"]+"/a").raise_for_status().text)'),
+              "GET web.example.org", "ConnectError", ("real-packages",), "clients", refused="403"),
     ClientRow("aiohttp", _python("""
 import aiohttp, asyncio, os
 async def main():
-    async with aiohttp.ClientSession() as session, session.get(os.environ["URL"] + "/a") as got:
+    async with (aiohttp.ClientSession(trust_env=True, raise_for_status=True) as session,
+                session.get(os.environ["URL"] + "/a") as got):
         print(await got.text())
-asyncio.run(main())"""), "GET web.example.org", "ClientConnectorDNSError", ("real-packages",), "clients"),
+asyncio.run(main())"""), "GET web.example.org", "ClientConnectorDNSError", ("real-packages",), "clients",
+              refused="403"),
     ClientRow("node fetch", "node -e 'fetch(process.env.URL+\"/a\").then(r=>r.text()).then(console.log)'",
               "GET web.example.org", "ENOTFOUND", ("usr-node",)),
     ClientRow("apt http", "/usr/lib/apt/apt-helper -o Acquire::Retries=0 -o APT::Sandbox::User= download-file"
-              " $URL/a got && cat got", "GET web.example.org", "Could not resolve", ("usr-apt",)),
+              " $URL/a got && cat got", "GET web.example.org", "Could not resolve", ("usr-apt",), refused="403"),
     ClientRow("apt https", "/usr/lib/apt/apt-helper -o Acquire::Retries=0 -o Acquire::https::CAInfo=/workspace/ca.pem"
               " -o APT::Sandbox::User= download-file $TLS/a got && cat got", "GET web.example.org", "Could not resolve",
-              ("usr-apt",)),
+              ("usr-apt",), refused="403"),
     ClientRow("java", "javac -J-Xmx200m -J-XX:+UseSerialGC A.java && java -Xmx100m -XX:+UseSerialGC A $URL/a",
               "GET web.example.org", "ConnectException", ("usr-java", "usr-javac")),
     ClientRow("go", "GOFLAGS=-p=1 GOCACHE=/tmp/c go run a.go $URL/a", "GET web.example.org", "no such host",
@@ -226,28 +242,41 @@ def ports(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
         yield {"http": host.http, "tls": host.tls, "files": port, "h2": h2}
 
 
-@pytest.fixture(scope="module")
-def daemon(ports: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    folder = tmp_path_factory.mktemp("daemon")
+@contextmanager
+def _daemon(ports: dict[str, int], folder: Path, custom: str) -> Iterator[LiveDaemon]:
     with packages.shown_folder() as place:
         shown = packages.shown(Path(sys.executable), place) if packages.PACKAGES.exists() else Path(sys.prefix)
         config = folder / "c.toml"
         config.write_text(CONFIG.format(**ports, environment=shown))
         config.chmod(0o600)
-        (folder / "sitecustomize.py").write_text(CUSTOM)
+        (folder / "sitecustomize.py").write_text(custom)
         with LiveDaemon(folder, "--config", str(config), env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}) as made:
             yield made
 
 
-def _rows() -> list[object]:
-    return [pytest.param(row, id=row.name, marks=[pytest.mark.needs(*row.needs)] if row.needs else [])
-            for row in ROWS]
+@pytest.fixture(scope="module")
+def daemon(ports: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with _daemon(ports, tmp_path_factory.mktemp("daemon"), CUSTOM) as made:
+        yield made
 
 
-@pytest.mark.parametrize("row", _rows())
-def test_it_reaches_what_is_allowed_and_nothing_else(daemon: LiveDaemon, ports: dict[str, int], row: ClientRow) -> None:
+@pytest.fixture(scope="module")
+def unrouted(ports: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
     """
-    The same line twice. The second name doesn't resolve, so the program says so in its own words, and doesn't wait.
+    Its sandboxes have no route, so nothing but the proxy.
+    """
+    with _daemon(ports, tmp_path_factory.mktemp("unrouted"), UNROUTED) as made:
+        yield made
+
+
+def _rows(rows: Iterable[ClientRow] = ROWS) -> list[object]:
+    return [pytest.param(row, id=row.name, marks=[pytest.mark.needs(*row.needs)] if row.needs else [])
+            for row in rows]
+
+
+def _said(daemon: LiveDaemon, ports: dict[str, int], row: ClientRow) -> tuple[leeward.Result, leeward.Result]:
+    """
+    The same line twice: with a name that is allowed, and with another.
     """
     with leeward.Sandbox(socket=daemon.socket, egress="web", environment=row.environment or None, memory="1G",
                          processes=100, timeout=120) as box:
@@ -262,4 +291,44 @@ def test_it_reaches_what_is_allowed_and_nothing_else(daemon: LiveDaemon, ports: 
     assert allowed.ok, allowed
     assert row.says in allowed.stdout_text, allowed
     assert not denied.ok, denied
+    return allowed, denied
+
+
+@pytest.mark.parametrize("row", _rows())
+def test_it_reaches_what_is_allowed_and_nothing_else(daemon: LiveDaemon, ports: dict[str, int], row: ClientRow) -> None:
+    """
+    The second name doesn't resolve, so the program says so in its own words, and doesn't wait.
+    """
+    _, denied = _said(daemon, ports, row)
     assert row.error in denied.stdout_text + denied.stderr_text, denied
+
+
+@pytest.mark.parametrize("row", _rows(row for row in ROWS if row.refused))
+def test_it_reaches_the_same_by_the_proxy_alone(unrouted: LiveDaemon, ports: dict[str, int], row: ClientRow) -> None:
+    """
+    The proxy refuses the second name, and no variable has to be set by whoever calls the program.
+    """
+    _, denied = _said(unrouted, ports, row)
+    assert row.refused in denied.stdout_text + denied.stderr_text, denied
+
+
+def test_what_takes_no_proxy_fails_at_once_without_the_route(unrouted: LiveDaemon, ports: dict[str, int]) -> None:
+    """
+    A name has an address still, which leads nowhere; so does an address that is written out, and no other port is open.
+    """
+    code = """
+        import os, socket, sys
+        print(sorted(name for name in os.environ if name.lower().endswith("_proxy")))
+        for name, port in (("web.example.org", int(sys.argv[1])), ("1.2.3.4", 443), ("127.0.0.1", int(sys.argv[1]))):
+            try:
+                socket.create_connection((name, port), 20)
+            except OSError as error:
+                print(type(error).__name__, error.errno)
+    """
+    with unrouted.client() as client:
+        got = client.execute(textwrap.dedent(code), args=[str(ports["http"])], egress="web")
+    names = [f"{each}_proxy" for each in ("all", "http", "https", "no")]
+    first, *refused = got.stdout_text.splitlines()
+    assert str(sorted(["NODE_USE_ENV_PROXY", *names, *map(str.upper, names)])) == first, got
+    assert 3 == len(refused)
+    assert {"OSError", "PermissionError", "ConnectionRefusedError"} >= {line.split()[0] for line in refused}, got

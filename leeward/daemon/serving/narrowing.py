@@ -55,8 +55,8 @@ def _narrowed(egress: str, policy: Mapping[str, Any], fetch_policy: Mapping[str,
     from leeward.spec.egress import narrow, parse_policy, policy_map
     from leeward.wire.frames import pack
 
-    if "within" in policy or "authorities" in policy:
-        raise BadRequest("policy: within and authorities are the operator's")
+    if not {"within", "authorities", "proxy"}.isdisjoint(policy):
+        raise BadRequest("policy: within, authorities and proxy are the operator's")
     narrower = operator
     if policy:
         narrower = narrow(operator, _short(policy, "policy", operator) if is_short_form(policy)

@@ -58,6 +58,15 @@ def test_forms_of_the_target(line: str, host: str, form: str, target: str, found
     assert (form, target, found, port) == (read.form, read.target, read.host, read.port)
 
 
+def test_a_tunnel_by_http_1_0_needs_no_host_field() -> None:
+    """
+    As Python's own client asks for one before 3.12.
+    """
+    read = parse_head(head("CONNECT example.org:443 HTTP/1.0"))
+
+    assert ("authority", Host("example.org"), 443, False) == (read.form, read.host, read.port, read.keeps)
+
+
 @pytest.mark.parametrize(("authority", "host", "port"), [
     ("example.org", "example.org", 443), ("example.org:80", "example.org:80", 80), ("[::1]:81", "[::1]:81", 81),
 ])
@@ -138,6 +147,8 @@ def test_what_follows_a_head(lines: tuple[str, ...], length: int | None, keeps: 
     (("TRACE / HTTP/1.1", HOST), 405, "TRACE"),
     # Two hosts.
     (("GET / HTTP/1.1",), 400, "no field host"), (("GET / HTTP/1.0",), 400, "no field host"),
+    (("CONNECT example.org:443 HTTP/1.1",), 400, "no field host"),
+    (("CONNECT example.org:443 HTTP/1.0", "Host: other.org"), 400, "different hosts"),
     (("GET / HTTP/1.1", HOST, HOST), 400, "2 fields host"), (("GET / HTTP/1.1", "Host:"), 400, "the host"),
     (("GET / HTTP/1.1", "Host: a.org, b.org"), 400, "the host"), (("GET / HTTP/1.1", "Host: u@a.org"), 400, "the host"),
     (("GET / HTTP/1.1", "Host: a.org/"), 400, "the host"), (("GET / HTTP/1.1", "Host: a.org:"), 400, "the host"),

@@ -30,6 +30,31 @@ def test_too_many_ports_and_what_is_none_are_refused(ports: list[int], said: str
         egress.plan(ports)
 
 
+def test_without_the_route_the_proxy_is_alone() -> None:
+    """
+    With a name server, both for IPv4, and without a step of rtnetlink's.
+    """
+    made = egress.plan([443, 8443], routed=False)
+    steps, cells = egress.steps(made)
+
+    assert ((53, 3128), (), 1, 3) == (made.ports, made.routes, made.families, made.listeners)
+    assert ["listener 53", "listener 53", "listener 3128"] == [cell.name for cell in cells]
+    assert {Call.SOCKET, Call.BIND, Call.LISTEN} == {step.call for step in steps}
+    assert {socket.AF_INET} == {step.arguments[0] for step in steps if Call.SOCKET is step.call}
+
+
+def test_programs_are_told_of_the_proxy_in_both_cases() -> None:
+    """
+    curl reads http_proxy in lower case alone, others HTTP_PROXY; what is of the sandbox itself goes by none.
+    """
+    told = dict(egress.PROXY_VARIABLES)
+
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        assert told[name] == told[name.upper()]
+    assert "http://127.0.0.1:3128" == told["https_proxy"]
+    assert {"localhost", "127.0.0.1"} < set(told["no_proxy"].split(","))
+
+
 def test_all_that_a_keeper_sends_fits_beside_one_message() -> None:
     """
     Its devpts, the files that tell a machine's size, and the listeners of a policy with as many ports as there may be.

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from leeward.errors import BadRequest
+from leeward.isolation import interpreter
 from leeward.isolation.plan import ZygotePlan
 from leeward.pool import begin as module
 from leeward.pool.begin import Settings, begin
+from leeward.spec.egress import parse_policy
 from leeward.worker.hatch import Hatched
 
 
@@ -157,3 +159,20 @@ def test_what_a_profile_can_not_show(tmp_path: Path) -> None:
     view.scratch.targets = ("/workspace",)
     (bind,) = module._binds([str(tmp_path / "tools")], view)
     assert str(tmp_path / "tools") == bind.target
+
+
+@pytest.mark.parametrize(("routed", "proxy", "told"), [
+    (True, False, False), (True, True, True), (False, False, True), (False, True, True),
+])
+def test_programs_are_told_of_the_proxy_where_it_is_all_there_is(routed: bool, proxy: bool, told: bool,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Or where the policy says so. By the environment of the pool, so that no program of it lacks the variables.
+    """
+    monkeypatch.setattr("leeward.pool.routed.is_routed", lambda: routed)
+    policy = parse_policy({"allow": ["example.org"], "proxy": proxy})
+    made = module.spec_of(Settings(egress=policy), interpreter.find(), memory_counted=True, pinned=False)
+
+    environment = dict(made.environment)
+    assert (routed, told) == (made.routed, "https_proxy" in environment)
+    assert told == (environment.get("NO_PROXY") is not None)
