@@ -37,8 +37,8 @@ NAME_SERVER = "127.0.0.53"
 RESOLV_CONF = f"# The names that this sandbox may reach.\nnameserver {NAME_SERVER}\noptions timeout:2 attempts:2\n"
 
 #: By which programs find the proxy. curl obeys http_proxy in lower case alone, others the upper one; wget and Go both.
-#: Node reads them since 22.21 where it is told to. What is of the sandbox alone goes by no proxy; "::1" isn't named, which
-#: not all clients read as an address.
+#: Node reads them since 22.21 where it is told to. What is of the sandbox alone goes by no proxy; "::1" isn't named,
+#: which not all clients read as an address.
 PROXY_URL = f"http://127.0.0.1:{PROXY}"
 _NO_PROXY = "localhost,127.0.0.1,leeward"
 PROXY_VARIABLES = (
