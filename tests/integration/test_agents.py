@@ -89,7 +89,7 @@ def test_on_a_terminal(home: AgentHome) -> None:
         screen.types("\x1a")
         screen.until("Stopped")
         screen.until(r"\$ ")
-        screen.types("kill -9 %1; sleep 0.1; echo\r")
+        screen.types('kill -9 %1; while test -n "$(jobs -s)"; do :; done; echo\r')
         screen.until("Killed")
         screen.types("exit 9\r")
         assert 9 == screen.end()

@@ -273,11 +273,13 @@ def test_a_kill_takes_all_that_descends(live: Live) -> None:
     """
     Children, grandchildren, one that left the session, one whose parent has ended. Others live on.
     """
-    tree = live.start("sh", "-c", "sleep 1000 & (sleep 1001 &) ; setsid sleep 1002 & (setsid sleep 1003 &) ; sleep 0.2;"
+    tree = live.start("sh", "-c", "sleep 1000 & (sleep 1001 &) ; setsid sleep 1002 & (setsid sleep 1003 &) ;"
                       " echo ready; sleep 1004")
     other = live.start("sh", "-c", "echo there; sleep 1005")
     tree.says("ready")
     other.says("there")
+    while count(live, "sleep 100[0-9]") < 6:
+        pass  # each is an answer of a shell
     tree.process.kill()
 
     assert -9 == tree.end().code
