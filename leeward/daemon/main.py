@@ -143,7 +143,7 @@ class Daemon:
             engine.surplus, engine.room, engine.further = self._shares.surplus, self._shares.room, self._shares.further
             engine.bounds = self._shares.bounds
             engine.plans, engine.pool_idle = Plans(lambda: self._config, settings), self._config.pool_idle
-            if not engine.start(_tidy):
+            if not engine.start(dataclass.prepare):  # for which the first clients would have to wait
                 engine.close()
                 log.info("ended while it started")
                 return
@@ -378,14 +378,6 @@ def _log_standstill(still: Standstill) -> None:
                 timed_out=still.timed_out, out_of_memory=still.out_of_memory)
 
 
-def _tidy() -> None:
-    """
-    Do what the first clients would have to wait for.
-    """
-    log.load()
-    dataclass.prepare()
-
-
 def has_terminal() -> bool:
     """
     Is there a terminal that controls us? One that was hung up isn't there any more.
@@ -416,7 +408,6 @@ def run(config: Config, ready: Callable[[], None] = lambda: None, load: Callable
     try:
         Daemon(config, load or (lambda: config), manager, bootstrap).run(ready)
     finally:
-        log.load()  # where the start failed before: what it had to say is held still
         if bootstrap is not None:
             bootstrap.close()
         manager.close()

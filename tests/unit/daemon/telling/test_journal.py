@@ -87,7 +87,6 @@ def test_the_log_goes_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         heard.bind(path)
         heard.settimeout(5)
         try:
-            log.load()
             log.set_up("info", fd=written, journal_stream=f"{about.st_dev}:{about.st_ino}")
             log.debug("unheard")
             log.warning("limit", reason="time", user=1000)
