@@ -3,8 +3,8 @@
 
 Runs in:   anywhere; pure. To a type checker these are the ones of `dataclasses`.
 Why:       `dataclasses` imports `inspect`, and compiles five functions or so for each class that it decorates:
-           a millisecond for most. Here `__init__` is compiled when the first instance is made, and the others are
-           closures. docs/decisions/0018
+           a millisecond for most. Here `__init__` is compiled once for all classes with as many fields, and the others
+           are closures. docs/decisions/0018
 For:       what a client, a zygote, a job, `leeward run` or a daemon imports until it is ready. It saves 9 ms of
            processor time of a client's imports, 7 of a job's, 65 of a zygote's, 120 of a daemon's, where an interpreter
            takes 15 (2026-11-24; docs/decisions/0018 has the table). Modules that a daemon imports later, and those of
@@ -18,6 +18,7 @@ classes and their instances for their own; what they go by is made when one of t
 from __future__ import annotations
 
 from operator import attrgetter
+from types import CodeType, FunctionType
 
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
@@ -71,19 +72,6 @@ def names(kind: Any) -> tuple[str, ...]:
     return found
 
 
-#: What compiles `__init__` of each class that has no instance yet.
-_late: set[Callable[[], Any]] = set()
-
-
-def prepare(*kinds: Any) -> None:
-    """
-    Compile now what these classes will need, or all there are: a clone of this process would do it for itself, and a
-    client would wait for it.
-    """
-    for compiled in [kind.__leeward_compiled__ for kind in kinds] or list(_late):
-        compiled()
-
-
 def _field(*, default_factory: Callable[[], Any]) -> Any:
     return _Factory(default_factory)
 
@@ -108,18 +96,9 @@ def _made(cls: type, frozen: bool, slots: bool, eq: bool, show: bool) -> type:
                 if not kind.startswith("ClassVar")}
     fields = tuple(defaults)
 
-    def compiled() -> Any:
-        _late.discard(compiled)
-        made.__init__ = init = _initialiser(made, defaults, frozen)  # type: ignore[misc]  # for the next ones
-        return init
-
-    def __init__(self: Any, /, *args: Any, **fields: Any) -> None:
-        compiled()(self, *args, **fields)
-
-    _late.add(compiled)
     methods: dict[str, Any] = {
         "__leeward_fields__": fields, "__match_args__": fields, "__dataclass_fields__": _Asked(defaults, annotations),
-        "__leeward_compiled__": staticmethod(compiled), "__init__": __init__,
+        "__init__": _initialiser(cls, defaults, frozen),
         **(_frozen(fields) if frozen else {}), **(_comparable(fields, frozen) if eq else {}),
     }
     if show:
@@ -141,26 +120,42 @@ def _made(cls: type, frozen: bool, slots: bool, eq: bool, show: bool) -> type:
 
 def _initialiser(cls: type, defaults: dict[str, Any], frozen: bool) -> Any:
     """
-    `__init__`, compiled.
+    `__init__`, from the code of another class with as many fields. Renaming takes a tenth of what compiling does.
     """
-    known: dict[str, Any] = {"_set": object.__setattr__, "_NONE": _NONE}
-    parameters, lines = ["self"], []
-    for name, default in defaults.items():
-        value = name
-        if type(default) is _Factory:
-            known[f"_make_{name}"] = default.make
-            parameters.append(f"{name}=_NONE")
-            value = f"_make_{name}() if {name} is _NONE else {name}"
-        elif default is _NONE:
-            parameters.append(name)
-        else:
-            known[f"_default_{name}"] = default
-            parameters.append(f"{name}=_default_{name}")
-        lines.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
-    exec(f"def __init__({', '.join(parameters)}):\n  " + "\n  ".join(lines or ["pass"]), known)
-    init = known["__init__"]
-    init.__qualname__ = f"{cls.__qualname__}.__init__"
-    return init
+    made_here = tuple(type(default) is _Factory for default in defaults.values())
+    template = _templates.get((frozen, made_here))
+    if template is None:
+        template = _templates[frozen, made_here] = _compiled(frozen, made_here)
+    names = {f"_{number}": name for number, name in enumerate(defaults)}
+    code = template.replace(
+        co_varnames=tuple(names.get(name, name) for name in template.co_varnames),
+        co_names=tuple(names.get(name, name) for name in template.co_names),
+        co_consts=tuple(names.get(each, each) if type(each) is str else each for each in template.co_consts),
+        co_qualname=f"{cls.__qualname__}.__init__")
+    known = {"_set": object.__setattr__, "_NONE": _NONE,
+             **{f"_make_{number}": default.make for number, default in enumerate(defaults.values())
+                if type(default) is _Factory}}
+    given = [_NONE if type(default) is _Factory else default for default in defaults.values()]
+    required = next((number for number, default in enumerate(defaults.values()) if default is not _NONE), len(given))
+    if _NONE in list(defaults.values())[required:]:
+        raise TypeError(f"{cls.__qualname__}: a field without a default follows one that has one")
+    return FunctionType(code, known, "__init__", tuple(given[required:]))
+
+
+#: By whether the class is frozen, and which of its fields have a factory.
+_templates: dict[tuple[bool, tuple[bool, ...]], CodeType] = {}
+
+
+def _compiled(frozen: bool, made_here: tuple[bool, ...]) -> CodeType:
+    lines = []
+    for number, factory in enumerate(made_here):
+        value = f"_make_{number}() if _{number} is _NONE else _{number}" if factory else f"_{number}"
+        lines.append(f"_set(self, '_{number}', {value})" if frozen else f"self._{number} = {value}")
+    parameters = ", ".join(["self", *(f"_{number}" for number in range(len(made_here)))])
+    found: dict[str, Any] = {}
+    exec(f"def __init__({parameters}):\n  " + "\n  ".join(lines or ["pass"]), found)
+    code: CodeType = found["__init__"].__code__
+    return code
 
 
 def _frozen(fields: tuple[str, ...]) -> dict[str, Any]:

@@ -19,7 +19,6 @@ import select
 import sys
 from collections.abc import Sequence
 
-from leeward import dataclass
 from leeward._native import privileges
 from leeward._native.spawn import Clone, twin
 from leeward.crossing import handlers, keeper, scout, setup, threads
@@ -59,7 +58,6 @@ def main(control_fd: int) -> None:
     except (LeewardError, OSError) as error:
         channel.send(control.Failed(-1, "mounts", str(error)))
         return
-    dataclass.prepare(control.MakeKeeper, control.Made)  # what is compiled later moves pages that keepers share
     gc.freeze()
     inside.prepare()  # after that: it is the job's
     keeper.begin_early(ways)

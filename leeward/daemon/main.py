@@ -143,7 +143,7 @@ class Daemon:
             engine.surplus, engine.room, engine.further = self._shares.surplus, self._shares.room, self._shares.further
             engine.bounds = self._shares.bounds
             engine.plans, engine.pool_idle = Plans(lambda: self._config, settings), self._config.pool_idle
-            if not engine.start(dataclass.prepare):  # for which the first clients would have to wait
+            if not engine.start():
                 engine.close()
                 log.info("ended while it started")
                 return

@@ -94,12 +94,9 @@ class Engine:
 
     # --- start ----------------------------------------------------------------
 
-    def start(self, meanwhile: Callable[[], object] = lambda: None) -> bool:
+    def start(self) -> bool:
         """
         Bring up the first worker; the others follow while the reactor runs.
-
-        Args:
-            meanwhile: is called while there is nothing to do but to wait for the zygote.
 
         Returns:
             Is it up? False if the reactor was told to stop before; `close` it then.
@@ -131,7 +128,6 @@ class Engine:
         self.main.begin(bootstrap.zygote_plan, bootstrap.take())
         if isinstance(self.main.zygotes, Zygotes):
             self.zygotes = self.main.zygotes
-        meanwhile()
         deadline = self._reactor.now() + self.patience.start
         while not (self.pool.any_free or self.main.problem or self._reactor.stopped) and self._reactor.now() < deadline:
             self._reactor.turn(1.0)

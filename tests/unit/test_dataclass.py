@@ -171,21 +171,29 @@ def test_the_library_takes_ours_for_its_own() -> None:
         ours.replace(one, wrong=1)
 
 
-def test_what_is_prepared_needs_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classes_with_as_many_fields_share_their_code_and_nothing_else() -> None:
     """
-    The first instance finds all there.
+    Each has its own names, defaults and factories.
     """
-    early, other = made("leeward's", slots=True), made("leeward's", slots=True)
-    ours.prepare(early)
-    assert other.__leeward_compiled__ in ours._late
-    assert early.__leeward_compiled__ not in ours._late
-    ours.prepare()
-    late = made("leeward's", slots=True)
-    monkeypatch.setattr(ours, "_initialiser", None)
+    def pair(first: str, second: Callable[[], Any], **options: bool) -> Any:
+        body = {"__annotations__": {first: "int", "more": "Any"}, "more": ours.field(default_factory=second)}
+        decorate: Callable[[type], type] = ours.dataclass(**options)
+        return decorate(type("Pair", (), body))
 
-    assert ("a", "a") == (early("a", 2).name, other("a", 2).name)
-    with pytest.raises(TypeError, match="not callable"):  # control
-        late("a", 2)
+    for options in ({}, {"frozen": True}):
+        one, other = pair("a", dict, **options), pair("b", list, **options)
+
+        assert (1, {}, 2, []) == (one(1).a, one(1).more, other(b=2).b, other(2).more)
+        assert one.__init__.__code__.co_code == other.__init__.__code__.co_code
+        assert "Pair.__init__" == one.__init__.__qualname__ == one.__init__.__code__.co_qualname
+        with pytest.raises(TypeError, match="'b'"):
+            one(b=1)
+
+
+def test_a_field_without_a_default_comes_first(kind: str) -> None:
+    dataclass, _ = KINDS[kind]
+    with pytest.raises(TypeError, match="default"):
+        dataclass(type("Wrong", (), {"__annotations__": {"a": "int", "b": "int"}, "a": 1}))
 
 
 def test_they_can_be_copied_and_pickled() -> None:
