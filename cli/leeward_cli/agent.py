@@ -82,6 +82,10 @@ def _known(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str
 @click.option("--debug", is_flag=True, help="A shell in place of the agent, in the same sandbox.")
 @click.option("--overlay", is_flag=True, help="Work on a copy: show what has changed at the end, and ask.")
 @click.option("--apply/--no-apply", "applied", default=None, help="With --overlay: don't ask at the end.")
+@click.option("--approved", is_flag=True,
+              help="Work on a copy in the profile `approved`: a person decides what leaves it, by `leeward approvals`.")
+@click.option("--profile", metavar="NAME", default="", help="Another profile than `agent`, based on it.")
+@click.option("--rebuild", is_flag=True, help="Fetch and unpack the packages of `dependencies` anew.")
 @click.option("--unrestricted-network", is_flag=True, help="All public hosts, in place of the agent's own.")
 @click.option("--dump-network-access", metavar="FILE", help="Write the names that were allowed and denied to FILE.")
 @click.option("--library", "libraries", metavar="PATH[:MOUNT][:rw]", multiple=True,

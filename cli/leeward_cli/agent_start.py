@@ -15,11 +15,13 @@ from typing import Any
 import click
 
 from leeward.agents.definition import AgentDefinition, load_definition
+from leeward.agents.layer import Layer
 from leeward.agents.libraries import LibraryFolder, parse_library
-from leeward.agents.places import config_home
+from leeward.agents.places import cache_home, config_home
 from leeward.agents.programs import AgentProgram, find
 from leeward.agents.request import AgentOptions, request_of
 from leeward.agents.running import AgentRun, HookFailed
+from leeward.agents.settings import AgentSettings
 from leeward.client.process import Process
 from leeward.errors import BadRequest, DaemonError, Stale
 from leeward.spec.paths import client_socket
@@ -30,9 +32,9 @@ from leeward_cli.sandboxes import pass_on
 
 
 def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | None, debug: bool, overlay: bool,
-          applied: bool | None, unrestricted_network: bool, dump_network_access: str | None,
-          libraries: tuple[str, ...], egress: str, trust_project: bool, timeout: float | None, memory: str,
-          terminal: bool | None, raw: bool) -> int:
+          applied: bool | None, approved: bool, profile: str, rebuild: bool, unrestricted_network: bool,
+          dump_network_access: str | None, libraries: tuple[str, ...], egress: str, trust_project: bool,
+          timeout: float | None, memory: str, terminal: bool | None, raw: bool) -> int:
     """
     As `leeward_cli.agent.start`; the exit status.
     """
@@ -40,16 +42,20 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
         raise click.UsageError("--terminal: standard input and output are no terminal here")
     if applied is not None and not overlay:
         raise click.UsageError("--apply and --no-apply are about --overlay")
-    options = AgentOptions(arguments, debug, overlay, unrestricted_network, tuple(map(library_of, libraries)), memory,
-                           egress)
+    if approved and (overlay or profile):
+        raise click.UsageError("--approved works on a copy and has a profile of its own: no --overlay, no --profile")
+    options = AgentOptions(arguments, debug, overlay or approved, unrestricted_network,
+                           tuple(map(library_of, libraries)), memory, egress, "approved" if approved else profile,
+                           approved)
     with agent.ending_by_signals() as ignore:
         try:
-            with (agent_project.opened(path) as (project, folder),
-                  _UndoneQuietly(run := _prepared(name, project, folder, options, trust_project, socket), ignore)):
+            with (agent_project.opened(path) as (project, folder), contextlib.ExitStack() as held,
+                  _UndoneQuietly(run := _prepared(name, project, folder, options, trust_project, rebuild, socket, held),
+                                 ignore)):
                 on_terminal = ours.is_ours() if terminal is None else terminal
                 try:
                     status = _attended(run, debug, on_terminal, raw, timeout)
-                    return (_changes(run, applied) if overlay else 0) or status
+                    return (_changes(run, applied) if overlay else _asked(run) if approved else 0) or status
                 finally:
                     ignore()
                     _tell_what_it_left(run)
@@ -109,8 +115,8 @@ def program_of(definition: AgentDefinition) -> AgentProgram | None:
     return found
 
 
-def _prepared(name: str, project: str, folder: int, options: AgentOptions, trust_project: bool,
-              socket: str | None) -> AgentRun:
+def _prepared(name: str, project: str, folder: int, options: AgentOptions, trust_project: bool, rebuild: bool,
+              socket: str | None, held: contextlib.ExitStack) -> AgentRun:
     """
     What is to run, decided; nothing has begun.
     """
@@ -120,9 +126,41 @@ def _prepared(name: str, project: str, folder: int, options: AgentOptions, trust
     for line in (*settings.warnings, *hiding.warnings):
         complain(line)
     program = None if options.debug and not definition.command else program_of(definition)
-    request = request_of(definition, settings, options, project, program,
-                         [each.path for each in hiding.hidden], os.environ, hiding.absent, f"/proc/self/fd/{folder}")
-    return AgentRun(definition, settings, request, project, registry, os.environ, complain, socket)
+    layer = _layer(settings, options, rebuild, socket)
+    if layer is not None:
+        held.callback(layer.close)
+    request = request_of(definition, settings, options, project, program, [each.path for each in hiding.hidden],
+                         os.environ, hiding.absent, f"/proc/self/fd/{folder}", layer)
+    asking = None
+    if options.approved:
+        from leeward_cli.agent_approved import ApprovedAgent
+
+        asking = ApprovedAgent(project)
+        request.options["env"] |= asking.environment(request.options["env"])
+    return AgentRun(definition, settings, request, project, registry, os.environ, complain, socket, asking)
+
+
+def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket: str | None) -> Layer | None:
+    """
+    The packages of `dependencies`, which are fetched where they aren't there.
+    """
+    if not settings.dependencies:
+        if rebuild:
+            raise click.UsageError("--rebuild: the settings have no `dependencies`")
+        return None
+    from leeward.agents.layers import Layers
+
+    layers = Layers(os.path.join(cache_home(os.environ), "layers"), os.path.join(config_home(os.environ), "apt"),
+                    socket, options.egress, [rule.text for rule in settings.allow if rule.network is not None])
+    found = layers.get(settings.dependencies, rebuild=rebuild, said=lambda data: os.write(2, data) and None)
+    if found.made:
+        complain(f"dependencies: {len(found.packages)} packages were unpacked, and are kept for the next start:"
+                 f" {', '.join(map(_plain, found.packages))[:500]}")
+    return found
+
+
+def _plain(text: str) -> str:
+    return ascii(text)[1:-1]
 
 
 def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout: float | None) -> int:
@@ -173,6 +211,17 @@ def _changes(run: AgentRun, applied: bool | None) -> int:
     except Stale as error:
         complain(str(error))
         return 1
+    return 0
+
+
+def _asked(run: AgentRun) -> int:
+    """
+    Have a person asked about what the agent has changed and pushed.
+    """
+    from leeward_cli.agent_approved import ApprovedAgent
+
+    assert isinstance(run.asking, ApprovedAgent)
+    run.asking.sync()
     return 0
 
 

@@ -305,9 +305,9 @@ def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ..
     box = made["sandbox"]
     try:
         status = in_sandbox(box, daemon, {}, argv, None, None, False)
-        _tell_sync("files", link.call("POST", "/api/sync/files", {"sandbox": box}))
+        tell_sync("files", link.call("POST", "/api/sync/files", {"sandbox": box}))
         if made.get("git"):
-            _tell_sync("branches", link.call("POST", "/api/sync/git", {"sandbox": box}))
+            tell_sync("branches", link.call("POST", "/api/sync/git", {"sandbox": box}))
         if made.get("sync"):
             _tell_notes(link, box)
     finally:
@@ -359,7 +359,7 @@ def sandboxes(socket: str | None, as_json: bool) -> None:
             click.echo(f"    {line}")
 
 
-def _tell_sync(what: str, found: Mapping[str, Any]) -> None:
+def tell_sync(what: str, found: Mapping[str, Any]) -> None:
     """
     Say on standard error what became of a sandbox's changes.
     """

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from leeward.agents.entries import parse_entry
 from leeward.agents.errors import SettingsError, printable
 from leeward.agents.names import is_agent_name
 from leeward.agents.reading import read_user_file
+from leeward.dataclass import dataclass, field
 
 #: Ours, a folder each; and the name of the file in it.
 OURS, FILE = Path(__file__).parent / "definitions", "agent.toml"

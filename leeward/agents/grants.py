@@ -11,14 +11,15 @@ Rule:      a setting of the project's that the user's own file doesn't have, and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from leeward.dataclass import dataclass
 
 if TYPE_CHECKING:
     from leeward.agents.settings import AgentSettings
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Grant:
     """
     One thing that is asked for.
@@ -39,6 +40,7 @@ KINDS: dict[str, str] = {
     "library_rw": "may be read and written",
     "library": "may be read",
     "include": "is shown, though it would be hidden",
+    "dependency": "is fetched and unpacked for the agent, with what it needs",
     "host": "may be reached",
     "variable": "is read from your environment",
     "environment": "is set in the agent's environment",
@@ -64,6 +66,7 @@ def grants_of(mine: AgentSettings, merged: AgentSettings, variables: Sequence[st
     found += [Grant("library_rw" if each.writable else "library", f"{each.source} as {each.target}")
               for each in merged.libraries if each not in mine.libraries]
     found += [Grant("include", each.text) for each in merged.include if each not in mine.include]
+    found += [Grant("dependency", name) for name in merged.dependencies if name not in mine.dependencies]
     found += [Grant("host", rule.text) for rule in merged.allow if rule not in mine.allow]
     found += [Grant("variable", name) for name in dict.fromkeys(variables)]
     found += [Grant("environment", f"{name}={written}") for name, written in environment.items()

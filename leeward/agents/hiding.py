@@ -14,10 +14,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import translate
 
 from leeward.agents.errors import printable
+from leeward.dataclass import dataclass
 
 #: Characters of a pattern, and names in it, at most.
 MAX_PATTERN, MAX_NAMES = 1024, 32
@@ -140,15 +140,12 @@ class FileRules:
     include: tuple[FilePattern, ...] = ()
 
     @functools.cached_property
-    def _names(self) -> re.Pattern[str]:
+    def last_names(self) -> re.Pattern[str]:
+        """
+        What a path's last name has to match if a pattern is to fit the path: most files are none of these, and aren't
+        looked at twice.
+        """
         return re.compile("|".join(translate(each.parts[-1]) for each in (*self.exclude, *self.include)) or r"(?!)")
-
-    def needs_look(self, name: str) -> bool:
-        """
-        Whether a path with this last name could be one that a pattern fits: most files are none, and aren't looked at
-        twice.
-        """
-        return self._names.match(name) is not None
 
     def excluding(self, names: Sequence[str], folder: bool) -> tuple[FilePattern, ...]:
         """

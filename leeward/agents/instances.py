@@ -16,12 +16,12 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from leeward.agents.errors import printable
 from leeward.agents.names import is_instance_name
 from leeward.agents.state_files import own_folder, read_state, write_at_once
+from leeward.dataclass import dataclass, names
 from leeward.errors import BadRequest, Busy
 
 #: Of UndoStep.
@@ -266,7 +266,7 @@ def parse_instance(content: bytes) -> Instance:
         table = json.loads(content)
     except RecursionError:
         raise ValueError("it is deeper than such a file") from None
-    if not isinstance(table, dict) or set(table) != {each.name for each in fields(Instance)}:
+    if not isinstance(table, dict) or set(table) != {*names(Instance)}:
         raise ValueError("its keys aren't those of an instance")
     for key, fits in _FORMS.items():
         if not fits(table[key]):
@@ -276,7 +276,7 @@ def parse_instance(content: bytes) -> Instance:
 
 
 def _encoded(instance: Instance) -> bytes:
-    table = asdict(instance)
+    table: dict[str, Any] = {name: getattr(instance, name) for name in names(Instance)}
     table["undo"] = [[step.kind, step.what] for step in instance.undo]
     return json.dumps(table).encode()
 

@@ -10,10 +10,10 @@ Trust:     none. A project's `vendor` may be a link to the user's keys, so a sou
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from leeward.agents import checks
 from leeward.agents.variables import absolute
+from leeward.dataclass import dataclass
 
 #: Never shown, nor anything that has them below it: they are the host's whole.
 _NEVER = ("/", "/proc", "/sys", "/dev", "/run")

@@ -25,6 +25,13 @@ def state_home(environ: Mapping[str, str]) -> str:
     return os.path.join(_base(environ, "XDG_STATE_HOME", ".local/state"), "leeward", "agents")
 
 
+def cache_home(environ: Mapping[str, str]) -> str:
+    """
+    `~/.cache/leeward/agents`: layers with system packages, which can be made again.
+    """
+    return os.path.join(_base(environ, "XDG_CACHE_HOME", ".cache"), "leeward", "agents")
+
+
 def _base(environ: Mapping[str, str], variable: str, otherwise: str) -> str:
     given = environ.get(variable, "")
     return given if given.startswith("/") else os.path.join(environ.get("HOME") or "/", otherwise)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from leeward.dataclass import dataclass
 from leeward.errors import RequestRejected
 
 #: What each sandbox shows in any case.

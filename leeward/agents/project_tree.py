@@ -14,10 +14,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from leeward.agents.errors import SettingsError, printable
 from leeward.agents.hiding import FilePattern, FileRules, unfit
+from leeward.dataclass import dataclass
 
 #: Files and folders looked at, levels of folders, links in a row, and hidden paths, at most.
 MAX_FILES, MAX_LEVELS, MAX_LINKS, MAX_HIDDEN = 2_000_000, 100, 40, 2000
@@ -25,7 +25,7 @@ MAX_FILES, MAX_LEVELS, MAX_LINKS, MAX_HIDDEN = 2_000_000, 100, 40, 2000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class HiddenPath:
     """
     A file or folder that isn't shown.
@@ -115,21 +115,30 @@ class _TreeSearch:
             if len(above) > MAX_LEVELS:
                 raise SettingsError(self._shown, "", f"has more than {MAX_LEVELS} folders within each other",
                                     "start the agent in a part of it")
-            for name, folder, link in self._entries(descriptor):
-                if hidden or self._rules.needs_look(name):
-                    self._entry(descriptor, [*above, name], folder, link, hidden)
-                elif folder:
-                    self._below(descriptor, [*above, name], False)
+            looked_at = self._rules.last_names.match
+            with os.scandir(descriptor) as entries:
+                for entry in entries:  # most are files that no pattern fits: little is done for each
+                    self._left -= 1
+                    if self._left < 0:
+                        raise self._too_many()
+                    name = entry.name
+                    if hidden or looked_at(name):
+                        self._entry(descriptor, [*above, name], entry.is_dir(follow_symlinks=False), entry.is_symlink(),
+                                    hidden)
+                    elif entry.is_dir(follow_symlinks=False):
+                        self._below(descriptor, [*above, name], False)
         finally:
             os.close(descriptor)
+
+    def _too_many(self) -> SettingsError:
+        return SettingsError(self._shown, "", f"has more than {MAX_FILES} files", "start the agent in a part of it")
 
     def _entries(self, descriptor: int) -> Iterator[tuple[str, bool, bool]]:
         with os.scandir(descriptor) as entries:
             for entry in entries:
                 self._left -= 1
                 if self._left < 0:
-                    raise SettingsError(self._shown, "", f"has more than {MAX_FILES} files",
-                                        "start the agent in a part of it")
+                    raise self._too_many()
                 yield entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()
 
     def _entry(self, descriptor: int, names: list[str], folder: bool, link: bool, hidden: bool) -> None:

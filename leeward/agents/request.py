@@ -10,19 +10,20 @@ import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
 from leeward.agents.definition import AgentDefinition
 from leeward.agents.entries import parse_entry
 from leeward.agents.errors import SettingsError
+from leeward.agents.layer import INSIDE, Layer
 from leeward.agents.libraries import LibraryFolder
 from leeward.agents.outside import PROTECTED
 from leeward.agents.places import config_home, state_home
 from leeward.agents.programs import AgentProgram, outermost
 from leeward.agents.settings import AgentSettings
 from leeward.client.mounts import Mount
+from leeward.dataclass import dataclass, field
 from leeward.errors import RequestRejected
 from leeward.spec.egress import AGENT_PORTS
 from leeward.spec.folders import within
@@ -52,6 +53,8 @@ class AgentOptions:
         libraries: further folders.
         memory: as for Sandbox; "" for the settings', else the profile's.
         egress: the policy that is narrowed; "" for `agent`.
+        profile: of the sandbox; "" for `agent`. Another one is the operator's, based on `agent`, or `approved`.
+        approved: a person decides what leaves the sandbox, and about hosts that aren't the agent's.
     """
 
     arguments: tuple[str, ...] = ()
@@ -61,6 +64,8 @@ class AgentOptions:
     libraries: tuple[LibraryFolder, ...] = ()
     memory: str = ""
     egress: str = ""
+    profile: str = ""
+    approved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ class AgentRequest:
 
 def request_of(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
                program: AgentProgram | None, hidden: Sequence[str], environ: Mapping[str, str],
-               absent: Sequence[str] = (), source: str = "") -> AgentRequest:
+               absent: Sequence[str] = (), source: str = "", layer: Layer | None = None) -> AgentRequest:
     """
     Args:
         project: its real path.
@@ -100,6 +105,7 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
         hidden: names in the project that aren't to be shown, relative to it.
         environ: of the caller.
         absent: likewise, and not there.
+        layer: system packages beside the host's.
 
     Raises:
         RequestRejected, SettingsError: it can't be: the project is the home folder, two folders overlap.
@@ -116,6 +122,8 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
     mounts += [Mount(one.source, one.target, writable=one.writable)
                for one in (*settings.libraries, *options.libraries)]
     mounts += _programs(definition, program, home, mounts)
+    if layer is not None:
+        mounts.append(Mount(layer.path, INSIDE))
     if settings.worktree_links:
         mounts += _worktree(project, mounts)
     hosts, policy = _policy(definition, settings, options)
@@ -125,6 +133,9 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
         **{name: value for name, value in environ.items() if value.isprintable()
            and any(fnmatchcase(name, each) for each in (*_PASSED, *definition.pass_environment))},
         **definition.environment, **settings.environment}
+    if layer is not None:
+        for name, places in layer.environment().items():
+            env[name] = ":".join(dict.fromkeys((*places, *filter(None, env.get(name, "").split(":")))))
     limits = {name: settings.limits[name] for name in ("memory", "processes") if name in settings.limits}
     if options.memory:
         limits["memory"] = options.memory
@@ -132,7 +143,8 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
                                        *options.arguments)
     return AgentRequest(
         argv, inside,
-        {"profile": PROFILE, "egress": options.egress or EGRESS, "policy": policy, "mounts": mounts, "env": env,
+        {"profile": options.profile or PROFILE, "own_home": True, "egress": options.egress or EGRESS,
+         "policy": policy, "mounts": mounts, "env": env,
          "hide": [os.path.join(inside, name) for name in hidden],
          "protect": [os.path.join(inside, name) for name in PROTECTED], **limits},
         tuple((path, path) for path in (_expanded(path, home) for path in definition.staged)), tuple(state), hosts,
@@ -219,5 +231,6 @@ def _policy(definition: AgentDefinition, settings: AgentSettings,
                                     f" {', '.join(map(str, AGENT_PORTS))}",
                                     "an operator's [egress.agent] may have others: name it by --egress agent")
     ports = list(AGENT_PORTS) if options.unrestricted_network else [80, 443]
-    return hosts, {"allow": list(hosts), "ports": ports, "limits": _LIMITS}
+    asked = {"ask": ["*"]} if options.approved and not options.unrestricted_network else {}
+    return hosts, {"allow": list(hosts), **asked, "ports": ports, "limits": _LIMITS}
 

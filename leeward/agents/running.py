@@ -16,9 +16,8 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from leeward.agents import outside
 from leeward.agents.definition import AgentDefinition
@@ -29,6 +28,7 @@ from leeward.agents.request import MOST_STAGED, AgentRequest
 from leeward.agents.settings import AgentSettings
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
+from leeward.dataclass import replace
 from leeward.errors import Busy, DaemonAway, DaemonError, LeewardError, RequestRejected, SandboxOver
 from leeward.spec.paths import client_socket
 
@@ -40,6 +40,22 @@ _INSIDE_S = 600.0
 SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
 
 Tell = Callable[[str], None]
+
+
+class AgentAsking(Protocol):
+    """
+    What lets a sandbox's processes ask for what leaves it.
+    """
+
+    def opened(self, sandbox: str) -> None:
+        """
+        The sandbox with this id is there, and no process of the agent's yet.
+        """
+
+    def ending(self) -> None:
+        """
+        It is about to be closed. Raises nothing.
+        """
 
 
 class HookFailed(LeewardError):
@@ -56,10 +72,13 @@ class AgentRun:
         project: its real path.
         socket: of the daemon; None for the default.
         tell: shows a person a line.
+        asking: is told of the sandbox, where a person decides what leaves it.
     """
 
     def __init__(self, definition: AgentDefinition, settings: AgentSettings, request: AgentRequest, project: str,
-                 registry: InstanceRegistry, environ: Mapping[str, str], tell: Tell, socket: str | None = None) -> None:
+                 registry: InstanceRegistry, environ: Mapping[str, str], tell: Tell, socket: str | None = None,
+                 asking: AgentAsking | None = None) -> None:
+        self.asking = asking
         self._definition, self.settings, self._request = definition, settings, request
         self.project, self._registry, self._environ, self._tell, self._socket = (project, registry, environ, tell,
                                                                                   socket)
@@ -113,6 +132,8 @@ class AgentRun:
                                   memory=int(box.info()["memory_limit"])))
         self._keeper = SandboxHold(box)
         self._keeper.start()
+        if self.asking is not None:
+            self.asking.opened(box.id)
         self._stage(box)
         for ours, theirs in hooks:
             for what in ("setup", "prestart"):
@@ -222,6 +243,8 @@ class AgentRun:
             self._keeper.stop()
         whole = True
         try:
+            if self.asking is not None:
+                self.asking.ending()
             if self.box is not None:
                 self.box.close()
         finally:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from leeward.agents import checks
@@ -22,8 +21,10 @@ from leeward.agents.hiding import FilePattern, parse_pattern
 from leeward.agents.libraries import LibraryFolder as LibraryFolder
 from leeward.agents.libraries import parse_library
 from leeward.agents.merging import merge_tables
+from leeward.agents.package_names import check_package
 from leeward.agents.reading import PROJECT_FILE, read_project_file, read_user_file
 from leeward.agents.variables import expand, variables_of
+from leeward.dataclass import dataclass, field, replace
 from leeward.spec.egress_rules import EgressRule
 
 #: The user's file, in the folder of the user's configuration.
@@ -63,6 +64,7 @@ class AgentSettings:
         environment: variables that are set inside.
         limits: by name: "memory" (bytes), "processes", "timeout" (seconds of the whole run).
         hooks: of the settings alone; those of the definition are beside them.
+        dependencies: system packages that are unpacked beside the host's.
         worktree_links: git's folder of a worktree's main repository is shown as well, read-only.
         project_at: where the project is inside; "" for its own path.
         warnings: lines for a person: variables that aren't set, and the like.
@@ -76,6 +78,7 @@ class AgentSettings:
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)
     hooks: AgentHooks = field(default_factory=AgentHooks)
+    dependencies: tuple[str, ...] = ()
     worktree_links: bool = False
     project_at: str = ""
     warnings: tuple[str, ...] = ()
@@ -175,8 +178,10 @@ class _Side:
             raise SettingsError(self._file, place, f"{value!a:.120}: {error}") from None
 
     def _dependency(self, value: str, place: str) -> str:
-        raise SettingsError(self._file, place, f"{value!a:.60}: no packages can be added to a sandbox's system",
-                            "install it on the host: agents are shown /usr, /bin and /lib as they are there")
+        try:
+            return check_package(self._expanded(value, place))
+        except ValueError as error:
+            raise SettingsError(self._file, place, f"{value!a:.120}: {error}") from None
 
     def _entry(self, value: str, place: str) -> tuple[EgressRule, ...]:
         return parse_entry(self._expanded(value, place), self._file, place)
@@ -200,13 +205,12 @@ def _settings(table: Mapping[str, Any], warnings: Iterable[str]) -> AgentSetting
         exclude=tuple(files.get("exclude", ())), include=tuple(files.get("include", ())),
         libraries=tuple(table.get("libraries", ())), allow=tuple(table.get("network", {}).get("allow", ())),
         environment=table.get("environment", {}), limits=table.get("limits", {}), hooks=AgentHooks(**hooks),
+        dependencies=tuple(table.get("dependencies", ())),
         worktree_links=table.get("git", {}).get("worktree_links", False),
         project_at=table.get("project", {}).get("at", ""), warnings=tuple(dict.fromkeys(warnings)))
 
 
 def _with_widening(settings: AgentSettings, widening: tuple[Grant, ...]) -> AgentSettings:
-    from dataclasses import replace
-
     return replace(settings, widening=widening)
 
 

@@ -9,6 +9,7 @@ Holds:     a sandbox of the profile `approved` ends with the service, since nobo
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +22,8 @@ from leeward.approvals.bridge import Answering, BridgeEnd
 from leeward.approvals.git_host import GitFailed, GitIntake
 from leeward.approvals.git_inside import Staging, variables
 from leeward.approvals.live_sync import LAST_S, LiveSync
+from leeward.client.mounts import WORKDIR
+from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Busy, LeewardError, SandboxOver
 from leeward.spec.profiles.approved import NAME as PROFILE
@@ -34,7 +37,7 @@ _PACKAGE = "import pkgutil\n\n__path__ = pkgutil.extend_path(__path__, __name__)
 _EXPORTS = "from leeward.approvals.agent import Agent, AskError, ServiceGone\n"
 
 #: Options of `open` that are passed on to Sandbox.
-OPTIONS = ("profile", "environment", "egress", "memory", "processes", "idle", "lifetime")
+OPTIONS = ("profile", "environment", "egress", "memory", "processes", "idle", "lifetime", "sandbox")
 
 #: Seconds that a bridge has until its socket is there.
 _BRIDGE_S = 20.0
@@ -50,6 +53,7 @@ class AskingBox:
     Args:
         box: it is open.
         project: the folder that it works on a copy of.
+        inside: where that copy is.
 
     Attributes:
         box, project: as given.
@@ -61,7 +65,7 @@ class AskingBox:
     """
 
     def __init__(self, box: Sandbox, project: Project, answering: Answering, until: float | None,
-                 git_folder: str) -> None:
+                 git_folder: str, inside: str = WORKDIR) -> None:
         self.box, self.project, self.opened = box, project, time.time()
         self.staging: Staging | None = None
         self.intake: GitIntake | None = None
@@ -70,7 +74,7 @@ class AskingBox:
         self._put()
         if variables(project.path):
             try:
-                self.intake, self.staging = GitIntake(git_folder, project.path), Staging(box)
+                self.intake, self.staging = GitIntake(git_folder, project.path), Staging(box, inside)
             except GitFailed as error:
                 self.intake = self.staging = None
                 self.git_fault = str(error)
@@ -165,11 +169,15 @@ class AskingBoxes:
             raise BadRequest(f"no such options: {', '.join(map(str, more))[:200]}")
         if len(self._boxes) >= MOST_BOXES:
             raise Busy(f"{MOST_BOXES} sandboxes can ask already")
-        box = Sandbox(socket=self._socket, workdir=project.path, overlay=True, **{
-            "profile": PROFILE, "env": environment_of(project.path), "metadata": {"approvals": project.path[:1000]},
-            **options})
+        if "sandbox" in options:
+            box, inside = self._attached(project, options)
+        else:
+            inside = WORKDIR
+            box = Sandbox(socket=self._socket, workdir=project.path, overlay=True, **{
+                "profile": PROFILE, "env": environment_of(project.path),
+                "metadata": {"approvals": project.path[:1000]}, **options})
         try:
-            made = AskingBox(box, project, answering(box.id), self._until, self._folder)
+            made = AskingBox(box, project, answering(box.id), self._until, self._folder, inside)
         except BaseException:
             box.close()
             raise
@@ -181,6 +189,33 @@ class AskingBoxes:
         with self._lock:
             self._boxes[box.id] = made
         return made
+
+    def _attached(self, project: Project, options: Mapping[str, Any]) -> tuple[Sandbox, str]:
+        """
+        A sandbox of this user's that another program has opened, and where it has its copy of *project*.
+
+        Raises:
+            BadRequest: it works on no copy of that folder, can ask already, or other options are given.
+        """
+        name = options["sandbox"]
+        if len(options) > 1 or not isinstance(name, str):
+            raise BadRequest("a sandbox that is there already has its options")
+        with self._lock:
+            if name in self._boxes:
+                raise BadRequest("this sandbox can ask already")
+        box = Sandbox.attach(name, socket=self._socket)
+        try:
+            overlay = Overlay(box, "")
+            folder = os.open(project.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                if not overlay.is_over(folder):
+                    raise BadRequest("this sandbox works on no copy of that folder")
+            finally:
+                os.close(folder)
+        except BaseException:
+            box.detach()
+            raise
+        return box, overlay.target
 
     def get(self, sandbox: str) -> AskingBox:
         """

@@ -43,6 +43,7 @@ class Staging:
 
     Args:
         box: it is over a project that has a repository.
+        project: where that is inside.
 
     Attributes:
         before: the branches when it was made, with their commits.
@@ -51,9 +52,9 @@ class Staging:
         GitFailed: the sandbox has no git, or there is no repository.
     """
 
-    def __init__(self, box: Sandbox) -> None:
+    def __init__(self, box: Sandbox, project: str = "/workspace") -> None:
         self._box = box
-        done = box.run(["git", "clone", "--quiet", "--bare", "--shared", "/workspace", STAGING], timeout=_S)
+        done = box.run(["git", "clone", "--quiet", "--bare", "--shared", project, STAGING], timeout=_S)
         if done.exit_code:
             raise GitFailed(f"in the sandbox: {done.stderr_text[-300:]!r}")
         self.before = self.branches()

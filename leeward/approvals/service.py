@@ -308,8 +308,9 @@ class ApprovalService:
         Args:
             path: of a folder.
             options: `profile` ("approved" by default), `environment`, `egress`, `memory`, `processes`, `idle`,
-                `lifetime`, as for Sandbox; `sync` (True: changes flow to the project as they are made), `sync_after`
-                (a path that has to be in the copy first, such as .git/HEAD).
+                `lifetime`, as for Sandbox; or `sandbox` alone, the id of one that is open over a copy of the project;
+                `sync` (True: changes flow to the project as they are made), `sync_after` (a path that has to be in the
+                copy first, such as .git/HEAD).
 
         Returns:
             As a row of `sandboxes`.

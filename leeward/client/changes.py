@@ -17,12 +17,12 @@ import hashlib
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from msgpack import Unpacker
 
 from leeward._native.beneath import open_beneath
+from leeward.dataclass import dataclass
 from leeward.errors import BadReply, Stale
 
 #: Files above this many bytes are compared by size and time.

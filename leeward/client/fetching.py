@@ -8,10 +8,10 @@ Trust:     none in the daemon's bytes, nor in the host's, which the answer holds
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from leeward.client.arena import map_arenas, piece
+from leeward.dataclass import dataclass
 from leeward.errors import BadReply, FetchFailed, PeerError, RequestRejected
 from leeward.wire.fetches import check_answer
 from leeward.wire.replies import Reply

@@ -15,9 +15,9 @@ import errno
 import io
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
+from leeward.dataclass import dataclass
 from leeward.errors import EditError, PeerError
 from leeward.wire.file_answers import CHUNK, MAX_PATH, MAX_ROWS, check_answer
 from leeward.wire.replies import Reply

@@ -17,10 +17,10 @@ import os
 import secrets
 import stat as kinds
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from leeward.client.file_calls import Call, Path, Sink, fetch, page, raw, shown, write
+from leeward.dataclass import dataclass, field
 from leeward.wire.file_answers import CHUNK
 
 #: Bytes that a download or an export brings at most, and entries, unless the caller says otherwise.

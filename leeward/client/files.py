@@ -6,7 +6,6 @@ Runs in:   anybody's program.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, BinaryIO, Protocol
@@ -328,6 +327,8 @@ class AsyncFiles:
         error: Exception | None = None
         while True:
             step: Callable[[], Any] = _step(call, told, error)
+            import asyncio  # a blocking client doesn't pay for it: half of its imports
+
             done, value = await asyncio.to_thread(step) if waits else step()
             if done:
                 result: T = value
@@ -393,6 +394,8 @@ class AsyncFiles:
         seen = FileWatch(path)
         await self._do(seen.look())
         while (pause := _pause(interval, until)) is not None:
+            import asyncio
+
             await asyncio.sleep(pause)
             for change in await self._do(seen.look()):
                 yield change

@@ -1,6 +1,6 @@
 """
 What a client tells of itself: for a sandbox of the profile `shell` its current folder, its home and its variables, for
-one of the profile `agent` its home and its name.
+one with a home folder of its own its home and its name.
 
 Runs in:   anybody's program.
 """
@@ -24,12 +24,13 @@ def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple
     Raises:
         RequestRejected: mounts for that profile; or there is no current folder, or none that has a name in UTF-8.
     """
-    if fields.get("profile") == AGENT:
+    fields = dict(fields)
+    if fields.pop("own_home", False) or fields.get("profile") == AGENT:
         who = _who()
         own = {"HOME": who["home"], **({"USER": who["user"], "LOGNAME": who["user"]} if "user" in who else {})}
         return {**who, **fields, "env": {**own, **fields.get("env", {})}}, mounts
     if fields.get("profile") != NAME:
-        return dict(fields), mounts
+        return fields, mounts
     if mounts:
         raise RequestRejected(f"the profile {NAME!r} shows the host's folders already: no workdir, no mounts")
     try:

@@ -11,12 +11,12 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from leeward.client.link import Link
 from leeward.client.retry import Retry
 from leeward.client.sandbox_calls import checked
+from leeward.dataclass import dataclass
 from leeward.errors import BadReply, DaemonError, RequestRejected
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import whole

@@ -8,10 +8,10 @@ Trust:     none in the daemon's bytes; see wire/sandbox_replies.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from leeward.client.options import Limiting, TurnOptions, allowing, egress_of, execute_fields, packages_of
+from leeward.dataclass import dataclass
 from leeward.errors import BadReply, PeerError, RequestRejected
 from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 from leeward.wire.replies import Reply, parse_result
@@ -54,6 +54,7 @@ class OpenOptions(Limiting, total=False):
     lifetime: float | None
     metadata: Mapping[str, str] | None
     show_secrets: bool
+    own_home: bool
     hide: Sequence[str]
     protect: Sequence[str]
 
@@ -122,7 +123,8 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
                 egress: str | None = None, allow_network: bool = False, policy: Mapping[str, Any] | None = None,
                 fetch_policy: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None,
                 idle: float | None = None, lifetime: float | None = None, metadata: Mapping[str, str] | None = None,
-                show_secrets: bool = False, hide: Sequence[str] = (), protect: Sequence[str] = (),
+                show_secrets: bool = False, own_home: bool = False, hide: Sequence[str] = (),
+                protect: Sequence[str] = (),
                 **limits: Unpack[Limiting]) -> dict[str, Any]:
     """
     The fields of a sandbox_open request.
@@ -134,7 +136,8 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
         raise RequestRejected("a sandbox has an environment or packages, not both")
     fields: dict[str, Any] = {"profile": profile, "environment": environment,
                               "egress": egress_of(egress, allow_network),
-                              "limits": execute_fields(None, **limits).get("limits"), "show_secrets": show_secrets}
+                              "limits": execute_fields(None, **limits).get("limits"), "show_secrets": show_secrets,
+                              "own_home": own_home}
     try:
         # An empty policy allows nothing, and an empty map in a request is none.
         fields |= {"env": dict(env or {}), "metadata": dict(metadata or {}),

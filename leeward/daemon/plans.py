@@ -26,7 +26,7 @@ from leeward.pool.begin import Settings
 from leeward.pool.routed import is_routed
 from leeward.spec.limits import ADJUSTABLE
 from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
-from leeward.spec.profiles import AGENT, OURS, SHELL, HostPython, with_base
+from leeward.spec.profiles import AGENT, OURS, SHELL, HostPython, Profile, may_have_home, with_base
 from leeward.spec.stored import Named, default_folder
 
 #: The policy that `allow_network` stands for.
@@ -88,8 +88,11 @@ class Plans:
         profile = replace(profile, limits={
             limit: min(value, getattr(config.ceilings, limit)) if limit in ADJUSTABLE else value
             for limit, value in profile.limits.items()})
+        if config.group and name not in config.profiles:
+            profile = _for_guests(profile, config)
         return replace(
-            settings, profile=name, show=profile.show, variables=profile.variables,
+            settings, profile=name, with_home=may_have_home(name, config.profiles), show=profile.show,
+            variables=profile.variables,
             limits=replace(settings.limits, **profile.limits), pool_size=profile.min, room=profile.max - profile.min,
             max_sessions=profile.max,
             loopback=settings.loopback if profile.loopback is None else profile.loopback,
@@ -112,7 +115,7 @@ class Plans:
     @staticmethod
     def _with_egress(settings: Settings, key: PoolKey, config: Config) -> Settings:
         policy = config.egress.get(key.egress)
-        if policy is None and key.profile == key.egress == AGENT:
+        if policy is None and AGENT == key.egress and may_have_home(key.profile, config.profiles):
             from leeward.spec.egress import AGENT as policy
         if policy is None:
             known = ", ".join(config.egress) or "none"
@@ -123,6 +126,17 @@ class Plans:
             few = Environment()
             settings = replace(settings, pool_size=few.min, room=few.max - few.min, max_sessions=few.max)
         return replace(settings, egress=policy)
+
+
+def _for_guests(profile: Profile, config: Config) -> Profile:
+    """
+    A profile of ours that the operator hasn't written down, where others than the daemon's own user may name it: no
+    limit that has no ceiling is above [limits], and it has a terminal if the configuration gives one
+    (docs/decisions/0112).
+    """
+    return replace(profile, terminal=profile.terminal and config.terminal, limits={
+        limit: value if limit in ADJUSTABLE else min(value, getattr(config.limits, limit))
+        for limit, value in profile.limits.items()})
 
 
 def _folder(config: Config) -> str:

@@ -46,6 +46,7 @@ class Settings:
         warm: the zygote imports what most programs import. For one job that is more than it saves.
         sandboxes: runners can be kept open, and given more processes. For one job that is never asked for.
         profile: its name; if it isn't "python", that one is shown *show* and has *variables* beside.
+        with_home: its sandboxes may have a home folder of their own, and files for an agent's tools.
         host: the interpreter, where it was looked for already; else `python_env` says which.
         room: workers that may be made for sessions; of a daemon's first pool the engine is told apart from this.
         patience: with the engine's own processes; no key of the configuration.
@@ -77,6 +78,7 @@ class Settings:
     warm: bool = True
     sandboxes: bool = True
     profile: str = DEFAULT_PROFILE
+    with_home: bool = False
     show: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     host: HostPython | None = None
@@ -178,7 +180,7 @@ def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinne
         spec = seals.trusting(spec, seal, settings.egress)
     if settings.egress is not None:
         spec = _with_proxy(spec, settings.egress)
-    if settings.profile == profiles.AGENT:
+    if settings.with_home:
         spec = profiles.agent(spec)
     if settings.profile != spec.profile or settings.show or settings.variables:
         spec = profiles.extended(spec, settings.profile, _binds(settings.show, spec.view), settings.variables)

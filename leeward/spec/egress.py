@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from leeward.dataclass import dataclass, field, names, replace
 from leeward.spec.egress_rules import METHODS, SCHEMES, EgressRule, Network, PolicyError, parse_rule
 from leeward.spec.sizes import parse_size
 
@@ -360,7 +360,7 @@ _PARSERS: dict[str, Callable[[Any, str], Any]] = {
 #: `allow_network=true`, `--network`: all public names and addresses.
 NETWORK = Policy("network", allow=(parse_rule("*"),))
 
-assert list(_LIMITS) == [each.name for each in fields(EgressLimits)]
+assert tuple(_LIMITS) == names(EgressLimits)
 
 #: What an agent of the daemon's own user may be let reach where the operator has no [egress.agent]: all public names
 #: and addresses, and those of private networks and of this host that its client's policy names.

@@ -13,10 +13,10 @@ port a rule of `allow` and `ask` is for the policy's `ports`, or for its scheme'
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
+from leeward.dataclass import dataclass
 from leeward.errors import BadRequest
 from leeward.spec.hosts import Address, Host, InvalidHost, is_below, parse_host, parse_port
 

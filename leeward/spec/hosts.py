@@ -11,8 +11,9 @@ Source:    URL Standard, "host parsing" (the number forms); RFC 1035, RFC 5890 (
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
+
+from leeward.dataclass import dataclass
 
 Address = IPv4Address | IPv6Address
 

@@ -42,9 +42,9 @@ class SandboxOpen:
         dock: where the descriptors of these are: the number of a `sandbox_dock`.
         cwd: of the profile `shell`: the folder in which programs start.
         home: of the profile `shell`: a folder with secrets, beside the one that the client's user has by the host. Of
-            the profile `agent`: the home folder.
-        user: of the profile `agent`: the user's name.
-        hide, protect: of the profile `agent`: paths in its mounts that can't be seen, and that can't be written.
+            the profiles `agent` and `approved`, and those based on them: the home folder.
+        user: of the same ones: the user's name.
+        hide, protect: likewise: paths in its mounts that can't be seen, and that can't be written.
         show_secrets: of the profile `shell`: hide none.
         policy: of egress, as a map of `spec.egress.KEYS` or in the short form: what of *egress* it takes.
         fetch_policy: the short form of one for `fetch`, which takes as much of *egress* again.

@@ -227,9 +227,11 @@ def imported(program: str) -> set[str]:
     return set(done.stdout.split())
 
 
-#: Whose time to start matters: a client, a zygote with its jobs, `leeward run`, and a daemon until it is ready.
+#: Whose time to start matters: a client, a zygote with its jobs, `leeward run`, `leeward agent start`, and a daemon
+#: until it is ready.
 STARTS = ("import leeward; leeward.Client, leeward.AsyncClient, leeward.Result", "import leeward.crossing.zygote",
-          "import leeward_cli.cold, leeward_cli.once", "import leeward.daemon.config_sources, leeward.daemon.main")
+          "import leeward_cli.cold, leeward_cli.once", "import leeward_cli.agent_start",
+          "import leeward.daemon.config_sources, leeward.daemon.main")
 
 
 def test_only_what_starts_often_uses_it() -> None:

@@ -1,5 +1,5 @@
 """
-What a sandbox of the profile `agent` has beside its mounts, and which policy of egress it may narrow.
+What a sandbox with a home of its own has beside its mounts, and which policy of egress it may narrow.
 
 Runs in:   the daemon; pure but for the daemon's own user.
 Trust:     none in a client. Its home is a folder of the sandbox's own, and the names that it hides or protects lie in
@@ -15,25 +15,28 @@ from typing import Any
 from leeward.daemon.config import Config
 from leeward.errors import BadRequest, Forbidden
 from leeward.sandboxes.mounting import Mounts
-from leeward.spec.profiles.agent import NAME, HomePlan, home_plan
+from leeward.spec.profiles import AGENT, may_have_home
+from leeward.spec.profiles.agent import HomePlan, home_plan
 from leeward.spec.sandbox import SandboxSpec
 from leeward.wire.requests import Execute, SessionOpen
 from leeward.wire.sandbox_requests import SandboxOpen
 
 
-def plan(request: SandboxOpen, spec: SandboxSpec | None) -> HomePlan | None:
+def plan(request: SandboxOpen, spec: SandboxSpec | None, config: Config) -> HomePlan | None:
     """
-    The home that *request* asks for; None for other profiles than `agent`.
+    The home that *request* asks for; None where it asks for none, which the profile `agent` always does.
 
     Args:
         spec: of the profile.
 
     Raises:
-        BadRequest: fields of that profile with another one, or that can't be had.
+        BadRequest: fields of a profile with a home with another one, or that can't be had.
     """
-    if request.profile != NAME:
+    if not may_have_home(request.profile, config.profiles):
         if request.user or request.hide or request.protect:
-            raise BadRequest(f"user, hide and protect are of the profile {NAME!r}")
+            raise BadRequest(f"user, hide and protect are of the profile {AGENT!r}, and of those with a home as it has")
+        return None
+    if not (request.home or request.user or request.hide or request.protect or AGENT == request.profile):
         return None
     assert spec is not None, "a profile with a pool of its own"
     return home_plan(request.home, request.user, request.hide, request.protect, request.mounts, spec.view, spec.uid)
@@ -42,27 +45,28 @@ def plan(request: SandboxOpen, spec: SandboxSpec | None) -> HomePlan | None:
 def operators(request: SandboxOpen | SessionOpen | Execute, user: int, config: Config) -> Mapping[str, Any]:
     """
     The policies of egress that *request* may narrow: those of the configuration. The daemon's own user has one more,
-    `agent`, for that profile alone, unless the operator has one of that name: he can reach as much without a sandbox.
-    For others it is what `allow_network` lets all have, and they have to narrow it: without a policy of its own a
-    sandbox has its pool's, which is the own user's.
+    `agent`, for profiles with a home alone, unless the operator has one of that name: he can reach as much without a
+    sandbox. For others it is what `allow_network` lets all have, and they have to narrow it: without a policy of its
+    own a sandbox has its pool's, which is the own user's.
 
     Raises:
         Forbidden: another user asks for that one, and the configuration has neither it nor `allow_network`, or has
             a policy in place of what that stands for; or he asks for no policy.
     """
-    if NAME != request.egress or NAME in config.egress or request.profile != NAME:
+    if AGENT != request.egress or AGENT in config.egress or not may_have_home(request.profile, config.profiles):
         return config.egress
-    from leeward.spec.egress import AGENT, NETWORK
+    from leeward.spec.egress import AGENT as OWN
+    from leeward.spec.egress import NETWORK
 
     if user == os.geteuid():
-        return {**config.egress, NAME: AGENT}
+        return {**config.egress, AGENT: OWN}
     if not config.allow_network or config.egress.get(NETWORK.name, NETWORK) != NETWORK:
         raise Forbidden(f"this daemon runs as user {os.geteuid()}, and its operator lets the agents of others reach"
                         " nothing: that takes [egress.agent], or allow_network = true without [egress.network], in its"
                         " configuration")
     if not request.policy:
         raise Forbidden(f"this daemon runs as user {os.geteuid()}: others name the hosts of their agents, by a policy")
-    return {**config.egress, NAME: NETWORK}
+    return {**config.egress, AGENT: NETWORK}
 
 
 def with_home(mounts: Mounts | None, home: HomePlan, user: tuple[int, int]) -> Mounts:

@@ -10,34 +10,36 @@ from __future__ import annotations
 import os
 
 from leeward.daemon import owner
+from leeward.daemon.config import Config
 from leeward.errors import BadRequest, Forbidden
 from leeward.sandboxes.mounting import Mounts
 from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
-from leeward.spec.profiles.agent import NAME as AGENT
+from leeward.spec.profiles import OURS, may_have_home
 from leeward.spec.profiles.shell import NAME, hidden
 from leeward.wire.requests import Execute, SessionOpen
 from leeward.wire.sandbox_requests import SandboxOpen
 
 
-def check(request: SandboxOpen, user: int, show_secrets: bool) -> bool:
+def check(request: SandboxOpen, user: int, config: Config) -> bool:
     """
     Does *request* of *user* ask for a view of the host?
-
-    Args:
-        show_secrets: clients may see all.
 
     Raises:
         Forbidden: the daemon has other rights than the user, or the operator shows no secrets.
         BadRequest: fields that the profile hasn't, or that it alone has.
     """
     if request.profile != NAME:
-        if request.cwd or request.show_secrets or (request.home and request.profile != AGENT):
-            raise BadRequest(f"cwd, home and show_secrets are of the profile {NAME!r}")
+        if request.cwd or request.show_secrets:
+            raise BadRequest(f"cwd and show_secrets are of the profile {NAME!r}")
+        is_known = request.profile in OURS or request.profile in config.profiles
+        if request.home and is_known and not may_have_home(request.profile, config.profiles):
+            raise BadRequest(f"home is of the profiles {NAME!r}, 'agent' and 'approved', and of those that the"
+                             " configuration bases on the last two")
         return False
     if user != os.geteuid():
         raise Forbidden(f"this daemon runs as user {os.geteuid()}: the profile {NAME!r} would show user {user} the"
                         " host with other rights than his own. Start a daemon of your own")
-    if request.show_secrets and not show_secrets:
+    if request.show_secrets and not config.show_secrets:
         raise Forbidden("the operator of this daemon has set show_secrets = false")
     if request.environment or request.egress:
         raise BadRequest(f"the profile {NAME!r} is the host as it is: no environment, no egress")

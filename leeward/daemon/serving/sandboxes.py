@@ -117,11 +117,11 @@ class Sandboxes:
 
     def _open(self, request: SandboxOpen) -> None:
         owner, config, desk = self._owner, self._owner.config, self._desk
-        host = host_view.check(request, owner.user, config.show_secrets)
+        host = host_view.check(request, owner.user, config)
         key = PoolKey(request.profile, request.environment, request.egress)
         narrowed = narrowing.of(request, agent_home.operators(request, owner.user, config))
         place = None if key == PLAIN else owner.place(key)
-        home = agent_home.plan(request, None if place is None else place.spec)
+        home = agent_home.plan(request, None if place is None else place.spec, config)
         base = config.limits if place is None else place.limits
         limits = adjusted(base, config.ceilings, request.limits)
         view = None if place is None else place.spec.view

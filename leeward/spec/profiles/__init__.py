@@ -22,14 +22,27 @@ from leeward.spec.profiles.shell import PROFILE as _SHELL
 from leeward.spec.profiles.shell import never_shown, shell
 from leeward.spec.profiles.workdir import PROFILE as WORKDIR
 
-__all__ = ["AGENT", "BASES", "OURS", "SHELL", "WARM", "HostPython", "Profile", "agent", "extended", "never_shown",
-           "python", "shell", "with_base"]
+__all__ = ["AGENT", "APPROVED", "BASES", "OURS", "SHELL", "WARM", "HostPython", "Profile", "agent", "extended",
+           "may_have_home", "never_shown", "python", "shell", "with_base"]
 
 #: Ours, by name.
 OURS: Mapping[str, Profile] = {"python": PYTHON, "workdir": WORKDIR, SHELL: _SHELL, APPROVED: _APPROVED, AGENT: _AGENT}
-#: Those that an operator's may be based on. Clients have to know the others by their names: they tell such a sandbox
-#: their current folder, or their home.
-BASES = tuple(name for name in OURS if name not in (SHELL, AGENT))
+#: Those that an operator's may be based on. Clients have to know the other one by its name: they tell such a sandbox
+#: their current folder.
+BASES = tuple(name for name in OURS if name != SHELL)
+#: Those whose sandboxes may have a home folder of their own, and names that are hidden or protected.
+_WITH_HOME = (AGENT, APPROVED)
+
+
+def may_have_home(name: str, operators: Mapping[str, Profile]) -> bool:
+    """
+    Whether a sandbox of the profile *name* may have a home folder of its own, as `leeward agent` gives one.
+
+    Args:
+        operators: the profiles of the configuration.
+    """
+    own = operators.get(name)
+    return name in _WITH_HOME or (own is not None and own.base in _WITH_HOME)
 
 
 def with_base(profile: Profile) -> Profile:

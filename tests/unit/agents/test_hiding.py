@@ -96,7 +96,7 @@ def test_what_fits_below_a_folder_may_fit_below_it(pattern, names):
     if parsed.fits(names, False):
         for end in range(len(names)):
             assert parsed.may_fit_below(names[:end])
-        assert FileRules((parsed,)).needs_look(names[-1])
+        assert FileRules((parsed,)).last_names.match(names[-1])
 
 
 def plan(folder, exclude=(), include=()):

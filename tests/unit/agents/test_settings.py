@@ -113,7 +113,8 @@ def test_a_clash_of_kinds_names_both_files(mine, theirs, said):
     ("[limits]\ntimeout = -1", "must be seconds"),
     ("[limits]\nprocesses = 0", "from 1"),
     ("[limits]\nprocesses = 1.5", "a whole number"),
-    ('dependencies = ["gcc"]', "install it on the host"),
+    ('dependencies = ["--root=/"]', "a name of Debian's"),
+    ('dependencies = ["a b"]', "a name of Debian's"),
     ("[hooks]\nsetup_host = [1]", "must be a text"),
     ('[files]\nexclude = ["../x"]', "leads out of the project"),
     ('[files]\nexclude = ["**"]', "fits everything"),
@@ -215,11 +216,12 @@ WIDENING = {
     "network.allow": '[network]\nallow = ["x.example.org"]', "limits.memory": '[limits]\nmemory = "1G"',
     "limits.processes": "[limits]\nprocesses = 1", "limits.timeout": "[limits]\ntimeout = 1",
     "hooks.setup_host": '[hooks]\nsetup_host = "x"', "hooks.cleanup_host": '[hooks]\ncleanup_host = "x"',
-    "git.worktree_links": "[git]\nworktree_links = true", "environment": 'environment = { A = "1" }',
+    "git.worktree_links": "[git]\nworktree_links = true",
+    "dependencies": 'dependencies = ["jq"]', "environment": 'environment = { A = "1" }',
 }
 HARMLESS = {
     "files.exclude": "it hides", "hooks.setup": "it runs inside", "hooks.prestart": "it runs inside",
-    "project.at": "where the project is inside", "dependencies": "refused",
+    "project.at": "where the project is inside",
 }
 
 

@@ -49,7 +49,7 @@ def test_an_engine_is_told_all_that_the_configuration_says() -> None:
     told, unsaid = early.settings(config), Settings()
 
     others = {"cgroup", "warm", "quotas", "patience", "sandboxes"}
-    of_further_pools = {"egress", "host", "room", "profile", "show", "variables"}
+    of_further_pools = {"egress", "host", "room", "profile", "with_home", "show", "variables"}
     for name in set(names(Settings)) - others - of_further_pools:
         assert getattr(config, name) == getattr(told, name) != getattr(unsaid, name), name
     assert quotas(config, os.geteuid()) == told.quotas != unsaid.quotas

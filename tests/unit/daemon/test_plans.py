@@ -10,9 +10,9 @@ import pytest
 
 from leeward.daemon.config import Config
 from leeward.daemon.plans import Plans
-from leeward.dataclass import replace
+from leeward.dataclass import names, replace
 from leeward.pool.begin import Settings
-from leeward.spec.limits import ADJUSTABLE, CEILINGS, MIB
+from leeward.spec.limits import ADJUSTABLE, CEILINGS, MIB, Limits
 from leeward.spec.profiles import OURS, Profile
 from leeward.spec.profiles.approved import NAME as APPROVED
 
@@ -35,3 +35,26 @@ def test_no_profile_of_ours_passes_the_operators_ceilings(name: str) -> None:
 def test_nor_one_of_the_operators_by_its_base() -> None:
     limits = with_profile("own", profiles={"own": Profile(base=APPROVED, limits={"time": 20.0})}).limits
     assert (300 * MIB, 40, 20.0, 512 * MIB) == (limits.memory, limits.processes, limits.time, limits.files)
+
+
+@pytest.mark.parametrize("name", ["agent", "approved", "workdir"])
+def test_where_guests_may_come_ours_has_no_more_than_the_operator_gives(name: str) -> None:
+    """
+    Limits without a ceiling are those of [limits] then, and a terminal is the configuration's to give; a table of the
+    operator's says otherwise.
+    """
+    alone, shared = with_profile(name), with_profile(name, group="users")
+    free = [each for each in names(Limits) if each not in ADJUSTABLE]
+    assert [] == [each for each in free if getattr(shared.limits, each) > getattr(Limits(), each)]
+    assert not shared.terminal
+    assert shared.loopback is alone.loopback
+    written = with_profile(name, group="users", profiles={name: OURS[name]})
+    assert (alone.limits, alone.terminal) == (written.limits, written.terminal)
+    if "workdir" != name:
+        assert alone.limits.files > shared.limits.files  # control
+
+
+def test_a_profile_with_a_home_is_one_of_ours_or_based_on_it() -> None:
+    own = {"own": Profile(base="agent"), "other": Profile(base="workdir")}
+    assert [True, True, False, True, False] == [
+        with_profile(name, profiles=own).with_home for name in ("agent", "approved", "workdir", "own", "other")]

@@ -12,6 +12,7 @@ from leeward.daemon.config import Config
 from leeward.daemon.serving import agent_home
 from leeward.errors import BadRequest, Forbidden
 from leeward.spec.egress import AGENT, NETWORK, parse_policy
+from leeward.spec.profiles import Profile
 from leeward.wire.requests import Execute, SessionOpen
 from leeward.wire.sandbox_requests import SandboxOpen
 
@@ -61,8 +62,21 @@ def test_it_is_for_that_profile_alone(request_: SandboxOpen) -> None:
     assert {} == agent_home.operators(request_, ME, Config())
 
 
+def test_it_is_for_those_with_a_home_as_well() -> None:
+    own = Config(profiles={"own": Profile(base="agent")})
+    for name in ("approved", "own"):
+        asked = SandboxOpen(1, profile=name, egress="agent", policy={"allow": ["a.example"]})
+        assert AGENT == agent_home.operators(asked, ME, own)["agent"]
+        with pytest.raises(Forbidden, match="allow_network"):
+            agent_home.operators(asked, ME + 1, own)
+
+
+def test_a_home_is_asked_for() -> None:
+    assert agent_home.plan(SandboxOpen(1, profile="approved"), None, Config()) is None
+
+
 def test_fields_of_other_profiles() -> None:
-    assert agent_home.plan(SandboxOpen(1), None) is None
+    assert agent_home.plan(SandboxOpen(1), None, Config()) is None
     for request in (SandboxOpen(1, user="a"), SandboxOpen(1, hide=("/x",)), SandboxOpen(1, protect=("/x",))):
         with pytest.raises(BadRequest, match="are of the profile 'agent'"):
-            agent_home.plan(request, None)
+            agent_home.plan(request, None, Config())

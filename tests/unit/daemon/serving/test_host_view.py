@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from leeward.daemon import owner
+from leeward.daemon.config import Config
 from leeward.daemon.serving.host_view import check, hiding
 from leeward.errors import BadRequest, Forbidden
 from leeward.sandboxes.mounting import Mounts
 from leeward.spec.folders import Folder
+from leeward.spec.profiles import Profile
 from leeward.spec.profiles.shell import SECRETS, SECRETS_HERE
 from leeward.wire.sandbox_requests import SandboxOpen
 
 ME = os.geteuid()
+NO_SECRETS = Config(show_secrets=False)
 HERE = Folder("/tmp/a", "/tmp/a")
 
 
@@ -28,16 +31,22 @@ def opening(**fields: Any) -> SandboxOpen:
 @pytest.mark.parametrize("fields", [{}, {"cwd": "/srv", "home": "/home/a"}, {"cwd": "/tmp/a", "mounts": (HERE,)},
                                     {"show_secrets": True}])
 def test_the_daemons_own_user_has_it(fields: dict[str, Any]) -> None:
-    assert check(opening(**fields), ME, True)
+    assert check(opening(**fields), ME, Config())
 
 
 @pytest.mark.parametrize("profile", ["python", "workdir", "own"])
 def test_other_profiles_have_none(profile: str) -> None:
-    assert not check(opening(profile=profile), ME, True)
-    assert not check(opening(profile=profile), ME + 1, False)
+    assert not check(opening(profile=profile), ME, Config())
+    assert not check(opening(profile=profile), ME + 1, NO_SECRETS)
+    own = Config(profiles={"own": Profile(base="workdir")})
     for fields in ({"cwd": "/srv"}, {"home": "/home/a"}, {"show_secrets": True}):
-        with pytest.raises(BadRequest, match="are of the profile 'shell'"):
-            check(opening(profile=profile, **fields), ME, True)
+        with pytest.raises(BadRequest, match="of the profile"):
+            check(opening(profile=profile, **fields), ME, own)
+
+
+@pytest.mark.parametrize("profile", ["agent", "approved", "own"])
+def test_some_have_a_home(profile: str) -> None:
+    assert not check(opening(profile=profile, home="/home/a"), ME, Config(profiles={"own": Profile(base="agent")}))
 
 
 @pytest.mark.parametrize("user", [ME + 1, 0 if ME else 1000])
@@ -46,13 +55,13 @@ def test_another_user_is_refused(user: int) -> None:
     Root too, by the daemon of another one.
     """
     with pytest.raises(Forbidden, match="with other rights than his own"):
-        check(opening(), user, True)
+        check(opening(), user, Config())
 
 
 def test_an_operator_can_forbid_to_show_secrets() -> None:
-    assert check(opening(), ME, False)
+    assert check(opening(), ME, NO_SECRETS)
     with pytest.raises(Forbidden, match="show_secrets = false"):
-        check(opening(show_secrets=True), ME, False)
+        check(opening(show_secrets=True), ME, NO_SECRETS)
 
 
 @pytest.mark.parametrize(("fields", "why"), [
@@ -66,7 +75,7 @@ def test_an_operator_can_forbid_to_show_secrets() -> None:
 ])
 def test_what_it_doesnt_take(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(BadRequest, match=why):
-        check(opening(**fields), ME, True)
+        check(opening(**fields), ME, Config())
 
 
 def test_what_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,59 @@
+"""
+`leeward agent start --approved`: an agent's sandbox, of which the service for approvals is told, so that its processes
+can ask for what leaves it, and a person decides.
+
+Runs in:   the CLI.
+Holds:     no service, no agent: nobody would decide. The service ends the sandbox when it ends itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from leeward.approvals.boxes import environment_of
+from leeward.approvals.link import OperatorLink
+from leeward.errors import LeewardError
+from leeward_cli.approvals import tell_sync
+
+
+class ApprovedAgent:
+    """
+    Args:
+        project: its real path, of which the agent works on a copy.
+
+    Raises:
+        LeewardError: no service for approvals answers.
+    """
+
+    def __init__(self, project: str) -> None:
+        self._project, self._link = project, OperatorLink()
+        self._link.call("GET", "/api/status")
+        self._sandbox, self._git = "", False
+
+    def environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """
+        The variables of the agent, beside *env*.
+        """
+        own = environment_of(self._project)
+        if env.get("PYTHONPATH"):
+            own["PYTHONPATH"] = f"{own['PYTHONPATH']}:{env['PYTHONPATH']}"
+        return own
+
+    def opened(self, sandbox: str) -> None:
+        made = self._link.open_sandbox(self._project, sandbox=sandbox)
+        self._sandbox, self._git = sandbox, bool(made.get("git"))
+
+    def sync(self) -> None:
+        """
+        Make requests of what was changed and pushed.
+        """
+        tell_sync("files", self._link.call("POST", "/api/sync/files", {"sandbox": self._sandbox}))
+        if self._git:
+            tell_sync("branches", self._link.call("POST", "/api/sync/git", {"sandbox": self._sandbox}))
+
+    def ending(self) -> None:
+        sandbox, self._sandbox = self._sandbox, ""
+        if sandbox:
+            with contextlib.suppress(LeewardError):  # it went with its service
+                self._link.close_sandbox(sandbox)

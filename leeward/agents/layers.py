@@ -1,0 +1,267 @@
+"""
+Layers: system packages for agents, unpacked beside those of the host, made once for each list and kept.
+
+Runs in:   the caller's program. Packages are fetched and unpacked in a sandbox, by the host's apt-get and dpkg-deb,
+           which need no root for that; no script of a package is run, there or here.
+Trust:     none in what is unpacked. apt verifies the signatures of the lists, with the host's keys. The folder is the
+           user's alone (0700), is mounted read-only and without set-id bits in force, and nothing on the host runs what
+           is in it.
+Leaves:    programs that look for their own files at an absolute path (/usr/share/x): these lie elsewhere. Services,
+           users and whatever else a package's scripts would have made.
+Waits:     while another program makes the same layer, and for the packages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from leeward.agents.apt_sources import AptSources, apt_sources
+from leeward.agents.layer import INSIDE, Layer
+from leeward.agents.package_names import check_package
+from leeward.client.folder_size import SizeWatch, size_of
+from leeward.client.mounts import Mount
+from leeward.client.sandbox import Sandbox
+from leeward.errors import BadRequest, LeewardError, Unsupported
+
+#: Where the sandbox that makes one has these folders of the host's.
+_ETC, _STATUS = "/opt/apt", "/opt/dpkg"
+#: Bytes of one layer, and of memory; seconds for all of it; layers that are kept.
+MOST_BYTES, _MEMORY, _TIME_S, _KEPT = 4 << 30, 1 << 30, 1200.0, 10
+#: Packages that a manifest names, and bytes of one.
+_MOST_NAMES, _MOST_MANIFEST = 500, 1 << 17
+
+#: In the layer's folder, of which an agent is shown one part: on the disk, as the lists alone may have 100 MB.
+_ROOT, _WORK = "root", "work"
+_MAKE = f"""
+set -e
+export LC_ALL=C
+cd {INSIDE}/{_WORK}
+mkdir -p lists/partial cache/archives/partial
+apt-get -q -q update
+# What a folder of the host has isn't copied.
+apt-get -q -q --print-uris install --no-install-recommends --yes -- "$@" |
+    sed -n "s/^'file:\\([^']*\\)'.*/\\1/p" | sed 's/%2b/+/g; s/%7e/~/g; s/%3a/:/g' >local
+apt-get -q install --download-only --no-install-recommends --yes -- "$@"
+{{ cat local; ls cache/archives/*.deb 2>/dev/null || :; }} | while read -r each; do
+    dpkg-deb --extract "$each" {INSIDE}/{_ROOT}
+    dpkg-deb --show --showformat '${{Package}} ${{Version}}\n' "$each" >>names
+done
+"""
+
+
+class LayerFailed(LeewardError):
+    """
+    The packages can't be had. The message has the last lines of apt.
+    """
+
+
+class Layers:
+    """
+    The layers in a folder. Several programs may use it at once.
+
+    Args:
+        folder: made with the first layer; the caller's alone.
+        own_apt: a folder as /etc/apt that takes its place, where it is there.
+        socket: of the daemon; None for the default.
+        egress: the daemon's policy by which apt reaches its sources; "" for `agent`.
+        addresses: rules of egress with addresses, for sources whose names lead to ones that aren't public.
+    """
+
+    def __init__(self, folder: str, own_apt: str = "", socket: str | None = None, egress: str = "",
+                 addresses: Sequence[str] = ()) -> None:
+        self._folder, self._own_apt, self._socket = folder, own_apt, socket
+        self._egress, self._addresses = egress or "agent", tuple(addresses)
+
+    def get(self, packages: Sequence[str], *, rebuild: bool, said: Callable[[bytes], object]) -> Layer:
+        """
+        The layer with *packages*, which is made unless it is there.
+
+        Args:
+            rebuild: make it anew in any case.
+            said: called with what apt writes, as it comes.
+
+        Raises:
+            Unsupported: this host has no apt-get or dpkg-deb.
+            LayerFailed: apt or dpkg-deb failed; nothing is left.
+            DaemonError: as for Sandbox.
+        """
+        wanted = tuple(dict.fromkeys(map(check_package, packages)))
+        etc = self._own_apt if self._own_apt and os.path.isdir(self._own_apt) else "/etc/apt"
+        os.makedirs(self._folder, 0o700, exist_ok=True)
+        key = _key(wanted, etc)
+        with self._locked(key):
+            found = None if rebuild else self._found(key)
+            if found is None:
+                for tool in ("apt-get", "dpkg-deb"):
+                    if shutil.which(tool) is None:
+                        raise Unsupported("dependencies", have=f"no {tool}", need="Debian's apt-get and dpkg-deb",
+                                          cure="install the packages on the host, which agents are shown, or drop"
+                                               " `dependencies`")
+                found = self._make(key, wanted, apt_sources(etc), said)
+            self._prune(key)
+            return found
+
+    def _found(self, key: str) -> Layer | None:
+        try:
+            with open(os.path.join(self._folder, f"{key}.json"), "rb") as file:
+                row = json.loads(file.read(_MOST_MANIFEST))
+            path = os.path.join(self._folder, str(row["folder"]))
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            packages = tuple(map(str, row["packages"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        os.utime(lock)  # what was used last is kept longest
+        return Layer(os.path.join(path, _ROOT), packages, False, lock)
+
+    def _make(self, key: str, packages: Sequence[str], sources: AptSources, said: Callable[[bytes], object]) -> Layer:
+        number = 1 + max((int(name.rpartition("-")[2]) for name in self._folders(key)), default=0)
+        path = os.path.join(self._folder, f"{key}-{number}")
+        for folder in ("", _ROOT, _WORK):
+            os.mkdir(os.path.join(path, folder), 0o700)
+        try:
+            names = _unpack(path, packages, sources, self._socket, said, self._reach(sources))
+            _remove(os.path.join(path, _WORK))
+            row = json.dumps({"folder": os.path.basename(path), "packages": names}).encode()
+            made = os.path.join(self._folder, f".{key}.json")
+            with open(made, "wb") as file:
+                file.write(row)
+            os.rename(made, os.path.join(self._folder, f"{key}.json"))
+        except BaseException:
+            _remove(path)
+            raise
+        found = self._found(key)
+        if found is None:
+            raise LayerFailed(f"{path!a:.200} has just been removed")
+        return Layer(found.path, found.packages, True, found.lock)
+
+    def _reach(self, sources: AptSources) -> dict[str, Any]:
+        """
+        Options of Sandbox by which it reaches these sources and nothing else.
+        """
+        if not sources.hosts:
+            return {}
+        return {"egress": self._egress, "policy": {
+            "allow": [*sources.hosts, *self._addresses],
+            "ports": sorted({int(host.rpartition(":")[2]) for host in sources.hosts}),
+            "limits": {"response": 8 << 30, "per_minute": 3000}}}
+
+    def _folders(self, key: str = "") -> list[str]:
+        return [name for name in os.listdir(self._folder) if re.fullmatch(r"[0-9a-f]{32}-[0-9]{1,9}", name)
+                and name.startswith(key)]
+
+    def _prune(self, key: str) -> None:
+        """
+        Remove what nobody holds: former ones of a list, and those that were used the longest ago.
+        """
+        current = set()
+        for name in os.listdir(self._folder):
+            if name.endswith(".json") and not name.startswith("."):
+                with contextlib.suppress(OSError, ValueError, KeyError, TypeError), \
+                        open(os.path.join(self._folder, name), "rb") as file:
+                    current.add(str(json.loads(file.read(_MOST_MANIFEST))["folder"]))
+        names = sorted(self._folders(), key=lambda name: os.lstat(os.path.join(self._folder, name)).st_mtime)
+        extra = max(0, len(names) - _KEPT)
+        for number, name in enumerate(names):
+            if name in current and (number >= extra or name.startswith(key)):
+                continue
+            if name not in current and not name.startswith(key):
+                continue  # another program may be making it
+            path = os.path.join(self._folder, name)
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue  # an agent has it
+            else:
+                if name in current:
+                    os.unlink(os.path.join(self._folder, f"{name.rpartition('-')[0]}.json"))
+                _remove(path)
+            finally:
+                os.close(lock)
+
+    @contextlib.contextmanager
+    def _locked(self, key: str) -> Iterator[None]:
+        """
+        One program at a time makes a layer of this list. The kernel drops the lock with its holder.
+        """
+        fd = os.open(os.path.join(self._folder, f".{key}.lock"),
+                     os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+
+def _key(packages: Sequence[str], etc: str) -> str:
+    """
+    What a layer is named by: the list, the host's system, and where its packages come from.
+    """
+    system = platform.freedesktop_os_release() if os.path.exists("/etc/os-release") else {}
+    parts = (*sorted(packages), "", system.get("ID", ""), system.get("VERSION_ID", ""), platform.machine(), etc)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _unpack(path: str, packages: Sequence[str], sources: AptSources, socket: str | None,
+            said: Callable[[bytes], object], reach: dict[str, Any]) -> list[str]:
+    """
+    Have apt-get fetch *packages* and what they need beyond the host's, and unpack them into the folder *path*. Returns
+    their names and versions.
+    """
+    mounts = [Mount(path, INSIDE, writable=True), Mount(sources.etc, _ETC), Mount("/var/lib/dpkg", _STATUS),
+              *(Mount(folder, folder) for folder in sources.folders)]
+    configuration = "\n".join((
+        f'Dir::Etc "{_ETC}";', f'Dir::State::status "{_STATUS}/status";', 'Dir::State "/tmp";',
+        f'Dir::State::lists "{INSIDE}/{_WORK}/lists";', f'Dir::Cache "{INSIDE}/{_WORK}/cache";', 'Dir::Log "/tmp";',
+        f'Dir::Etc::trustedparts "{_ETC}/trusted.gpg.d";', 'Debug::NoLocking "true";', 'APT::Sandbox::User "";',
+        'Acquire::Languages "none";', 'APT::Get::List-Cleanup "false";', ""))
+    env = {"HOME": "/tmp", "APT_CONFIG": "/tmp/apt.conf"}
+    with Sandbox(socket=socket, profile="agent", mounts=mounts, memory=_MEMORY, env=env, **reach) as box:
+        def end() -> None:
+            with contextlib.suppress(LeewardError):
+                box.kill()
+
+        box.files.write("/tmp/apt.conf", configuration)
+        with SizeWatch(path, MOST_BYTES, end) as watch:
+            try:
+                # Started, as a command that is run has the daemon's ceiling of time.
+                process = box.start(["sh", "-c", _MAKE, "sh", *packages])
+                late = threading.Timer(_TIME_S, end)
+                late.daemon = True
+                late.start()
+                try:
+                    got = process.result(said, said)
+                finally:
+                    late.cancel()
+                names = box.files.read(f"{INSIDE}/{_WORK}/names") if got.ok and box.files.exists(
+                    f"{INSIDE}/{_WORK}/names") else b""
+            except LeewardError:
+                if not watch.over:
+                    raise
+        if watch.over or size_of(path, MOST_BYTES) > MOST_BYTES:
+            raise BadRequest(f"dependencies: the packages have more than {MOST_BYTES} bytes")
+    if not got.ok:
+        last = [line for line in (got.stderr_text or got.stdout_text).strip().splitlines() if line.strip()][-4:]
+        raise LayerFailed("dependencies: " + ("; ".join(ascii(line)[1:-1] for line in last) or repr(got))[:1000])
+    return names.decode("utf-8", "replace").splitlines()[:_MOST_NAMES]
+
+
+def _remove(path: str) -> None:
+    """
+    By programs that follow no link, and that no depth stops.
+    """
+    for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+        subprocess.run([*words, "--", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, check=False)

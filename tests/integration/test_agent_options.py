@@ -1,0 +1,177 @@
+"""
+`leeward agent start` with --profile, --approved and packages of the system's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kit.agents import AgentHome, agents_daemon
+from kit.live_daemon import PATIENCE, LiveDaemon, command
+
+pytestmark = pytest.mark.needs("user-namespaces")
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    folder = tmp_path_factory.mktemp("daemon")
+    config = folder / "c.toml"
+    config.write_text('[profiles.big]\nbase = "agent"\nlimits = { processes = 40 }\n'
+                      'variables = { OF_THE_PROFILE = "1" }\n')
+    config.chmod(0o600)
+    with agents_daemon(folder, "--config", str(config)) as made:
+        yield made
+
+
+@pytest.fixture
+def home(daemon: LiveDaemon, tmp_path: Path) -> Iterator[AgentHome]:
+    made = AgentHome(tmp_path / "home", daemon)
+    made.define("sh", 'command = ["sh"]\n')
+    yield made
+    made.gone()
+
+
+def test_another_profile(home: AgentHome) -> None:
+    """
+    An operator's that is based on `agent` has a home and hidden names as that has; one that isn't is refused.
+    """
+    (home.project / ".env").write_text("SECRET")
+    got = home.run("start", "sh", ".", "--profile", "big", "--", "-c", "pwd; echo $HOME $OF_THE_PROFILE; cat .env")
+    assert f"{home.project}\n{home.path} 1\n" == got.stdout
+    assert "SECRET" not in got.stderr
+    for name, why in (("none", "unknown"), ("workdir", "home is of the profiles")):
+        got = home.run("start", "sh", ".", "--profile", name, "--", "-c", "true")
+        assert (1, True) == (got.returncode, why in got.stderr), got.stderr
+
+
+# --- packages ---------------------------------------------------------------------
+
+
+def packed(folder: Path, version: str) -> None:
+    """
+    A folder with a package `leeward-tests-tool` of this version, and the list of it, as apt takes them.
+    """
+    tree = folder / f"tree-{version}"
+    (tree / "DEBIAN").mkdir(parents=True)
+    (tree / "DEBIAN/control").write_text(
+        f"Package: leeward-tests-tool\nVersion: {version}\nArchitecture: all\nMaintainer: nobody <n@example.org>\n"
+        "Description: of a test\n")
+    (tree / "DEBIAN/postinst").write_text("#!/bin/sh\ntouch /tmp/ran\n")
+    (tree / "DEBIAN/postinst").chmod(0o755)
+    (tree / "usr/bin").mkdir(parents=True)
+    (tree / "usr/bin/tests-tool").write_text(f"#!/bin/sh\necho version {version}\n")
+    (tree / "usr/bin/tests-tool").chmod(0o755)
+    name = f"leeward-tests-tool_{version}_all.deb"
+    subprocess.run(["dpkg-deb", "--root-owner-group", "--build", str(tree), str(folder / name)], check=True,
+                   capture_output=True)
+    about = (folder / name).stat()
+    digest = subprocess.run(["sha256sum", str(folder / name)], check=True, capture_output=True,
+                            text=True).stdout.split()[0]
+    (folder / "Packages").write_text((tree / "DEBIAN/control").read_text()
+                                     + f"Filename: ./{name}\nSize: {about.st_size}\nSHA256: {digest}\n")
+
+
+@pytest.mark.needs("debian")
+def test_packages_are_unpacked_once_and_made_anew(home: AgentHome) -> None:
+    """
+    From a folder of the test's own: fetched and unpacked in a sandbox, kept for the next start, and none of its scripts
+    run. A project's list is asked about.
+    """
+    source = home.path / "packages"
+    source.mkdir()
+    packed(source, "1.0")
+    apt = home.path / "config/leeward/apt"
+    (apt / "sources.list.d").mkdir(parents=True)
+    (apt / "sources.list").write_text(f"deb [trusted=yes] file:{source} ./\n")
+    home.settings('dependencies = ["leeward-tests-tool"]\n')
+    use = ("start", "sh", ".", "--", "-c", "tests-tool; command -v tests-tool; touch /opt/packages/x; ls /tmp/ran")
+    got = home.run(*use)
+    assert "version 1.0\n/opt/packages/usr/bin/tests-tool\n" == got.stdout, got.stderr
+    assert "1 packages were unpacked" in got.stderr
+    assert "Read-only" in got.stderr
+    assert "cannot access '/tmp/ran'" in got.stderr
+    assert not Path("/usr/bin/tests-tool").exists()
+    packed(source, "2.0")
+    got = home.run(*use)
+    assert got.stdout.startswith("version 1.0")
+    assert "were unpacked" not in got.stderr
+    assert home.run("start", "sh", ".", "--rebuild", *use[3:]).stdout.startswith("version 2.0")
+    assert home.run(*use).stdout.startswith("version 2.0")
+    layers = home.path / ".cache/leeward/agents/layers"
+    assert 1 == len([name for name in os.listdir(layers) if name[0] != "." and not name.endswith(".json")])
+    assert 0o700 == layers.stat().st_mode & 0o777
+
+    home.settings('dependencies = ["leeward-tests-none"]\n')
+    got = home.run(*use)
+    assert (1, True) == (got.returncode, "leeward-tests-none" in got.stderr)
+    assert 1 == len([name for name in os.listdir(layers) if name[0] != "." and not name.endswith(".json")])
+    home.settings("")
+    (home.project / ".leeward").mkdir()
+    (home.project / ".leeward/agent.toml").write_text('dependencies = ["leeward-tests-tool"]\n')
+    got = home.run(*use)
+    assert (1, "") == (got.returncode, got.stdout)
+    assert "is fetched and unpacked" in got.stderr
+
+
+# --- approved ----------------------------------------------------------------------
+
+
+@contextmanager
+def approvals(home: AgentHome) -> Iterator[dict[str, str]]:
+    """
+    The service for approvals; the variables by which it is found.
+    """
+    env = home.environment(LEEWARD_APPROVALS_SOCKET=str(home.path / "approvals"))
+    with subprocess.Popen(command("approvals", "serve"), env=env, stderr=subprocess.PIPE, text=True) as service:
+        try:
+            assert service.stderr is not None
+            line = service.stderr.readline()
+            assert "decides on" in line, line + service.stderr.read()
+            yield {"LEEWARD_APPROVALS_SOCKET": env["LEEWARD_APPROVALS_SOCKET"]}
+        finally:
+            service.terminate()
+            service.communicate(timeout=PATIENCE)
+
+
+ASK = ("from leeward.approvals import Agent; print(Agent().request_permission('network', host='asked.example.org',"
+       " port=443, wait=False)['status'])")
+
+
+@pytest.mark.needs("extra-web")
+def test_a_person_decides_what_leaves(home: AgentHome) -> None:
+    """
+    The agent works on a copy in its own home, and can ask; what it has changed becomes requests, and is on the host
+    once one is approved. Without the service there is no agent.
+    """
+    (home.project / "old").write_text("old")
+    (home.project / ".env").write_text("SECRET")
+    line = f'echo new >old; cat .env; echo $HOME; python3 -c "{ASK}"; exit 5'
+    use = ("start", "sh", ".", "--approved", "--", "-c", line)
+    with approvals(home) as env:
+        got = home.run(*use, **env)
+        assert (5, f"{home.path}\npending\n") == (got.returncode, got.stdout), got.stderr
+        assert "SECRET" not in got.stderr
+        assert "1 requests about files wait" in got.stderr
+        assert "old" == (home.project / "old").read_text()
+        rows = [json.loads(row) for row in subprocess.run(
+            command("approvals", "list", "--json"), env=home.environment(**env), capture_output=True, text=True,
+            check=True).stdout.splitlines()]
+        assert ["network", "filesystem"] == [row["category"] for row in rows]
+        subprocess.run(command("approvals", "approve", str(rows[1]["id"])), env=home.environment(**env), check=True,
+                       capture_output=True)
+        until = PATIENCE * 10
+        while "new\n" != (home.project / "old").read_text() and until:
+            subprocess.run(["sleep", "0.1"], check=True)
+            until -= 1
+        assert "new\n" == (home.project / "old").read_text()
+    got = home.run(*use, LEEWARD_APPROVALS_SOCKET=str(home.path / "nobody"))
+    assert (1, "") == (got.returncode, got.stdout)
+    assert "no service for approvals answers" in got.stderr
+    assert [] == home.left()
