@@ -91,11 +91,9 @@ class Sandbox(OverlayCalls):
         idle (float): seconds without a call after which the daemon ends it.
         lifetime (float): seconds after which the daemon ends it in any case.
         show_secrets (bool): of the profile "shell": hide nothing.
-        own_home (bool): of the profile "approved", and those of the configuration that are based on it or on "agent":
-            a home folder of its own at this program's home, and its user's name, as "agent" always has.
-        hide (Sequence[str]): with a home of its own: paths in its mounts that can't be seen. A file is empty there, and
-            can't be read; a folder is empty.
-        protect (Sequence[str]): with a home of its own: paths in its mounts that can't be written.
+        own_home (bool): of "approved", and of profiles based on it or on "agent": a home as "agent" always has.
+        hide (Sequence[str]): with such a home: paths in its mounts that are an unreadable file, or an empty folder.
+        protect (Sequence[str]): with such a home: paths in its mounts that can't be written.
         metadata (Mapping[str, str]): anything that `info` and `list` are to show; at most 64 entries, 16 KiB.
     """
 
