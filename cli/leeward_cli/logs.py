@@ -151,8 +151,15 @@ def _is_fine(row: Mapping[str, Any]) -> bool:
     return row.get("outcome") in ("finished", "raised") and not row.get("limit") and not row.get("denied")
 
 
+def _outcome(row: Mapping[str, Any]) -> str:
+    outcome = row.get("outcome") or ""
+    if "internal" == outcome and (row.get("error") or "").startswith("Ended: "):
+        return "was ended"  # and the error says why: nobody waited for it, say, which is nobody's fault
+    return _OUTCOMES.get(outcome, outcome or "over")
+
+
 def _summary(row: Mapping[str, Any]) -> list[str]:
-    lines = [f"{name_of(row)}: {_OUTCOMES.get(row.get('outcome') or '', row.get('outcome') or 'over')}"
+    lines = [f"{name_of(row)}: {_outcome(row)}"
              + (f", exit status {row['exit_code']}" if row.get("exit_code") is not None else "")
              + (f", after {row['seconds']:.3f} s" if row.get("seconds") is not None else "")]
     if "sandbox" == row["kind"]:

@@ -6,7 +6,7 @@ Runs in:   the CLI. Here lines are read, and looked at to see whether a statemen
 Trust:     none in the kernel's output: it is shown escaped on a terminal.
 
 Theory of operation. The main thread waits for the kernel's answer. Ctrl-C meanwhile raises KeyboardInterrupt in the
-kernel; a second one ends the kernel's process, and the next statement has a fresh one.
+kernel; a second one ends the kernel's process, and the next statement has a fresh one. A third one ends us.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from leeward_cli.job import complain, escape, write
 _NAME = "<stdin>"
 #: Statements that are remembered from one session to the next.
 _REMEMBERED = 2000
+#: So many Ctrl-C are for the kernel. The next one is for us: the daemon may not answer.
+_ASKED = 2
 _SHOW = "__import__('sys').displayhook(("
 
 
@@ -88,7 +90,7 @@ class Prompt:
         self._pressed = 0
         self.exit_code = 0
 
-    def run(self, source: str) -> Result | None:
+    def run(self, source: str | bytes) -> Result | None:
         """
         Run *source*, show what it wrote; None where the state was lost, of which a line was written.
         """
@@ -110,6 +112,8 @@ class Prompt:
 
     def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
         self._pressed += 1
+        if self._pressed > _ASKED:
+            raise KeyboardInterrupt
         # Not in the handler: the call that is being made may be in the middle of a frame.
         threading.Thread(target=self._interrupt, args=(self._pressed,), daemon=True).start()
 
@@ -175,7 +179,7 @@ def main(box: Sandbox, raw: bool) -> int:
     with box.kernel() as kernel:
         prompt = Prompt(kernel, raw)
         if not os.isatty(0):
-            result = prompt.run(sys.stdin.read())
+            result = prompt.run(sys.stdin.buffer.read())  # a text of its own encoding, or none at all
             return 1 if result is None else result.exit_code
         version = kernel.execute("import sys; print(sys.version.split()[0], end='')").stdout_text
         print(f"Python {escape(version.encode()).decode()} in sandbox {box.id}; Ctrl-D ends this prompt.")

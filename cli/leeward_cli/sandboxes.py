@@ -5,8 +5,8 @@ Runs in:   the CLI, by click.
 
 Theory of operation of `shell`. Where we are on a terminal the program gets one (`leeward_cli.terminal`). Else the main
 thread reads the program's output and passes it on; a second thread reads our standard input and writes it to the
-program's. The first Ctrl-C sends SIGINT to the program, the second one ends it. A sandbox that was opened for one
-`shell` ends with it, whatever happens; one that was named stays.
+program's. The first Ctrl-C sends SIGINT to the program, the second one ends it, the third one ends us. A sandbox that
+was opened for one `shell` ends with it, whatever happens; one that was named stays.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from leeward_cli.shown import EscapedStream
 _READ = 1 << 16
 #: What a shell says of a program that Ctrl-C has ended.
 _INTERRUPTED = 130
+#: So many of them are for the program. The next one is for us: the daemon may not answer.
+_ASKED = 2
 
 _SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 
@@ -301,19 +303,26 @@ def pass_on(process: Process, raw: bool) -> int:
     What the process writes to us, what we read to it; its exit status.
     """
     pressed: list[int] = []
-    streams = [EscapedStream(fd, raw) for fd in (1, 2)]
+    streams = {"stdout": EscapedStream(1, raw), "stderr": EscapedStream(2, raw)}
 
     def interrupted(_number: int, _frame: Any) -> None:
         pressed.append(1)
+        if len(pressed) > _ASKED:
+            raise KeyboardInterrupt
         # Not in the handler: the call that is being made may be in the middle of a frame.
         threading.Thread(target=_interrupt, args=(process, len(pressed)), daemon=True).start()
 
     before = signal.signal(signal.SIGINT, interrupted)
     threading.Thread(target=_feed, args=(process,), daemon=True).start()
     try:
-        result = process.result(*(stream.write for stream in streams))
-        for stream in streams:
+        for chunk in process:  # and nothing of it is kept, as `Process.result` does
+            streams[chunk.stream].write(chunk.data)
+        for stream in streams.values():
             stream.close()
+        result = process.wait()
+        assert result is not None
+    except KeyboardInterrupt:  # its end was asked for by the one before
+        raise
     except BaseException:
         with contextlib.suppress(DaemonError):
             process.kill()
@@ -347,7 +356,7 @@ def _as_json(*rows: Any) -> None:
 
 #: What `info` has in seconds and in bytes.
 _SECONDS = ("age", "idle", "unused", "left", "cpu_time")
-_BYTES = ("memory_limit", "memory_peak")
+_BYTES = ("memory_limit", "memory_peak", "memory")
 
 
 def _readable(what: str, value: object) -> str:

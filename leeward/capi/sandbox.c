@@ -212,32 +212,43 @@ int leeward_sandbox_extend(leeward_sandbox *sandbox, double idle, double lifetim
 	return lw_ask_nothing(sandbox, "sandbox_extend");
 }
 
-/* What an answer says of sandboxes, or NULL. Frees it. */
-static leeward_sandboxes *parse_sandboxes(leeward_handle *handle, struct lw_answer *answer, bool is_list)
+/* Add a page of a list to *list*, of which there is none yet or one. *last* is where the next page begins, 0 if there is
+ * none. Returns 0, -ENOMEM or -EBADMSG. */
+static int add_page(const struct lw_reply *reply, leeward_sandboxes **list, int64_t *last)
 {
-	struct lw_value rows = answer->reply.ok;
-	leeward_sandboxes *list = NULL;
-	int failed = 0;
+	struct lw_value rows;
+	bool more = false;
 
-	if (!is_list) {
-		failed = lw_sandboxes_add(&list, &rows);
-	} else if (!lw_find(&answer->reply.ok, "sandboxes", &rows) || rows.type != LW_ARRAY) {
-		failed = -EBADMSG;
-	} else if (!rows.entries) {
-		list = calloc(1, sizeof *list);
-		failed = list ? 0 : -ENOMEM;
-		if (list)
-			list->size = sizeof *list;
+	if (!lw_find(&reply->ok, "sandboxes", &rows) || rows.type != LW_ARRAY)
+		return -EBADMSG;
+	if (!*list) {
+		*list = calloc(1, sizeof **list);
+		if (!*list)
+			return -ENOMEM;
+		(*list)->size = sizeof **list;
 	}
-	for (uint32_t i = 0; !failed && is_list && i < rows.entries; i++) {
+	for (uint32_t i = 0; i < rows.entries; i++) {
 		struct lw_cursor after = rows.inside;
 		struct lw_value row;
+		int failed;
 
 		lw_skip(&after);
 		lw_next(&rows.inside, &row);
 		rows.inside = after;
-		failed = lw_sandboxes_add(&list, &row);
+		failed = lw_sandboxes_add(list, &row);
+		if (failed)
+			return failed;
 	}
+	if (!lw_answer_flag(reply, "more", &more) || !more || !rows.entries) {
+		*last = 0;
+		return 0;
+	}
+	return lw_answer_whole(reply, "last", *last + 1, last) ? 0 : -EBADMSG;
+}
+
+/* Take what was parsed of an answer: *list*, or NULL where that failed. Frees the answer. */
+static leeward_sandboxes *parsed(leeward_handle *handle, struct lw_answer *answer, leeward_sandboxes *list, int failed)
+{
 	if (!failed) {
 		free(answer->block);
 		return list;
@@ -254,24 +265,43 @@ static leeward_sandboxes *parse_sandboxes(leeward_handle *handle, struct lw_answ
 
 leeward_sandboxes *leeward_sandbox_info_of(leeward_sandbox *sandbox)
 {
+	leeward_sandboxes *list = NULL;
 	struct lw_answer answer;
+	int failed;
 
 	if (lw_sandbox_check(sandbox))
 		return NULL;
 	lw_about(sandbox, "sandbox_info", 0);
-	return lw_ask(sandbox->handle, "sandbox_info", &answer) ? NULL : parse_sandboxes(sandbox->handle, &answer, false);
+	if (lw_ask(sandbox->handle, "sandbox_info", &answer))
+		return NULL;
+	failed = lw_sandboxes_add(&list, &answer.reply.ok);
+	return parsed(sandbox->handle, &answer, list, failed);
 }
 
 leeward_sandboxes *leeward_sandbox_list(leeward_handle *handle)
 {
-	struct lw_answer answer;
+	leeward_sandboxes *list = NULL;
+	int64_t last = 0;
 
 	if (!handle) {
 		lw_invalid("handle", "NULL");
 		return NULL;
 	}
-	lw_begin(handle, "sandbox_list", 0);
-	return lw_ask(handle, "sandbox_list", &answer) ? NULL : parse_sandboxes(handle, &answer, true);
+	do {
+		struct lw_answer answer;
+		struct lw_buffer *buffer = lw_begin(handle, "sandbox_list", last ? 1 : 0);
+		int failed;
+
+		if (last)
+			lw_put_field(buffer, "after", (uint64_t)last);
+		if (lw_ask(handle, "sandbox_list", &answer)) {
+			leeward_free_sandboxes(list);
+			return NULL;
+		}
+		failed = add_page(&answer.reply, &list, &last);
+		list = parsed(handle, &answer, list, failed);
+	} while (list && last);
+	return list;
 }
 
 /* --- Python ------------------------------------------------------------------- */

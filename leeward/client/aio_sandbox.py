@@ -40,7 +40,7 @@ from leeward.client.sandbox_calls import (
 from leeward.errors import DaemonError, SandboxOver
 from leeward.outcome import Result
 from leeward.wire.replies import Reply
-from leeward.wire.sandbox_replies import answer, rows, sandbox_id, whole
+from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
 
 if TYPE_CHECKING:
     from leeward.client.changes import Changes
@@ -97,7 +97,11 @@ class AsyncSandbox:
         What `info` says of each sandbox of this user, the oldest first.
         """
         async with AsyncClient(socket) as client:
-            return checked(rows, (await client.ask("sandbox_list", {}))[0], "sandboxes")
+            found, last = checked(page, (await client.ask("sandbox_list", {}))[0])
+            while last:
+                more, last = checked(page, (await client.ask("sandbox_list", {"after": last}))[0], last)
+                found += more
+            return found
 
     async def id(self) -> str:
         """
@@ -313,7 +317,8 @@ class AsyncSandbox:
         """
         `kill`, if it was ever used and isn't over yet, and close the connection.
         """
-        self._closed = True
+        async with self._opening:
+            self._closed = True
         try:
             if self._id:
                 await self._client.ask("sandbox_kill", {"sandbox": self._id}, CLOSE_S)

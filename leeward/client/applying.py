@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from leeward._native.beneath import open_beneath
 from leeward.client.changes import CHUNK, FOLDER, FolderChange, HostFolder, type_of
+from leeward.client.file_trees import stays_below
 from leeward.errors import RequestRejected, Stale
 
 #: A file may be so much larger than what it occupies; one that is sparser isn't copied.
@@ -48,11 +49,12 @@ class Applying:
     Puts changes onto the host.
 
     Args:
-        read: writes a changed file's content, as the sandbox has it now, to a descriptor.
+        read: writes a changed file's content, as the sandbox has it now, to a descriptor: so many bytes of it at most,
+            and one more where there are more.
         done: what was applied before, by path: inode and ctime. It grows.
     """
 
-    def __init__(self, host: HostFolder, read: Callable[[bytes, int], None],
+    def __init__(self, host: HostFolder, read: Callable[[bytes, int, int], None],
                  done: dict[bytes, tuple[int, int]]) -> None:
         self._host, self._read, self._done = host, read, done
 
@@ -65,8 +67,10 @@ class Applying:
                 race with somebody who writes there now, may leave some of them applied.
             RequestRejected: a change that no folder of the host is given.
         """
+        folders = {change.path for change in chosen if "folder" == change.type and "deleted" != change.kind}
         for change in chosen:
             self._check(change)
+            self._check_parent(change, folders)
         for change in reversed(chosen):
             if "deleted" == change.kind:
                 self._remove(change)
@@ -85,6 +89,17 @@ class Applying:
                 raise RequestRejected(f"{what} has {change.size} bytes, and occupies {change.allocated}: leave it out")
         about = self._host.look(os.fsencode(change.path))
         self._fresh(change, about)
+
+    def _check_parent(self, change: FolderChange, folders: set[str]) -> None:
+        """
+        Something new needs a folder of the host's, or one of *folders*, which are applied as well.
+        """
+        parent = posixpath.dirname(change.path)
+        if "created" != change.kind or not parent or parent in folders:
+            return
+        about = self._host.look(os.fsencode(parent))
+        if about is None or not stat.S_ISDIR(about.st_mode):
+            raise Stale(f"the folder of {change.path!r:.120} is not on the host any more", change.path)
 
     def _fresh(self, change: FolderChange, about: os.stat_result | None) -> None:
         what = f"{change.path!r:.120}"
@@ -185,7 +200,7 @@ class Applying:
     def _content(self, change: FolderChange, path: bytes, parent: int, way: bytes, mode: int) -> None:
         fd = os.open(way, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=parent)
         try:
-            self._read(path, fd)
+            self._read(path, fd, change.size)
             if os.fstat(fd).st_size != change.size or (change.sha256 is not None and _hash(fd) != change.sha256):
                 raise Stale(f"{change.path!r:.120} was changed in the sandbox meanwhile", change.path)
             os.fchmod(fd, mode)
@@ -204,8 +219,7 @@ def _hash(fd: int) -> str:
 
 def leads_out(change: FolderChange) -> bool:
     """
-    Does a link's text lead out of the folder?
+    Can a link lead out of the folder, whatever the folder's other links are that were taken from the sandbox? By its
+    text alone that can't be told: behind `deep/link`, which leads to the top, `..` is above it.
     """
-    text = change.link or ""
-    found = posixpath.normpath(posixpath.join(posixpath.dirname(change.path), text))
-    return not text or text.startswith("/") or found == ".." or found.startswith("../")
+    return not stays_below(os.fsencode(change.link or ""), change.path.count("/"))

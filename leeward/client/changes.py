@@ -30,6 +30,8 @@ LARGE = 50 << 20
 CHUNK = 1 << 18
 _LOOK = os.O_PATH | os.O_NOFOLLOW
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+#: What is said of a path where nothing is that counts: the last one of a path that only single steps can make.
+_NOT_SEEN = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES, errno.ENAMETOOLONG)
 _KINDS = ("file", "folder", "link", "gone", "special")
 
 
@@ -156,7 +158,7 @@ class HostFolder:
         try:
             fd = open_beneath(self.fd, path, _LOOK)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES):
+            if error.errno in _NOT_SEEN:
                 return None
             raise
         try:
@@ -202,8 +204,11 @@ class HostFolder:
             try:
                 for name in map(os.fsencode, os.listdir(fd)):
                     inner = folder + b"/" + name
+                    try:
+                        about = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue  # it went meanwhile
                     found.append(inner)
-                    about = os.stat(name, dir_fd=fd, follow_symlinks=False)
                     if stat.S_ISDIR(about.st_mode):
                         todo.append(inner)
             finally:

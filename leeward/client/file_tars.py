@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import tarfile
 from collections.abc import Mapping
 from decimal import Decimal
@@ -20,7 +21,7 @@ from typing import IO, Any, BinaryIO
 
 from leeward.client.file_calls import Call, Path, Sink, fetch, page, raw, shown, write
 from leeward.client.file_trees import MOST_BYTES, MOST_DEEP, VANISHED, Bounds, Transfer, stays_below
-from leeward.wire.file_answers import MAX_TIME
+from leeward.wire.file_answers import MAX_PATH, MAX_TIME
 
 _BLOCK = tarfile.BLOCKSIZE
 _NS = 1_000_000_000
@@ -68,28 +69,33 @@ def export_tar(inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES
     if hasattr(target, "write"):
         return (yield from _export(raw(inside), target, limit))
     name = raw(target)
-    beside = name + b".part"
+    # A name that nobody guesses: the folder may be one that the sandbox writes to, and a link there leads anywhere.
+    beside = os.path.join(os.path.dirname(name), b".leeward-%s.tmp" % secrets.token_hex(8).encode())
+    made = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
-        with _open_out(beside, name) as out:
+        with open(made, "wb") as file, _packed(file, name) as out:
             done = yield from _export(raw(inside), out, limit)
         os.replace(beside, name)
     except BaseException:
-        if os.path.lexists(beside):
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(beside)
         raise
     return done
 
 
-def _open_out(path: bytes, name: bytes) -> Any:
+def _packed(file: IO[bytes], name: bytes) -> Any:
+    """
+    *file*, compressed where the *name* says so.
+    """
     if name.endswith((b".gz", b".tgz")):
         import gzip
 
-        return gzip.open(path, "wb")
+        return gzip.open(file, "wb")
     if name.endswith((b".xz", b".txz")):
         import lzma
 
-        return lzma.open(path, "wb")
-    return open(path, "wb")
+        return lzma.open(file, "wb")
+    return contextlib.nullcontext(file)
 
 
 def _export(path: bytes, out: Any, limit: int) -> Call[Transfer]:
@@ -202,7 +208,11 @@ def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, to: bytes, top: b
                                       time=_time(member))
         done.files += 1
     elif member.issym():
-        yield "file_link", {"path": to, "to": member.linkname.encode("utf-8", "surrogateescape")}
+        target = member.linkname.encode("utf-8", "surrogateescape")
+        if not 0 < len(target) <= MAX_PATH or b"\0" in target:
+            done.left_out.append((member.name, "link"))
+            return
+        yield "file_link", {"path": to, "to": target}
         done.links += 1
     elif member.islnk():
         parts = [part for part in member.linkname.encode("utf-8", "surrogateescape").split(b"/") if part not in (

@@ -157,11 +157,15 @@ class Overlay:
     def _ask(self, op: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         return checked(answer, self._box.ask(op, {"target": self.target, **fields}))
 
-    def _read(self, path: bytes, into: int) -> None:
+    def _read(self, path: bytes, into: int, most: int) -> None:
+        """
+        Write *most* bytes of the file to *into*, and one more where there are more: processes of the sandbox may make
+        it larger all the time.
+        """
         offset = 0
-        while True:
+        while offset <= most:
             data = self._fetch("overlay_read", {"path": path, "offset": offset})
-            rest = memoryview(data)
+            rest = memoryview(data)[:most + 1 - offset]
             while rest:
                 rest = rest[os.write(into, rest):]
             offset += len(data)

@@ -47,7 +47,7 @@ from leeward.errors import DaemonError, SandboxOver
 from leeward.outcome import Result
 from leeward.spec.paths import client_socket
 from leeward.wire.replies import Reply
-from leeward.wire.sandbox_replies import answer, rows, sandbox_id, whole
+from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
 
 if TYPE_CHECKING:
     from leeward.client.overlay import Overlay
@@ -132,7 +132,11 @@ class Sandbox(OverlayCalls):
         """
         links = FreeLinks(client_socket(socket))
         try:
-            return checked(rows, links.call("sandbox_list", {})[0], "sandboxes")
+            found, last = checked(page, links.call("sandbox_list", {})[0])
+            while last:
+                more, last = checked(page, links.call("sandbox_list", {"after": last})[0], last)
+                found += more
+            return found
         finally:
             links.close()
 

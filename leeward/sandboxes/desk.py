@@ -34,6 +34,9 @@ from leeward.worker.opener import Opener
 #: kernel's defaults (kernel.pty.max less kernel.pty.reserve), so a dozen users may have as many.
 MOST_TERMINALS_OF_USER = 256
 
+#: Bytes that one user's started processes were given to read and haven't read: they outlive the request.
+MOST_INPUT_OF_USER = 256 << 20
+
 
 class HeldSeat(Protocol):
     """
@@ -94,8 +97,9 @@ class Desk:
         self.reactor, self.now = reactor, reactor.now
         self.opener = Opener(reactor, own)
         self.seated: Callable[[int, str, Any], None] = lambda _runner, _sandbox, _egress: None
-        self._registry: Registry[Held] = Registry()
+        self._registry: Registry[Held] = Registry(since=wall())
         self._timer: Timer | None = None
+        self._input: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._registry)
@@ -212,6 +216,26 @@ class Desk:
         taken = sum(entry.sandbox.sandbox.terminals for entry in self.of(user))
         if taken >= MOST_TERMINALS_OF_USER:
             raise Busy(f"your sandboxes have {taken} terminals open, all that a user may have")
+
+    def hold_input(self, user: int, size: int) -> Callable[[int], None]:
+        """
+        Count *size* bytes that a process of *user* is to read. What it gives has to be called once, when that is over.
+
+        Raises:
+            Busy: others of his have left too many unread.
+        """
+        held = self._input.get(user, 0)
+        if held and held + size > MOST_INPUT_OF_USER:
+            raise Busy(f"processes of your sandboxes have {held} bytes of their input unread, and may have"
+                       f" {MOST_INPUT_OF_USER}")
+        self._input[user] = held + size
+
+        def over(_count: int) -> None:
+            self._input[user] -= size
+            if not self._input[user]:
+                del self._input[user]
+
+        return over
 
     def busy(self, entry: RegistryEntry[Held]) -> None:
         """

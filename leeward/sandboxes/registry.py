@@ -63,6 +63,7 @@ class RegistryEntry(Generic[T]):
         until: the end of its lifetime, as the reactor tells the time.
         used: when it was last used.
         calls: requests that wait for it: it is in use while there are any.
+        serial: it was the so-manyth that was opened.
     """
 
     name: str
@@ -72,6 +73,7 @@ class RegistryEntry(Generic[T]):
     until: float
     used: float
     calls: int = 0
+    serial: int = 0
 
     def due(self, now: float) -> Reason | None:
         """
@@ -92,11 +94,13 @@ class Registry(Generic[T]):
     """
     Args:
         random: gives so many random bytes.
+        since: seconds since the epoch: sandboxes of a daemon before it were over by then.
     """
 
-    def __init__(self, random: Callable[[int], bytes] = os.urandom) -> None:
-        self._random = random
+    def __init__(self, random: Callable[[int], bytes] = os.urandom, since: float = 0.0) -> None:
+        self._random, self._since = random, since
         self._mine = self._letters(_DAEMON)
+        self._serial = 0
         self._live: dict[str, RegistryEntry[T]] = {}
         self._of: dict[int, int] = {}
         self._ended: OrderedDict[str, Ending] = OrderedDict()
@@ -135,7 +139,8 @@ class Registry(Generic[T]):
         Give *sandbox* an id.
         """
         name = self._mine + self._letters(ID_LENGTH - _DAEMON)
-        entry = self._live[name] = RegistryEntry(name, user, sandbox, idle, now + lifetime, now)
+        self._serial += 1
+        entry = self._live[name] = RegistryEntry(name, user, sandbox, idle, now + lifetime, now, serial=self._serial)
         self._of[user] = self._of.get(user, 0) + 1
         return entry
 
@@ -150,8 +155,9 @@ class Registry(Generic[T]):
         ending = self._ended.get(name)
         if ending is not None and ending.user == user:
             raise ending.error(name)
-        known = name.startswith(self._mine)
-        raise Ending(user, Reason.UNKNOWN if known else Reason.RESTART, 0.0).error(name)
+        if name.startswith(self._mine):
+            raise Ending(user, Reason.UNKNOWN, 0.0).error(name)
+        raise Ending(user, Reason.RESTART, self._since).error(name)
 
     def find(self, name: str) -> RegistryEntry[T] | None:
         """

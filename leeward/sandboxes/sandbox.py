@@ -111,9 +111,14 @@ class LiveSandbox:
 
     # --- processes ----------------------------------------------------------------
 
-    def start(self, asked: AskedProgram, over: Callable[[Report], None]) -> LiveProgram:
+    def start(self, asked: AskedProgram, over: Callable[[Report], None],
+              fed: Callable[[int], None] | None = None) -> LiveProgram:
         """
         Start a program; *over* is called once with its report, and not from inside this call.
+
+        Args:
+            fed: is called once, perhaps before this returns, when it has read its input, or never will; not where this
+                raises, nor where there is none.
 
         Raises:
             BadRequest: execve(2) can't be given that.
@@ -148,7 +153,7 @@ class LiveSandbox:
         program.begin(child, spent)
         feed = program.feed
         if (asked.stdin or asked.warm) and feed is not None:
-            feed.write(asked.stdin, _nobody, end=not asked.open)
+            feed.write(asked.stdin, fed or _nobody, end=not asked.open)
         return program
 
     def _launch(self, asked: AskedProgram, env: Mapping[str, str], output: Callable[[int, bytes], None],
@@ -360,6 +365,10 @@ class LiveSandbox:
         How many processes are in it beside its first, whoever started them.
         """
         return 0 if self._place is None else len(self._place.processes)
+
+    @property
+    def held(self) -> bool:
+        return self._held
 
     def hold(self) -> None:
         """

@@ -97,6 +97,20 @@ def chunks(reply: Reply) -> tuple[list[tuple[int, int, float, bytes]], bool]:
     return found, flag(reply, "over")
 
 
+def page(reply: Reply, after: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """
+    The rows of an answer to `sandbox_list`, and what the next one is asked behind; 0 where that was the last.
+
+    Args:
+        after: what this one was asked behind.
+
+    Raises:
+        PeerError: it is something else.
+    """
+    found = rows(reply, "sandboxes")
+    return found, whole(reply, "last", after + 1) if found and answer(reply).get("more") is True else 0
+
+
 def rows(reply: Reply, name: str) -> list[dict[str, Any]]:
     """
     The maps of a list.

@@ -88,11 +88,15 @@ class SandboxDock:
 class SandboxList:
     """
     Ask for all sandboxes of this user.
+
+    Attributes:
+        after: `last` of the answer before, which had no room for more.
     """
 
     op: ClassVar[str] = "sandbox_list"
 
     id: int
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +356,7 @@ FIELDS: dict[str, tuple[type[SandboxRequest], Checks]] = {
         "policy": fetches.policy("policy"), "fetch_policy": fetches.policy("fetch_policy"),
     }),
     "sandbox_dock": (SandboxDock, {}),
-    "sandbox_list": (SandboxList, {}),
+    "sandbox_list": (SandboxList, {"after": ours.whole("after")}),
     "sandbox_info": (SandboxInfo, _HERE),
     "sandbox_extend": (SandboxExtend, {**_HERE, "idle": ours.idle, "lifetime": ours.lifetime}),
     "sandbox_kill": (SandboxKill, _HERE),

@@ -323,6 +323,58 @@ def test_c221_apply_cannot_be_led_out_of_the_folder(daemon: LiveDaemon, place: P
 
 
 @BY_CLIENT
+def test_c367_apply_cannot_be_led_out_by_a_link_behind_a_link(daemon: LiveDaemon, place: Path):
+    """
+    Each of the two stays in the folder by its text; together they lead out of it.
+    """
+    project, secret = place / "project", (place / "secret").read_text()
+    line = "mkdir -p deep/er && ln -s ../.. deep/er/top && ln -s deep/er/top/../secret out"
+    with control():  # on the host they do
+        subprocess.run(["sh", "-c", line], cwd=project, check=True)
+        assert secret == (project / "out").read_text()
+        subprocess.run(["rm", "-r", "out", "deep"], cwd=project, check=True)
+    with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
+        assert 0 == box.shell(line).exit_code
+        for paths in (None, ["out"]):
+            with pytest.raises(leeward.RequestRejected, match="'out' is a link that leads out"):
+                box.apply(paths)
+        assert ["file"] == os.listdir(project)
+        assert ["deep", "deep/er", "deep/er/top"] == [change.path for change in box.apply(["deep"])]
+        assert project == (project / "deep/er/top").resolve()
+
+
+@BY_CLIENT
+def test_c368_a_file_that_grows_while_it_is_applied_cannot_fill_the_host(
+        daemon: LiveDaemon, place: Path, monkeypatch: pytest.MonkeyPatch):
+    """
+    A few bytes when it was looked at, and 200 MiB of nothing when it is read.
+    """
+    project, large, written = place / "project", 200 << 20, list[int]()
+    with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
+        box.shell("echo small >grows")
+        content, read = applying.Applying._content, leeward.client.overlay.Overlay._read
+
+        def grow(self: applying.Applying, *args: object) -> None:
+            box.run(["truncate", "-s", str(large), "grows"])
+            content(self, *args)  # type: ignore[arg-type]  # as they came
+
+        def measured(self: leeward.client.overlay.Overlay, path: bytes, into: int, *most: int) -> None:
+            try:
+                read(self, path, into, *most)
+            finally:
+                written.append(os.fstat(into).st_size)
+
+        monkeypatch.setattr(applying.Applying, "_content", grow)
+        monkeypatch.setattr(leeward.client.overlay.Overlay, "_read", measured)
+        with pytest.raises(leeward.Stale, match="meanwhile"):
+            box.apply()
+        with control():  # so much is there for who asks for all of it
+            assert large == len(box._overlay("").content("grows", large))
+    assert [len("small\n") + 1] == written
+    assert ["file"] == os.listdir(project)
+
+
+@BY_CLIENT
 def test_c222_apply_cannot_race_with_the_host(daemon: LiveDaemon, place: Path, monkeypatch: pytest.MonkeyPatch):
     """
     Files and folders of the host become links, or others, after they were looked at and before they are replaced.

@@ -221,6 +221,39 @@ def test_c181_an_archive_holds_no_name_that_leads_out(files: Files, tmp_path: Pa
     assert [] == os.listdir(outside)
 
 
+@BY_CARE
+def test_c369_an_archive_is_not_written_through_a_link(files: Files, tmp_path: Path):
+    """
+    The folder for it may be one that the sandbox writes to: links wait there under the names that are used on the way.
+    """
+    victim, folder = tmp_path / "victim", tmp_path / "folder"
+    victim.write_text("the user's")
+    folder.mkdir()
+    names = ["t.tar", "t.tar.part", "t.tar.tmp", ".t.tar.part"]
+
+    def plant() -> None:
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).symlink_to(victim)
+
+    files.shell("mkdir -p t; echo 1 > t/x")
+    plant()
+    with control():  # whoever opens one of these names writes to what it leads to
+        RUNS.append(Run(outside=True))
+        with open(folder / "t.tar.part", "wb") as file:
+            file.write(b"the sandbox's")
+        assert "the sandbox's" == victim.read_text()
+    victim.write_text("the user's")
+    plant()
+    assert 1 == files.do(export_tar("t", folder / "t.tar")).files
+    assert "the user's" == victim.read_text()
+    assert not (folder / "t.tar").is_symlink()
+    assert sorted(names) == sorted(os.listdir(folder))
+    with pytest.raises(FileNotFoundError):
+        files.do(export_tar("missing", folder / "t.tar"))
+    assert sorted(names) == sorted(os.listdir(folder))
+
+
 #: Puts a FIFO, a folder, a loop, a link to a device and a file in the same place, in turn, for ever.
 SWAPS = """
 import os, itertools

@@ -294,6 +294,51 @@ def test_python_from_a_pipe(daemon: LiveDaemon) -> None:
 # --- top ----------------------------------------------------------------------------
 
 
+def test_python_takes_any_bytes_from_a_pipe(daemon: LiveDaemon) -> None:
+    """
+    What isn't UTF-8 is the kernel's to refuse.
+    """
+    done = subprocess.run(command("python"), input=b"x = '\xff'\n", capture_output=True, timeout=PATIENCE, check=False,
+                          env=environment(daemon.socket))
+    assert (1, b"") == (done.returncode, done.stdout)
+    assert b"SyntaxError" in done.stderr
+    assert b"Traceback" not in done.stderr.replace(b"Traceback (most recent call last):\n  File \"<stdin>\"", b"")
+
+
+@pytest.mark.parametrize("argv", [["shell", "--", "sh", "-c", "echo up; sleep 100"],
+                                  ["python"]], ids=lambda argv: argv[0])
+def test_the_third_ctrl_c_is_for_us(tmp_path: Path, argv: list[str]) -> None:
+    """
+    Where the daemon takes no notice of the first two.
+    """
+    with LiveDaemon(tmp_path, "--pool-size", "2") as daemon:
+        run = subprocess.Popen(command(*argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                               env=environment(daemon.socket))
+        assert run.stdin is not None
+        assert run.stdout is not None
+        if argv == ["python"]:
+            run.stdin.write(b"open('/workspace/up', 'w').close()\nimport time\ntime.sleep(100)\n")
+            run.stdin.close()
+            poll_until(lambda: leeward.Sandbox.list(socket=daemon.socket), "it never ran")
+            box = leeward.Sandbox.attach(leeward.Sandbox.list(socket=daemon.socket)[0]["sandbox"], socket=daemon.socket)
+            poll_until(lambda: box.files.exists("up"), "it never ran")
+            box.detach()
+        else:
+            assert b"up\n" == run.stdout.readline()
+        os.kill(daemon.process.pid, signal.SIGSTOP)
+        try:
+            until = time.monotonic() + PATIENCE
+            while run.poll() is None and time.monotonic() < until:
+                run.send_signal(signal.SIGINT)
+                time.sleep(0.3)  # three of them that come at once are one
+            assert -signal.SIGINT == run.returncode
+        finally:
+            os.kill(daemon.process.pid, signal.SIGCONT)
+            run.kill()
+        for stream in (run.stdin, run.stdout):
+            stream.close()
+
+
 def test_top(daemon: LiveDaemon, box: leeward.Sandbox, on_terminal: Callable[..., OperatorTerminal]) -> None:
     box.start(["sleep", "1000"])
     done = run(daemon.socket, "top", "--once")

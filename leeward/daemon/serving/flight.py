@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from leeward.daemon.config import Config
 from leeward.daemon.serving.functions import Exchanges
-from leeward.daemon.serving.home import Fetch, PoolPlace, ServerContext, Share, unread_results
+from leeward.daemon.serving.home import GUEST_TAKEN, Fetch, PoolPlace, ServerContext, Share, unread_results
 from leeward.daemon.serving.kept import KeptResults
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.parcel import Parcel, pack
@@ -67,18 +67,21 @@ class Flight:
         sandboxes: what it asks of its user's.
         exchanges: of its jobs that may call functions.
         kept: memory files of answers, where the client takes no descriptors.
+        weights: bytes of those requests of a guest's that are large.
         fd: the connection's descriptor.
         user: its user's uid.
     """
 
     costs = "connection"
 
-    __slots__ = ("_home", "_link", "_share", "exchanges", "fd", "kept", "sandboxes", "sessions", "tickets", "user")
+    __slots__ = ("_home", "_link", "_share", "exchanges", "fd", "kept", "sandboxes", "sessions", "tickets", "user",
+                 "weights")
 
     def __init__(self, home: ServerContext, share: Share, fd: int, link: FlightConnection) -> None:
         self._home, self._share, self._link = home, share, link
         self.fd, self.user = fd, share.user
         self.tickets: dict[int, Cancellable | None] = {}
+        self.weights: dict[int, int] = {}
         self.sessions = Leases(home.jobs, self)
         self.sandboxes = Sandboxes(home.desk, self)
         self.exchanges = Exchanges(self)
@@ -108,6 +111,23 @@ class Flight:
         if count >= self._home.config.connection_requests:
             raise Busy(f"{count} requests of this connection are in flight already, all that one may have"
                        " (connection_requests)")
+
+    def check_weight(self, size: int) -> None:
+        """
+        Raises:
+            Busy: a request of so many bytes would be too much beside those of this guest's that have no answer.
+        """
+        taken = self._share.taken
+        if taken and taken + size > GUEST_TAKEN:
+            raise Busy(f"requests of {taken} bytes of yours have no answer yet; a guest may have {GUEST_TAKEN}")
+
+    def weigh(self, number: int, size: int) -> None:
+        """
+        Count the bytes of request *number*, if it has no answer yet.
+        """
+        if number in self.tickets:
+            self.weights[number] = size
+            self._share.taken += size
 
     def check_job(self) -> None:
         """
@@ -153,6 +173,8 @@ class Flight:
         Nobody is there to be answered: the connection is closed.
         """
         tickets = [ticket for ticket in self.tickets.values() if ticket is not None]
+        self._share.taken -= sum(self.weights.values())
+        self.weights.clear()
         in_any_case(*(ticket.cancel for ticket in tickets), self.tickets.clear, self.sessions.end,
                     self.kept.close, self.sandboxes.docks.close)
 
@@ -167,6 +189,8 @@ class Flight:
         Request *number* gets its answer now. Whoever waits for calls of its job hears that there are no more.
         """
         ticket = self.tickets.pop(number, None)
+        if self.weights:
+            self._share.taken -= self.weights.pop(number, 0)
         self.exchanges.close(number)
         return ticket
 

@@ -30,6 +30,9 @@ from leeward.spec.limits import Limits
 from leeward.spec.pool_key import PoolKey
 from leeward.spec.sandbox import SandboxSpec
 
+#: Bytes of requests of one guest that may wait for their answers. One of them is taken in any case.
+GUEST_TAKEN = 256 << 20
+
 #: The part that all connections of one guest together may have of the bytes of unfinished frames, and of the results
 #: and request arenas that there may be.
 GUEST_SHARE = 4
@@ -98,6 +101,7 @@ class Share:
 
     Attributes:
         budget: what of this user's may be served now.
+        taken: bytes of requests that have no answer yet, of a guest.
         free: no quota limits this user, so their jobs may take the fast path.
     """
 
@@ -109,6 +113,7 @@ class Share:
     held: int = 0
     arenas: int = 0
     sessions: int = 0
+    taken: int = 0
     requests: int = 0  # bytes of request arenas
 
 

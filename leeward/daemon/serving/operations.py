@@ -67,6 +67,8 @@ from leeward.wire.sandbox_requests import (
 
 #: Bytes of a request that is looked at before it is decoded; below that the look costs as much as to decode it.
 _LARGE = 1 << 12
+#: Bytes of a guest's request that are counted while it has no answer.
+_HEAVY = 1 << 16
 
 
 class Operations:
@@ -103,17 +105,24 @@ class Operations:
         except PeerError as error:
             self._link.refuse("bad_request", str(error))
             return
+        heavy = self._share.guest and len(payload) >= _HEAVY
         try:
+            if heavy:
+                flight.check_weight(len(payload))
             request = parse_request(message)
             if isinstance(request, Slot):
                 found = self._out_of_slot(request)
                 if found is None:
                     return
                 request = found
+                heavy = self._share.guest
+            answer = None
             if isinstance(request, Execute):
                 self._execute(request)
-                return
-            answer = _ANSWERS[type(request)](self, request)
+            else:
+                answer = _ANSWERS[type(request)](self, request)
+            if heavy:
+                flight.weigh(number, max(len(payload), self.copied))
             if answer is None:
                 return
             parcel = answer if isinstance(answer, Parcel) else Parcel(memoryview(encode_ok(number, answer)))
@@ -282,6 +291,8 @@ class Operations:
                 self._arena.look(request.slot, request.length)) and self._too_late(request.id):
             return None
         self._flight.check_job()
+        if self._share.guest:
+            self._flight.check_weight(request.length)
         self.copied += request.length
         try:
             message = decode(self._arena.take(request.slot, request.length))

@@ -52,6 +52,8 @@ class OverlayCall:
         order: dict[str, Any] = {"order": "diff", "number": number}
         if isinstance(request, OverlayRead):
             order = {"order": "read", "number": number, "path": request.path, "offset": request.offset}
+        if entry.sandbox.sandbox.held:  # what it finds would be half of the one state and half of the other
+            raise Busy("an overlay of the sandbox is being changed")
         try:
             self._fd = memory_file("leeward_results")
             asked = entry.sandbox.sandbox.carry(order, [layer, self._fd], self._answered,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, get_args
 
-from leeward.daemon.serving import agent_home, host_view, narrowing
+from leeward.daemon.serving import agent_home, host_view, narrowing, sandbox_list
 from leeward.daemon.serving.docks import Docks
 from leeward.daemon.serving.fetching import FetchCall
 from leeward.daemon.serving.file_calls import serve_file_call
@@ -95,8 +95,7 @@ class Sandboxes:
             self._open(request)
             return None
         if isinstance(request, SandboxList):
-            entries = self._desk.of(self._owner.user)
-            return {"sandboxes": [self._desk.info(entry) for entry in entries[-_MOST_ROWS:]]}
+            return sandbox_list.page(self._desk, self._owner.user, request.after)
         if isinstance(request, SandboxDock):
             raise Bug("a dock is the connection's to make")
         entry = self._desk.get(request.sandbox, self._owner.user)
@@ -320,7 +319,13 @@ class Sandboxes:
         asked = self._asked(request, sandbox)
         if asked.size is not None:
             self._desk.admit_terminal(self._owner.user)
-        return {"process": sandbox.start(asked, _give_up).number}
+        fed = self._desk.hold_input(self._owner.user, len(asked.stdin)) if asked.stdin else None
+        try:
+            return {"process": sandbox.start(asked, _give_up, fed).number}
+        except Exception:
+            if fed is not None:
+                fed(0)
+            raise
 
     def _list(self, _request: ProcessList, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         now = self._desk.now()

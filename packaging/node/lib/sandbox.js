@@ -53,7 +53,14 @@ class Sandbox {
   static async list({ socket } = {}) {
     const calls = new Calls({ socket });
     try {
-      return rows(await calls.call('sandbox_list', {}), 'sandboxes');
+      const found = [];
+      for (let last = 0; ;) {
+        const ok = await calls.call('sandbox_list', last ? { after: last } : {});
+        const page = rows(ok, 'sandboxes');
+        found.push(...page);
+        if (ok.more !== true || !page.length) return found;
+        last = whole(ok, 'last', last + 1);
+      }
     } finally {
       calls.close();
     }

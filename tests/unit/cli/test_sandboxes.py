@@ -94,6 +94,26 @@ def test_mistakes_are_named(stand: Stand, box: str) -> None:
     assert (1, True) == (status, b"is over" in err)
 
 
+def test_output_is_passed_on_and_not_kept(stand: Stand, box: str) -> None:
+    """
+    Whatever a program writes costs the command no memory.
+    """
+    size = 160 << 20
+    shell = subprocess.Popen(**command(stand, "shell", box, "--", "sh", "-c", f"head -c {size} /dev/zero; cat"),
+                             stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+    assert shell.stdout is not None
+    assert shell.stdin is not None
+    left = size
+    while left:
+        left -= len(shell.stdout.read(min(left, 1 << 20)))
+    rows = Path(f"/proc/{shell.pid}/status").read_text().splitlines()
+    most = next(int(row.split()[1]) for row in rows if row.startswith("VmHWM:"))
+    shell.stdin.close()
+    assert (b"", 0) == (shell.stdout.read(), shell.wait(60))
+    shell.stdout.close()
+    assert most < 100 << 10  # KiB
+
+
 def test_ctrl_c_interrupts_and_then_kills(stand: Stand, box: str) -> None:
     """
     A program that handles the first one; and one that doesn't heed it.

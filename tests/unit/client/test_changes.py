@@ -79,7 +79,7 @@ def test_nothing_is_looked_for_outside(host: HostFolder, folder: Path) -> None:
     (folder / "away").symlink_to("/etc")
     assert [("created", "away/passwd")] == told([row(b"away/passwd", content=b"x")], host)
     with pytest.raises(Stale):
-        Applying(host, lambda _path, _fd: None, {}).apply(changes([row(b"away/passwd")], host))
+        Applying(host, lambda _path, _fd, _most: None, {}).apply(changes([row(b"away/passwd")], host))
 
 
 @pytest.mark.parametrize("bad", [b"\xc1", b"\x01", msgpack.packb([]), msgpack.packb({}), b"\x99",
@@ -128,15 +128,16 @@ def test_what_is_chosen() -> None:
 
 @pytest.mark.parametrize(("path", "text", "out"), [
     ("l", "file", False), ("a/l", "../file", False), ("a/l", "../../file", True), ("l", "..", True),
-    ("l", "/etc", True), ("l", "", True), ("a/b/l", "../../x/..", False), ("l", "a/../../x", True),
+    ("l", "/etc", True), ("l", "", True), ("a/b/l", "../../x/..", True), ("l", "a/../../x", True),
+    ("l", "deep/link/../x", True), ("a/b/l", "../../x", False), ("a/l", "./../b/c", False),
 ])
 def test_links_that_lead_out(path: str, text: str, *, out: bool) -> None:
     assert out == leads_out(FolderChange(path, "created", "link", link=text))
 
 
-def wrote(content: bytes) -> Callable[[bytes, int], None]:
-    def read(_path: bytes, fd: int) -> None:
-        os.write(fd, content)
+def wrote(content: bytes) -> Callable[[bytes, int, int], None]:
+    def read(_path: bytes, fd: int, most: int) -> None:
+        os.write(fd, content[:most + 1])
     return read
 
 
@@ -154,6 +155,49 @@ def test_all_of_them_or_none(host: HostFolder, folder: Path) -> None:
                                                          row(b"sub/in", content=b"new")], host))
     assert "sub/in" == stale.value.path
     assert "old" == (folder / "file").read_text()
+
+
+def test_a_folder_that_the_host_has_no_more_keeps_all_of_them_away(host: HostFolder, folder: Path) -> None:
+    """
+    Before the first of them is put there: what is new in it has no place. One that is made anew is a place.
+    """
+    found = changes([row(b"file", content=b"new"), row(b"sub", "folder", mode=0o755), row(b"sub/new", content=b"new")],
+                    host)
+    for swap in (lambda: None, lambda: (folder / "sub").write_text("a file"), lambda: (
+            (folder / "sub").unlink(), (folder / "sub").symlink_to("."))):
+        if (folder / "sub").is_dir() and not (folder / "sub").is_symlink():
+            (folder / "sub/in").unlink()
+            (folder / "sub").rmdir()
+        swap()
+        with pytest.raises(Stale, match="the folder of 'sub/new'"):
+            Applying(host, wrote(b"new"), {}).apply(found)
+        assert "old" == (folder / "file").read_text()
+    (folder / "sub").unlink()
+    found = changes([row(b"sub", "folder", mode=0o755), row(b"sub/new", content=b"new")], host)
+    Applying(host, wrote(b"new"), {}).apply(found)
+    assert "new" == (folder / "sub/new").read_text()
+
+
+def test_names_that_are_longer_than_a_path_may_be(host: HostFolder) -> None:
+    """
+    A sandbox can make them step by step. They cost the diff nothing, and aren't applied.
+    """
+    long = b"/".join([b"d" * 200] * 30) + b"/l"
+    found = changes([row(long, "link", link=b"x"), row(b"file", content=b"new")], host)
+    assert {"created", "modified"} == {change.kind for change in found}
+    with pytest.raises(Stale):
+        Applying(host, wrote(b"new"), {}).apply(found)
+
+
+def test_what_goes_while_a_folder_is_looked_through_is_passed_over(host: HostFolder, folder: Path,
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = os.listdir
+
+    def listdir(fd: int) -> list[str]:
+        return [*listed(fd), "gone"]
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    assert [b"sub/in"] == host.below(b"sub")
 
 
 def test_bits_and_content(host: HostFolder, folder: Path) -> None:

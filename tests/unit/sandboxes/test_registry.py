@@ -143,3 +143,7 @@ def test_a_sandbox_of_a_daemon_that_has_gone() -> None:
     old, new = registry(1), registry(2)
 
     assert "restart" == reason(new, add(old).name)
+    later: Registry[str] = Registry(random.Random(3).randbytes, since=7.0)
+    with pytest.raises(SandboxOver) as caught:
+        later.get(add(old).name, 1000)
+    assert ("restart", 7.0) == (caught.value.reason, caught.value.when)

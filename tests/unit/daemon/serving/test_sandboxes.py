@@ -18,17 +18,18 @@ import pytest
 from kit.sandbox_stand import ENVIRONMENT, HostPool, HostRunner
 from kit.waiting import PATIENCE_S
 from leeward.daemon.config import Config
-from leeward.daemon.serving import sandbox_calls, sandboxes
+from leeward.daemon.serving import flight, sandbox_calls, sandbox_list, sandboxes
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.reactor import Reactor
 from leeward.pool.quotas import Quota, Quotas
+from leeward.sandboxes import desk
 from leeward.sandboxes.program import MOST_WAITING
 from leeward.sandboxes.sandbox import REMEMBERED
 from leeward.sandboxes.terms import Launch, SandboxTerms
 from leeward.spec.limits import Limits
-from leeward.wire.frames import FrameReader, decode, encode
+from leeward.wire.frames import MAX_REPLY, FrameReader, decode, encode
 
 
 class Table:
@@ -451,3 +452,120 @@ def test_a_reader_gets_what_there_is_and_then_waits(table: Table) -> None:
 
     assert {"chunks": [], "over": True} == end
     assert {"chunks": [], "over": True} == peer.ask("process_read", sandbox=box, process=process, after=10**6)
+
+
+def listed(peer: Peer) -> list[list[str]]:
+    """
+    The ids of all sandboxes, page by page.
+    """
+    pages, last = [], 0
+    while True:
+        answer = peer.ask("sandbox_list", **({"after": last} if last else {}))
+        pages.append([row["sandbox"] for row in answer["sandboxes"]])
+        if not answer["more"]:
+            return pages
+        last = answer["last"]
+
+
+def test_a_list_comes_in_pages(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    By number, by values and by bytes; each sandbox once, and no other user's, whatever ends meanwhile.
+    """
+    peer, other = table.peer(), table.peer(2000)
+    boxes = [peer.open(metadata={str(number): "x" * 200 for number in range(64)}) for _ in range(4)]
+    theirs = other.open()
+    boxes += [peer.open() for _ in range(3)]
+    assert [boxes] == listed(peer)
+    monkeypatch.setattr(sandbox_list, "MOST_ROWS", 3)
+    assert [boxes[:3], boxes[3:6], boxes[6:]] == listed(peer)
+    monkeypatch.setattr(sandbox_list, "MOST_ROWS", 99)
+    monkeypatch.setattr(sandbox_list, "MOST_VALUES", 400)
+    pages = listed(peer)
+    assert (boxes[:2], boxes) == (pages[0], [box for page in pages for box in page])
+    monkeypatch.setattr(sandbox_list, "MOST_VALUES", 99_999)
+    monkeypatch.setattr(sandbox_list, "MOST_BYTES", 1)
+    assert [[box] for box in boxes] == listed(peer)
+    first = peer.ask("sandbox_list")
+    peer.ask("sandbox_kill", sandbox=boxes[0])
+    assert [boxes[1]] == [row["sandbox"] for row in peer.ask("sandbox_list", after=first["last"])["sandboxes"]]
+    assert [[theirs]] == listed(other)
+
+
+def test_a_thousand_with_all_that_they_may_say_are_a_list() -> None:
+    """
+    No answer has more than a frame may have.
+    """
+    row = {**{f"field {number}": 1.0 for number in range(18)}, "denied": {f"call {number}": 1 for number in range(64)},
+           "metadata": {f"name {number}": "\N{SNOWMAN}" * 240 for number in range(64)}}
+    entries = [SimpleNamespace(serial=number) for number in range(1, 1001)]
+    fake: Any = SimpleNamespace(of=lambda _: entries, info=lambda _: row)
+    after = count = 0
+    while True:
+        answer = sandbox_list.page(fake, 1000, after)
+        count += len(decode(encode({"id": 1, "ok": answer}, MAX_REPLY)[4:])["ok"]["sandboxes"])
+        if not answer["more"]:
+            break
+        after = answer["last"]
+    assert 1000 == count
+
+
+def test_c370_a_guests_requests_that_wait_are_bounded_in_bytes(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Whatever they wait for; and are free again with their answers, with their connection, and when they are taken back.
+    """
+    monkeypatch.setattr(flight, "GUEST_TAKEN", 1 << 20)
+    guest = table.peer(2000)
+    box = guest.open()
+    share = table.server.shares[2000]
+    data = b"x" * (300 << 10)
+    process = guest.start(box, "sleep", "60", open=True)
+    waiting = [guest.send("process_write", sandbox=box, process=process, data=data) for _ in range(3)]
+    table.until(lambda: share.taken >= 3 * len(data))
+    assert "busy" == guest.ask("process_write", sandbox=box, process=process, data=data)["kind"]
+    owner = table.peer()
+    mine = owner.open()
+    slow = owner.start(mine, "sleep", "60", open=True)
+    own = [owner.send("process_write", sandbox=mine, process=slow, data=data) for _ in range(6)]
+    assert not any(owner.has(number) for number in own)  # the owner's memory is his own
+    guest.ask("cancel", target=waiting[0])
+    assert 3 * len(data) > share.taken
+    again = guest.send("process_write", sandbox=box, process=process, data=data)
+    table.until(lambda: share.taken >= 3 * len(data))
+    assert not guest.has(again)
+    second = table.peer(2000)
+    assert "busy" == second.ask("process_write", sandbox=box, process=process, data=data)["kind"]
+    guest.close()
+    table.until(lambda: not share.taken)
+    third = second.send("process_write", sandbox=box, process=process, data=data)
+    table.until(lambda: share.taken)
+    second.ask("process_kill", sandbox=box, process=process)
+    second.wait(third)
+    assert 0 == share.taken
+
+
+def test_c370_input_that_no_process_reads_is_bounded(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A started process has its request answered, and keeps what it is to read. It counts until it was read, or the
+    process has ended, whichever connection has started it.
+    """
+    monkeypatch.setattr(desk, "MOST_INPUT_OF_USER", 1 << 20)
+    peer, data = table.peer(), b"x" * (500 << 10)
+    box, second = peer.open(), peer.open()
+    with_it = {"argv": ["sleep", "60"], "stdin": data}
+    first = peer.ask("process_start", sandbox=box, **with_it)["process"]
+    peer.ask("process_start", sandbox=second, **with_it)
+    again = table.peer()
+    assert "busy" == again.ask("process_start", sandbox=box, **with_it)["kind"]
+    assert "process" in table.peer(2000).ask("process_start", sandbox=table.peers[-1].open(), **with_it)
+    peer.ask("process_kill", sandbox=box, process=first)
+    peer.ask("process_wait", sandbox=box, process=first, wait=10.0)
+    read = again.ask("process_start", sandbox=box, argv=["wc", "-c"], stdin=data)["process"]
+    again.ask("process_wait", sandbox=box, process=read, wait=10.0)
+    assert "process" in again.ask("process_start", sandbox=box, **with_it)
+    peer.ask("sandbox_kill", sandbox=second)
+    assert "bad_request" == again.ask("process_start", sandbox=box, argv=["a\0b"], stdin=data)["kind"]
+    assert "process" in again.ask("process_start", sandbox=box, **with_it)
+    for each in table.peers:
+        for row in each.ask("sandbox_list")["sandboxes"]:
+            each.ask("sandbox_kill", sandbox=row["sandbox"])
+    assert {} == table.server.desk._input

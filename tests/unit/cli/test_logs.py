@@ -1,0 +1,25 @@
+"""
+What `leeward explain` says of an end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leeward_cli import logs
+
+
+@pytest.mark.parametrize(("error", "says"), [
+    ("Ended: nobody waits for it any more", "process 5: was ended, exit status 125"),
+    ("Bug: something", "process 5: was lost by a fault of leeward's or the host's, exit status 125"),
+])
+def test_what_a_client_gave_up_is_no_fault(error: str, says: str) -> None:
+    row: dict[str, Any] = {"kind": "process", "sandbox": "s", "process": 5, "outcome": "internal", "exit_code": 125,
+                           "error": error, "time": 0.0, "number": 1}
+
+    first, *rest = logs._summary(row)
+
+    assert says in first
+    assert any(error in line for line in rest)
