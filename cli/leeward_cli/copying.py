@@ -12,10 +12,12 @@ import re
 import click
 
 from leeward.client.file_trees import Transfer
+from leeward.client.files import Files
 from leeward.client.sandbox import Sandbox
 from leeward.errors import LeewardError
 from leeward.wire.sandbox_fields import ID_ALPHABET, ID_LENGTH
 from leeward_cli.job import complain
+from leeward_cli.progress import Counted, Progress
 
 _INSIDE = re.compile(rf"([{ID_ALPHABET}]{{{ID_LENGTH}}}):(.*)", re.DOTALL)
 
@@ -70,9 +72,12 @@ def _copy(box: Sandbox, path: str, to: str, *, out: bool, within: bool) -> Trans
     if os.path.isdir(to) if out else _is_folder(box, to):
         to = os.path.join(to, "" if name in (".", "..") else name)
     if within:
-        box.files.copy(path, to)
+        with Progress("copying"):
+            box.files.copy(path, to)
         return Transfer()
-    return box.files.download(path, to) if out else box.files.upload(path, to)
+    counted = Counted(box)
+    with Progress("copying", counted.told):
+        return Files(counted).download(path, to) if out else Files(counted).upload(path, to)
 
 
 def _is_folder(box: Sandbox, path: str) -> bool:

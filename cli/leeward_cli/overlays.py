@@ -13,6 +13,7 @@ from leeward.client.changes import FolderChange
 from leeward.client.sandbox import Sandbox
 from leeward.errors import Stale
 from leeward_cli.job import complain
+from leeward_cli.progress import Progress
 
 _SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 _TARGET = click.option("--target", metavar="FOLDER", default="", help="Which mount, where there are several overlays.")
@@ -31,7 +32,8 @@ def diff(socket: str | None, target: str, as_json: bool, name: str) -> None:
     """
     box = Sandbox.attach(name, socket=socket)
     try:
-        found = box.diff(target)
+        with Progress("comparing"):
+            found = box.diff(target)
     finally:
         box.detach()
     for change in found:
@@ -51,13 +53,15 @@ def apply(socket: str | None, target: str, name: str, paths: tuple[str, ...]) ->
     """
     box = Sandbox.attach(name, socket=socket)
     try:
-        for change in box.apply(paths or None, target):
-            click.echo(line(change))
+        with Progress("applying"):
+            found = box.apply(paths or None, target)
     except Stale as error:
         complain(str(error))
         return 1
     finally:
         box.detach()
+    for change in found:
+        click.echo(line(change))
     return 0
 
 
@@ -72,10 +76,12 @@ def discard(socket: str | None, target: str, name: str, paths: tuple[str, ...]) 
     """
     box = Sandbox.attach(name, socket=socket)
     try:
-        for change in box.discard(paths or None, target):
-            click.echo(line(change))
+        with Progress("discarding"):
+            found = box.discard(paths or None, target)
     finally:
         box.detach()
+    for change in found:
+        click.echo(line(change))
 
 
 @click.command()
@@ -89,9 +95,11 @@ def checkpoint(socket: str | None, target: str, name: str, checkpoint: str) -> N
     """
     box = Sandbox.attach(name, socket=socket)
     try:
-        click.echo(box.checkpoint(checkpoint, target))
+        with Progress("keeping"):
+            made = box.checkpoint(checkpoint, target)
     finally:
         box.detach()
+    click.echo(made)
 
 
 @click.command()
@@ -105,7 +113,8 @@ def restore(socket: str | None, target: str, name: str, checkpoint: str) -> None
     """
     box = Sandbox.attach(name, socket=socket)
     try:
-        box.restore(checkpoint, target)
+        with Progress("restoring"):
+            box.restore(checkpoint, target)
     finally:
         box.detach()
 

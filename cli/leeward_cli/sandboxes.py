@@ -27,6 +27,7 @@ from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError
 from leeward.spec.sizes import size_text
 from leeward_cli.job import complain
+from leeward_cli.progress import Progress
 from leeward_cli.shown import EscapedStream
 
 #: Bytes of standard input that are passed on at once.
@@ -131,8 +132,22 @@ def new(socket: str | None, by_json: bool, **options: Any) -> int | None:
         from leeward_cli.opening import open_by_json
 
         return open_by_json(socket)
-    click.echo(Sandbox(socket=socket, **_given(options)).detach())
+    click.echo(_opened(socket, _given(options)).detach())
     return None
+
+
+def _opened(socket: str | None, given: Mapping[str, Any]) -> Sandbox:
+    """
+    A new sandbox. A daemon may have to be started for it, or packages to be installed.
+    """
+    box = Sandbox(socket=socket, **given)
+    try:
+        with Progress("opening a sandbox"):
+            assert box.id
+    except BaseException:
+        box.close()
+        raise
+    return box
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,7 +269,7 @@ def python(socket: str | None, raw: bool, name: str, **options: Any) -> int:
     given = _given(options)
     if name and given:
         raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
-    box = Sandbox.attach(name, socket=socket) if name else Sandbox(socket=socket, **given)
+    box = Sandbox.attach(name, socket=socket) if name else _opened(socket, given)
     try:
         return main(box, raw)
     finally:
@@ -270,7 +285,7 @@ def in_sandbox(name: str, socket: str | None, given: Mapping[str, Any], argv: li
 
     if terminal and not ours.is_ours():
         raise click.UsageError("--terminal: standard input and output are no terminal here")
-    box = Sandbox.attach(name, socket=socket) if name else Sandbox(socket=socket, **given)
+    box = Sandbox.attach(name, socket=socket) if name else _opened(socket, given)
     try:
         if ours.is_ours() if terminal is None else terminal:
             return ours.attend(ours.start(box, argv, cwd))

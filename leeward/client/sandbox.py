@@ -10,6 +10,7 @@ opens the sandbox, once, however many threads come at the same time.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -39,6 +40,7 @@ from leeward.client.sandbox_calls import (
     bounded_fields,
     checked,
     code_fields,
+    listed,
     open_fields,
     program_fields,
     terminal_fields,
@@ -47,7 +49,7 @@ from leeward.errors import DaemonError, SandboxOver
 from leeward.outcome import Result
 from leeward.spec.paths import client_socket
 from leeward.wire.replies import Reply
-from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
+from leeward.wire.sandbox_replies import answer, rows, sandbox_id, whole
 
 if TYPE_CHECKING:
     from leeward.client.overlay import Overlay
@@ -130,15 +132,8 @@ class Sandbox(OverlayCalls):
         """
         What `info` says of each sandbox of this user, the oldest first.
         """
-        links = FreeLinks(client_socket(socket))
-        try:
-            found, last = checked(page, links.call("sandbox_list", {})[0])
-            while last:
-                more, last = checked(page, links.call("sandbox_list", {"after": last})[0], last)
-                found += more
-            return found
-        finally:
-            links.close()
+        with contextlib.closing(FreeLinks(client_socket(socket))) as links:
+            return listed(lambda after: links.call("sandbox_list", after)[0])
 
     @property
     def id(self) -> str:

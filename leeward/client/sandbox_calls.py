@@ -15,7 +15,7 @@ from leeward.dataclass import dataclass
 from leeward.errors import BadReply, PeerError, RequestRejected
 from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 from leeward.wire.replies import Reply, parse_result
-from leeward.wire.sandbox_replies import chunks, flag
+from leeward.wire.sandbox_replies import chunks, flag, page
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -192,6 +192,20 @@ def terminal_fields(what: Sequence[str] | str, size: tuple[int, int], options: T
     except (TypeError, ValueError):
         raise RequestRejected(f"size must be rows and columns, not {size!r:.40}") from None
     return {**fields, "env": env, "terminal": [rows, columns]}
+
+
+def listed(ask: Callable[[dict[str, int]], Reply]) -> Rows:
+    """
+    All sandboxes of the user, page by page.
+
+    Args:
+        ask: sends a `sandbox_list` with these fields.
+    """
+    found, last = checked(page, ask({}))
+    while last:
+        more, last = checked(page, ask({"after": last}), last)
+        found += more
+    return found
 
 
 def code_fields(code: str | bytes, options: CodeOptions | TurnOptions) -> dict[str, Any]:

@@ -59,6 +59,7 @@ class LiveSandbox:
     Attributes:
         opened: when, as the reactor tells the time.
         files: file calls in it.
+        held: nothing is started: `hold`.
         on_program_end: is given the number of a process that has ended, 0 for an interpreter, its title and its result.
     """
 
@@ -77,7 +78,7 @@ class LiveSandbox:
         self._fresh: set[Fresh] = set()
         self._used = Usage()
         self._denied: Counter[str] = Counter()
-        self._held = False
+        self.held = False
         self.on_program_end: Callable[[int, str, Result], None] = _ignore_end
         self._warm = WarmPlace(reactor)
         self.files = LiveFiles(reactor, lambda *how: self._here().calls(*how))
@@ -117,8 +118,7 @@ class LiveSandbox:
         Start a program; *over* is called once with its report, and not from inside this call.
 
         Args:
-            fed: is called once, perhaps before this returns, when it has read its input, or never will; not where this
-                raises, nor where there is none.
+            fed: is called once when it has read its input, or never will; not where this raises, or there is none.
 
         Raises:
             BadRequest: execve(2) can't be given that.
@@ -192,7 +192,7 @@ class LiveSandbox:
     def _here(self) -> SandboxPlace:
         if self._place is None:
             raise Bug(f"a process was asked of a sandbox that is {self.state.value}")
-        if self._held:
+        if self.held:
             raise Busy("an overlay of the sandbox is being changed")
         return self._place
 
@@ -366,10 +366,6 @@ class LiveSandbox:
         """
         return 0 if self._place is None else len(self._place.processes)
 
-    @property
-    def held(self) -> bool:
-        return self._held
-
     def hold(self) -> None:
         """
         Start nothing until `release`, and end what is there still: what commands left in the background, and what the
@@ -378,15 +374,15 @@ class LiveSandbox:
         Raises:
             Busy: it is held already, or does file calls.
         """
-        if self._held or self.files.calls:
+        if self.held or self.files.calls:
             raise Busy("file calls are done in the sandbox" if self.files.calls else
                        "an overlay of the sandbox is being changed")
-        self._held = True
+        self.held = True
         in_any_case(self.files.rest, self._warm.drop, *(process.kill for process in
                                        ([] if self._place is None else list(self._place.processes.values()))))
 
     def release(self) -> None:
-        self._held = False
+        self.held = False
 
     @property
     def memory(self) -> int:

@@ -13,7 +13,7 @@ from leeward.daemon.config import Config
 from leeward.daemon.serving.functions import Exchanges
 from leeward.daemon.serving.home import Fetch, PoolPlace
 from leeward.daemon.serving.parcel import Parcel
-from leeward.errors import Refused
+from leeward.errors import BadRequest, Refused
 from leeward.loop.reactor import Reactor, Timer
 from leeward.pool.sessions import Cancellable
 from leeward.run.report import Report
@@ -23,6 +23,21 @@ from leeward.spec.pool_key import PoolKey
 
 #: Seconds after which a request that ends a sandbox is answered, whatever is left of it: before clients give up.
 ENDING_S = 4.0
+
+
+#: Of a program, the limits that it can ask for.
+_ADJUSTABLE = ("time", "output")
+
+
+def check_limits(limits: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        BadRequest: a process can't ask for one of them.
+    """
+    for name in limits:
+        if name not in _ADJUSTABLE:
+            raise BadRequest(f"limit {name!r:.40} is the sandbox's, asked for when it is opened; a process in it"
+                             f" can ask for {' and '.join(_ADJUSTABLE)}")
 
 
 class SandboxOwner(Protocol):

@@ -21,7 +21,13 @@ from leeward.daemon.serving.folders import FolderOpening
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.kernel_seats import KernelSeats
 from leeward.daemon.serving.overlays import OverlayCall, change_overlay
-from leeward.daemon.serving.sandbox_calls import SandboxCall, SandboxEnding, SandboxOpening, SandboxOwner
+from leeward.daemon.serving.sandbox_calls import (
+    SandboxCall,
+    SandboxEnding,
+    SandboxOpening,
+    SandboxOwner,
+    check_limits,
+)
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused
 from leeward.outcome import Outcome
@@ -64,8 +70,6 @@ from leeward.wire.sandbox_requests import (
     SandboxRequest,
 )
 
-#: Of a program, the limits that it can ask for.
-_ADJUSTABLE = ("time", "output")
 #: Where a program starts that names no folder.
 _FOLDER = "/workspace"
 #: Rows of a list, at most.
@@ -187,7 +191,7 @@ class Sandboxes:
     def _asked(self, request: ProcessRun | ProcessStart, sandbox: LiveSandbox) -> AskedProgram:
         kept = isinstance(request, ProcessRun)
         bounded = isinstance(request, ProcessRun) or request.bounded
-        self._check_limits(request.limits)
+        check_limits(request.limits)
         limits = adjusted(sandbox.facts.limits, self._owner.config.ceilings, request.limits)
         argv = request.argv or ("/bin/sh", "-c", request.shell)
         size = request.terminal if isinstance(request, ProcessStart) else None
@@ -246,7 +250,7 @@ class Sandboxes:
         owner, sandbox = self._owner, entry.sandbox.sandbox
         if request.kernel and request.stdin:
             raise BadRequest("a kernel's request is code: it takes no stdin")
-        self._check_limits(request.limits)
+        check_limits(request.limits)
         job = Job(code=request.code, name=request.name or NAME, args=request.args, env=request.env, files=request.files,
                   stdin=request.stdin, collect=request.collect, display=request.display,
                   limits=adjusted(sandbox.facts.limits, owner.config.ceilings, request.limits))
@@ -291,13 +295,6 @@ class Sandboxes:
         return {}
 
     @staticmethod
-    def _check_limits(limits: Mapping[str, Any]) -> None:
-        for name in limits:
-            if name not in _ADJUSTABLE:
-                raise BadRequest(f"limit {name!r:.40} is the sandbox's, asked for when it is opened; a process in it"
-                                 f" can ask for {' and '.join(_ADJUSTABLE)}")
-
-    @staticmethod
     def _went_with_it(report: Report, sandbox: LiveSandbox) -> bool:
         """
         Is the end of the sandbox all that there is to tell of it?
@@ -319,12 +316,11 @@ class Sandboxes:
         asked = self._asked(request, sandbox)
         if asked.size is not None:
             self._desk.admit_terminal(self._owner.user)
-        fed = self._desk.hold_input(self._owner.user, len(asked.stdin)) if asked.stdin else None
+        fed = self._desk.hold_input(self._owner.user, len(asked.stdin)) if asked.stdin else lambda _: None
         try:
             return {"process": sandbox.start(asked, _give_up, fed).number}
         except Exception:
-            if fed is not None:
-                fed(0)
+            fed(0)
             raise
 
     def _list(self, _request: ProcessList, entry: RegistryEntry[Held]) -> Mapping[str, Any]:

@@ -1,0 +1,99 @@
+"""
+A line on standard error about what takes longer than a second, where that is a terminal.
+
+Runs in:   the CLI, in a thread beside the command. The line is gone when the command goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Protocol
+
+from leeward.wire.replies import Reply
+from leeward_cli.job import escape
+
+#: Seconds until there is a line, and from one look to the next.
+AFTER_S, _EACH_S = 1.0, 0.25
+
+_CLEAR = b"\r\x1b[K"
+
+
+def _nothing() -> str:
+    return ""
+
+
+class Progress:
+    """
+    Says that *what* goes on, for the time of the block.
+
+    Args:
+        told: how far it has come; it is asked in another thread.
+    """
+
+    def __init__(self, what: str, told: Callable[[], str] = _nothing) -> None:
+        self._what, self._told = what, told
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> None:
+        if os.isatty(2) and os.environ.get("TERM", "dumb") not in ("", "dumb"):
+            self._thread = threading.Thread(target=self._show, name="leeward progress", daemon=True)
+            self._thread.start()
+
+    def _show(self) -> None:
+        began, pause = time.monotonic(), AFTER_S
+        while not self._over.wait(pause):
+            pause = _EACH_S
+            far = self._told()
+            text = f"leeward: {self._what}: {far + ', ' if far else ''}{time.monotonic() - began:.0f} s"
+            if not _write(_CLEAR + escape(text.encode("utf-8", "backslashreplace"))):
+                return
+        if pause == _EACH_S:
+            _write(_CLEAR)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join(1.0)  # the terminal may be stopped
+
+
+def _write(data: bytes) -> bool:
+    try:
+        os.write(2, data)
+    except OSError:
+        return False
+    return True
+
+
+class Asks(Protocol):
+    """
+    A sandbox, as far as its files need it.
+    """
+
+    def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply: ...
+
+
+class Counted:
+    """
+    *sandbox*, whose file calls are counted: `leeward.client.files.Files` takes it in its place.
+    """
+
+    def __init__(self, sandbox: Asks) -> None:
+        self._sandbox = sandbox
+        self._bytes = self._files = 0
+
+    def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply:
+        reply = self._sandbox.ask(op, fields, deadline)
+        data = fields.get("data") if "file_write" == op else (reply.ok or {}).get("data") if "file_read" == op else None
+        if isinstance(data, bytes):
+            self._bytes += len(data)
+            self._files += not (fields.get("more") or (reply.ok or {}).get("handle"))
+        return reply
+
+    def told(self) -> str:
+        return f"{self._files} files, {self._bytes / (1 << 20):.1f} MiB"

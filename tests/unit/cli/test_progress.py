@@ -1,0 +1,106 @@
+"""
+The line about what takes long: on a terminal alone, after a second, and gone at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import select
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from leeward.wire.replies import Reply
+from leeward_cli import progress
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "AFTER_S", 0.05)
+    monkeypatch.setattr(progress, "_EACH_S", 0.02)
+
+
+@contextlib.contextmanager
+def terminal() -> Iterator[int]:
+    """
+    Standard error is a terminal for the time of the block; its other end.
+    """
+    ours, theirs = pty.openpty()
+    kept = os.dup(2)
+    os.dup2(theirs, 2)
+    try:
+        yield ours
+    finally:
+        os.dup2(kept, 2)
+        for fd in (kept, ours, theirs):
+            os.close(fd)
+
+
+def read(screen: int, until: bytes = b"") -> bytes:
+    data, give_up = b"", time.monotonic() + 10
+    while time.monotonic() < give_up and not (until and until in data):
+        if not select.select([screen], [], [], 10 if until else 0)[0]:
+            break
+        data += os.read(screen, 4096)
+    return data
+
+
+def test_what_takes_long_has_a_line_that_goes() -> None:
+    """
+    With nothing in it that a terminal would act on.
+    """
+    with terminal() as screen:
+        with progress.Progress("copying", lambda: "3 files\x1b[2J"):
+            shown = read(screen, b" s")
+        assert b"\r\x1b[Kleeward: copying: 3 files\\x1b[2J, 0 s" in shown
+        assert read(screen).endswith(b"\r\x1b[K")
+
+
+def test_what_is_short_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Nor has what goes on where nobody looks, or on a terminal that can't clear a line.
+    """
+    monkeypatch.setattr(progress, "AFTER_S", 10.0)
+    with terminal() as screen:
+        with progress.Progress("copying"):
+            pass
+        monkeypatch.setattr(progress, "AFTER_S", 0.0)
+        monkeypatch.setenv("TERM", "dumb")
+        with progress.Progress("copying"):
+            time.sleep(0.05)
+        monkeypatch.setenv("TERM", "xterm")
+        read_end, write_end = os.pipe()
+        tty = os.dup(2)
+        os.dup2(write_end, 2)
+        with progress.Progress("copying"):
+            time.sleep(0.05)
+        os.dup2(tty, 2)
+        for fd in (tty, write_end):
+            os.close(fd)
+        assert b"" == os.read(read_end, 100)
+        os.close(read_end)
+        assert b"" == read(screen)
+
+
+def test_files_are_counted_with_their_bytes() -> None:
+    """
+    In either direction, each when its last piece has come.
+    """
+    class Box:
+        def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply:
+            return Reply(1, {"data": bytes(1 << 20), "handle": fields.get("next", 0)}, "", "", [])
+
+    counted = progress.Counted(Box())
+    counted.ask("file_stat", {"path": b"x"})
+    assert "0 files, 0.0 MiB" == counted.told()
+    counted.ask("file_read", {"path": b"x", "next": 7})
+    assert "0 files, 1.0 MiB" == counted.told()
+    counted.ask("file_read", {"path": b"x"})
+    counted.ask("file_write", {"path": b"x", "data": bytes(1 << 19), "more": True, "next": 7})
+    counted.ask("file_write", {"path": b"x", "data": bytes(1 << 19), "more": False})
+    assert "2 files, 3.0 MiB" == counted.told()
