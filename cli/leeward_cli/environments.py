@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, LeewardError
 
 if TYPE_CHECKING:
     from leeward.client.environments import Environments
@@ -58,6 +58,9 @@ def _open(config_file: str | None) -> tuple[Environments, Any]:
 @click.option("--find-links", "folders", metavar="FOLDER", multiple=True,
               help="A folder of this host with packages; without --egress pip looks nowhere else.")
 @click.option("--allow-source", is_flag=True, help="Build packages that have no wheel, in the sandbox.")
+@click.option("--python", metavar="PYTHON", default="",
+              help="Another CPython, 3.11 or later, by its path or its name: python3.13. pip installs cffi and msgpack"
+                   " beside.")
 @click.option("--preload", metavar="MODULE", multiple=True, help="Import this module before any job.")
 @click.option("--min", "least", type=click.IntRange(1, 256), default=1, show_default=True,
               help="Workers that stand while it is in use.")
@@ -66,8 +69,9 @@ def _open(config_file: str | None) -> tuple[Environments, Any]:
 @click.option("--socket", metavar="PATH", help="The daemon in whose sandbox pip runs.")
 @_CONFIG
 def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egress: str, index_url: str,
-           trusted: tuple[str, ...], folders: tuple[str, ...], allow_source: bool, preload: tuple[str, ...],
-           least: int, most: int, timeout: float, socket: str | None, config_file: str | None) -> int:
+           trusted: tuple[str, ...], folders: tuple[str, ...], allow_source: bool, python: str,
+           preload: tuple[str, ...], least: int, most: int, timeout: float, socket: str | None,
+           config_file: str | None) -> int:
     """
     Make the environment NAME of pip's REQUIREMENTs, such as 'pandas==2.2'.
 
@@ -89,10 +93,14 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
     if (index_url or trusted) and not egress:
         raise BadRequest("--index-url needs --egress, the policy by which pip reaches the index")
     lines = [*requirements, *(line for file in files for line in _lines(file))]
-    if lines and not egress and not folders:
+    recipe = made.recipe(lines, source, from_source=allow_source)
+    if python:
+        from leeward.client.other_python import of_another
+
+        recipe = of_another(recipe, python)
+    if recipe.requirements and not egress and not folders:
         raise BadRequest("pip gets packages from nowhere: --egress names the policy by which it reaches an index"
                          " (docs/environments.md), --find-links a folder of this host")
-    recipe = made.recipe(lines, source, from_source=allow_source)
     started = time.monotonic()
     told = EscapedStream(sys.stderr.fileno(), raw=False)  # a package's build can write anything
     try:
@@ -123,6 +131,32 @@ def _lines(file: str) -> list[str]:
             raise BadRequest(f"-r {file!r}: {line!r:.80} has an option of pip's; write requirements alone, and give"
                              " --index-url or --find-links to this command")
     return found
+
+
+@env.command("ensure")
+@click.argument("requirements", nargs=-1, metavar="REQUIREMENT...", required=True)
+@click.option("--socket", metavar="PATH", help="The daemon that is to have it.")
+@_JSON
+def ensure(requirements: tuple[str, ...], socket: str | None, as_json: bool) -> int:
+    """
+    Print the name of an environment of REQUIREMENTs, which is made where the daemon has none.
+
+    It is the one that `leeward exec --package` uses, for programs in other languages.
+    """
+    from leeward.client.blocking import Client
+    from leeward.client.packages import asked
+
+    try:
+        with Client(socket) as client:
+            name = asked(requirements, client.socket, client.status()).name
+            client.execute("", packages=requirements)
+    except LeewardError as error:
+        if not as_json:
+            raise
+        click.echo(json.dumps({"error": {"type": type(error).__name__, "message": str(error)}}))
+        return 1
+    click.echo(json.dumps({"environment": name}) if as_json else name)
+    return 0
 
 
 @env.command("list")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from leeward.wire.replies import Reply
+
 #: Seconds that a daemon may take to answer a ping or a status.
 ANSWER_S = 5.0
 
@@ -48,15 +50,29 @@ def exec_(argv: Sequence[str]) -> int:
     named = "network" if parsed.flag("--network") else parsed.value("--egress")
     if named:
         fields["egress"] = named
+    packages = parsed.values("--package")
+    if packages and parsed.value("--environment"):
+        raise UsageError("--environment NAME or --package, not both")
     link = Link(client_socket(parsed.value("--socket")))
     with CtrlC(lambda how: link.hurry(how, wait=False)) as interrupts:
         try:
-            reply, descriptors = link.call("execute", fields)
+            reply, descriptors = _with_packages(link, fields, packages) if packages else link.call("execute", fields)
         except Cancelled:  # it had no worker yet
             raise KeyboardInterrupt from None
     arenas = map_arenas(descriptors, reply.arenas)
     status = job.show(parse_result(reply), arenas, parsed)
     return INTERRUPTED if interrupts.killed else status
+
+
+def _with_packages(link: Link, fields: dict[str, Any], packages: list[str]) -> tuple[Reply, list[int]]:
+    """
+    The answer of a job with *packages*, which are installed where the daemon has no environment of them.
+    """
+    from leeward.client.packages import asked, opened
+
+    told, _ = link.call("status", {}, time.monotonic() + ANSWER_S)
+    wanted = asked(tuple(packages), link.path, told.ok or {})
+    return opened(fields, wanted, lambda changed: link.call("execute", changed))
 
 
 def ping(argv: Sequence[str]) -> int:

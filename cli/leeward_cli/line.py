@@ -45,6 +45,8 @@ def run_line(parsed: Parsed) -> int:
     for option in ("profile", "environment", "egress"):
         if parsed.value(f"--{option}"):
             asked[option] = parsed.value(f"--{option}")
+    if parsed.values("--package"):
+        asked["packages"] = parsed.values("--package")
     if parsed.flag("--network"):
         asked["allow_network"] = True
     with Sandbox(socket=parsed.value("--socket"), show_secrets=parsed.flag("--show-secrets"), **asked) as box:

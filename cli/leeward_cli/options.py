@@ -47,6 +47,8 @@ SOCKET = Option("--socket", "PATH", "The daemon's socket; else LEEWARD_SOCKET, e
                                     " default.")
 ENVIRONMENT = Option("--environment", "NAME", "The interpreter and its packages, of those that the daemon's"
                                               " configuration names.")
+PACKAGE = Option("--package", "REQUIREMENT", "Packages of pip's, such as 'pandas==2.2', in place of an environment; may"
+                                             " be repeated.", many=True)
 EGRESS = Option("--egress", "NAME", "The policy of what the job may reach, of those that the daemon's configuration"
                                     " names; without one it reaches nothing.")
 NETWORK = Option("--network", "", "The job may reach all public names and addresses, where the operator lets it.")
@@ -76,7 +78,7 @@ JOB = (
 )
 
 OPTIONS: dict[str, tuple[Option, ...]] = {
-    "exec": (*JOB, ENVIRONMENT, EGRESS, NETWORK, PROFILE, SHOW_SECRETS, SOCKET),
+    "exec": (*JOB, ENVIRONMENT, PACKAGE, EGRESS, NETWORK, PROFILE, SHOW_SECRETS, SOCKET),
     "run": (
         *JOB,
         Option("--config", "FILE", "Read this configuration as well."),

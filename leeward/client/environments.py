@@ -28,6 +28,7 @@ from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, LeewardError, SandboxOver, Unsupported
 from leeward.outcome import Result
+from leeward.spec.folders import within
 from leeward.spec.stored import (
     MOST_WRITTEN,
     Manifest,
@@ -223,7 +224,7 @@ class Environments:
                 raise BadRequest(f"the environment has {size} bytes, and {used} of {source.size} are taken"
                                  " (environments_size)")
             manifest = Manifest(recipe.python, recipe.version, recipe.requirements, packages, size, content,
-                                int(time.time()))
+                                int(time.time()), recipe.prefix)
             _write(manifest_path(self.folder, recipe.hash), write_manifest(manifest))
             return manifest
         except BaseException:
@@ -312,8 +313,10 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
     words += [] if source.egress else ["--no-index"]
     for host in source.trusted:
         words += ["--trusted-host", host]
-    for mount in found:
+    for mount in found:  # those with packages
         words += ["--find-links", mount.target]
+    if recipe.prefix and not within(recipe.prefix, "/usr"):
+        found.append(Mount(recipe.prefix, recipe.prefix))  # the sandbox shows the daemon's own
     with Sandbox(socket=source.socket, mounts=[Mount(path, path, writable=True), *found], memory=_MEMORY,
                  processes=_PROCESSES, egress=source.egress, env=_PIP) as box, _bounded(path, room, box):
         def run(argv: list[str]) -> Result:

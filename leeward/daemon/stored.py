@@ -61,7 +61,7 @@ class Stored:
 
     def _python(self, named: Named, manifest: Manifest) -> HostPython:
         own = interpreter.find()
-        if (manifest.python, manifest.version) != (own.executable, own.version):
+        if not manifest.prefix and (manifest.python, manifest.version) != (own.executable, own.version):
             raise BadRequest(f"it was made for {manifest.python}, and the daemon runs on {own.executable};"
                              " `leeward env create` makes it again")
         env = os.path.realpath(built_path(self._folder, named.built))
@@ -69,10 +69,11 @@ class Stored:
         for part in ("", "bin"):
             ownership.check(os.path.join(env, part), "environment")
         executable = os.path.join(env, "bin", "python")
-        if os.path.realpath(executable) != own.executable:
-            raise BadRequest(f"{executable!r} leads to another interpreter than {own.executable}")
+        if os.path.realpath(executable) != manifest.python:
+            raise BadRequest(f"{executable!r} leads to another interpreter than {manifest.python}")
+        other = interpreter.other(executable, env, manifest.version, manifest.prefix) if manifest.prefix else None
         self._hold(env)
-        return replace(own, executable=executable, env=env)
+        return other or replace(own, executable=executable, env=env)
 
     def _hold(self, env: str) -> None:
         """

@@ -101,6 +101,26 @@ def find(python_env: str = "") -> HostPython:
                       backing=tuple(backing))
 
 
+def other(executable: str, env: str, version: tuple[int, int], prefix: str) -> HostPython:
+    """
+    An interpreter of another version, by what is written of the virtual environment *env* that it is in. It isn't
+    started.
+
+    Raises:
+        BadRequest: other users can write to it or to a folder above it, or the zygote lacks what it needs of *env*.
+    """
+    site = os.path.join(env, "lib", f"python{version[0]}.{version[1]}", "site-packages")
+    shims = [name for name in os.listdir(site) if name.startswith("_cffi_backend.") and name.endswith(".so")]
+    backing = [os.path.join(site, name) for name in ("msgpack", *shims[:1])]  # as _ASK has them
+    if not shims or not os.path.isdir(backing[0]):
+        raise BadRequest(f"{site!r} has no msgpack and cffi, which leeward needs in a Python of another version")
+    for path in (os.path.realpath(executable), prefix, *backing):
+        check_place(path)
+        ownership.check(path, "environment")
+    return HostPython(executable=executable, version=version, prefix=prefix, env=env, shown=_shown(prefix),
+                      backing=tuple(backing))
+
+
 @functools.cache
 def base_executable() -> str:
     """

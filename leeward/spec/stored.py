@@ -37,6 +37,7 @@ class Recipe:
         requirements: as pip's, each a line.
         python: the base interpreter, a real path.
         version: of Python, major and minor.
+        prefix: where that interpreter has its library; "" of the daemon's own.
         from_source: packages may be built from source.
         index: the index's URL, or folders with packages; part of the name, since two indexes may have two packages
             of one name.
@@ -47,6 +48,7 @@ class Recipe:
     version: tuple[int, int]
     from_source: bool = False
     index: tuple[str, ...] = ()
+    prefix: str = ""
 
     @property
     def hash(self) -> str:
@@ -73,6 +75,7 @@ class Manifest:
         size: bytes of its files.
         content: SHA-256 of its tree.
         created: seconds since 1970.
+        prefix: as asked for.
     """
 
     python: str
@@ -82,6 +85,7 @@ class Manifest:
     size: int
     content: str
     created: int
+    prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +185,8 @@ def read_named(data: bytes) -> Named:
 def write_manifest(manifest: Manifest) -> bytes:
     return json.dumps({"format": _FORMAT, "python": manifest.python, "version": list(manifest.version),
                        "requirements": list(manifest.requirements), "packages": dict(manifest.packages),
-                       "size": manifest.size, "content": manifest.content, "created": manifest.created},
-                      indent=1).encode()
+                       "size": manifest.size, "content": manifest.content, "created": manifest.created,
+                       **({"prefix": manifest.prefix} if manifest.prefix else {})}, indent=1).encode()
 
 
 def read_manifest(data: bytes) -> Manifest:
@@ -201,7 +205,7 @@ def read_manifest(data: bytes) -> Manifest:
                         tuple(_text(line) for line in _list(found["requirements"])),
                         {_text(name): _text(version) for name, version in packages.items()},
                         _whole(found["size"], 0, 1 << 60), _text(found["content"]),
-                        _whole(found["created"], 0, 1 << 60))
+                        _whole(found["created"], 0, 1 << 60), _text(found.get("prefix", "")))
     return _read(data, make)
 
 

@@ -79,6 +79,8 @@ export interface ExecuteOptions extends CodeOptions, CallOptions {
   profile?: string;
   /** The interpreter and its packages, by the name that the daemon's configuration has. */
   environment?: string;
+  /** Requirements of pip's, such as `pandas==2.2`, in place of an environment; by the `leeward` command. */
+  packages?: Iterable<string>;
   /** What it may reach: a policy of the daemon's configuration. */
   egress?: string;
 }
@@ -86,6 +88,8 @@ export interface ExecuteOptions extends CodeOptions, CallOptions {
 export interface ClientOptions {
   /** The daemon's socket; else LEEWARD_SOCKET, else the default. */
   socket?: string;
+  /** The `leeward` command, for `packages`: a path, or a program and its arguments; else LEEWARD_COMMAND, else PATH. */
+  command?: string | string[];
   /** Send requests again where nothing of the job has run. */
   retry?: boolean;
   /** Also after the daemon was busy. */

@@ -20,7 +20,8 @@ import pytest
 
 import leeward
 from kit import egress, packages
-from kit.live_daemon import PLACES, LiveDaemon
+from kit.features import ROOT
+from kit.live_daemon import PLACES, LiveDaemon, command, environment
 from kit.wheels import source, wheel
 from leeward.client.environments import BuildFailed
 from leeward.errors import BadRequest
@@ -203,9 +204,46 @@ def test_packages_of_a_sandbox_are_made_once(place: Place) -> None:
     assert box.run(["python", "-c", "import salt"]).ok
     box.kill()
     box.close()
+    for words in (["exec"], ["exec", "--profile", "workdir"]):
+        done = place.daemon.run(*words, "--package", "salt", "--package", "flavour==1.2", asked)
+        assert f"sweet {place.store.resolve()}/built/{new}\n" == done.stdout.decode(), done
+    assert b"not both" in place.daemon.run("exec", "--package", "salt", "--environment", "x", "1").stderr
+    done = place.daemon.run("env", "ensure", "salt", "flavour == 1.2")
+    assert f"packages-{new}\n" == done.stdout.decode(), done
     assert b"stay: a daemon has used them" in place.env("prune").stdout
     assert new in place.built()
     assert f"packages-{new}" in {row["name"] for row in json.loads(place.env("list", "--json").stdout)}
+
+
+#: Runs code with packages, twice with the same and once with what isn't there; prints what came of each.
+NODE = """\
+const { Client } = require(process.argv[1]);
+const [socket, command, code] = process.argv.slice(2);
+const client = new Client({ socket, command: JSON.parse(command) });
+const run = (packages, more = {}) => client.execute(code, { packages, ...more })
+  .then((got) => got.stdoutText, (error) => `${error.name}: ${error.message}`);
+(async () => {
+  const said = [await run(['salt']), await run(['salt']), await run(['no-such-package'])];
+  console.log(JSON.stringify([...said, await run(['salt'], { environment: 'x' })]));
+  client.close();
+})();
+"""
+
+
+@pytest.mark.needs("node>=18")
+@pytest.mark.timeout(300)
+def test_packages_of_the_npm_packages_execute(place: Place) -> None:
+    """
+    By the command, which installs where there is none.
+    """
+    code = "import salt, sys; print(sys.prefix.rpartition('/')[0])"
+    argv = ["node", "-e", NODE, "--", ROOT / "packaging/node", place.daemon.socket, json.dumps(command()), code]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False, env=environment())
+    assert 0 == done.returncode, done.stderr
+    first, second, none, both = json.loads(done.stdout)
+    assert [f"{place.store.resolve()}/built\n"] * 2 == [first, second]
+    assert "No matching distribution found for no-such-package" in none
+    assert "RequestRejected: environment or packages, not both" == both
 
 
 @pytest.mark.timeout(300)

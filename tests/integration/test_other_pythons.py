@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import leeward
 from kit import packages
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon
+from kit.wheels import wheel
 from leeward.errors import BadRequest, Unsupported
 from leeward.isolation import interpreter
 
@@ -111,3 +113,41 @@ def test_one_without_what_the_zygote_needs_is_refused() -> None:
             interpreter.find(str(bare))
     assert "pip install cffi msgpack" in str(caught.value)
     assert f"3.{sys.version_info[1]}" not in NAMES
+
+
+@pytest.mark.timeout(300)
+def test_env_create_makes_one_of_another_version(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """
+    By the name of the interpreter; pip runs on it, in a sandbox that is shown it. What the zygote needs comes along,
+    here from a folder.
+    """
+    found, name = FOUND[-1], NAMES[-1]
+    folder = tmp_path_factory.mktemp("daemon")
+    site = next((found / "lib").iterdir()) / "site-packages"
+    with tempfile.TemporaryDirectory(prefix="leeward-env-", dir=packages.outside_tmp()) as outside:
+        place = Path(outside)
+        place.chmod(0o755)
+        wheels = place / "wheels"
+        wheels.mkdir()
+        for what, files in (("msgpack", "msgpack/*"), ("cffi", "_cffi_backend.*.so"), ("flavour", "nothing")):
+            wheel(wheels, what, "1.0", {path.relative_to(site).as_posix(): path.read_bytes()
+                                        for path in site.glob(files) if path.is_file()})
+        config = folder / "c.toml"
+        config.write_text(f'pool_size = 1\nenvironments_folder = "{place / "store"}"\n')
+        config.chmod(0o600)
+        with LiveDaemon(folder, "--config", str(config)) as daemon:
+            made = daemon.run("env", "create", "other", "flavour", "--python", str((found / "bin/python").resolve()),
+                              "--find-links", str(wheels), "--config", str(config), "--socket", str(daemon.socket))
+            assert 0 == made.returncode, made
+            with daemon.client() as client:
+                said = client.execute("import sys; print('%d.%d' % sys.version_info[:2], sys.prefix)",
+                                      environment="other").stdout_text
+                assert f"{name} {(place / 'store').resolve()}/built/" in said
+            wrong = daemon.run("env", "create", "x", "--python", "no-such-python", "--config", str(config))
+            assert b"there is no such program" in wrong.stderr
+        # Whoever could write to it could have the daemon run something else.
+        backing = next((place / "store").rglob("_cffi_backend.*.so"))
+        backing.chmod(0o666)
+        with (LiveDaemon(folder, "--config", str(config)) as daemon, daemon.client() as client,
+              pytest.raises(leeward.PoolFailed, match="_cffi_backend")):
+            client.execute("1", environment="other")

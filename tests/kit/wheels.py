@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def wheel(folder: Path, name: str, version: str, files: Mapping[str, str]) -> Path:
+def wheel(folder: Path, name: str, version: str, files: Mapping[str, str | bytes]) -> Path:
     """
     A wheel of pure Python in *folder*.
 

@@ -2,20 +2,49 @@
 
 const { Calls } = require('./calls.js');
 const { resultOf } = require('./results.js');
-const { known, executeFields, callOptions, EXECUTE, CALL } = require('./fields.js');
+const host = require('./host.js');
+const { RequestRejected } = require('./errors.js');
+const { hidden } = require('./sandbox.js');
+const { known, texts, executeFields, callOptions, EXECUTE, CALL } = require('./fields.js');
 
 /** Jobs of the daemon, each in a process of its own. */
 class Client {
   constructor(options = {}) {
-    known('Client', options, ['socket', 'retry', 'retryBusy']);
-    this.calls = new Calls(options);
-    Object.defineProperty(this, 'calls', { enumerable: false });
+    known('Client', options, ['socket', 'command', 'retry', 'retryBusy']);
+    const { socket, command } = options;
+    hidden(this, { calls: new Calls(options), host: { socket, command }, environments: new Map() });
   }
 
   /** Run Python code, or with `{module}` a module, and come back with its Result. */
   async execute(code, options = {}) {
-    known('execute', options, [...EXECUTE, ...CALL]);
-    return this.calls.call('execute', executeFields(code, options), { ...callOptions(options), read: resultOf });
+    known('execute', options, [...EXECUTE, 'packages', ...CALL]);
+    const call = (fields) => this.calls.call('execute', fields, { ...callOptions(options), read: resultOf });
+    const fields = executeFields(code, options);
+    const packages = texts(options.packages || [], 'packages');
+    if (!packages.length) return call(fields);
+    if (fields.environment) throw new RequestRejected('environment or packages, not both');
+    for (let again = false; ; again = true) {
+      const environment = await this.environment(packages);
+      try {
+        return await call({ ...fields, environment });
+      } catch (error) {
+        // It was removed since this client has asked.
+        if (again || !(error instanceof RequestRejected) || !error.message.includes(`environment '${environment}' is unknown`)) throw error;
+        this.environments.clear();
+      }
+    }
+  }
+
+  /** The name of an environment of these packages; the command makes it, once for all calls. */
+  environment(packages) {
+    const key = JSON.stringify(packages);
+    let name = this.environments.get(key);
+    if (!name) {
+      name = host.ensure({ ...this.host, packages });
+      this.environments.set(key, name);
+      name.catch(() => this.environments.delete(key));
+    }
+    return name;
   }
 
   /** The daemon's version, the wire's, and its bounds. */

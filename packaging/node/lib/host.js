@@ -16,6 +16,8 @@ const MOST_SAID = 64 << 20;
 /** Seconds that opening a sandbox may take: it waits for a free worker, and perhaps for a daemon that it starts. */
 const OPEN_MS = 150000;
 const DIFF_MS = 90000;
+/** What pip may take, and some more. */
+const INSTALL_MS = 660000;
 const O_PATH = 0o10000000;
 
 /** The program: `named`, else LEEWARD_COMMAND, else `leeward` in PATH. Several words are a program and its arguments. */
@@ -115,6 +117,23 @@ async function openSandbox({ command, socket, fields, mounts }) {
   }
 }
 
+/** The name of an environment of pip's `packages`, which is made where the daemon has none, by `leeward env ensure`. */
+async function ensure({ command, socket, packages }) {
+  const args = ['env', 'ensure', '--json', ...(socket ? ['--socket', path.resolve(String(socket))] : []), '--', ...packages];
+  const done = await run(commandOf(command), args, { milliseconds: INSTALL_MS });
+  let told;
+  try {
+    told = JSON.parse(done.stdout.toString('utf8'));
+  } catch {
+    told = null;
+  }
+  if (told && told.error) throw toldError(told.error);
+  if (done.status !== 0 || !told || typeof told.environment !== 'string') {
+    throw new errors.LeewardError(`no environment of these packages could be had: ${done.stderr || done.signal || `status ${done.status}`}`);
+  }
+  return told.environment;
+}
+
 /** What a sandbox has changed in its copy of a folder, sorted by path, by `leeward diff --json`. */
 async function diff({ command, socket, id, target }) {
   const args = ['diff', '--json', ...(socket ? ['--socket', path.resolve(String(socket))] : []), ...(target ? ['--target', target] : []), id];
@@ -123,4 +142,4 @@ async function diff({ command, socket, id, target }) {
   return done.stdout.toString('utf8').split('\n').filter(Boolean).map((line) => JSON.parse(line));
 }
 
-module.exports = { openSandbox, diff };
+module.exports = { openSandbox, ensure, diff };

@@ -34,7 +34,7 @@ LIMITS = {"timeout": "time"}
 
 #: Options of `exec` that aren't options of a client, with the reason.
 COMMANDS_OWN = {"--file": "is read into the code", "--put": "is read into files", "--into": "where files go",
-                "--show-secrets": "a sandbox of its own, of Sandbox's options",
+                "--show-secrets": "a sandbox of its own, of Sandbox's options", "--package": "is packages",
                 "--json": "how the result is shown", "--network": "is allow_network",
                 "--raw": "how the result is shown", "--socket": "of the connection"}
 

@@ -128,7 +128,7 @@ def test_run_has_execs_options() -> None:
     """
     both = {option.name for option in OPTIONS["exec"]} & {option.name for option in OPTIONS["run"]}
 
-    assert {"--environment", "--egress", "--network", "--profile", "--show-secrets", "--socket"} == {
+    assert {"--environment", "--package", "--egress", "--network", "--profile", "--show-secrets", "--socket"} == {
         option.name for option in OPTIONS["exec"]} - both
     assert {"--config", "--allow-degraded"} == {option.name for option in OPTIONS["run"]} - both
     assert set(OPTIONS) == set(USAGE)

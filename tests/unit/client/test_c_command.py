@@ -24,11 +24,11 @@ TYPES = {"FLAG": "bool ", "PATH": "const char *", "TEXT": "const char *", "SECON
 
 #: A value of each kind.
 VALUES = {"PATH": "/nowhere", "MODULE": "json", "S": "1.5", "SIZE": "64MiB", "K=V": "K=v", "N": "4",
-          "HOST[:INSIDE]": "/nowhere", "PATTERN": "*", "NAME": "x", "FOLDER": "/nowhere"}
+          "HOST[:INSIDE]": "/nowhere", "PATTERN": "*", "REQUIREMENT": "x", "NAME": "x", "FOLDER": "/nowhere"}
 
 #: Options that only the Python command line serves.
-PYTHONS = {"--profile", "--show-secrets", "--egress", "--network", "--environment", "--json", "--processes", "--output",
-           "--put", "--collect", "--into"}
+PYTHONS = {"--profile", "--package", "--show-secrets", "--egress", "--network", "--environment", "--json",
+           "--processes", "--output", "--put", "--collect", "--into"}
 
 
 def rows() -> list[tuple[str, str, str, str]]:

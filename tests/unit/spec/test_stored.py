@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leeward.dataclass import replace
 from leeward.errors import BadRequest
 from leeward.spec.stored import (
     MOST_WRITTEN,
@@ -46,7 +47,8 @@ def test_what_is_written_is_read_again() -> None:
     named = Named(RECIPE.hash, ("numpy", "pandas.io"), 2, 8)
 
     assert named == read_named(write_named(named))
-    assert MANIFEST == read_manifest(write_manifest(MANIFEST))
+    for manifest in (MANIFEST, replace(MANIFEST, prefix="/usr/local")):
+        assert manifest == read_manifest(write_manifest(manifest))
 
 
 @pytest.mark.parametrize("data", [

@@ -1,0 +1,63 @@
+"""
+What an environment of another Python is made of.
+
+Runs in:   anybody's program: `leeward env create --python`. It starts that interpreter, with its user's rights.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+from leeward.dataclass import replace
+from leeward.errors import BadRequest, Unsupported
+from leeward.spec.stored import Recipe
+
+#: The eldest Python that leeward runs on.
+_ELDEST = (3, 11)
+#: What leeward needs of one, as pip calls it: it brings what is compiled for the daemon's own version alone.
+_NEEDED = ("cffi", "msgpack")
+_SAYS = """
+import json, os, sys
+print(json.dumps([sys.implementation.name, sys.version_info[:2],
+                  os.path.realpath(getattr(sys, "_base_executable", sys.executable)),
+                  os.path.realpath(sys.base_prefix)]))
+"""
+_SAYS_S = 30.0
+
+
+def of_another(recipe: Recipe, python: str) -> Recipe:
+    """
+    *recipe* for *python*, a path or a name in PATH, in place of the interpreter that it is for.
+
+    Raises:
+        BadRequest, Unsupported: it isn't there; or it is none that leeward runs on.
+    """
+    base, version, prefix = _ask(python)
+    if base == recipe.python:
+        return recipe
+    return replace(recipe, python=base, version=version, prefix=prefix,
+                   requirements=(*recipe.requirements, *_NEEDED))
+
+
+def _ask(python: str) -> tuple[str, tuple[int, int], str]:
+    """
+    The base interpreter of *python*, its version, and where it has its library.
+
+    Raises:
+        BadRequest, Unsupported: as `of_another`.
+    """
+    path = shutil.which(python)
+    if path is None:
+        raise BadRequest(f"--python {python!r}: there is no such program")
+    try:
+        said = subprocess.run([path, "-I", "-c", _SAYS], capture_output=True, timeout=_SAYS_S, check=True,
+                              stdin=subprocess.DEVNULL).stdout
+        kind, (major, minor), base, prefix = json.loads(said)
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError) as error:
+        raise BadRequest(f"--python {python!r}: it doesn't say what it is: {error}") from None
+    if "cpython" != kind or (major, minor) < _ELDEST:
+        raise Unsupported("python", have=f"{kind} {major}.{minor} at {path}",
+                          need=f"CPython {_ELDEST[0]}.{_ELDEST[1]} or later")
+    return base, (major, minor), prefix
