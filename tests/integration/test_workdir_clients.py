@@ -1,6 +1,6 @@
 """
 The tables of a work folder through the other clients: every row of tools, the shell and JavaScript by the npm package,
-and a row of each tool, with some of the shell's, by the command line.
+and by the command line a row of each tool, some of the shell's, JavaScript, and paths that lead out.
 """
 
 from __future__ import annotations
@@ -123,3 +123,78 @@ def test_the_command_line_does_what_the_tables_say(daemon: LiveDaemon) -> None:
 
     with ThreadPoolExecutor(2) as threads:
         assert [[], []] == list(threads.map(one, range(2)))
+
+
+#: Cases of JavaScript that are about WorkdirSandbox itself: its `fetch`, its usage, and its clean environment.
+OWN = ("fetch", "no arguments", "the environment")
+
+
+@pytest.mark.needs("usr-node")
+@pytest.mark.timeout(300)
+def test_javascript_by_the_command_line(daemon: LiveDaemon) -> None:
+    """
+    `leeward shell ID -- node -e CODE`, in a sandbox of the profile.
+    """
+    cases = [(name, case) for name, case in CASES.items() if not name.startswith(OWN)]
+    assert len(cases) > 30
+
+    def one(lane: int) -> list[tuple[str, dict[str, Any]]]:
+        wrong = []
+        with tempfile.TemporaryDirectory(prefix="lw-workdir-") as folder:
+            for name, text in JS_FILES.items():
+                Path(folder, name).write_text(text)
+            opened = daemon.run("sandbox", "new", "--profile", "workdir", "--workdir", folder)
+            box = opened.stdout.decode().strip()
+            assert 0 == opened.returncode, opened.stderr
+            for name, case in cases[lane::2]:
+                done = daemon.run("shell", box, "--", "node", *(["-e", case.code] if case.args is None else case.args))
+                got = {"status": done.returncode, "out": done.stdout.decode(), "error": done.stderr.decode()}
+                fits = (case.status == got["status"] and re.fullmatch(case.says, got["out"])
+                        and re.search(case.error, got["error"]))
+                wrong += [] if fits else [(name, got)]
+            daemon.run("sandbox", "kill", box)
+        return wrong
+
+    with ThreadPoolExecutor(2) as threads:
+        assert [[], []] == list(threads.map(one, range(2)))
+
+
+#: Each leads out of the work folder, whose parent is the format's: by itself, or by a link that LINKS lays.
+OUT = ("../secret", "../../../etc/shadow", "foo/../../secret", "./../../secret", "../outside/there", "{0}/secret",
+       "away/there", "up/there", "name", "twice/there")
+LINKS = "ln -s {0}/outside away; ln -s ../outside up; ln -s {0}/secret name; ln -s away twice"
+
+
+@pytest.mark.timeout(120)
+def test_no_path_of_the_command_line_leads_out(daemon: LiveDaemon) -> None:
+    """
+    By commands, which read, write and list, and by `leeward cp`, in both directions: nothing of the host's is got, and
+    what lies beside the folder is as it was.
+    """
+    with tempfile.TemporaryDirectory(prefix="lw-workdir-") as made:
+        place, secret = Path(made), "a-secret-of-the-hosts"
+        for name in ("work", "outside", "got"):
+            (place / name).mkdir()
+        (place / "work/mine").write_text("mine")
+        (place / "secret").write_text(secret)
+        (place / "outside/there").write_text(secret)
+        opened = daemon.run("sandbox", "new", "--profile", "workdir", "--workdir", str(place / "work"))
+        box = opened.stdout.decode().strip()
+        assert 0 == opened.returncode, opened.stderr
+        assert 0 == daemon.run("shell", box, "--", "sh", "-c", LINKS.format(place)).returncode
+        assert secret == (place / "work/twice/there").read_text()  # whoever follows them on the host gets there
+
+        paths = [path.format(place) for path in OUT]
+        line = "for each; do cat $each; ls -a $each $(dirname $each); echo x >$each; echo x >$each-new; done"
+        done = daemon.run("shell", box, "--", "sh", "-c", line, "sh", *paths)
+        assert secret.encode() not in done.stdout + done.stderr
+        for number, path in enumerate(paths[4:]):
+            inside = f"{box}:{path if path.startswith('/') else f'/workspace/{path}'}"
+            daemon.run("cp", inside, str(place / "got" / str(number)))
+            daemon.run("cp", str(place / "work/mine"), f"{inside}-new")
+        assert secret not in "".join(file.read_text() for file in (place / "got").rglob("*") if file.is_file())
+
+        assert (secret, secret) == ((place / "secret").read_text(), (place / "outside/there").read_text())
+        assert {"work", "outside", "got", "secret"} == {entry.name for entry in place.iterdir()}
+        assert ["there"] == [entry.name for entry in (place / "outside").iterdir()]
+        daemon.run("sandbox", "kill", box)

@@ -5,9 +5,11 @@ JavaScript in a work folder: a real Node, confined and bounded like everything e
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -116,6 +118,28 @@ def test_one_that_waits_may_be_ended_or_written_to(work: leeward.WorkdirSandbox)
         work.exec_js("")
         work.exec("sh", ["-c", line.format(one_waits(work))])
         assert b"1\n" == work.exec_js("console.log(1)").stdout
+
+
+def test_a_hundred_codes_in_a_row_leave_memory_flat(daemon: LiveDaemon, work: leeward.WorkdirSandbox) -> None:
+    """
+    Of the daemon, with its descriptors; and there is one Node that waits, as before.
+    """
+    def state() -> tuple[int, int]:
+        text = Path(f"/proc/{daemon.process.pid}/status").read_text()
+        one_waits(work)
+        return int(text.split("RssAnon:")[1].split()[0]), len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+
+    def codes(number: int) -> None:
+        for each in range(number):
+            assert f"{each}\n" == work.exec_js(f"console.log({each})").text
+
+    codes(30)
+    held, descriptors = state()
+    codes(100)
+    after, descriptors_after = state()
+
+    assert after - held < 2048
+    assert descriptors == descriptors_after
 
 
 def test_a_small_sandbox_has_none_that_waits(daemon: LiveDaemon) -> None:
