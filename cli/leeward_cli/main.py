@@ -10,6 +10,7 @@ command line that makes no sense.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = argv[0] if argv else ""
     options = argv[1:argv.index("--")] if "--" in argv else argv[1:]
     if argv[:2] == ["daemon", "run"]:
+        gc.disable()  # until the daemon is ready: what it imports stays
         from leeward_cli.daemon import parse_run
 
         given = parse_run(argv[2:])

@@ -6,7 +6,6 @@ Runs in:   the daemon, and `leeward run`; pure. `spec.egress` has the grammar; i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -118,4 +117,6 @@ def _toml(value: Any) -> str:
         return f"{{ {', '.join(f'{key} = {_toml(each)}' for key, each in value.items())} }}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
+    import json  # only what prints a policy needs it
+
     return json.dumps(value) if isinstance(value, str | bool) else repr(value)

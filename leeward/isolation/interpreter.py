@@ -33,7 +33,7 @@ print(json.dumps([sys.implementation.name, sys.version_info[:2], sys.base_prefix
 """
 _ASK_DEADLINE_S = 30.0
 
-_JAVA = re.compile(r"java(-\d+)?(-openjdk)?")
+_JAVA = r"java(-\d+)?(-openjdk)?"
 _TERM = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]{0,63}")
 
 #: Nix's store has a folder for each package, and packages refer to each other: an interpreter needs many of them.
@@ -239,7 +239,7 @@ def configured() -> tuple[str, ...]:
         names = sorted(os.listdir("/etc"))
     except OSError:
         return ()
-    return tuple(f"/etc/{name}" for name in names if _JAVA.fullmatch(name))
+    return tuple(f"/etc/{name}" for name in names if re.fullmatch(_JAVA, name))
 
 
 def machine() -> Machine:

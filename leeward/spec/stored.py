@@ -10,7 +10,6 @@ for. Two names that asked for the same share one environment.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -23,8 +22,8 @@ from leeward.spec.pool_key import is_name
 #: Bytes of a manifest or a name, at most.
 MOST_WRITTEN = 1 << 20
 _FORMAT = 1
-_HASH = re.compile(r"[0-9a-f]{32}")
-_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_HASH = r"[0-9a-f]{32}"
+_MODULE = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 _Stored = TypeVar("_Stored")
 
 
@@ -55,7 +54,8 @@ class Recipe:
         """
         32 hexadecimal digits. The order of the requirements and blanks in them don't matter.
         """
-        import hashlib  # a daemon without environments doesn't pay for it
+        import hashlib  # a daemon without environments doesn't pay for it, nor for json
+        import json
 
         lines = sorted("".join(line.split()) for line in self.requirements)
         text = json.dumps([_FORMAT, lines, self.python, self.version, self.from_source, list(self.index)])
@@ -162,10 +162,12 @@ def plain_host(index: str) -> tuple[str, ...]:
 
 
 def is_hash(text: str) -> bool:
-    return bool(_HASH.fullmatch(text))
+    return bool(re.fullmatch(_HASH, text))
 
 
 def write_named(named: Named) -> bytes:
+    import json
+
     return json.dumps({"built": named.built, "preload": list(named.preload), "min": named.min, "max": named.max},
                       indent=1).encode()
 
@@ -183,6 +185,8 @@ def read_named(data: bytes) -> Named:
 
 
 def write_manifest(manifest: Manifest) -> bytes:
+    import json
+
     return json.dumps({"format": _FORMAT, "python": manifest.python, "version": list(manifest.version),
                        "requirements": list(manifest.requirements), "packages": dict(manifest.packages),
                        "size": manifest.size, "content": manifest.content, "created": manifest.created,
@@ -210,6 +214,8 @@ def read_manifest(data: bytes) -> Manifest:
 
 
 def _read(data: bytes, make: Callable[[dict[str, Any]], _Stored]) -> _Stored:
+    import json
+
     try:
         if len(data) > MOST_WRITTEN:
             raise ValueError("it is too long")
@@ -221,8 +227,8 @@ def _read(data: bytes, make: Callable[[dict[str, Any]], _Stored]) -> _Stored:
         raise BadRequest(f"no record of an environment: {error}; `leeward env remove` takes it away") from None
 
 
-def _text(value: object, form: re.Pattern[str] | None = None) -> str:
-    if not isinstance(value, str) or (form is not None and not form.fullmatch(value)):
+def _text(value: object, form: str = "") -> str:
+    if not isinstance(value, str) or (form and not re.fullmatch(form, value)):
         raise TypeError(f"{value!r:.60}")
     return value
 

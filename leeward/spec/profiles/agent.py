@@ -38,7 +38,7 @@ _INODES = 1 << 19
 #: Names to hide or to protect: so many, and so many bytes of them, for which one message to the porter has room.
 MOST_NAMES, MOST_NAME_BYTES = 512, 40 << 10
 
-_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
+_USER = r"[A-Za-z_][A-Za-z0-9_.-]{0,31}"
 _NOLOGIN = "/usr/sbin/nologin"
 
 
@@ -85,7 +85,7 @@ def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str],
     """
     mounts = tuple(mounts)
     user = user or "sandbox"
-    if not _USER.fullmatch(user):
+    if not re.fullmatch(_USER, user):
         raise BadRequest(f"user {user!r:.60} is no name of a user")
     folders.check([Folder("/nowhere", path)])
     for mount in mounts:
