@@ -1,5 +1,6 @@
 """
-The option --quick: the unit tests, and of what needs a kernel the tests that are marked `smoke`.
+The option --quick: the unit tests but for those that are marked `thorough`, and of what needs a kernel the tests that
+are marked `smoke`.
 
 Runs in:   pytest, as a plugin of conftest.py; `./dev test --quick` is where it comes from.
 
@@ -37,7 +38,8 @@ class Quick:
         """
         Keep what is quick.
         """
-        chosen = [item for item in items if "unit" == room_of(item.nodeid) or item.get_closest_marker("smoke")]
+        chosen = [item for item in items if item.get_closest_marker("smoke")
+                  or ("unit" == room_of(item.nodeid) and not item.get_closest_marker("thorough"))]
         others = list(set(items) - set(chosen))
         self.left_out.update(room_of(item.nodeid) for item in others)
         items[:] = chosen
@@ -81,6 +83,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     Make the mark known, and choose if that is asked for.
     """
+    config.addinivalue_line("markers", "thorough: a unit test that takes seconds and says nothing about the machine: "
+                                       "it looks at the tree, or at many random inputs; --quick leaves it out")
     config.addinivalue_line("markers", "smoke: what --quick has beside the unit tests; kit/quick.py")
     if config.option.quick:
         config.pluginmanager.register(Quick(), "leeward-quick")

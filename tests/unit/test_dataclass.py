@@ -234,6 +234,7 @@ STARTS = ("import leeward; leeward.Client, leeward.AsyncClient, leeward.Result",
           "import leeward.daemon.config_sources, leeward.daemon.main")
 
 
+@pytest.mark.thorough
 def test_only_what_starts_often_uses_it() -> None:
     """
     All others have the library's, and none of these has.

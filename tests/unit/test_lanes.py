@@ -56,6 +56,7 @@ def test_it():
 STEADY = "import os\ndef test_it(): assert os.environ.get({name!r}) == {lane!r} and 'PYTHONPATH' not in os.environ\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("late", "status"), [("def test_it(): pass", 0), (UNSTEADY, 0), ("def test_it(): assert 0", 1),
                                               ("import nothing_of_this_name", 2)])
 def test_a_run(tmp_path: Path, late: str, status: int) -> None:

@@ -8,6 +8,8 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 def classes() -> dict[str, list[str]]:
@@ -24,12 +26,14 @@ def classes() -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.thorough
 def test_no_two_classes_have_the_same_name() -> None:
     twice = {name: places for name, places in classes().items() if len(places) > 1}
 
     assert not twice
 
 
+@pytest.mark.thorough
 def test_the_public_names_are_there() -> None:
     """
     The check sees the packages, and what a program imports from leeward keeps its name.

@@ -15,7 +15,7 @@ from kit.quick import room_of
 
 Run = Callable[..., pytest.RunResult]
 
-UNIT = "def test_it(): pass\n"
+UNIT = "import pytest\ndef test_it(): pass\n@pytest.mark.thorough\ndef test_many(): pass\n"
 ATTACK = "import pytest\n@pytest.mark.smoke\ndef test_marked(): {verdict}\ndef test_long(): pass\n"
 
 
@@ -50,15 +50,15 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_without_the_option_everything_runs(run: Run) -> None:
-    run("pass").assert_outcomes(passed=3)
+    run("pass").assert_outcomes(passed=4)
 
 
 def test_it_says_what_it_leaves_out(run: Run) -> None:
     result = run("pass", "--quick")
 
-    result.assert_outcomes(passed=2, deselected=1)
+    result.assert_outcomes(passed=2, deselected=2)
     assert pytest.ExitCode.OK == result.ret
-    result.stdout.fnmatch_lines(["1 tests of attacks have passed*", "left out: 1 of escapes*"])
+    result.stdout.fnmatch_lines(["1 tests of attacks have passed*", "left out: 1 of escapes, 1 of unit*"])
 
 
 @pytest.mark.parametrize("verdict", ["assert False", "pytest.skip('today')"])

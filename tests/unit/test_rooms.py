@@ -29,6 +29,7 @@ def test_a_package_says_where_it_runs(name: str):
     assert drawing.runs_in(drawing.rooms()[name])
 
 
+@pytest.mark.thorough
 def test_the_page_draws_the_rooms_as_they_are():
     """
     `python docs/draw_rooms.py` writes the page anew.

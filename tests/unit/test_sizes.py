@@ -8,6 +8,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("leeward", "cli")
 
@@ -66,6 +68,7 @@ def test_no_file_is_too_long() -> None:
     assert len(lines) > 300
 
 
+@pytest.mark.thorough
 def test_no_function_is_too_long() -> None:
     found = [(str(path.relative_to(ROOT)), name, lines)
              for endings, functions in (((".py",), python_functions), ((".c", ".h"), c_functions))

@@ -171,6 +171,7 @@ def test_an_allowance_of_everything_is_kept_and_never_matches() -> None:
         assert not parse_rule(category, "allow").never_matches
 
 
+@pytest.mark.thorough
 @settings(max_examples=1500, deadline=None)
 @given(st.sampled_from(LOCKED), st.lists(st.sampled_from(["*", "**", " ", "''", '""', "\\*", "'", "a", "@", ":", "/",
                                                           "npm", "-", "\\", "\t", "1"]), max_size=8).map("".join))
@@ -211,6 +212,7 @@ MODE_SETS = st.dictionaries(st.sampled_from([each for each in CATEGORIES if each
                             st.sampled_from(MODES))
 
 
+@pytest.mark.thorough
 @settings(max_examples=800, deadline=None)
 @given(SUBJECTS, TEXTS, TEXTS, TEXTS, st.lists(st.sampled_from(["example.org", "10.0.0.1"])), MODE_SETS)
 def test_the_order_holds_for_every_set_of_rules(subject: RuleSubject, forbidden: list[str], denied: list[str],

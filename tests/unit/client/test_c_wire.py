@@ -132,6 +132,7 @@ def test_any_bytes_have_the_same_verdict(c_inside: ctypes.CDLL, data: bytes) -> 
         agree(c_inside, payload)
 
 
+@pytest.mark.thorough
 @SHARED
 @given(MESSAGES, st.data())
 def test_damaged_messages_have_the_same_verdict(c_inside: ctypes.CDLL, message: dict[str, Any],

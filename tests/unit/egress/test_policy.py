@@ -242,6 +242,7 @@ def test_narrowed_is_the_stricter_of_both(operator: Policy, client: Policy, requ
     assert narrowed in both
 
 
+@pytest.mark.thorough
 @settings(max_examples=200)
 @given(POLICIES, REQUESTS, RULES)
 def test_a_rule_of_deny_never_allows_more(policy: Policy, request: Request, rule: str) -> None:

@@ -72,6 +72,7 @@ def test_a_hook_that_is_none_is_refused(library: None) -> None:
         os.register_at_fork(before=3)  # type: ignore[call-overload]  # that is the point
 
 
+@pytest.mark.thorough
 def test_the_standard_librarys_are_known() -> None:
     """
     A version of Python with one more has to be looked at before it is served.

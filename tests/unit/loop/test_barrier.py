@@ -307,6 +307,7 @@ def test_one_without_an_owner_is_found(source: str) -> None:
     assert any(not owned(callback, set()) for _, callback in registered(tree))
 
 
+@pytest.mark.thorough
 def test_costs_are_words_of_the_metrics() -> None:
     """
     Every class that says what it costs says one of them, and can be ended.

@@ -354,6 +354,7 @@ def test_a_request_in_pieces_is_the_owners(box: Box, size: int) -> None:
     assert (request(), b"", []) == (b"".join(box.data), runner.code(), box.jobs)
 
 
+@pytest.mark.thorough
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(at=st.integers(0, 200), byte=st.integers(0, 255), more=st.binary(max_size=6), cut=st.integers(0, 6),
        number=st.sampled_from([1, 130, 300, 70000, 2**40]), code=st.sampled_from([b"", b"x", b"y" * 30, b"z" * 260]))

@@ -92,6 +92,7 @@ def test_which_workers_are_too_many(workers: dict[int, Worker], go: list[int]) -
     assert [workers[slot] for slot in go] == superfluous(workers, 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_jobs_never_have_fewer_workers_and_in_the_end_all_are_new(size: int) -> None:
     """

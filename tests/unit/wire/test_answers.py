@@ -129,6 +129,7 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4), max_leaves=8)
 
 
+@pytest.mark.thorough
 @given(st.dictionaries(st.sampled_from(list(ok())), ANYTHING))
 def test_any_result_is_parsed_or_refused(changes: dict[str, Any]) -> None:
     """

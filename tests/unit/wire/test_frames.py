@@ -46,6 +46,7 @@ def test_a_frame_survives_byte_by_byte() -> None:
     assert [message] == [decode(payload) for payload in got]
 
 
+@pytest.mark.thorough
 @given(st.lists(MESSAGES, max_size=4), st.data())
 def test_messages_survive_any_cuts(messages: list[dict[str, object]], data: st.DataObject) -> None:
     """
@@ -170,6 +171,7 @@ def test_only_peer_error_comes_out(data: bytes) -> None:
             pass
 
 
+@pytest.mark.thorough
 @settings(max_examples=150)
 @given(MESSAGES, st.data())
 def test_only_peer_error_comes_out_of_damaged_messages(message: dict[str, object], data: st.DataObject) -> None:
@@ -185,6 +187,7 @@ def test_only_peer_error_comes_out_of_damaged_messages(message: dict[str, object
         pass
 
 
+@pytest.mark.thorough
 @given(MESSAGES)
 def test_encoding_comes_back(message: dict[str, object]) -> None:
     """

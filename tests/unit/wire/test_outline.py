@@ -73,6 +73,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4))
 
 
+@pytest.mark.thorough
 @given(st.dictionaries(st.sampled_from(["v", "id", "op", "session", "code", "env", "x"]),
                        VALUES | st.sampled_from([1, "execute"]), max_size=7))
 def test_whoever_has_one_is_a_job_of_its_own(message: dict[str, object]) -> None:

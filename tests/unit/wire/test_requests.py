@@ -242,6 +242,7 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4), max_leaves=8)
 
 
+@pytest.mark.thorough
 @given(st.dictionaries(st.sampled_from(["v", "id", "op", "target", "x", *requests.FIELDS["execute"][1]]), ANYTHING),
        st.sampled_from([*requests.FIELDS, "x"]))
 def test_any_map_is_a_request_or_refused(fields: dict[str, Any], op: str) -> None:

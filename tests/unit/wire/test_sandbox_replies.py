@@ -80,6 +80,7 @@ def test_wrong_chunks(chunks: Any) -> None:
         sandbox_replies.chunks(reply(chunks=chunks, over=False))
 
 
+@pytest.mark.thorough
 @given(st.dictionaries(st.sampled_from(["chunks", "over", "sandbox", "process", "processes", "written"]), VALUES))
 def test_any_answer_is_read_or_refused(ok: dict[str, Any]) -> None:
     """

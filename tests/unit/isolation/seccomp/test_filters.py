@@ -31,6 +31,7 @@ def test_they_are_made_from_the_table() -> None:
     assert programs() == Path(module.__file__).read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", WIDENED)
 def test_so_are_those_that_an_operator_widens(name: str) -> None:
     """

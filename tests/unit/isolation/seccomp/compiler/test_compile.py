@@ -113,6 +113,7 @@ def test_a_program_that_allows_more_is_found() -> None:
                 check(HERE, wrong)
 
 
+@pytest.mark.thorough
 def test_a_program_with_any_jump_gone_wrong_is_found() -> None:
     """
     Control: the check sees jumps that go one too far.

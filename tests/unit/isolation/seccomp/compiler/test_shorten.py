@@ -40,6 +40,7 @@ def answer(asked: Asked, words: Sequence[int]) -> int:
     return asked
 
 
+@pytest.mark.thorough
 @settings(max_examples=300, deadline=None)
 @given(NODES, st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=20))
 def test_any_question_is_answered_as_it_says(asked: Asked, calls: list[tuple[int, int, int]]) -> None:
