@@ -5,12 +5,14 @@ Clients that ask for more than the daemon has room for, and get all of it.
 from __future__ import annotations
 
 import asyncio
+import select
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 import leeward
+from kit.guests import WireClient
 from kit.live_daemon import PATIENCE, LiveDaemon
 from leeward.client.aio_connection import AsyncConnection
 
@@ -81,18 +83,32 @@ def test_the_daemon_tells_its_bounds(daemon: LiveDaemon) -> None:
 
 def test_more_than_a_connection_may_have_is_busy_on_the_wire(daemon: LiveDaemon) -> None:
     """
-    The control of the above: the daemon holds its bound against whoever doesn't ask.
+    The control of the above: the daemon holds its bound against whoever doesn't ask. A request that waits for the end
+    of a process takes no place in the queue.
     """
-    async def main() -> list[object]:
-        async with leeward.AsyncClient(str(daemon.socket), retry_busy=False) as client:
-            await client.execute("1")
-            connection = client._places[asyncio.get_running_loop()].connection
-            assert isinstance(connection, AsyncConnection)
-            connection.gate.learn(1000, 3)  # not so
-            return await asyncio.gather(*(client.execute("import time; time.sleep(0.2)") for _ in range(60)),
-                                        return_exceptions=True)
+    client = WireClient(daemon.socket)
 
-    assert [True] == list({isinstance(answer, (leeward.Busy, leeward.Result)) for answer in asyncio.run(main())})
+    def replies(count: int) -> None:
+        while len(client.replies) < count:
+            assert select.select([client.sock], [], [], PATIENCE)[0], client.replies
+            client.take()
+
+    opened = client.send("sandbox_open")
+    replies(1)
+    box = client.replies[opened]["ok"]["sandbox"]
+    started = client.send("process_start", sandbox=box, argv=["sleep", "1000"])
+    replies(2)
+    process = client.replies[started]["ok"]["process"]
+    waits = [client.send("process_wait", sandbox=box, process=process, wait=600) for _ in range(45)]
+    replies(2 + 5)
+    refused = [client.replies[number]["error"] for number in waits[40:]]
+    client.sock.close()
+    with leeward.Sandbox.attach(box, socket=daemon.socket) as again:
+        again.kill()
+
+    assert ["busy"] * 5 == [error["kind"] for error in refused]
+    assert all("40 requests of this connection are in flight already" in error["message"] for error in refused), refused
+    daemon.idle()
 
 
 def test_a_blocking_client_waits_for_room(daemon: LiveDaemon) -> None:
