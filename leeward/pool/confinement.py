@@ -104,7 +104,7 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
         "namespaces": {"state": "active", "namespaces": ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"],
                        # What the kernel counts by user is counted for each worker, or for all of them together.
                        "ids": "one for all workers" if shared else "one for each worker",
-                       # Of that, what one job can use up so that the others lack it: docs/decisions/0069.
+                       # Of that, what one job can use up so that the others lack it: docs/decisions/0118.
                        "not_kept_apart": ["descriptors in flight", "pipes"] if shared else []},
         "mounts": {"state": "active", "root": "tmpfs, read-only", "binds": len(spec.view.binds)},
         "landlock": {"state": "active" if rules.abi else "missing", "abi": rules.abi, "rules": len(rules.rules)},

@@ -1,7 +1,7 @@
 """
 What the kernel counts for all processes of a user together. Catalogue cases 259 and 260.
 
-The workers of an ordinary user's daemon have one user id. What can't be kept apart there is in docs/decisions/0069, and
+The workers of an ordinary user's daemon have one user id. What can't be kept apart there is in docs/decisions/0118, and
 in test_successive_jobs.py.
 """
 

@@ -134,6 +134,7 @@ tell(said)
 NAMED = 'import socket\ntell(socket.getaddrinfo("echo.example.org", None, socket.AF_INET)[0][4][0])'
 
 
+@pytest.mark.smoke
 @pytest.mark.no_single_lock("each sandbox has a network namespace and a lease of its own")
 def test_c316_cannot_use_the_listeners_of_another_sandbox(host: Servers) -> None:
     """
