@@ -46,7 +46,7 @@ from leeward.run.reply import REPLY_CHUNK, ReplyReader
 from leeward.run.report import Report, internal
 from leeward.run.runner import Runner
 from leeward.run.ticks import JobTicks
-from leeward.run.verdict import Stop, Verdict, brought, bug, ended, is_fault, replied, stopped, with_network
+from leeward.run.verdict import Stop, Verdict, brought, bug, ended, may_be_fault, replied, stopped, with_network
 from leeward.wire import job as wire
 
 
@@ -369,7 +369,7 @@ class Execution:
             self._give_back()
 
     def _report(self, end: tuple[int | None, str] | None, duration: float) -> Report:
-        memfd, fault = self._take_output(faulted=end is not None and is_fault(end[0]))
+        memfd, fault = self._take_output(faulted=end is not None and may_be_fault(end[0]))
         try:
             if end is None and self._runner.leaf.needs_ticks:
                 self._runner.tick()  # its processes are still there to be counted

@@ -25,6 +25,9 @@ _FAULT = b"Fatal Python error: "
 _THREAD = rb"^(?:Current thread|Thread) 0x[0-9a-f]{1,16}[^\n]{0,200} \(most recent call first\):$"
 _FRAME = rb'^  File "([^"\n]{1,600})", line (?:[0-9]{1,9}|\?\?\?) in [^\n]{1,600}$'
 
+#: How the line of a thread begins that isn't the one with the fault.
+_OTHER = b"Thread 0x"
+
 #: What a frame of the zygote's first lines has for a file.
 _NO_FILE = b"<string>"
 
@@ -68,15 +71,20 @@ def read(words: bytes, package: str = _PACKAGE) -> Fault:
 def _without_ours(text: bytes, package: str) -> bytes:
     inside, crossing = (_as_written(f"{package}/{room}/") for room in ("inside", "crossing"))
     kept: list[bytes] = []
-    in_thread = below = False  # the lines are a thread's frames; there can be none of a job's any more
+    in_thread = below = left = False  # among a thread's frames; below any of a job's; some were left out
     for line in text.split(b"\n"):
         frame = re.match(_FRAME, line) if in_thread else None
         if frame is None:
-            in_thread, below = re.match(_THREAD, line) is not None, False
-            kept.append(line)
+            if left and kept[-1].startswith(_OTHER) and not line:
+                kept.pop()  # a thread of ours: all of it goes, with the empty line behind it
+            else:
+                kept.append(line)
+            in_thread, below, left = re.match(_THREAD, line) is not None, False, False
         elif frame[1].startswith(crossing):
-            below = True
-        elif not (frame[1].startswith(inside) or (below and _NO_FILE == frame[1])):
+            below = left = True
+        elif frame[1].startswith(inside) or (below and _NO_FILE == frame[1]):
+            left = True
+        else:
             kept.append(line)
     return b"\n".join(kept)
 

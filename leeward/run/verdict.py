@@ -159,11 +159,11 @@ def overdue(verdict: Verdict) -> Verdict:
     return replace(verdict, outcome=Outcome.TIMED_OUT, exit_code=EXIT_TIMED_OUT, limit=Limit.TIME)
 
 
-def is_fault(status: int | None) -> bool:
+def may_be_fault(status: int | None) -> bool:
     """
-    Has a signal ended it of which faulthandler tells?
+    Has a signal ended it of which faulthandler tells? A kernel's branch has no status that the daemon could know.
     """
-    return status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) in _FAULTS
+    return status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in _FAULTS)
 
 
 def ended(status: int | None, reason: str, *, oom: bool, fault: Fault | None = None) -> Verdict:
@@ -174,7 +174,7 @@ def ended(status: int | None, reason: str, *, oom: bool, fault: Fault | None = N
         status: None where it isn't known.
         reason: why it isn't.
         oom: the kernel ended a process of it for want of memory.
-        fault: what faulthandler told, of one that `is_fault`.
+        fault: what faulthandler told, of one that `may_be_fault`.
     """
     if oom and (status is None or (os.WIFSIGNALED(status) and signal.SIGKILL == os.WTERMSIG(status))):
         return Verdict(Outcome.OUT_OF_MEMORY, EXIT_OUT_OF_MEMORY)

@@ -138,16 +138,21 @@ def frames(stderr: str) -> list[str]:
 
 def test_every_client_gets_a_faults_text_with_the_jobs_frames_alone(tmp_path: Path) -> None:
     """
-    Of a job that shows things, a session, a kernel in a sandbox, and by the command line.
+    Of a job that shows things or calls functions, a session, a kernel and its branch, and by the command line.
     """
     with LiveDaemon(tmp_path) as daemon:
         with daemon.client() as client:
             assert ["3 in _repr_html_", "4 in <module>"] == frames(client.execute(ODD, display=True).stderr_text)
+            called = client.execute("import os\nf()\nos.abort()", functions={"f": lambda: 1}).stderr_text
+            assert (["3 in <module>"], 1) == (frames(called), called.count("hread 0x"))  # none of ours, which waits
             with client.session() as session:
                 session.execute("import os\ndef crash():\n    os.abort()")
                 assert ["3 in crash", "1 in <module>"] == frames(session.execute("crash()").stderr_text)
         with leeward.Sandbox(socket=daemon.socket) as box:
-            assert ["1 in <module>"] == frames(box.kernel().execute("import os; os.abort()").stderr_text)
+            kernel = box.kernel()
+            branch = kernel.fork()
+            for each in (branch, kernel):
+                assert ["1 in <module>"] == frames(each.execute("import os; os.abort()").stderr_text)
         done = daemon.run("exec", "import os; os.abort()")
 
     assert (134, ["1 in <module>"]) == (done.returncode, frames(done.stderr.decode()))

@@ -23,6 +23,10 @@ Thread 0x00007f0b6b46e000 (most recent call first):
   File "/usr/lib/python3/threading.py", line 9 in wait
   File "<string>", line 3 in work
 
+Thread 0x00007f0b6b46e111 (most recent call first):
+  File "/opt/leeward/inside/functions.py", line 9 in _receive
+  File "/opt/leeward/inside/functions.py", line 3 in run
+
 Current thread 0x00007f0b6b46eb80 (most recent call first):
   File "/usr/lib/python3/ctypes/__init__.py", line 519 in string_at
   File "<string>", line 2 in _repr_html_
@@ -40,7 +44,7 @@ Extension modules: numpy.core (total: 1)
 """
 
 #: Lines of it that are left out, counted from 0.
-OURS = (11, 14, 15, 16, 17, 18)
+OURS = (8, 9, 10, 11, 15, 18, 19, 20, 21, 22)
 
 
 def without(lines: str) -> str:
@@ -62,6 +66,12 @@ def test_a_text_whose_beginning_was_cut_off_loses_them_too() -> None:
     assert ("", "") == (fault.trace, fault.place)
     assert b"/opt/leeward/inside/showing.py" not in fault.words
     assert b"/opt/leeward/crossing" not in fault.words
+
+
+def test_the_thread_with_the_fault_stays_though_it_is_all_ours() -> None:
+    words = (b"Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n"
+             b'  File "/opt/leeward/inside/program.py", line 2 in wind_up\n\n')
+    assert words.partition(b"  File")[0] + b"\n" == read(words, PACKAGE).words
 
 
 def test_only_the_last_text_is_touched() -> None:

@@ -10,15 +10,15 @@ import pytest
 
 from leeward.outcome import EXIT_TIMED_OUT, JobError, Limit, Outcome
 from leeward.run.last_words import Fault
-from leeward.run.verdict import Stop, Verdict, ended, is_fault, overdue, stopped
+from leeward.run.verdict import Stop, Verdict, ended, may_be_fault, overdue, stopped
 
 
 @pytest.mark.parametrize(("number", "traced"), [(signal.SIGSEGV, True), (signal.SIGABRT, True), (signal.SIGKILL, False),
                                                 (signal.SIGTERM, False)])
 def test_faults_are_the_signals_that_faulthandler_tells_of(number: int, traced: bool) -> None:
-    assert traced == is_fault(number)
-    assert not is_fault(number << 8)  # it has exited
-    assert not is_fault(None)
+    assert traced == may_be_fault(number)
+    assert not may_be_fault(number << 8)  # it has exited
+    assert may_be_fault(None)
 
 
 def test_an_error_has_what_faulthandler_told() -> None:
