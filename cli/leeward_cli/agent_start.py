@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from leeward.agents.definition import AgentDefinition, load_definition
+from leeward.agents.hiding import rules_of
 from leeward.agents.layer import Layer
 from leeward.agents.libraries import LibraryFolder, parse_library
 from leeward.agents.places import cache_home, config_home
@@ -137,7 +138,8 @@ def _prepared(name: str, project: str, folder: int, options: AgentOptions, trust
 
         asking = ApprovedAgent(project)
         request.options["env"] |= asking.environment(request.options["env"])
-    return AgentRun(definition, settings, request, project, registry, os.environ, complain, socket, asking)
+    return AgentRun(definition, settings, request, project, registry, os.environ, complain, socket, asking,
+                    (folder, rules_of(settings.exclude, settings.include)))
 
 
 def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket: str | None) -> Layer | None:
@@ -232,7 +234,7 @@ def _tell_what_it_left(run: AgentRun) -> None:
     seen = run.no_longer_hidden()
     if seen:
         complain("these names were to be hidden, and came or were replaced while the agent ran, which could read them"
-                 f" from then on: {', '.join(map(ascii, seen))}")
+                 f" until that was seen, or its end came: {', '.join(map(ascii, seen))}")
     changed = run.written_outside()
     if changed:
         complain("the agent has changed what programs outside run or obey by themselves; look at these before you use"

@@ -21,6 +21,8 @@ from typing import Any, Protocol
 
 from leeward.agents import outside
 from leeward.agents.definition import AgentDefinition
+from leeward.agents.hiding import FileRules
+from leeward.agents.hiding_watch import HidingWatch
 from leeward.agents.instances import HeldInstance, Instance, InstanceRegistry, UndoStep
 from leeward.agents.keeping import IDLE_S, SandboxHold
 from leeward.agents.names import names_of
@@ -73,12 +75,15 @@ class AgentRun:
         socket: of the daemon; None for the default.
         tell: shows a person a line.
         asking: is told of the sandbox, where a person decides what leaves it.
+        hiding: a descriptor of the project's folder, and what is hidden in it while the agent runs; None to hide no
+            more than there is at the start.
     """
 
     def __init__(self, definition: AgentDefinition, settings: AgentSettings, request: AgentRequest, project: str,
                  registry: InstanceRegistry, environ: Mapping[str, str], tell: Tell, socket: str | None = None,
-                 asking: AgentAsking | None = None) -> None:
-        self.asking = asking
+                 asking: AgentAsking | None = None, hiding: tuple[int, FileRules] | None = None) -> None:
+        self.asking, self._hiding = asking, hiding
+        self._watch: HidingWatch | None = None
         self._definition, self.settings, self._request = definition, settings, request
         self.project, self._registry, self._environ, self._tell, self._socket = (project, registry, environ, tell,
                                                                                   socket)
@@ -132,6 +137,11 @@ class AgentRun:
                                   memory=int(box.info()["memory_limit"])))
         self._keeper = SandboxHold(box)
         self._keeper.start()
+        if self._hiding is not None:
+            project, rules = self._hiding
+            self._watch = HidingWatch(box, rules, project, self.project, self._request.cwd, self._hidden, (
+                path for path in self._request.hidden if path not in self._hidden), self._tell)
+            self._watch.start()
         if self.asking is not None:
             self.asking.opened(box.id)
         self._stage(box)
@@ -228,10 +238,11 @@ class AgentRun:
     def no_longer_hidden(self) -> list[str]:
         """
         Names of the project that are to be hidden, and that have come, or were replaced, since the start: the agent
-        could read what they lead to from then on.
+        could read what they lead to until they were hidden.
         """
         now = outside.identities(self.project, self._request.hidden)
-        return outside.changed(self._hidden, {**self._hidden, **now})  # what was removed was hidden until then
+        seen = outside.changed(self._hidden, {**self._hidden, **now})  # what was removed was hidden until then
+        return sorted({*seen, *(() if self._watch is None else self._watch.covered)})
 
     # --- ending ---------------------------------------------------------------------
 
@@ -239,6 +250,8 @@ class AgentRun:
         held, self._held = self._held, None
         if held is None:
             return
+        if self._watch is not None:
+            self._watch.stop()
         if self._keeper is not None:
             self._keeper.stop()
         whole = True

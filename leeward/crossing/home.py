@@ -29,11 +29,14 @@ class AgentHome:
     Mounts the home folder at *path*.
 
     Args:
-        scratch: a detached copy of the root of the scratch file system, which is closed.
+        scratch: a detached copy of the root of the scratch file system.
+
+    Attributes:
+        scratch: as given, mounted where no process of the sandbox's reaches it; the caller's, for `hide_all`.
     """
 
     def __init__(self, scratch: int, path: str) -> None:
-        self._scratch = scratch
+        self.scratch = scratch
         os.mkdir(_FOLDER, 0o555, dir_fd=scratch)
         os.close(os.open(_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o000, dir_fd=scratch))
         os.mkdir(_HOME, 0o700, dir_fd=scratch)
@@ -42,7 +45,7 @@ class AgentHome:
         below = [(name, native.copy(f"{path}/{name}")) for name in sorted(os.listdir(path))
                  if not os.path.islink(f"{path}/{name}")]
         native.move_mount(scratch, path)  # below the home's own mount, where no process reaches it
-        self._attach(_HOME, path, MountAttr(0))
+        _attach(scratch, _HOME, path, MountAttr(0))
         for name, tree in below:
             target = f"{path}/{name}"
             if stat.S_ISDIR(os.fstat(tree).st_mode):
@@ -58,10 +61,10 @@ class AgentHome:
         """
         for number, (path, content) in enumerate(texts):
             name = f"text.{number}"
-            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=self._scratch)
+            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=self.scratch)
             with open(fd, "wb") as file:
                 file.write(content)
-            self._attach(name, path, MountAttr.RDONLY)
+            _attach(self.scratch, name, path, MountAttr.RDONLY)
 
     def cover(self, hide: Iterable[str], protect: Sequence[str], targets: Iterable[str]) -> None:
         """
@@ -75,12 +78,7 @@ class AgentHome:
             self._onto_itself(path, MountAttr(0))
         for path in protect:
             self._onto_itself(path, MountAttr.RDONLY)
-        for path in hide:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as fd:
-                about = os.fstat(fd)
-                if not stat.S_ISLNK(about.st_mode):
-                    self._attach(_FOLDER if stat.S_ISDIR(about.st_mode) else _FILE, fd, MountAttr.RDONLY)
-        os.close(self._scratch)
+        hide_all(self.scratch, hide)
 
     @staticmethod
     def _onto_itself(path: str, attributes: MountAttr) -> None:
@@ -91,23 +89,47 @@ class AgentHome:
                 native.move_onto(tree, fd)
                 os.close(tree)
 
-    def _attach(self, name: str, to: str | int, attributes: MountAttr) -> None:
-        """
-        Mount what the scratch file system has by *name*.
-        """
-        fd = os.open(name, _LOOK, dir_fd=self._scratch)
-        try:
-            tree = native.copy(fd, recursive=False)
-        finally:
-            os.close(fd)
-        try:
-            native.set_attributes(tree, _ATTRIBUTES | attributes)
-            if isinstance(to, int):
-                native.move_onto(tree, to)
-            else:
-                native.move_mount(tree, to)
-        finally:
-            os.close(tree)
+
+
+def hide_all(scratch: int, paths: Iterable[str]) -> int:
+    """
+    Cover *paths*: a file by one that nobody may read, a folder by an empty one. What isn't there, is a link or is
+    covered already is left as it is.
+
+    Args:
+        scratch: of the root of the scratch file system, as an `AgentHome` has mounted it.
+
+    Returns:
+        How many were covered now.
+    """
+    made = 0
+    covers = [os.stat(name, dir_fd=scratch) for name in (_FILE, _FOLDER)]
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as fd:
+            about = os.fstat(fd)
+            if not stat.S_ISLNK(about.st_mode) and not any(os.path.samestat(about, cover) for cover in covers):
+                _attach(scratch, _FOLDER if stat.S_ISDIR(about.st_mode) else _FILE, fd, MountAttr.RDONLY)
+                made += 1
+    return made
+
+
+def _attach(scratch: int, name: str, to: str | int, attributes: MountAttr) -> None:
+    """
+    Mount what the scratch file system has by *name*.
+    """
+    fd = os.open(name, _LOOK, dir_fd=scratch)
+    try:
+        tree = native.copy(fd, recursive=False)
+    finally:
+        os.close(fd)
+    try:
+        native.set_attributes(tree, _ATTRIBUTES | attributes)
+        if isinstance(to, int):
+            native.move_onto(tree, to)
+        else:
+            native.move_mount(tree, to)
+    finally:
+        os.close(tree)
 
 
 def between(paths: Iterable[str], targets: Iterable[str]) -> list[str]:

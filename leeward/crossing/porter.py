@@ -127,6 +127,7 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
         _allow(target, int(access & landlock.FILE_ACCESS if row["file"] else access) & carried.handled)
     if own is not None:
         made.cover(own["hide"], own["protect"], [row["target"] for row in rows])
+        given.append(made.scratch)
     if order["hides"] is not None:
         for folder in veil.hide(order["hides"]):
             _allow(folder, int(landlock.READ_ONLY) & carried.handled)
@@ -196,6 +197,15 @@ def _take_along(folder: str, targets: list[str], rows: list[tuple[str, int, str]
             rows.append((path[1:], native.copy(path), ""))
 
 
+def _cover(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
+    """
+    Hide names in a sandbox in which a client's processes run: they may be links by now, or others. A mount is put on
+    what is opened without following one.
+    """
+    _bare(_MOUNTS)
+    return {"ok": True, "made": home.hide_all(fds[0], order["hide"])}
+
+
 # --- what has changed ---------------------------------------------------------------
 
 
@@ -250,4 +260,5 @@ def _covered(carried: Carried, order: dict[str, Any]) -> dict[str, Any]:
     return {"ok": True}
 
 
-_ORDERS = {"mount": _mount, "diff": _diff, "read": _read, "keep": _keep, "restore": _restore, "discard": _discard}
+_ORDERS = {"mount": _mount, "cover": _cover, "diff": _diff, "read": _read, "keep": _keep, "restore": _restore,
+           "discard": _discard}

@@ -17,10 +17,11 @@ from leeward.errors import BadRequest, Busy, LeewardError
 from leeward.loop.barrier import in_any_case
 from leeward.sandboxes.place import PorterAsked
 from leeward.spec.folders import Folder, is_deep
-from leeward.spec.profiles.agent import HomePlan
+from leeward.spec.profiles.agent import HomePlan, check_names
 
-#: Seconds that the mounts of one sandbox may take.
-MOUNT_S = 5.0
+#: Seconds that the mounts of one sandbox may take, and names that one may have hidden after its opening: each is a
+#: mount, which the kernel keeps.
+MOUNT_S, MOST_HIDDEN = 5.0, 2048
 
 
 class FolderOpener(Protocol):
@@ -59,6 +60,9 @@ class Mounts:
         kept: names of the copies of each overlay, by its target.
         hides: of a view of the host: folders, and names in them that aren't to be seen; None for any other view.
         home: of the profile `agent`: its home, and what is hidden and protected; None for any other.
+        covers: a folder of the sandbox's with what hidden names are covered by, once a home is mounted; owned as well.
+            -1 without.
+        hidden: names that were hidden since it was opened, in all.
         changing: an overlay is copied, or changed: one at a time, since the steps on the way have fixed names.
     """
 
@@ -72,6 +76,8 @@ class Mounts:
     changing: bool = False
     hides: Sequence[tuple[str, Sequence[str]]] | None = None
     home: HomePlan | None = None
+    covers: int = -1
+    hidden: int = 0
 
     def layer(self, target: str) -> int:
         """
@@ -123,6 +129,9 @@ class Mounts:
         self.landed()
         while self.layers:
             os.close(self.layers.pop())
+        if self.covers >= 0:
+            os.close(self.covers)
+            self.covers = -1
 
 
 class Mounting:
@@ -178,6 +187,8 @@ class Mounting:
             for fd in fds:
                 os.close(fd)
             return
+        if self._mounts.home is not None and fds:
+            self._mounts.covers = fds.pop()
         self._mounts.layers += fds
         self._finish(LeewardError(f"the folders can't be mounted: {what}") if isinstance(what, LeewardError) else None)
 
@@ -193,3 +204,34 @@ class Mounting:
         self._done = None
         asked, self._asked = self._asked, None
         in_any_case(*([asked.cancel] if asked is not None else []), self._mounts.landed)
+
+
+class CoverPlace(Protocol):
+    def carry(self, order: Mapping[str, Any], fds: Sequence[int],
+              answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None],
+              seconds: float) -> PorterAsked: ...
+
+
+def hide_names(place: CoverPlace, mounts: Mounts, names: Sequence[str],
+               answered: Callable[[Mapping[str, Any] | LeewardError], None]) -> None:
+    """
+    Cover *names* in an open sandbox, as those were that were hidden from its opening on.
+
+    Raises:
+        BadRequest: it has no home of its own, names lie in no mount of it, or it has had too many.
+        LeewardError: it can't be begun.
+    """
+    if mounts.covers < 0:
+        raise BadRequest("hide is for sandboxes with a home of their own")
+    if mounts.hidden + len(names) > MOST_HIDDEN:
+        raise BadRequest(f"more than {MOST_HIDDEN} names were hidden since the sandbox was opened")
+    check_names(names, mounts.folders)
+
+    def done(what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
+        for fd in fds:
+            os.close(fd)
+        if not isinstance(what, LeewardError):
+            mounts.hidden += what["made"]
+        answered(what)
+
+    place.carry({"order": "cover", "hide": list(names)}, [mounts.covers], done, MOUNT_S)

@@ -1,5 +1,5 @@
 """
-Requests about the overlays of a live sandbox.
+Requests about the folders of a live sandbox: its overlays, and what is hidden in its mounts.
 
 Runs in:   anywhere; pure.
 """
@@ -88,4 +88,20 @@ class OverlayDiscard:
     paths: tuple[bytes, ...] = ()
 
 
-OverlayRequest = OverlayDiff | OverlayRead | OverlayCheckpoint | OverlayRestore | OverlayDiscard
+@dataclass(frozen=True, slots=True)
+class SandboxHide:
+    """
+    Hide names in the mounts of *sandbox*, which has a home of its own, as `hide` of sandbox_open does.
+
+    Attributes:
+        hide: absolute paths in it. What isn't there, is a link or is hidden already is left as it is.
+    """
+
+    op: ClassVar[str] = "sandbox_hide"
+
+    id: int
+    sandbox: str
+    hide: tuple[str, ...]
+
+
+OverlayRequest = OverlayDiff | OverlayRead | OverlayCheckpoint | OverlayRestore | OverlayDiscard | SandboxHide

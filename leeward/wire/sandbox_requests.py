@@ -23,6 +23,7 @@ from leeward.wire.overlay_requests import (
     OverlayRead,
     OverlayRequest,
     OverlayRestore,
+    SandboxHide,
 )
 
 
@@ -383,6 +384,7 @@ FIELDS: dict[str, tuple[type[SandboxRequest], Checks]] = {
     "process_wait": (ProcessWait, {**_ONE, "wait": ours.wait}),
     "sandbox_fetch": (SandboxFetch, {**_HERE, "url": fetches.url, "method": fetches.method,
                                      "headers": fetches.headers, "body": fetches.body}),
+    "sandbox_hide": (SandboxHide, {**_HERE, "hide": ours.paths("hide")}),
     "overlay_diff": (OverlayDiff, {**_HERE, "target": ours.path}),
     "overlay_read": (OverlayRead, {**_HERE, "target": ours.path, "path": ours.path_in_overlay,
                                    "offset": ours.whole("offset")}),
@@ -399,6 +401,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "process_signal": ("sandbox", "process", "signal"),
     "process_resize": ("sandbox", "process", "rows", "columns"),
     "sandbox_fetch": ("sandbox", "url"),
+    "sandbox_hide": ("sandbox", "hide"),
     "overlay_diff": ("sandbox", "target"),
     "overlay_read": ("sandbox", "target", "path"),
     "overlay_checkpoint": ("sandbox", "target"),

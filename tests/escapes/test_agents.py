@@ -95,6 +95,61 @@ def test_c335_cannot_read_what_is_hidden_by_another_name(home: AgentHome, token:
     assert token == (home.project / ".env").read_text()
 
 
+#: Reads each name until it can't, for five seconds, and tells what it read last.
+LATE = ("echo ready; read go; for name in .env later.env here/.env; do for _ in $(seq 100); do"
+        " cat $name >/dev/null 2>&1 || break; sleep 0.05; done; cat $name; cat -- ./$name; done")
+
+
+def late(home: AgentHome, token: str) -> str:
+    """
+    What an agent reads of names that the host replaces and makes while it runs.
+    """
+    (home.project / ".env").write_text("before")
+    (home.project / "here").mkdir(exist_ok=True)
+    process = home.popen("start", "sh", ".", "--", "-c", LATE)
+    assert process.stdout is not None
+    assert "ready\n" == process.stdout.readline()
+    for name in (".env", "later.env", "here/.env"):
+        (home.project / "new").write_text(token)
+        (home.project / "new").rename(home.project / name)
+    output, _ = process.communicate("\n", timeout=60)
+    return output
+
+
+@BY_MOUNTS
+def test_c347_cannot_read_a_name_that_came_later(home: AgentHome, token: str) -> None:
+    """
+    The host's editors save by a rename, which ends the mount that hides a file.
+    """
+    with control():
+        home.settings('[files]\ninclude = [".env", "later.env"]\n')
+        assert token in late(home, token)
+        for name in ("later.env", "here/.env"):
+            (home.project / name).unlink()
+        home.settings("")
+    assert token not in late(home, token)
+
+
+@BY_MOUNTS
+def test_c348_cannot_have_a_link_covered_in_place_of_its_name(home: AgentHome, token: str) -> None:
+    """
+    What is covered is what lies at the name, through no link on the way: nothing else of the sandbox's is hidden, and
+    no link keeps a name from being hidden afterwards.
+    """
+    attack = ("ln -s /etc here; ln -s /etc/passwd later.env; sleep 1; cat here/passwd >/dev/null && cat /etc/passwd"
+              " >/dev/null && echo there; rm later.env; mkdir -p real; echo $0 >real/.env; for _ in $(seq 100); do"
+              " cat real/.env >/dev/null 2>&1 || break; sleep 0.05; done; cat real/.env")
+    with control():
+        home.settings('[files]\ninclude = [".env"]\n')
+        assert "sh" in within(home, attack.replace("ln -s /etc here; ", "").replace("sleep 1; ", ""))
+        home.settings("")
+        for name in ("real/.env",):
+            (home.project / name).unlink()
+    said = within(home, attack)
+    assert "there" in said
+    assert "real/.env: Permission denied" in said
+
+
 @BY_MOUNTS
 def test_c336_cannot_give_git_a_hook(home: AgentHome) -> None:
     """

@@ -337,6 +337,48 @@ def test_what_did_not_stay_hidden_is_told(home: AgentHome) -> None:
     assert "goes" not in told
 
 
+#: Waits until each name is a file that can't be read, or an empty folder, and tells of those that don't get so.
+HIDDEN_SOON = """
+for name in $NAMES; do
+    for _ in $(seq 100); do
+        if test -d $name; then test -z "$(ls -A $name)" && break; else cat $name >/dev/null 2>&1 || break; fi
+        sleep 0.05
+    done
+    cat $name; ls -A $name
+done; echo over"""
+
+
+@pytest.mark.parametrize("overlay", [False, True])
+def test_what_comes_later_is_hidden_as_well(home: AgentHome, overlay: bool) -> None:
+    """
+    A hidden file that the host replaces, names that come at any depth, and a folder; a link's target, too. It is told.
+    """
+    (home.project / ".env").write_text("FIRST-SECRET")
+    (home.project / "deep").mkdir()
+    home.settings('environment = { NAMES = ".env later.key deep/.env vault .env.link target" }\n'
+                  '[files]\nexclude = ["later.key", "vault/"]\n')
+    process = home.popen("start", "sh", ".", *(["--overlay", "--no-apply"] if overlay else []), "--", "-c",
+                         f"echo ready; read word; {HIDDEN_SOON}")
+    assert process.stdout is not None
+    assert "ready\n" == process.stdout.readline()
+    (home.project / "new").write_text("SECRET")
+    (home.project / "new").rename(home.project / ".env")
+    (home.project / "later.key").write_text("SECRET")
+    (home.project / "deep/.env").write_text("SECRET")
+    (home.project / "vault").mkdir()
+    (home.project / "vault/file").write_text("SECRET")
+    (home.project / "target").write_text("SECRET")
+    (home.project / ".env.link").symlink_to("target")
+    output, said = process.communicate("\n", timeout=PATIENCE)
+    assert "over\n" in output
+    assert "SECRET" not in output, output
+    assert "FIRST" not in output
+    told = next(line for line in said.splitlines() if "were to be hidden" in line)
+    for name in (".env", "later.key", "deep/.env", "vault", "target"):
+        assert repr(name) in told
+    assert "SECRET" == (home.project / ".env").read_text()
+
+
 # --- secrets ------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """
-What a connection asks of a sandbox's overlays: what has changed, the content of what has, and the way back.
+What a connection asks of a sandbox's folders: what has changed in overlays, the content of what has, and the way back;
+and that names are hidden.
 
 Runs in:   the daemon, on the reactor's one thread. A porter does it, in the sandbox; the daemon opens nothing there.
 Trust:     none in a client, nor in what the memory files hold: they go to the client as they are.
@@ -19,10 +20,17 @@ from leeward.errors import BadRequest, Busy, LeewardError, Refused, RequestRejec
 from leeward.run.report import Arena
 from leeward.sandboxes.desk import Desk, Held
 from leeward.sandboxes.layer_changes import LayerChange, keep
-from leeward.sandboxes.mounting import Mounts
+from leeward.sandboxes.mounting import Mounts, hide_names
 from leeward.sandboxes.registry import RegistryEntry
 from leeward.wire.answers import encode_ok
-from leeward.wire.overlay_requests import OverlayCheckpoint, OverlayDiff, OverlayDiscard, OverlayRead, OverlayRestore
+from leeward.wire.overlay_requests import (
+    OverlayCheckpoint,
+    OverlayDiff,
+    OverlayDiscard,
+    OverlayRead,
+    OverlayRestore,
+    SandboxHide,
+)
 
 #: Seconds that a walk, and one piece of a file, may take.
 DIFF_S, READ_S = 60.0, 20.0
@@ -107,11 +115,12 @@ class OverlayCall:
         self._drop()
 
 
-def change_overlay(desk: Desk, owner: SandboxOwner, request: OverlayCheckpoint | OverlayRestore | OverlayDiscard,
+def change_overlay(desk: Desk, owner: SandboxOwner,
+                   request: OverlayCheckpoint | OverlayRestore | OverlayDiscard | SandboxHide,
                    entry: RegistryEntry[Held]) -> None:
     """
-    Keep a state of an overlay, or go back. What is under way is done, though its connection ends: half of it would be
-    worse.
+    Keep a state of an overlay, or go back; or hide names. What is under way is done, though its connection ends: half
+    of it would be worse.
 
     Raises:
         BadRequest, Refused: it can't be done.
@@ -129,7 +138,9 @@ def change_overlay(desk: Desk, owner: SandboxOwner, request: OverlayCheckpoint |
             owner.answer(request.id, fields)
 
     try:
-        if isinstance(request, OverlayCheckpoint):
+        if isinstance(request, SandboxHide):
+            hide_names(sandbox, mounts, request.hide, answered)
+        elif isinstance(request, OverlayCheckpoint):
             fields["name"] = keep(sandbox, mounts, request.target, request.name, sandbox.facts.limits.memory, answered)
         elif isinstance(request, OverlayRestore):
             if request.name not in mounts.kept.get(request.target, ()):
@@ -143,7 +154,7 @@ def change_overlay(desk: Desk, owner: SandboxOwner, request: OverlayCheckpoint |
     except (BadRequest, Refused):
         raise
     except LeewardError as error:
-        raise Busy(f"the overlay can't be changed now: {error}") from None
+        raise Busy(f"the folders of the sandbox can't be changed now: {error}") from None
     call = SandboxCall(desk, entry, _nothing)
     owner.wait(request.id, call)
 

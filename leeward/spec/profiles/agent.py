@@ -94,15 +94,23 @@ def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str],
     for target in (*(bind.target for bind in view.binds), *view.scratch.targets):
         if within(path, target) and (path == target or target not in view.scratch.targets):
             raise BadRequest(f"the sandbox's own {target!r:.80} is where the home folder {path!r:.80} is to be")
-    names = (*hide, *protect)
+    check_names((*hide, *protect), mounts)
+    return HomePlan(path, _texts(user, path, uid), tuple(dict.fromkeys(hide)),
+                    tuple(dict.fromkeys(protect)))
+
+
+def check_names(names: Sequence[str], mounts: Iterable[Folder]) -> None:
+    """
+    Raises:
+        BadRequest: there are too many, one isn't a plain path, or lies in none of *mounts*.
+    """
+    mounts = tuple(mounts)
     if len(names) > MOST_NAMES or sum(len(name.encode()) for name in names) > MOST_NAME_BYTES:
         raise BadRequest(f"{len(names)} names to hide or to protect; {MOST_NAMES} are the most, of {MOST_NAME_BYTES}"
                          " bytes together")
     for name in names:
         if name != posixpath.normpath(name) or not any(within(name, mount.target) for mount in mounts):
             raise BadRequest(f"{name!r:.80} is to be hidden or protected, and lies in no mount")
-    return HomePlan(path, _texts(user, path, uid), tuple(dict.fromkeys(hide)),
-                    tuple(dict.fromkeys(protect)))
 
 
 def _texts(user: str, home: str, uid: int) -> tuple[tuple[str, bytes], ...]:

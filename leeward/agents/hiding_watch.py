@@ -1,0 +1,115 @@
+"""
+Names that are to be hidden and come while an agent runs, or whose file the host replaces: they are hidden as well.
+
+Runs in:   the caller's program, in a thread.
+
+Theory of operation. The kernel ends a mount whose file is renamed over or removed outside, and a name that wasn't there
+had none. So the known names are looked at every LOOK_S, and the whole project in between, as often as takes a twentieth
+of the time; what is new is covered by the daemon, in the sandbox that runs. A name with another file is new; one whose
+file has only changed may have been replaced by one with the same number, and is asked about once in a while: what is
+covered already is left as it is.
+Leaves:    the moment between a name's coming and its cover, in which the agent can read it, and descriptors that it has
+           opened then.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from leeward.agents.errors import SettingsError
+from leeward.agents.hiding import FileRules
+from leeward.agents.project_tree import hiding_plan
+from leeward.client.sandbox import Sandbox
+from leeward.errors import DaemonError
+
+#: Seconds between two looks at the known names; the part of the time that looks at the whole project take; seconds
+#: between two questions about a file that only changes.
+LOOK_S, _SHARE, _AGAIN_S = 0.1, 20, 5.0
+#: Names of one request.
+_MOST = 256
+
+#: Device, inode, and when it was changed.
+_Identity = tuple[int, int, int]
+
+
+class HidingWatch:
+    """
+    Covers new names in *box* until `stop`.
+
+    Args:
+        box: with a home of its own.
+        project: a descriptor of the folder, which stays the caller's and open.
+        shown: its path.
+        inside: where it is in the sandbox.
+        hidden: names that are hidden from the opening on, relative to the project, each with its device and inode as
+            they were before it.
+        absent: names that are to be hidden and weren't there.
+        tell: shows a person a line.
+
+    Attributes:
+        covered: names that were covered since.
+    """
+
+    def __init__(self, box: Sandbox, rules: FileRules, project: int, shown: str, inside: str,
+                 hidden: Mapping[str, tuple[int, int]], absent: Iterable[str], tell: Callable[[str], None]) -> None:
+        self._box, self._rules, self._project, self._shown, self._inside = box, rules, project, shown, inside
+        self._tell = tell
+        # Changed at a time that none was: so each is asked about once, as it may have been replaced meanwhile.
+        self._known: dict[str, _Identity | None] = {path: (*found, 0) for path, found in hidden.items()}
+        self._known |= dict.fromkeys(absent)
+        self._asked = dict.fromkeys(self._known, 0.0)
+        self.covered: set[str] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="leeward-hiding", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _identity(self, path: str) -> _Identity | None:
+        try:
+            about = os.stat(path, dir_fd=self._project, follow_symlinks=False)
+        except (OSError, ValueError):
+            return None
+        return about.st_dev, about.st_ino, about.st_ctime_ns
+
+    def _watch(self) -> None:
+        whole = time.monotonic()
+        try:
+            while not self._over.wait(LOOK_S):
+                names = list(self._known)
+                began = time.monotonic()
+                if began >= whole:
+                    names += [each.path for each in hiding_plan(self._project, self._rules, self._shown).hidden]
+                    whole = time.monotonic() + _SHARE * (time.monotonic() - began)
+                self._cover(names)
+        except SettingsError as error:
+            self._tell(f"names that come from now on aren't hidden: {error}")
+        except DaemonError as error:
+            if not self._over.is_set():
+                self._tell(f"names that come from now on aren't hidden: {error}")
+
+    def _cover(self, names: Iterable[str]) -> None:
+        now, new = time.monotonic(), list[str]()
+        for path in dict.fromkeys(names):
+            found, before = self._identity(path), self._known.get(path)
+            self._known[path] = found
+            if found is None or found == before:
+                continue
+            if before is None or found[:2] != before[:2]:
+                self.covered.add(path)
+            elif now < self._asked.get(path, 0.0) + _AGAIN_S:
+                self._known[path] = before  # it is looked at again
+                continue
+            self._asked[path] = now
+            new.append(path)
+        for start in range(0, len(new), _MOST):
+            self._box.ask("sandbox_hide", {"hide": [os.path.join(self._inside, path)
+                                                    for path in new[start:start + _MOST]]})
