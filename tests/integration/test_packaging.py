@@ -59,6 +59,8 @@ def test_the_wheel_holds_both_packages_the_shim_libleeward_and_no_sources(wheel)
     assert FLOORS <= set(names)
     assert {"scripts/leeward", "data/share/bash-completion/completions/leeward",
             "data/share/zsh/site-functions/_leeward", "data/share/fish/vendor_completions.d/leeward.fish",
+            "data/share/man/man1/leeward.1",
+            *(f"data/share/man/man1/{page.name}" for page in (ROOT / "packaging/man").glob("*.1")),
             } == {name.split(".data/")[1] for name in names if ".data/" in name}
 
 

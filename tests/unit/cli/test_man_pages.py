@@ -1,0 +1,30 @@
+"""
+The manual pages are those of the commands as they are.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_pages_are_made_from_the_commands() -> None:
+    """
+    `packaging/man_pages.py packaging/man` writes them anew.
+    """
+    spec = importlib.util.spec_from_file_location("man_pages", ROOT / "packaging/man_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+
+    pages = made.pages()
+
+    assert pages == {path.name: path.read_text() for path in (ROOT / "packaging/man").glob("*.1")}
+    assert {"leeward-exec.1", "leeward-sandbox.1", "leeward-shell.1", "leeward-cp.1", "leeward-diff.1", "leeward-top.1",
+            "leeward-explain.1"} <= set(pages)
+    assert '.SS "leeward sandbox new"\n' in pages["leeward-sandbox.1"]
+    assert ".TP\n.B \\-\\-overlay\n" in pages["leeward-sandbox.1"]
+    assert made._text(".a \\b -c") == r"\&.a \eb \-c"
