@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,11 +23,13 @@ from leeward.client.blocking import Client
 from leeward.errors import LeewardError
 from leeward.pool.broker import check
 from leeward_cli.bench.figures import percentile
-from leeward_cli.bench.ours import LeewardSubject, daemon, good
-from leeward_cli.bench.rounds import GAP_S
+from leeward_cli.bench.ours import LeewardSubject, daemon, daemon_pid, good, rate
+from leeward_cli.bench.rounds import CALLERS, GAP_S
 
 _BYTES = 1 << 30
 _CONNECTIONS, _AT_ONCE, _PROCESSES = 200, 1000, 5
+#: Jobs of a turn of the last pair.
+_JOBS = 100
 _WORDS = "1 GiB from a host on loopback, over that of the same client without the broker"
 
 #: Sends as many bytes as it is asked for, by eight bytes in big-endian; 0 asks for an echo of each byte that follows.
@@ -104,7 +107,7 @@ def measure(ground: Ground) -> Sequence[Row]:
     with _server() as port, _policy(port) as options, daemon(None, *options) as path, Client(path) as client:
         rows = [_throughput(ground, client, port), _connections(ground, client, port), _crowd(client, port)]
         with daemon(None) as bare, Client(bare) as plain:
-            rows.append(_idle(ground, client, plain))
+            rows += [_idle(ground, client, plain), _idle_processor(ground, path, bare)]
     return rows
 
 
@@ -174,6 +177,32 @@ def _crowd(client: Client, port: int) -> Row:
     except (LeewardError, ValueError) as error:
         return missing(words, _AT_ONCE, str(error)[:200], at_most=False)
     return Row(words, alive, "connections", _AT_ONCE, at_most=False, note="each gets an answer while all are open")
+
+
+def _idle_processor(ground: Ground, beside_policy: str, without: str) -> Row:
+    """
+    The same by the daemons' own clocks, which other processes hardly touch; turns of callers, in pairs.
+    """
+    paths = (beside_policy, without)
+    for path in paths:
+        rate(path, CALLERS, _JOBS)
+    spent: tuple[list[float], list[float]] = ([], [])
+    for number in range(ground.some(20)):
+        for at in (0, 1) if number % 2 else (1, 0):
+            before = _processor(paths[at])
+            rate(paths[at], CALLERS, _JOBS)
+            spent[at].append((_processor(paths[at]) - before) / _JOBS)
+    ours, other = (percentile(each, 50) * 1e6 for each in spent)
+    return Row("processor time of the daemon for a job without egress, beside a policy over without any",
+               quotient(*spent), "x", 1.05, note=f"medians of {ours:.0f} and {other:.0f} us, {_JOBS} jobs a turn,"
+                                                  f" {len(spent[0])} pairs")
+
+
+def _processor(path: str) -> float:
+    """
+    Seconds of all threads of the daemon on *path*.
+    """
+    return time.clock_gettime(~daemon_pid(path) << 3 | 2)  # CPUCLOCK_SCHED
 
 
 def _idle(ground: Ground, client: Client, plain: Client) -> Row:

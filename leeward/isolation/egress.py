@@ -32,9 +32,11 @@ MOST_PORTS = 8
 #: Connections that wait to be accepted on one listener; more are dropped, and tried again by their client's kernel.
 BACKLOG = 1024
 
-#: The name server that a sandbox is told: of the addresses that the route catches, one that programs treat as near.
+#: The name server that a sandbox is told: of the addresses that the route catches, one that programs treat as near. A
+#: query that no broker has answered is asked again: one that has died is there again after a tenth of a second, and the
+#: first one of a daemon has to become a process, which takes seconds on a machine that is full.
 NAME_SERVER = "127.0.0.53"
-RESOLV_CONF = f"# The names that this sandbox may reach.\nnameserver {NAME_SERVER}\noptions timeout:2 attempts:2\n"
+RESOLV_CONF = f"# The names that this sandbox may reach.\nnameserver {NAME_SERVER}\noptions timeout:3 attempts:4\n"
 
 #: By which programs find the proxy. curl obeys http_proxy in lower case alone, others the upper one; wget and Go both.
 #: Node reads them since 22.21 where it is told to. What is of the sandbox alone goes by no proxy; "::1" isn't named,
