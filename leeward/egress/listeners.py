@@ -30,7 +30,7 @@ _TURN = 64
 
 #: SO_SNDBUF of what a sandbox is sent, which the kernel doubles for its own part. The path is `lo`, so more fills
 #: nothing. With the 4 MiB that TCP would let it grow to, a client that is quick sleeps and is woken for each segment
-#: of 64 KiB, and the broker takes twice the processor time: 0.25 to 0.3 s for 1 GiB, in place of 0.1 to 0.2 s.
+#: of 64 KiB, and the broker takes twice the processor time: 0.25 to 0.4 s for 1 GiB, in place of 0.08 to 0.23 s.
 _SENT = 128 << 10
 
 #: Seconds until a listener is looked at again, where no descriptor was left for what it gives.

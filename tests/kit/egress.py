@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+from kit import features
 from kit.box import PATIENCE_S, TESTS, Box
 from kit.egress_hosts import certified
 from leeward.pool import broker
@@ -30,6 +31,16 @@ ENTRY = (f"sys.path.append({str(TESTS)!r})\n"
          "from kit.egress_names import lookup\n"
          "from leeward.egress.main import main\n"
          "main({control}, lookup)\n")
+
+_UNTIL_ANSWERED = """
+    import socket
+    while True:
+        try:
+            socket.getaddrinfo("unknown.invalid", 1)
+        except socket.gaierror as error:
+            if socket.EAI_AGAIN != error.errno:
+                break
+"""
 
 _WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
@@ -178,7 +189,10 @@ def reaching(policy: dict[str, Any], **more: Any) -> Iterator[Box]:
     """
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(broker, "ENTRY", ENTRY))
-        yield stack.enter_context(Box(egress=parse_policy(policy, "egress.test", "test"), **more))
+        made = stack.enter_context(Box(egress=parse_policy(policy, "egress.test", "test"), **more))
+        if features.IN_GUEST:  # there a broker takes longer to become a process than a resolver waits
+            made.run(_UNTIL_ANSWERED, limits={"time": PATIENCE_S})
+        yield made
 
 
 def rows(box: Box, since: int = 0) -> list[Decided]:
