@@ -191,7 +191,7 @@ def reaching(policy: dict[str, Any], **more: Any) -> Iterator[Box]:
         stack.enter_context(mock.patch.object(broker, "ENTRY", ENTRY))
         made = stack.enter_context(Box(egress=parse_policy(policy, "egress.test", "test"), **more))
         if features.IN_GUEST:  # there a broker takes longer to become a process than a resolver waits
-            made.run(_UNTIL_ANSWERED, limits={"time": PATIENCE_S})
+            made.run(_UNTIL_ANSWERED, limits={"time": 60.0})
         yield made
 
 
