@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.client.link import Link
-from leeward.errors import DaemonAway, PeerError, Refused
+from leeward.errors import DaemonAway, PeerError, Refused, ShuttingDown
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import whole
 
@@ -44,8 +44,8 @@ def execute(link: Link, by_name: Mapping[str, Any]) -> tuple[Reply, list[int]]:
         link.seats.setdefault(key, SEEN)
         return answer
     try:
-        return link.call("execute", {"session": seat, "code": by_name["code"]}, retry=False)
-    except DaemonAway as error:
+        return link.call("execute", {"session": seat, "code": by_name["code"]}, anew=False)
+    except (DaemonAway, ShuttingDown) as error:  # the number has gone with the connection
         if error.may_have_run:
             raise
     return link.call("sandbox_execute", by_name)

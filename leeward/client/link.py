@@ -92,7 +92,7 @@ class Link:
         self.seats: dict[tuple[str, int], int] = {}  # kernel_seats.py; they end with the connection
 
     def call(self, op: str, fields: Mapping[str, Any], deadline: float | None = None, *, retry: bool = True,
-             idempotent: bool = False, retry_busy: bool = True,
+             idempotent: bool = False, retry_busy: bool = True, anew: bool = True,
              functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
         """
         Send a request and wait for its answer; send it again as retry.py says.
@@ -100,6 +100,7 @@ class Link:
         Args:
             deadline: a time.monotonic() value, or None.
             retry, idempotent, retry_busy: as `Retry` has them.
+            anew: send it over another connection where this one has ended. Not what this one alone knows.
             functions: that the job may call.
 
         Returns:
@@ -121,7 +122,7 @@ class Link:
             except DaemonError as error:
                 attempts = attempts or Retry(retry, idempotent, deadline, retry_busy)
                 pause = attempts.pause(error, time.monotonic())
-                if pause is None:
+                if pause is None or not (anew or isinstance(error, Busy)):
                     raise
                 if not isinstance(error, Busy):
                     self.close()  # the daemon that refused is not the one to ask again

@@ -257,7 +257,7 @@ class Interpreter:
     Attributes:
         tenant: who is told when it is empty; whoever makes one of `runner` sets this.
         kin: with whom it shares its group and its listener, once it has branches, or is one.
-        withdraw: takes it back from the fast path, if that has it.
+        take_back: takes it, and a job that it runs, back from the fast path, if that has it.
     """
 
     costs = "job"
@@ -270,7 +270,7 @@ class Interpreter:
         self.tenant: Tenant | None = None
         self.process: LiveProcess | None = None
         self.kin: Kin | None = None
-        self.withdraw: Callable[[], None] = _nothing
+        self.take_back: Callable[[], None] = _nothing
         self._reactor, self._leaf = reactor, leaf
         self._ready: Callable[[Runner], None] | None = ready
         self._failed = failed
@@ -299,6 +299,7 @@ class Interpreter:
         """
         Its group is its branches', too, from now on: the caller's.
         """
+        self.take_back()  # the fast path counts by the group
         self._leaf.leave_group()
         return None if self.process is None else self.process.leave_group()
 
@@ -367,7 +368,7 @@ class Interpreter:
         """
         self._end = end
         self._leaf.count_end(end.cpu_time)
-        in_any_case(self.withdraw, self.kill)
+        in_any_case(self.take_back, self.kill)
 
     def emptied(self) -> None:
         """

@@ -341,6 +341,12 @@ class Lease:
             self._fast_path.withdraw(self._runner.number)
         self._offered = False
 
+    def take_back(self) -> None:
+        """
+        The fast path reads nothing of the runner's any more: neither for a job to come nor for one that runs.
+        """
+        in_any_case(self.withdraw, self.keep)
+
     # --- meanwhile ------------------------------------------------------------
 
     def interrupt(self) -> bool:

@@ -35,7 +35,7 @@ from leeward.run.calls import CallProcess
 from leeward.run.functions import execution_of
 from leeward.run.launch import Command, Exit, Stdio, block
 from leeward.run.lease import Lease
-from leeward.run.live_parts import FastPathNow, Full, LiveCaller, LiveKeeper, LiveTerms
+from leeward.run.live_parts import FastPathNow, Full, LiveCaller, LiveKeeper, LiveTerms, begin
 from leeward.run.ordering import order
 from leeward.run.porter import Answered, PorterOrder, ordered
 from leeward.run.process import LiveProcess
@@ -243,9 +243,8 @@ class LiveRunner:
     def _lease(self, made: Interpreter, runner: Runner, limits: Limits, opened: Callable[[Lease], None],
                lost: Callable[[str], None]) -> None:
         lease = Lease(self._reactor, runner, made, lost=lost, fast_path=self._fast_path())
-        made.tenant, made.withdraw = lease, lease.withdraw
-        lease.open(limits)
-        opened(lease)
+        made.tenant, made.take_back = lease, lease.take_back
+        begin(lease, limits, opened)
 
     def branch(self, of: Interpreter, limits: Limits, opened: Callable[[Lease], None],
                lost: Callable[[str], None]) -> KernelBranch:
@@ -317,7 +316,7 @@ class LiveRunner:
 
     def rest(self) -> None:
         if not self.over:
-            in_any_case(*(made.withdraw for made in self.interpreters), self._runner.rest, self._rested)
+            in_any_case(*(made.take_back for made in self.interpreters), self._runner.rest, self._rested)
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
         """

@@ -13,9 +13,11 @@ from leeward.errors import LeewardError
 from leeward.loop.fast_path import FastPath
 from leeward.run.awake import Awake
 from leeward.run.holder import RunTerms
+from leeward.run.lease import Lease
 from leeward.run.report import Report, internal
 from leeward.run.runner import Denials
 from leeward.spec.job import Job
+from leeward.spec.limits import Limits
 from leeward.wire import control
 
 #: The fast path, where there is one and it takes new jobs.
@@ -74,3 +76,15 @@ class Full(LeewardError):
     """
     There is no room for one more process.
     """
+
+
+def begin(lease: Lease, limits: Limits, opened: Callable[[Lease], None]) -> None:
+    """
+    Open *lease* and give it to *opened*; or end it: its process may have been killed as soon as it was ready.
+    """
+    try:
+        lease.open(limits)
+    except LeewardError as error:
+        lease.end(str(error))
+    else:
+        opened(lease)

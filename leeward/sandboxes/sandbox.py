@@ -46,7 +46,6 @@ MOST_NAMES = 64
 #: Processes that have ended and are remembered.
 REMEMBERED = 64
 
-
 #: What a runner says that has ended by itself.
 _REASONS = {"it ran out of memory": Reason.MEMORY, "its first process has ended": Reason.EXITED}
 
@@ -79,7 +78,7 @@ class LiveSandbox:
         self._used = Usage()
         self._denied: Counter[str] = Counter()
         self.held = False
-        self.on_program_end: Callable[[int, str, Result], None] = _ignore_end
+        self.on_program_end: Callable[[int, str, Result], None] = _ignore
         self._warm = WarmPlace(reactor)
         self.files = LiveFiles(reactor, lambda *how: self._here().calls(*how))
 
@@ -153,7 +152,7 @@ class LiveSandbox:
         program.begin(child, spent)
         feed = program.feed
         if (asked.stdin or asked.warm) and feed is not None:
-            feed.write(asked.stdin, fed or _nobody, end=not asked.open)
+            feed.write(asked.stdin, fed or _ignore, end=not asked.open)
         return program
 
     def _launch(self, asked: AskedProgram, env: Mapping[str, str], output: Callable[[int, bytes], None],
@@ -175,7 +174,12 @@ class LiveSandbox:
         title = self._programs[number].title if number in self._programs else ""
         in_any_case(partial(over, report), partial(self._report_end, number, title, report))
 
+    def _stir(self) -> None:
+        if self._place is not None:
+            self._place.stir()  # the files of its groups are open, to be closed when it rests
+
     def _report_end(self, number: int, title: str, report: Report) -> None:
+        self._stir()
         if report.result is not None:
             self._denied.update(report.result.denied)
         if report.result is not None and State.OPEN is self.state:
@@ -231,12 +235,14 @@ class LiveSandbox:
         Raises:
             SessionOver, Busy: as `Kernel.run`; SessionOver also where there is none.
         """
+        self._stir()
         return self.kernel(number).run(self._with_env(job), self._reported(done))
 
     def job_started(self, number: int, job: Job, done: Callable[[Report], None], start: JobStart) -> KernelRequest:
         """
         For a kernel: the fast path has sent it *job*.
         """
+        self._stir()
         return self.kernel(number).job_started(job, self._reported(done), start)
 
     def ran(self, number: int, ran: Ran) -> None:
@@ -244,8 +250,6 @@ class LiveSandbox:
         For a kernel: the fast path has sent it a job, and answered that.
         """
         self.kernel(number).ran_fast(ran)
-        if self._place is not None:
-            self._place.stir()
         result = Result(b"", b"", 0, Outcome.FINISHED, duration=ran.ended - ran.started, cpu_time=ran.cpu_time,
                         memory_peak=ran.memory_peak)
         self._report_end(0, "", Report(result=result, answered=True))
@@ -442,9 +446,5 @@ class LiveSandbox:
         self.lost(f"a bug of the daemon's: {error}")
 
 
-def _ignore_end(_number: int, _title: str, _result: Result) -> None:
-    return
-
-
-def _nobody(_count: int) -> None:
+def _ignore(*_told: object) -> None:
     return

@@ -5,6 +5,7 @@ every other request to that kernel, of whatever connection, finds what it would 
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 
@@ -140,18 +141,23 @@ def test_many_threads_on_many_connections(daemon: LiveDaemon, box: leeward.Sandb
 def test_a_request_that_waits_is_served_behind_one_of_the_fast_path(daemon: LiveDaemon, box: leeward.Sandbox,
                                                                      kernel: leeward.Kernel) -> None:
     got: list[leeward.Result] = []
-    slow = threading.Thread(target=lambda: got.append(kernel.execute(
-        "import time\nopen('/tmp/begun', 'w')\nwhile not os.path.exists('/tmp/go'): time.sleep(0.005)\nprint('slow')")))
-    kernel.execute("import os")
+    code = """
+import os, time
+open("/tmp/begun", "w")
+while not os.path.exists("/tmp/go"): time.sleep(0.005)
+print("slow")
+served = "slow"
+"""
+    slow = threading.Thread(target=lambda: got.append(kernel.execute(code)))
     slow.start()
     poll_until(lambda: box.files.exists("/tmp/begun"), PATIENCE)
     with Bound(daemon.socket, box, kernel) as other:
-        quick = threading.Thread(target=lambda: got.append(other.execute("print('quick')")))
+        quick = threading.Thread(target=lambda: got.append(other.execute("print('quick behind', served)")))
         quick.start()
         box.files.write("/tmp/go", b"")
         for thread in (slow, quick):
             thread.join(PATIENCE)
-    assert [b"slow\n", b"quick\n"] == [each.stdout for each in got]
+    assert {b"slow\n", b"quick behind slow\n"} == {each.stdout for each in got}
 
 
 def test_an_interrupt_and_a_time_limit_hit_what_the_fast_path_has_sent(daemon: LiveDaemon) -> None:
@@ -269,6 +275,21 @@ def test_a_sandbox_that_rests_wakes(daemon: LiveDaemon, box: leeward.Sandbox, ke
     for at in range(4):
         result = kernel.execute(f"print({at})")
         assert (f"{at}\n".encode(), Outcome.FINISHED) == (result.stdout, result.outcome)
+
+
+def test_a_connection_that_the_daemon_has_closed(daemon: LiveDaemon, box: leeward.Sandbox,
+                                                 kernel: leeward.Kernel) -> None:
+    """
+    The kernel is there still, whatever its number was.
+    """
+    kernel.execute("x = 1")
+    with box._links.one() as link:
+        number = link.seats[box.id, kernel.number]
+        assert link._socket is not None
+        link._socket.shutdown(socket.SHUT_RDWR)
+    assert FIRST_SEAT <= number
+    for _ in range(3):
+        assert "1" == kernel.execute("x").value
 
 
 def test_the_sandboxs_end_is_told_by_every_number(daemon: LiveDaemon) -> None:

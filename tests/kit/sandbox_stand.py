@@ -274,6 +274,9 @@ class HostRunner:
     def memory(self) -> int:
         return 1
 
+    def stir(self) -> None:
+        return
+
     def usage(self) -> Usage:
         return self.used
 

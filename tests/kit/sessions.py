@@ -63,7 +63,15 @@ class Peer:
         self._last = 0
         self._answers: dict[int, dict[str, Any]] = {}
         self.order: list[int] = []
+        self.closed = False  # by the server
         sock.setblocking(False)
+
+    @property
+    def next(self) -> int:
+        """
+        The id that the next request will have.
+        """
+        return self._last + 1
 
     def send(self, op: str, **fields: Any) -> int:
         """
@@ -99,6 +107,7 @@ class Peer:
         """
         try:
             data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 16)
+            self.closed = not data
         except BlockingIOError:
             data, fds = b"", []
         for fd in fds:

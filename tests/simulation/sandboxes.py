@@ -124,6 +124,9 @@ class Place:
     def memory(self) -> int:
         return 1
 
+    def stir(self) -> None:
+        return
+
     def usage(self) -> Usage:
         return Usage()
 
