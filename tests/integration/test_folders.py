@@ -279,6 +279,23 @@ def test_an_opener_that_dies_is_replaced(daemon: LiveDaemon, project: Path) -> N
         assert b"old\n" == box.run(["cat", "file"]).stdout
 
 
+def test_a_child_of_the_opener_that_dies_before_its_order_is_replaced(daemon: LiveDaemon, project: Path) -> None:
+    """
+    One waits for the next order. Whoever ends it takes no folder from anybody.
+    """
+    with leeward.Sandbox(socket=daemon.socket, workdir=project) as box:
+        assert 0 == box.run(["true"]).exit_code
+    opener = opener_of(daemon)
+    for _ in range(2):
+        poll_until(lambda: 1 == len(descendants(opener)), "one child that waits")
+        [child] = descendants(opener)
+        os.kill(child, signal.SIGKILL)
+        poll_until(lambda child=child: child not in descendants(opener), "its end")  # type: ignore[misc]  # a bound default
+        with leeward.Sandbox(socket=daemon.socket, workdir=project) as box:
+            assert b"old\n" == box.run(["cat", "file"]).stdout
+        assert opener == opener_of(daemon)
+
+
 def test_an_opener_that_hangs_keeps_nobody_else(daemon: LiveDaemon, project: Path) -> None:
     """
     As one would whose client's file system doesn't answer: other sandboxes and jobs go on, and so does this one then.
