@@ -8,6 +8,8 @@ had none. So the known names are looked at every LOOK_S, and the whole project i
 of the time; what is new is covered by the daemon, in the sandbox that runs. A name with another file is new; one whose
 file has only changed may have been replaced by one with the same number, and is asked about once in a while: what is
 covered already is left as it is.
+Trust:     none in the names: the agent makes them, too. One that can't be asked for, or a tree that can't be looked at,
+           is told and leaves all others as they are.
 Leaves:    the moment between a name's coming and its cover, in which the agent can read it, and descriptors that it has
            opened then.
 """
@@ -23,13 +25,13 @@ from leeward.agents.errors import SettingsError
 from leeward.agents.hiding import FileRules
 from leeward.agents.project_tree import hiding_plan
 from leeward.client.sandbox import Sandbox
-from leeward.errors import DaemonError
+from leeward.errors import Busy, DaemonError, RequestRejected
 
 #: Seconds between two looks at the known names; the part of the time that looks at the whole project take; seconds
 #: between two questions about a file that only changes.
 LOOK_S, _SHARE, _AGAIN_S = 0.1, 20, 5.0
-#: Names of one request.
-_MOST = 256
+#: Names of one request, and bytes of them: a porter's order holds 64 KiB.
+_MOST, _MOST_BYTES = 256, 32 << 10
 
 #: Device, inode, and when it was changed.
 _Identity = tuple[int, int, int]
@@ -63,6 +65,7 @@ class HidingWatch:
         self._asked = dict.fromkeys(self._known, 0.0)
         self.covered: set[str] = set()
         self._over = threading.Event()
+        self._warned: set[str] = set()
         self._thread = threading.Thread(target=self._watch, name="leeward-hiding", daemon=True)
 
     def start(self) -> None:
@@ -87,14 +90,27 @@ class HidingWatch:
                 names = list(self._known)
                 began = time.monotonic()
                 if began >= whole:
-                    names += [each.path for each in hiding_plan(self._project, self._rules, self._shown).hidden]
+                    names += self._found()
                     whole = time.monotonic() + _SHARE * (time.monotonic() - began)
                 self._cover(names)
-        except SettingsError as error:
-            self._tell(f"names that come from now on aren't hidden: {error}")
         except DaemonError as error:
             if not self._over.is_set():
                 self._tell(f"names that come from now on aren't hidden: {error}")
+
+    def _found(self) -> list[str]:
+        try:
+            return [each.path for each in hiding_plan(self._project, self._rules, self._shown).hidden]
+        except (SettingsError, OSError) as error:
+            self._warn("tree", f"of names that come, only those that are known already are hidden: {error}")
+            return []
+
+    def _warn(self, what: str, line: str) -> None:
+        """
+        Show *line*, if it is the first of *what*: an agent could have as many as it likes.
+        """
+        if what not in self._warned:
+            self._warned.add(what)
+            self._tell(line)
 
     def _cover(self, names: Iterable[str]) -> None:
         now, new = time.monotonic(), list[str]()
@@ -110,6 +126,25 @@ class HidingWatch:
                 continue
             self._asked[path] = now
             new.append(path)
-        for start in range(0, len(new), _MOST):
-            self._box.ask("sandbox_hide", {"hide": [os.path.join(self._inside, path)
-                                                    for path in new[start:start + _MOST]]})
+        some, size = list[str](), 0
+        for path in new:
+            length = len(os.fsencode(self._inside)) + len(os.fsencode(path))
+            if some and (len(some) >= _MOST or size + length > _MOST_BYTES):
+                self._ask(some)
+                some, size = [], 0
+            some, size = [*some, path], size + length
+        if some:
+            self._ask(some)
+
+    def _ask(self, paths: list[str]) -> None:
+        try:
+            self._box.ask("sandbox_hide", {"hide": [os.path.join(self._inside, path) for path in paths]})
+        except Busy as error:
+            self._warn("busy", f"names that have come are hidden later: {error}")
+            self._known.update(dict.fromkeys(paths))  # as if they weren't there yet
+        except (RequestRejected, UnicodeError) as error:
+            if len(paths) > 1:
+                for path in paths:
+                    self._ask([path])
+            else:
+                self._warn("name", f"{paths[0]!a:.120} isn't hidden, and perhaps others: {error}")

@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 
+from kit.waiting import poll_until
 from leeward.agents import hiding_watch
 from leeward.agents.hiding import rules_of
 from leeward.agents.hiding_watch import HidingWatch
-from leeward.errors import SandboxOver
+from leeward.agents.project_tree import MAX_LEVELS
+from leeward.errors import RequestRejected, SandboxOver
 
 
 class Covers:
@@ -26,12 +29,16 @@ class Covers:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.over = False
+        self.largest = 0
         self._heard = threading.Condition()
 
     def ask(self, op: str, fields: Mapping[str, Any]) -> None:
         assert "sandbox_hide" == op
         if self.over:
             raise SandboxOver("over", "killed")
+        if any("refused" in name for name in msgpack.unpackb(msgpack.packb(fields["hide"]))):
+            raise RequestRejected("no such name")
+        self.largest = max(self.largest, len(msgpack.packb(fields)))
         with self._heard:
             self.asked += fields["hide"]
             self._heard.notify_all()
@@ -115,3 +122,40 @@ def test_a_sandbox_that_is_over_is_told(box: Covers, watching: Watching, tmp_pat
     (tmp_path / ".env").write_text("x")
     assert heard.wait(10)
     assert "aren't hidden" in told[0]
+
+
+def test_names_that_an_agent_makes_leave_others_hidden(box: Covers, watching: Watching, tmp_path: Path) -> None:
+    """
+    One that is no text, one that the daemon refuses, and more folders within each other than are looked at. Each is
+    told once.
+    """
+    told = list[str]()
+    for name in (b"\xff", b"refused", b"here", b"also here"):
+        folder = os.path.join(os.fsencode(tmp_path), name)
+        os.mkdir(folder)
+        with open(os.path.join(folder, b".env"), "w"):
+            pass
+    watching({}, (".env",), told.append)
+    box.until("/inside/here/.env")
+    box.until("/inside/also here/.env")
+    assert 1 == len(told)
+    assert "isn't hidden" in told[0]
+
+    deep = tmp_path
+    for _ in range(MAX_LEVELS + 2):
+        deep /= "d"
+        deep.mkdir()
+    poll_until(lambda: len(told) > 1, 10)
+    (tmp_path / ".env").write_text("x")
+    box.until("/inside/.env")
+    assert 2 == len(told)
+    assert f"more than {MAX_LEVELS} folders" in told[1]
+
+
+def test_many_long_names_are_asked_for_by_parts(box: Covers, watching: Watching, tmp_path: Path) -> None:
+    for number in range(200):
+        (tmp_path / f"{number:0>250}.env").write_text("x")
+    watching()
+    for number in range(200):
+        box.until(f"/inside/{number:0>250}.env")
+    assert box.largest < 64 << 10
