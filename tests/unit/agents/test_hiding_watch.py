@@ -153,9 +153,9 @@ def test_names_that_an_agent_makes_leave_others_hidden(box: Covers, watching: Wa
 
 
 def test_many_long_names_are_asked_for_by_parts(box: Covers, watching: Watching, tmp_path: Path) -> None:
-    for number in range(200):
+    for number in range(300):
         (tmp_path / f"{number:0>250}.env").write_text("x")
     watching()
-    for number in range(200):
+    for number in range(300):
         box.until(f"/inside/{number:0>250}.env")
-    assert box.largest < 64 << 10
+    assert box.largest < 40 << 10
