@@ -149,6 +149,32 @@ def test_opencode(home: AgentHome, tmp_path: Path) -> None:
     assert (home.path / ".local/share/opencode").is_dir()
 
 
+@pytest.mark.needs("agent-gemini")
+def test_gemini(home: AgentHome, tmp_path: Path) -> None:
+    program = agent_programs.gemini()
+    assert program is not None
+    file = str(home.project / "calculation.py")
+    script = [Call("read_file", {"file_path": file}),
+              Call("replace", {"file_path": file, "instruction": "double", "old_string": "x + 2",
+                               "new_string": "2 * x"}),
+              Call("run_shell_command", {"command": LINE}), "all is done"]
+    path = bin_folder(home, "gemini", program)
+    with model_api.serving_for_agents(script) as api:
+        policy(home, api.port)
+        (home.path / ".gemini").mkdir()
+        (home.path / ".gemini/settings.json").write_text(json.dumps(
+            {"security": {"auth": {"selectedType": "gemini-api-key"}}, "privacy": {"usageStatisticsEnabled": False}}))
+        got = home.run("start", "gemini", ".", "--dump-network-access", str(tmp_path / "dump"), "--", "--yolo",
+                       "--skip-trust", "-m", "gemini-2.5-flash", "-p", "do it", PATH=path, GEMINI_API_KEY="AIza-none",
+                       HIDDEN_VARIABLE="1", GOOGLE_GEMINI_BASE_URL=f"http://127.0.0.1:{api.port}")
+        assert 0 == got.returncode, got.stderr
+        assert "all is done" in got.stdout
+        check_project(home, api, tmp_path / "dump")
+        assert {"AIza-none"} == set(filter(None, api.keys))
+    wrong = home.run("start", "gemini", ".", "--", "--no-such-option", PATH=path)
+    assert 0 != wrong.returncode
+
+
 def home_definition(name: str) -> str:
     """
     Our own definition, as it is.

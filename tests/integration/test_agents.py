@@ -96,6 +96,23 @@ def test_on_a_terminal(home: AgentHome) -> None:
         assert screen.usual == screen.modes()
 
 
+def test_a_paste_is_one(home: AgentHome) -> None:
+    """
+    The program's wish for bracketed paste reaches our terminal, and the brackets reach the program: lines in it are run
+    when Enter comes, and not one by one.
+    """
+    with home.on_terminal("start", "shell", str(home.project), TERM="xterm") as screen:
+        screen.until(r"\x1b\[\?2004h.*\$ ")
+        screen.types("\x1b[200~echo fir''st\recho sec''ond\x1b[201~")
+        screen.until("sec''ond")
+        screen.types("\r")
+        screen.until("first\r\nsecond\r\n")
+        screen.until(r"\$ ")
+        screen.types("exit 0\r")
+        assert 0 == screen.end()
+        assert screen.usual == screen.modes()
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_ends_it_with_all_that_it_has(home: AgentHome, number: int, status: int) -> None:
     process = started(home)

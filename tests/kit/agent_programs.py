@@ -26,6 +26,14 @@ def codex() -> Path | None:
     return found if found.exists() and shutil.which("node") else None
 
 
+def gemini() -> Path | None:
+    """
+    Gemini CLI, of the package @google/gemini-cli; it is a script for Node.
+    """
+    found = _ROOT / ".venv-agents/node_modules/@google/gemini-cli/bundle/gemini.js"
+    return found if found.exists() and shutil.which("node") else None
+
+
 def opencode() -> Path | None:
     """
     opencode, of the package opencode-ai. Its installer's script isn't run, which would put this platform's program in

@@ -326,6 +326,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "framework-inspect-ai": lambda: _framework("inspect-ai"),  # environments, by ./dev test
     "agent-claude": lambda: present(agent_programs.claude()),  # by ./dev test: the wheel claude-agent-sdk from PyPI
     "agent-codex": lambda: present(agent_programs.codex()),    # by ./dev test: @openai/codex from npm, and a Node
+    "agent-gemini": lambda: present(agent_programs.gemini()),  # by ./dev test: @google/gemini-cli from npm, and a Node
     "agent-opencode": lambda: present(agent_programs.opencode()),  # by ./dev test: opencode-ai from npm
     "real-packages": lambda: present((ROOT / ".venv-realpackages/.setup").exists()),
     "preload-packages": lambda: present((ROOT / ".venv-preloadpackages/.setup").exists()),

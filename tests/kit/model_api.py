@@ -1,5 +1,5 @@
 """
-A model for agents' command lines, scripted, on loopback: Anthropic's messages and OpenAI's responses.
+A model for agents' command lines, scripted, on loopback: Anthropic's messages, OpenAI's responses, Gemini's contents.
 
     with serving(SCRIPT) as api:
         ...  # an agent that is told http://127.0.0.1:{api.port}
@@ -78,6 +78,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._messages(body)
         elif path.endswith("/responses"):
             self._responses(body)
+        elif path.endswith(("enerateContent", ":countTokens")):
+            self._contents(body, path)
         else:
             self._json({"input_tokens": 10} if path.endswith("/count_tokens") else {})
 
@@ -89,7 +91,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _note(self) -> None:
         self.api.asked.append(f"{self.command} {self.path}")
-        self.api.keys.append(self.headers.get("x-api-key") or self.headers.get("authorization") or "")
+        self.api.keys.append(self.headers.get("x-api-key") or self.headers.get("x-goog-api-key") or self.headers.get("authorization") or "")
 
     # --- Anthropic's ----------------------------------------------------------------
 
@@ -123,6 +125,26 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                                "usage": {"output_tokens": 1}}),
             ("message_stop", {}),
         ])
+
+    # --- Gemini's -------------------------------------------------------------------
+
+    def _contents(self, body: dict[str, Any], path: str) -> None:
+        if path.endswith(":countTokens"):
+            self._json({"totalTokens": 10})
+            return
+        tools = [each["name"] for tool in body.get("tools", ()) for each in tool.get("functionDeclarations", ())]
+        self.api.tools = tools or self.api.tools
+        results = [json.dumps(part["functionResponse"]["response"]) for content in body.get("contents", ())
+                   for part in content.get("parts", ()) if "functionResponse" in part]
+        turn = self.api.turn(results) if tools else "word"
+        part = {"text": turn} if isinstance(turn, str) else {"functionCall": {"name": turn.name,
+                                                                              "args": turn.arguments}}
+        answer = {"candidates": [{"index": 0, "finishReason": "STOP", "content": {"role": "model", "parts": [part]}}],
+                  "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}}
+        if "stream" not in path:
+            self._json(answer)
+            return
+        self._send(b"data: " + json.dumps(answer).encode() + b"\r\n\r\n", "text/event-stream")
 
     # --- OpenAI's -------------------------------------------------------------------
 
