@@ -30,6 +30,8 @@ from leeward.errors import Busy, DaemonError, RequestRejected
 #: Seconds between two looks at the known names; the part of the time that looks at the whole project take; seconds
 #: between two questions about a file that only changes.
 LOOK_S, _SHARE, _AGAIN_S = 0.1, 20, 5.0
+#: Seconds before the first look at the whole project, in which the agent starts.
+_FIRST_S = 1.0
 #: Names of one request, and bytes of them: a porter's order holds 64 KiB.
 _MOST, _MOST_BYTES = 256, 32 << 10
 
@@ -84,7 +86,7 @@ class HidingWatch:
         return about.st_dev, about.st_ino, about.st_ctime_ns
 
     def _watch(self) -> None:
-        whole = time.monotonic()
+        whole = time.monotonic() + _FIRST_S
         try:
             while not self._over.wait(LOOK_S):
                 names = list(self._known)

@@ -99,6 +99,7 @@ def test_a_file_that_is_replaced_and_one_that_comes(box: Covers, watching: Watch
 def test_a_file_that_changes_all_the_time_is_asked_about_now_and_then(box: Covers, watching: Watching, tmp_path: Path,
                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hiding_watch, "LOOK_S", 0.001)
+    monkeypatch.setattr(hiding_watch, "_FIRST_S", 0.0)
     (tmp_path / "log.env").write_text("x")
     made = watching({"log.env": identity(tmp_path / "log.env")})
     box.until("/inside/log.env")
