@@ -91,7 +91,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _note(self) -> None:
         self.api.asked.append(f"{self.command} {self.path}")
-        self.api.keys.append(self.headers.get("x-api-key") or self.headers.get("x-goog-api-key") or self.headers.get("authorization") or "")
+        given = (self.headers.get(name) for name in ("x-api-key", "x-goog-api-key", "authorization"))
+        self.api.keys.append(next(filter(None, given), ""))
 
     # --- Anthropic's ----------------------------------------------------------------
 
