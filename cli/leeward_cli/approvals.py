@@ -134,12 +134,14 @@ def show(socket: str | None, as_json: bool, color: bool | None, number: int) -> 
 
 
 def _decide(socket: str | None, approved: bool, numbers: tuple[int, ...], category: str | None, always: bool,
-            hunks: str | None = None) -> int:
+            everywhere: bool, hunks: str | None = None, profile: str | None = None) -> int:
     link = OperatorLink(socket)
     if bool(numbers) == bool(category):
         raise click.UsageError("either ID, or --all CATEGORY")
-    if (always or hunks) and len(numbers) != 1:
-        raise click.UsageError("--always and --hunks are about one request")
+    if (always or hunks or profile is not None) and len(numbers) != 1:
+        raise click.UsageError("--always, --hunks and --profile are about one request")
+    if everywhere and not always:
+        raise click.UsageError("--everywhere is about the rule that --always stores")
     if category:
         rows = _requests(link, category=category)
         if not rows:
@@ -149,7 +151,9 @@ def _decide(socket: str | None, approved: bool, numbers: tuple[int, ...], catego
     elif len(numbers) > 1:
         found = link.call("POST", "/api/bulk", {"approved": approved, "ids": list(numbers)})
     else:
-        more: dict[str, Any] = {"always": True} if always else {}
+        more: dict[str, Any] = {"always": True, "everywhere": everywhere} if always else {}
+        if profile is not None:
+            more["profile"] = profile
         if hunks:
             more["hunks"] = _places(hunks)
         found = link.call("POST", f"/api/requests/{numbers[0]}/{'approve' if approved else 'deny'}", more)
@@ -174,33 +178,49 @@ def _resolved(found: Mapping[str, Any]) -> int:
     for number in found.get("unknown", []):
         complain(f"there is no request {number}")
     if found.get("rule"):
-        click.echo(plain(f"rule: {found['rule']}"))
+        click.echo(plain(f"rule: {found['rule']}, {_where(found)}"))
     return 1 if found.get("before") or found.get("unknown") else 0
 
 
+def _where(row: Mapping[str, Any]) -> str:
+    """
+    Where a rule holds.
+    """
+    return f"in {row['project']}" if row.get("project") else "everywhere"
+
+
+_ALWAYS = click.option("--always", is_flag=True, help="Store a rule for what is like it, in this project.")
+_EVERYWHERE = click.option("--everywhere", is_flag=True, help="With --always: the rule holds in all projects.")
+
+
 @approvals.command()
 @_SOCKET
 @click.option("--all", "category", type=click.Choice(CATEGORIES), help="All of this category that are pending now.")
-@click.option("--always", is_flag=True, help="Store a rule for what is like it.")
+@_ALWAYS
+@_EVERYWHERE
+@click.option("--profile", metavar="NAME", help="Run this command in a new sandbox of profile NAME; '' for the one "
+                                                "that asked.")
 @click.option("--hunks", metavar="N,N...", help="Only these pieces of a change of a file, as `show` counts them.")
 @click.argument("numbers", metavar="[ID...]", type=int, nargs=-1)
-def approve(socket: str | None, category: str | None, always: bool, hunks: str | None, numbers: tuple[int, ...]) -> int:
+def approve(socket: str | None, category: str | None, always: bool, everywhere: bool, profile: str | None,
+            hunks: str | None, numbers: tuple[int, ...]) -> int:
     """
     Approve requests. The exit status is 1 if somebody had decided one before, or there is none of an id.
     """
-    return _decide(socket, True, numbers, category, always, hunks)
+    return _decide(socket, True, numbers, category, always, everywhere, hunks, profile)
 
 
 @approvals.command()
 @_SOCKET
 @click.option("--all", "category", type=click.Choice(CATEGORIES), help="All of this category that are pending now.")
-@click.option("--always", is_flag=True, help="Store a rule for what is like it.")
+@_ALWAYS
+@_EVERYWHERE
 @click.argument("numbers", metavar="[ID...]", type=int, nargs=-1)
-def deny(socket: str | None, category: str | None, always: bool, numbers: tuple[int, ...]) -> int:
+def deny(socket: str | None, category: str | None, always: bool, everywhere: bool, numbers: tuple[int, ...]) -> int:
     """
     Deny requests. The exit status is as that of `approve`.
     """
-    return _decide(socket, False, numbers, category, always)
+    return _decide(socket, False, numbers, category, always, everywhere)
 
 
 @approvals.command()
@@ -208,7 +228,7 @@ def deny(socket: str | None, category: str | None, always: bool, numbers: tuple[
 @_JSON
 def rules(socket: str | None, as_json: bool) -> None:
     """
-    Show the rules, and each category's mode.
+    Show the rules with where they hold, and each category's mode.
     """
     found = OperatorLink(socket).call("GET", "/api/rules")
     if as_json:
@@ -216,39 +236,55 @@ def rules(socket: str | None, as_json: bool) -> None:
         return
     for effect in ("deny", "allow"):
         for row in found.get(effect, []):
-            click.echo(plain(f"{effect:6} {row['rule']}") + ("  (never matches)" if row["never_matches"] else ""))
+            click.echo(plain(f"{effect:6} {row['rule']}  {_where(row)}") + "  (never matches)" * row["never_matches"])
     for category, mode in found.get("modes", {}).items():
         click.echo(plain(f"mode   {category} = {mode}"))
 
 
+_PROJECT = click.option("--project", metavar="PATH", help="In this project alone.")
+
+
+def _add(socket: str | None, rule: str, effect: str, project: str | None) -> int:
+    body = {"rule": rule, "effect": effect, "project": "" if project is None else os.path.realpath(project)}
+    return _resolved(OperatorLink(socket).call("POST", "/api/rules", body)["resolution"])
+
+
 @approvals.command("allow")
 @_SOCKET
+@_PROJECT
 @click.argument("rule")
-def allow(socket: str | None, rule: str) -> int:
+def allow(socket: str | None, project: str | None, rule: str) -> int:
     """
-    Store a RULE that allows, such as 'network(*.example.org)', and decide by it what is pending.
+    Store a RULE that allows, such as 'network(*.example.org)', and decide by it what is pending. It holds everywhere
+    unless --project says where.
     """
-    return _resolved(OperatorLink(socket).call("POST", "/api/rules", {"rule": rule, "effect": "allow"})["resolution"])
+    return _add(socket, rule, "allow", project)
 
 
 @approvals.command("deny-rule")
 @_SOCKET
+@_PROJECT
 @click.argument("rule")
-def deny_rule(socket: str | None, rule: str) -> int:
+def deny_rule(socket: str | None, project: str | None, rule: str) -> int:
     """
-    Store a RULE that denies, and decide by it what is pending.
+    Store a RULE that denies, and decide by it what is pending. It holds everywhere unless --project says where.
     """
-    return _resolved(OperatorLink(socket).call("POST", "/api/rules", {"rule": rule, "effect": "deny"})["resolution"])
+    return _add(socket, rule, "deny", project)
 
 
 @approvals.command("remove-rule")
 @_SOCKET
+@_PROJECT
+@click.option("--everywhere", is_flag=True, help="Only the one that holds everywhere.")
 @click.argument("rule")
-def remove_rule(socket: str | None, rule: str) -> None:
+def remove_rule(socket: str | None, project: str | None, everywhere: bool, rule: str) -> None:
     """
-    Remove a RULE from both lists.
+    Remove a RULE from both lists, wherever it holds.
     """
-    OperatorLink(socket).call("DELETE", "/api/rules", {"rule": rule})
+    if project is not None and everywhere:
+        raise click.UsageError("either --project or --everywhere")
+    where = "" if everywhere else None if project is None else os.path.realpath(project)
+    OperatorLink(socket).call("DELETE", "/api/rules", {"rule": rule, "project": where})
 
 
 @approvals.command()

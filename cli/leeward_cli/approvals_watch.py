@@ -161,7 +161,8 @@ class WatchDesk:
         said = [f"{len(found['decided'])} decided"]
         said += [f"{row['id']} was {row['status']} before, by {row['decided_by']}" for row in found.get("before", [])]
         if found.get("rule"):
-            said.append(f"rule {found['rule']}")
+            where = f"in {found['project']}" if found.get("project") else "everywhere"
+            said.append(f"rule {found['rule']}, {where}")
         state.message, state.view = "; ".join(said), "pending"
         self.reload()
         state.marked = 0.0  # to the next one, by the person's own key

@@ -101,7 +101,8 @@ def asked(fields: Mapping[str, Any], project: Project | None, sandbox: str = "")
         new = NewRequest(sandbox_action(text_field(fields, "action")), "ask", sandbox=sandbox, **common)
     else:
         raise BadRequest("no category that can be asked for so; packages have a way of their own")
-    return replace(new, metadata={**new.metadata, **({"said": dict(said)} if said else {})})
+    return replace(new, metadata={**new.metadata, **({"said": dict(said)} if said else {})},
+                   project="" if project is None else project.path)
 
 
 def _only(fields: Mapping[str, Any], *names: str) -> None:
@@ -136,7 +137,7 @@ def in_project(new: NewRequest, project: Project) -> NewRequest:
     """
     *new*, which says of which project it is.
     """
-    return replace(new, metadata={**new.metadata, "project": project.path})
+    return replace(new, metadata={**new.metadata, "project": project.path}, project=project.path)
 
 
 def project_of(metadata: Mapping[str, Any]) -> str:
@@ -148,7 +149,7 @@ def project_of(metadata: Mapping[str, Any]) -> str:
 
 
 def command_request(order: CommandOrder, *, reason: str = "", sandbox: str = "", asker: str = "",
-                    action: str = "run", description: str = "") -> NewRequest:
+                    action: str = "run", description: str = "", project: str = "") -> NewRequest:
     """
     The request for a command.
     """
@@ -159,11 +160,11 @@ def command_request(order: CommandOrder, *, reason: str = "", sandbox: str = "",
     if order.line:
         remarks.append("it is a line for a shell: more than its words may be run")
     metadata = {"remarks": remarks, "cwd": order.cwd, "timeout": order.timeout, "profile": order.profile}
-    return NewRequest(order.subject, action, description, reason, metadata, sandbox, asker, pack_order(order))
+    return NewRequest(order.subject, action, description, reason, metadata, sandbox, asker, pack_order(order), project)
 
 
 def package_requests(command: str | Sequence[str], *, timeout: float = EXEC_S, reason: str = "", sandbox: str = "",
-                     asker: str = "") -> list[NewRequest]:
+                     asker: str = "", project: str = "") -> list[NewRequest]:
     """
     A request for each package of *command*, which is decided and done by itself: the manager's command, written anew,
     for it alone.
@@ -179,11 +180,12 @@ def package_requests(command: str | Sequence[str], *, timeout: float = EXEC_S, r
         remarks = [f"left out: {word}" for word in found.dropped]
         metadata = {"remarks": remarks, "command": list(order.argv), "timeout": timeout}
         requests.append(NewRequest(named, found.action, " ".join(order.argv), reason, metadata, sandbox, asker,
-                                   pack_order(order)))
+                                   pack_order(order), project))
     return requests
 
 
-def config_request(key: str, value: Any, *, reason: str = "", sandbox: str = "", asker: str = "") -> NewRequest:
+def config_request(key: str, value: Any, *, reason: str = "", sandbox: str = "", asker: str = "",
+                   project: str = "") -> NewRequest:
     """
     The proposal to set a key of the configuration.
 
@@ -192,4 +194,4 @@ def config_request(key: str, value: Any, *, reason: str = "", sandbox: str = "",
     """
     found = check_setting(key, value)
     return NewRequest(sandbox_action(f"set {key} = {json.dumps(found)}"), "configure", "", reason, {"key": key},
-                      sandbox, asker, pack_order(ConfigOrder(key, found)))
+                      sandbox, asker, pack_order(ConfigOrder(key, found)), project)

@@ -28,9 +28,13 @@ _WAIT_S, _AGAIN_S = 2.0, 2.0
 _MOST_PATH = 2000
 
 
-def ask_request(ask: EgressAsk) -> NewRequest:
+def ask_request(ask: EgressAsk, project: str = "") -> NewRequest:
     """
     The request for *ask*.
+
+    Args:
+        ask: of the daemon.
+        project: that its sandbox works on; "" for none.
 
     Raises:
         BadRequest: its host is none.
@@ -41,7 +45,7 @@ def ask_request(ask: EgressAsk) -> NewRequest:
         f"{ask.protocol} to {where}:{ask.port}"
     metadata = {"policy": ask.policy, "rule": ask.rule, "protocol": ask.protocol, "method": ask.method}
     return NewRequest(endpoint(host, ask.port), "connect", shown[:_MOST_PATH], metadata=metadata,
-                      sandbox=ask.sandbox or f"{ask.kind} {ask.job}")
+                      sandbox=ask.sandbox or f"{ask.kind} {ask.job}", project=project)
 
 
 def refusal_text(request: ApprovalRequest) -> str:
@@ -60,13 +64,14 @@ class EgressDesk:
     Args:
         approvals: takes requests in.
         socket: of the daemon; None for the default.
+        project_of: the path of the project that a sandbox works on; "" for none.
 
     Attributes:
         trouble: why nothing is heard of asks; "" where it is.
     """
 
-    def __init__(self, approvals: ApprovalQueue, socket: str | None) -> None:
-        self._approvals, self._socket, self.trouble = approvals, socket, ""
+    def __init__(self, approvals: ApprovalQueue, socket: str | None, project_of: Callable[[str], str]) -> None:
+        self._approvals, self._socket, self._project_of, self.trouble = approvals, socket, project_of, ""
         self._lock, self._over = threading.Lock(), threading.Event()
         self._waiting = dict[int, list[EgressAsk]]()
         self._answers: queue.SimpleQueue[tuple[EgressAsk, bool, str] | None] = queue.SimpleQueue()
@@ -118,7 +123,7 @@ class EgressDesk:
             if any(ask in waiting for waiting in self._waiting.values()):
                 return  # after the loss of a connection they are told again
         try:
-            request = self._approvals.submit(ask_request(ask))
+            request = self._approvals.submit(ask_request(ask, self._project_of(ask.sandbox) if ask.sandbox else ""))
         except (BadRequest, Busy, ShuttingDown) as error:
             self._answers.put((ask, False, str(error)[:500]))
             return

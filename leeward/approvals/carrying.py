@@ -1,19 +1,20 @@
 """
-Carries out what was approved, as soon as it was: files in the order of their requests, commands side by side.
+Carries out what was approved, as soon as it was: a project's files in the order of their requests, commands side by
+side.
 
 Runs in:   the operator's program that decides.
 Once:      the queue says that an order is begun before anything is done, and to one caller alone. After an end in
            between, files are compared with the host (`apply.recover`); a push and a key are done again, which changes
            nothing where they were done; a command is not run again, since nobody knows what became of it.
-Threads:   one for files, one for pushes and keys, at most MOST_COMMANDS for commands, MOST_OF_ONE of one sandbox.
+Threads:   MOST_FILES for files, MOST_PUSHES for pushes and keys, one of each for a project, so that a slow disk or
+           remote holds up its own project alone; MOST_COMMANDS for commands, MOST_OF_ONE of one sandbox.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections import Counter, defaultdict, deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from leeward.approvals.apply import carry_out, recover_one
 from leeward.approvals.git_host import git_push, is_local
@@ -23,12 +24,16 @@ from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import ApprovalRequest
 from leeward.approvals.runs import TIMED_OUT, RunBook
 from leeward.approvals.settings import ServiceSettings
+from leeward.approvals.turns import TurnPool
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Bug, LeewardError, ShuttingDown
 from leeward.outcome import Outcome
 
 #: Commands that run at once, and of one sandbox: a rule may allow it as many as it asks for.
 MOST_COMMANDS, MOST_OF_ONE = 64, 4
+
+#: Files that are written at once, and branches that are pushed, each of another project.
+MOST_FILES, MOST_PUSHES = 8, 8
 
 #: Bytes of output after which a command is ended.
 MOST_OUTPUT = "64M"
@@ -44,13 +49,6 @@ def _no_fault(step: str) -> None:
     """
     Tests put something else here: a fault between two steps.
     """
-
-
-def _submit(pool: ThreadPoolExecutor, do: Callable[..., None], *given: object) -> None:
-    try:
-        pool.submit(do, *given)
-    except RuntimeError:
-        pass  # the pool is closed; it is due when the service starts again
 
 
 class OrderCarrier:
@@ -69,10 +67,9 @@ class OrderCarrier:
         self._queue, self._runs, self._settings, self._projects, self._socket = queue, runs, settings, projects, socket
         self._fault, self._over = fault, False
         self._running, self._lock = dict[int, Sandbox](), threading.Lock()
-        self._turns, self._waiting = Counter[str](), defaultdict[str, deque[ApprovalRequest]](deque)
-        self._files = ThreadPoolExecutor(1, "files")
-        self._others = ThreadPoolExecutor(1, "pushes")
-        self._commands = ThreadPoolExecutor(MOST_COMMANDS, "commands")
+        self._files = TurnPool("files", MOST_FILES, 1)
+        self._others = TurnPool("pushes", MOST_PUSHES, 1)
+        self._commands = TurnPool("commands", MOST_COMMANDS, MOST_OF_ONE)
         self._unsubscribe = queue.subscribe(self.told)
 
     def start(self) -> None:
@@ -80,10 +77,9 @@ class OrderCarrier:
         See to what another program had begun, and to what is approved already.
         """
         for request, way in self._queue.interrupted():
-            if "filesystem" == request.category:
-                self._files.submit(self._guarded, self._recover_file, request, way)
-            else:
-                self._others.submit(self._guarded, self._recover, request, way)
+            pool, do = ((self._files, self._recover_file) if "filesystem" == request.category
+                        else (self._others, self._recover))
+            pool.submit(request.project, functools.partial(self._guarded, do, request, way))
         for request in self._queue.due():
             self.told(request)
 
@@ -101,7 +97,7 @@ class OrderCarrier:
             except LeewardError:
                 pass  # it is over
         for pool in (self._files, self._others, self._commands):
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.close()
 
     def told(self, request: ApprovalRequest) -> None:
         """
@@ -109,34 +105,11 @@ class OrderCarrier:
         """
         if "due" != request.stage or self._over:
             return
+        carry = functools.partial(self._guarded, self._carry, request, "")
         if request.category in ("exec", "packages"):
-            with self._lock:
-                if self._turns[request.sandbox] >= MOST_OF_ONE:
-                    self._waiting[request.sandbox].append(request)
-                    return
-                self._turns[request.sandbox] += 1
-            _submit(self._commands, self._in_turn, request)
+            self._commands.submit(request.sandbox, carry)
         else:
-            _submit(self._files if "filesystem" == request.category else self._others, self._guarded, self._carry,
-                    request, "")
-
-    def _in_turn(self, request: ApprovalRequest) -> None:
-        """
-        A command, and then the next one of its sandbox.
-        """
-        try:
-            self._guarded(self._carry, request, "")
-        finally:
-            sandbox = request.sandbox
-            with self._lock:
-                after = self._waiting[sandbox].popleft() if self._waiting[sandbox] else None
-                if not self._waiting[sandbox]:
-                    del self._waiting[sandbox]
-                if after is None:
-                    self._turns[sandbox] -= 1
-                    self._turns += Counter()  # those with none are forgotten
-            if after is not None and not self._over:
-                _submit(self._commands, self._in_turn, after)
+            (self._files if "filesystem" == request.category else self._others).submit(request.project, carry)
 
     def _guarded(self, do: Callable[[ApprovalRequest, str], None], request: ApprovalRequest, way: str) -> None:
         """
@@ -200,16 +173,21 @@ class OrderCarrier:
         try:
             git_push(order.repository, order.remote, order.branch, order.commit)
         except BadRequest as error:
-            self._queue.finish(request.id, str(error), failed=True)
+            self._done(request, str(error), failed=True)
         else:
-            self._queue.finish(request.id)
+            self._done(request)
+
+    def _done(self, request: ApprovalRequest, note: str = "", *, failed: bool = False) -> None:
+        self._fault("finish")
+        self._queue.finish(request.id, note, failed=failed)
+        self._fault("finished")
 
     def _configure(self, request: ApprovalRequest, order: ConfigOrder) -> None:
         if request.decided_by not in ("cli", "page"):
             self._queue.finish(request.id, "a person decides about the configuration, and no rule", failed=True)
             return
         self._settings.set(order.key, order.value)
-        self._queue.finish(request.id)
+        self._done(request)
 
     def _command(self, request: ApprovalRequest, order: CommandOrder) -> None:
         self._runs.begin(request.id)
@@ -254,5 +232,5 @@ class OrderCarrier:
             self._end(request, result.exit_code, "")
 
     def _end(self, request: ApprovalRequest, exit_code: int | None, note: str) -> None:
-        self._queue.finish(request.id, note or (f"exit status {exit_code}" if exit_code else ""), failed=bool(note))
+        self._done(request, note or (f"exit status {exit_code}" if exit_code else ""), failed=bool(note))
         self._runs.end(request.id, exit_code, note)

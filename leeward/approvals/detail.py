@@ -8,14 +8,15 @@ Trust:     none in what is shown: texts are a sandbox's, and whoever shows them 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from leeward.approvals.apply import Project
+from leeward.approvals.asking import command_request
 from leeward.approvals.files import FileOrder, file_request, unpacked, write_order
 from leeward.approvals.git_host import GitFailed, diff_of, without_password
 from leeward.approvals.hunks import file_hunks, take_hunks
-from leeward.approvals.orders import CommandOrder, ConfigOrder, PushOrder, unpack_order
+from leeward.approvals.orders import CommandOrder, ConfigOrder, PushOrder, command_order, unpack_order
 from leeward.approvals.requests import ApprovalRequest, NewRequest
 from leeward.errors import BadRequest, Stale
 
@@ -78,6 +79,24 @@ def _file(order: FileOrder, project: Project | None) -> dict[str, Any]:
             "before": None if stale else _text(before), "after": _text(order.content), "link": order.goal.link,
             "base_link": order.base.link, "mode": order.goal.mode, "base_mode": order.base.mode, "stale": stale,
             "hunks": hunks}
+
+
+def command_in(request: ApprovalRequest, payload: bytes, profile: str) -> NewRequest:
+    """
+    The request for the same command in a sandbox of *profile*; "" for the one that asked.
+
+    Raises:
+        BadRequest: no profile, or no sandbox has asked.
+    """
+    order = unpack_order(payload)
+    if not isinstance(order, CommandOrder):
+        raise BadRequest(f"request {request.id} isn't a command")
+    if not profile and not request.sandbox:
+        raise BadRequest("a command of no sandbox needs a profile")
+    made = command_order(order.line or order.argv, cwd=order.cwd, timeout=order.timeout, profile=profile)
+    new = command_request(made, reason=request.reason, sandbox=request.sandbox, asker=request.asker,
+                          description=request.description, project=request.project)
+    return replace(new, metadata={**new.metadata, "in_place_of": request.id})
 
 
 def part_of(request: ApprovalRequest, payload: bytes, project: Project, wanted: Sequence[int]) -> NewRequest:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 import os
+import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgpack
 
-from leeward.approvals.subjects import MOST_PATH, Invocation, branch, invocation
+from leeward.approvals.subjects import WORKSPACE, Invocation, branch, invocation, starting_folder
 from leeward.errors import BadRequest, Bug
 
 #: Seconds that an approved command may run, unless its request or the configuration says otherwise; and at most.
@@ -32,7 +33,7 @@ class CommandOrder:
     Attributes:
         argv: its arguments; () for a line.
         line: of a shell; "" where there are arguments.
-        cwd: the folder to start in; "" for the sandbox's own.
+        cwd: the folder to start in, an absolute path; "" for the project.
         timeout: seconds.
         profile: of the sandbox that is opened for it; "" for the one that asks.
     """
@@ -45,7 +46,7 @@ class CommandOrder:
 
     @property
     def subject(self) -> Invocation:
-        return Invocation(self.argv, self.line)
+        return Invocation(self.argv, self.line, starting_folder(self.cwd))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,6 @@ def command_order(command: Any, *, cwd: str = "", timeout: Any = EXEC_S, profile
     if not isinstance(command, str) and not (isinstance(command, Sequence)
                                              and all(isinstance(each, str) for each in command)):
         raise BadRequest("a command is a line, or a list of arguments")
-    if len(cwd) > MOST_PATH or not cwd.isprintable():
-        raise BadRequest("a folder to start in is a path that can be shown")
     if not (isinstance(timeout, (int, float)) and math.isfinite(timeout) and 0 < timeout <= LONGEST_EXEC_S):
         raise BadRequest(f"a command runs for more than nothing, and {LONGEST_EXEC_S:.0f} seconds at most")
     if len(profile) > 64 or not (profile.replace("-", "").replace("_", "").isalnum() or not profile):
@@ -97,8 +96,9 @@ def command_order(command: Any, *, cwd: str = "", timeout: Any = EXEC_S, profile
         os.fsencode(cwd.join((command,) if isinstance(command, str) else command))
     except UnicodeEncodeError:
         raise BadRequest("a command with half a character") from None
-    found = invocation(command)
-    return CommandOrder(found.argv, found.line, cwd, float(timeout), profile)
+    found = invocation(command, cwd)
+    folder = posixpath.join(WORKSPACE, found.cwd) if found.cwd else ""
+    return CommandOrder(found.argv, found.line, folder, float(timeout), profile)
 
 
 def push_order(repository: str, remote: str, name: str, commit: str) -> PushOrder:

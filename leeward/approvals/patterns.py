@@ -9,12 +9,15 @@ In doubt:  a rule that denies is read widely, one that allows narrowly: `.env*` 
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from leeward.approvals.subjects import (
     MANAGERS,
+    WORKSPACE,
     BranchName,
     Endpoint,
     Invocation,
@@ -22,6 +25,7 @@ from leeward.approvals.subjects import (
     ProjectPath,
     RuleSubject,
     SandboxAction,
+    starting_folder,
 )
 from leeward.errors import BadRequest
 from leeward.spec.hosts import Host, InvalidHost, is_below, parse_host, split_port
@@ -238,8 +242,61 @@ def _package_form(manager: str, name: str) -> str:
     return name.replace("_", "-").lower() if "cargo" == manager else name
 
 
+#: A token is the pieces between its stars.
+_Token = list[str]
+
+#: Two stars and nothing else.
+_REST: _Token = ["", "", ""]
+
+#: What stands before the folder of a command's rule.
+_CWD = "cwd="
+
+
+def command_pattern(words: Sequence[str], folder: str) -> str:
+    """
+    A pattern of exec from its words, each quoted where that is wanted, and the pattern of a folder; "" for the project
+    itself.
+    """
+    first = "\\" * words[0].startswith(_CWD) + words[0]  # a program of such a name
+    return " ".join([*([f"{_CWD}{folder}"] if folder else []), first, *words[1:]])
+
+
+def _folder(token: _Token) -> tuple[str, Callable[[str, bool], bool]]:
+    """
+    The pattern of a folder in normal form, "" for the project itself, and whether a folder fits it, read widely or not.
+    """
+    if any("*" in piece for piece in token):
+        raise BadRequest("a folder whose name has a star")
+    text = "*".join(token)[len(_CWD):]
+    if not text:
+        raise BadRequest(f"a folder is missing after {_CWD}")
+    if "**" == text:
+        return text, lambda cwd, wide: True
+    shown = starting_folder(text)
+    matcher = glob(_segments(shown))
+
+    def matches(cwd: str, wide: bool) -> bool:
+        segments = _segments(cwd).split("/")
+        return any(matcher(segments[:end]) for end in (range(1, len(segments) + 1) if wide else (len(segments),)))
+    return shown, matches
+
+
+def _at_top(cwd: str, wide: bool) -> bool:
+    return wide or not cwd
+
+
+def _segments(folder: str) -> str:
+    return posixpath.join(WORKSPACE, folder).strip("/")
+
+
 def _exec(text: str) -> CompiledPattern:
     tokens = _tokens(text)
+    # Without a folder an allowance is one of commands that start in the project itself, and a denial one everywhere.
+    folder, in_folder = "", cast("Callable[[str, bool], bool]", _at_top)
+    if text.startswith(_CWD):
+        folder, in_folder = _folder(tokens.pop(0))
+        if not tokens:
+            raise BadRequest("a command begins with its program")
     rest = _REST == tokens[-1]
     if any(_REST == token for token in tokens[:-1]):
         raise BadRequest("`**` stands for the arguments that follow, so it stands last")
@@ -248,6 +305,8 @@ def _exec(text: str) -> CompiledPattern:
     def matches(subject: RuleSubject, wide: bool) -> bool:
         if not isinstance(subject, Invocation) or not subject.argv:
             return False  # of a shell's line nobody knows what it runs
+        if not in_folder(subject.cwd, wide):
+            return False
         argv, barred = subject.argv, _nothing if wide else _is_loud
         if len(argv) < len(fixed) or (len(argv) > len(fixed) and not rest):
             return False
@@ -255,14 +314,8 @@ def _exec(text: str) -> CompiledPattern:
                 and all(fits(("", ""), argument, barred) for argument in argv[len(fixed):]))
 
     # A program that isn't named is any program, whatever its arguments look like.
-    return CompiledPattern(" ".join(map(_quoted, tokens)), matches, not "".join(tokens[0]))
-
-
-#: A token is the pieces between its stars.
-_Token = list[str]
-
-#: Two stars and nothing else.
-_REST: _Token = ["", "", ""]
+    shown = command_pattern([_quoted(token) for token in tokens], re.sub(r"([\\'\" ])", r"\\\1", folder))
+    return CompiledPattern(shown, matches, not "".join(tokens[0]))
 
 
 def _tokens(text: str) -> list[_Token]:

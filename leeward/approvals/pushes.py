@@ -58,4 +58,5 @@ def _request(staging: Staging, intake: GitIntake, box: AskingBox, name: str, rea
     metadata = {"remarks": [remark[:300] for remark in remarks[:MOST_FILES // 2]], "commit": commit, "base": base,
                 "remote": without_password(intake.remote)[:500], "commits": len(commits)}
     order = push_order(intake.path, intake.remote, name, commit)
-    return NewRequest(branch(name), "push", description, reason, metadata, box.box.id, asker, pack_order(order))
+    return NewRequest(branch(name), "push", description, reason, metadata, box.box.id, asker, pack_order(order),
+                      box.project.path)

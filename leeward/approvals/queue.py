@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from leeward.approvals.generating import generate_rule
 from leeward.approvals.notices import Notices
 from leeward.approvals.requests import (
     LASTING,
@@ -26,10 +25,11 @@ from leeward.approvals.requests import (
     check_room,
     checked,
     digest_of,
+    storable,
     subject_text,
 )
+from leeward.approvals.rule_book import MOST_ROWS, RuleBook
 from leeward.approvals.rules import (
-    MOST_RULES,
     ApprovalRule,
     Effect,
     RuleSet,
@@ -42,9 +42,6 @@ from leeward.approvals.store import RequestStore
 from leeward.approvals.subjects import ProjectPath
 from leeward.errors import BadRequest, Busy, ShuttingDown
 from leeward.spec.hosts import Host
-
-#: Rows of one answer, at most.
-MOST_ROWS = 500
 
 
 class ApprovalQueue:
@@ -62,7 +59,6 @@ class ApprovalQueue:
     def __init__(self, folder: str, *, forbidden: Sequence[ApprovalRule] = (), endpoints: Sequence[Host] = (),
                  bounds: IntakeBounds | None = None, lasting: Mapping[str, float] = LASTING,
                  clock: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
-        self._forbidden, self._endpoints = tuple(forbidden), tuple(endpoints)
         self._bounds, self._lasting, self._clock, self._steady = bounds or IntakeBounds(), lasting, clock, steady
         self._rate = IntakeRate(self._bounds.each_minute)
         self._store = RequestStore(folder)
@@ -70,7 +66,7 @@ class ApprovalQueue:
         self._changed = threading.Condition(self._lock)
         self._notices = Notices(self._lock)
         self._open, self._closed = True, False
-        self._rules = self._load()
+        self._book = RuleBook(self._store, forbidden, endpoints)
 
     def close(self) -> None:
         """
@@ -123,7 +119,7 @@ class ApprovalQueue:
                 if request.digest == digest:
                     self._store.repeat(request.id)
                     return request
-            superseded, ruling = list[int](), decide_subject(self._rules, new.subject)
+            superseded, ruling = list[int](), decide_subject(self._book.rules, new.subject, new.project)
             if "ask" == ruling.answer and isinstance(new.subject, ProjectPath):
                 superseded = [each.id for each in same
                               if self._store.decide(each.id, "superseded", "supersession", now)]
@@ -169,7 +165,8 @@ class ApprovalQueue:
         with self._lock:
             return self._store.recent(min(limit, MOST_ROWS), sandbox)
 
-    def decide(self, numbers: Iterable[int], approved: bool, by: str, *, always: bool = False) -> Resolution:
+    def decide(self, numbers: Iterable[int], approved: bool, by: str, *, always: bool = False,
+               everywhere: bool = False) -> Resolution:
         """
         Decide requests.
 
@@ -177,10 +174,12 @@ class ApprovalQueue:
             numbers: ids.
             approved: or denied.
             by: "cli" or "page".
-            always: store a rule for what is like the first, and decide by it what else is pending.
+            always: store a rule for what is like the first in its project, and decide by it what else is pending.
+            everywhere: that rule holds in all projects.
 
         Raises:
-            BadRequest: nothing was decided: there is no rule for it, or nobody decides by that name.
+            BadRequest: nothing was decided: there is no rule for it, it is of no project and *everywhere* wasn't said,
+                or nobody decides by that name.
             Unsupported: a rule for a name needs the list of public suffixes, which isn't installed.
         """
         if by not in ("cli", "page"):
@@ -194,19 +193,46 @@ class ApprovalQueue:
             wanted = list(dict.fromkeys(numbers))
             with self._store.transaction():
                 if always:
-                    rule = self._rule_for(wanted, effect)
+                    rule = self._book.rule_for(wanted, effect, everywhere)
                 for number in wanted:
                     done = self._store.decide(number, "approved" if approved else "denied", by, now,
                                               "" if rule is None else rule.text)
                     (decided if done else before if self._store.get(number) else unknown).append(number)
                 if rule is not None:
-                    self._keep_rule(rule, now)
-                    decided += self._by_rules(now)
+                    self._book.keep(rule, now)
+                    decided += self._book.decide_pending(now)
             if rule is not None:
-                self._rules = self._load()
+                self._book.reload()
             found = self._tell(decided)
             resolution = Resolution(tuple(found), tuple(filter(None, map(self._store.get, before))), tuple(unknown),
-                                    "" if rule is None else rule.text)
+                                    *(("", "") if rule is None else (rule.text, rule.project)))
+        self._notices.pass_on()
+        return resolution
+
+    def replace(self, number: int, new: NewRequest, by: str) -> Resolution:
+        """
+        Approve *new*, a part or another form of request *number*, in its place: both or neither. Where somebody had
+        decided that one, it is under `before`.
+
+        Raises:
+            BadRequest: what is asked is too large, or nobody decides by that name.
+        """
+        new = checked(new)
+        if by not in ("cli", "page"):
+            raise BadRequest("who decides is called cli or page")
+        with self._lock:
+            self._check_open()
+            now = self._clock()
+            self._expire(now)
+            with self._store.transaction():
+                is_first = self._store.decide(number, "superseded", "supersession", now)
+                made = self._store.insert(new, now, None) if is_first else 0
+                if made:
+                    self._store.decide(made, "approved", by, now)
+            if not made:
+                found = self._store.get(number)
+                return Resolution(before=() if found is None else (found,), unknown=() if found else (number,))
+            resolution = Resolution(tuple(self._tell([number, made])[1:]))
         self._notices.pass_on()
         return resolution
 
@@ -227,59 +253,42 @@ class ApprovalQueue:
                 after = rows[-1].id
         return self.decide(numbers, approved, by)
 
-    def _rule_for(self, numbers: Sequence[int], effect: Effect) -> ApprovalRule:
-        for number in numbers:
-            request = self._store.get(number)
-            if request is not None and "pending" == request.status:
-                return generate_rule(request.subject, effect)
-        raise BadRequest("none of these is pending, so there is nothing to make a rule of")
-
-    def _keep_rule(self, rule: ApprovalRule, now: float) -> None:
-        if len(self._store.rules(rule.effect)) >= MOST_RULES:
-            raise BadRequest(f"there are {MOST_RULES} rules already; remove some")
-        self._store.add_rule(rule.effect, rule.text, now)
-
-    def _by_rules(self, now: float) -> list[int]:
-        """
-        Decide what is pending and what the rules of the store say something about. In a transaction.
-        """
-        rules, decided, after = self._load(), list[int](), 0
-        while rows := self._store.pending(MOST_ROWS, after):
-            after = rows[-1].id
-            for request in rows:
-                ruling = decide_subject(rules, request.subject)
-                if "ask" != ruling.answer and self._store.decide(request.id, ruling.status, ruling.decider, now,
-                                                                 ruling.rule):
-                    decided.append(request.id)
-        return decided
-
     def rules(self) -> RuleSet:
         with self._lock:
-            return self._rules
+            return self._book.rules
 
-    def add_rule(self, text: str, effect: Effect) -> tuple[ApprovalRule, Resolution]:
+    def add_rule(self, text: str, effect: Effect, project: str = "") -> tuple[ApprovalRule, Resolution]:
         """
         Store a rule, and decide by it what is pending.
+
+        Args:
+            text: as `category(pattern)`.
+            effect: "allow" or "deny".
+            project: the folder of the project in which it holds, as requests have it; "" for everywhere.
 
         Raises:
             BadRequest: no rule, or too many.
         """
-        rule = parse_rule(text, effect)
+        rule = parse_rule(text, effect, storable(project))
         with self._lock:
             self._check_open()
             now = self._clock()
             self._expire(now)
             with self._store.transaction():
-                self._keep_rule(rule, now)
-                decided = self._by_rules(now)
-            self._rules = self._load()
-            resolution = Resolution(tuple(self._tell(decided)), rule=rule.text)
+                self._book.keep(rule, now)
+                decided = self._book.decide_pending(now)
+            self._book.reload()
+            resolution = Resolution(tuple(self._tell(decided)), rule=rule.text, project=rule.project)
         self._notices.pass_on()
         return rule, resolution
 
-    def remove_rule(self, text: str) -> bool:
+    def remove_rule(self, text: str, project: str | None = None) -> bool:
         """
         Remove a rule from both lists.
+
+        Args:
+            text: as `category(pattern)`.
+            project: where it holds, "" for everywhere; None to remove it wherever it holds.
 
         Returns:
             False if it is in none.
@@ -290,9 +299,9 @@ class ApprovalQueue:
         with self._lock:
             self._check_open()
             with self._store.transaction():
-                found = [self._store.remove_rule(effect, parse_rule(text, effect).text) for effect in _EFFECTS]
-            self._rules = self._load()
-            return any(found)
+                found = self._book.remove(text, project)
+            self._book.reload()
+            return found
 
     def set_mode(self, category: str, mode: str) -> Resolution:
         """
@@ -306,15 +315,11 @@ class ApprovalQueue:
             self._expire(now)
             with self._store.transaction():
                 self._store.set_mode(category, mode)
-                decided = self._by_rules(now)
-            self._rules = self._load()
+                decided = self._book.decide_pending(now)
+            self._book.reload()
             resolution = Resolution(tuple(self._tell(decided)))
         self._notices.pass_on()
         return resolution
-
-    def _load(self) -> RuleSet:
-        deny, allow = (tuple(parse_rule(text, effect) for text in self._store.rules(effect)) for effect in _EFFECTS)
-        return RuleSet(self._forbidden, self._endpoints, deny, allow, self._store.modes())
 
     def wait(self, number: int, timeout: float | None = None) -> ApprovalRequest | None:
         """
@@ -442,6 +447,3 @@ class ApprovalQueue:
             self._notices.note(found)
             self._changed.notify_all()
         return found
-
-
-_EFFECTS: tuple[Effect, Effect] = ("deny", "allow")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,9 +16,9 @@ from leeward.approvals.files import FileState
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import ApprovalRequest, subject_text
 from leeward.approvals.sync_notes import SyncNote
-from leeward.audit.journal import Journal
-from leeward.audit.rows import AuditRow
-from leeward.errors import SandboxOver
+from leeward.audit.journal import Journal, read
+from leeward.audit.rows import AuditRow, ReadLine
+from leeward.errors import BadRequest, SandboxOver
 
 
 def audit_row(request: ApprovalRequest) -> AuditRow | None:
@@ -45,6 +46,28 @@ def record(queue: ApprovalQueue, journal: Journal) -> None:
             journal.write(row)
 
     queue.subscribe(told)
+
+
+def newest_rows(folder: str, limit: int, sandbox: str) -> list[dict[str, Any]]:
+    """
+    Rows of the record in *folder* as JSON has them, the newest first; a bad one has `bad` and `line`.
+
+    Args:
+        folder: of the record.
+        limit: rows at most.
+        sandbox: of this one alone; "" for all.
+
+    Raises:
+        BadRequest: the record can't be read.
+    """
+    try:
+        lines = (line for line in read(folder)
+                 if not sandbox or line.row is None or line.row.get("sandbox") == sandbox)
+        found: deque[ReadLine] = deque(lines, maxlen=max(1, min(limit, 10_000)))
+    except OSError as error:
+        raise BadRequest(f"the record: {(error.strerror or 'an error').lower()}") from None
+    return [{**(line.row or {}), **({"bad": line.fault, "line": line.number} if line.fault else {})}
+            for line in reversed(found)]
 
 
 def started_row(sandbox: str, project: str) -> AuditRow:

@@ -58,6 +58,8 @@ class NewRequest:
         sandbox: its id, as the daemon gives it.
         asker: who asks in it.
         payload: what is carried out once it is approved; None where somebody merely waits for the answer.
+        project: the folder of the project that the sandbox works on; "" where it works on none. Rules of other projects
+            don't decide.
     """
 
     subject: RuleSubject
@@ -68,6 +70,7 @@ class NewRequest:
     sandbox: str = ""
     asker: str = ""
     payload: bytes | None = None
+    project: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class ApprovalRequest:
         repeats: how many times the same was asked again meanwhile.
         stage: one of STAGES.
         note: why it wasn't carried out.
+        project: as it was asked.
     """
 
     id: int
@@ -116,6 +120,7 @@ class ApprovalRequest:
     repeats: int = 0
     stage: str = ""
     note: str = ""
+    project: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +147,14 @@ class Resolution:
         before: those that somebody had decided before, as they are.
         unknown: ids that there are none of.
         rule: the text of the rule that was stored; "" if none was.
+        project: where that rule holds; "" for everywhere.
     """
 
     decided: tuple[ApprovalRequest, ...] = ()
     before: tuple[ApprovalRequest, ...] = ()
     unknown: tuple[int, ...] = ()
     rule: str = ""
+    project: str = ""
 
 
 def checked(new: NewRequest) -> NewRequest:
@@ -160,10 +167,10 @@ def checked(new: NewRequest) -> NewRequest:
     texts = []
     for name, text, most in (("an action", new.action, MOST_ACTION), ("a reason", new.reason, MOST_REASON),
                              ("a description", new.description, MOST_DESCRIPTION), ("an id", new.sandbox, 100),
-                             ("an asker", new.asker, 200)):
+                             ("an asker", new.asker, 200), ("the path of a project", new.project, 4096)):
         if len(text) > most:
             raise BadRequest(f"{name} has {most} characters at most")
-        texts.append(text.encode("utf-8", "backslashreplace").decode())
+        texts.append(storable(text))
     if not new.action.isascii() or not new.action.isalpha():
         raise BadRequest("an action is one word")
     try:
@@ -177,8 +184,15 @@ def checked(new: NewRequest) -> NewRequest:
         raise BadRequest(f"metadata has {MOST_METADATA} bytes at most")
     if new.payload is not None and len(new.payload) > MOST_PAYLOAD:
         raise BadRequest(f"what is to be carried out has {MOST_PAYLOAD} bytes at most")
-    action, reason, description, sandbox, asker = texts
-    return NewRequest(new.subject, action, description, reason, metadata, sandbox, asker, new.payload)
+    action, reason, description, sandbox, asker, project = texts
+    return NewRequest(new.subject, action, description, reason, metadata, sandbox, asker, new.payload, project)
+
+
+def storable(text: str) -> str:
+    """
+    *text* with its half characters written out: names whose bytes are no UTF-8 have them.
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _is_deeper(value: Any, than: int) -> bool:
@@ -194,7 +208,7 @@ def digest_of(new: NewRequest) -> str:
     """
     payload = None if new.payload is None else hashlib.sha256(new.payload).hexdigest()
     said = [subject_text(new.subject), new.action, new.description, new.reason, dict(new.metadata), new.sandbox,
-            new.asker, payload]
+            new.asker, payload, new.project]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
@@ -207,8 +221,8 @@ def subject_text(subject: RuleSubject) -> str:
             said: list[Any] = [host.text, port]
         case ProjectPath(path=text) | BranchName(name=text) | SandboxAction(text=text):
             said = [text]
-        case Invocation(argv=argv, line=line):
-            said = [list(argv), line]
+        case Invocation(argv=argv, line=line, cwd=cwd):
+            said = [list(argv), line, *([cwd] if cwd else [])]
         case NamedPackage(manager=manager, name=name, version=version):
             said = [manager, name, version]
     return json.dumps([category_of(subject), *said])
@@ -225,6 +239,8 @@ def subject_of(text: str) -> RuleSubject:
             return ProjectPath(path)
         case ["exec", list(argv), str(line)]:
             return Invocation(tuple(argv), line)
+        case ["exec", list(argv), str(line), str(cwd)]:
+            return Invocation(tuple(argv), line, cwd)
         case ["packages", str(manager), str(name), str(version)]:
             return NamedPackage(manager, name, version)
         case ["git", str(name)]:

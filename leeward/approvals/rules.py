@@ -57,12 +57,14 @@ class ApprovalRule:
         effect: "allow" or "deny".
         category: one of CATEGORIES.
         pattern: in normal form; two rules that say the same are equal.
+        project: the folder of the project whose requests it decides about; "" for all.
     """
 
     effect: Effect
     category: str
     pattern: str
     _compiled: CompiledPattern = field(repr=False, compare=False)
+    project: str = ""
 
     @property
     def text(self) -> str:
@@ -75,22 +77,29 @@ class ApprovalRule:
         """
         return "allow" == self.effect and self.category in LOCKED and self._compiled.everything
 
+    def holds_in(self, project: str) -> bool:
+        """
+        Whether it decides about requests of *project*.
+        """
+        return self.project in ("", project)
+
     def matches(self, subject: RuleSubject) -> bool:
         """
-        Whether it decides about *subject*.
+        Whether it decides about *subject*, where it holds.
         """
         if _CATEGORY_OF[type(subject)] != self.category or self.never_matches:
             return False
         return self._compiled.matches(subject, "deny" == self.effect)
 
 
-def parse_rule(text: str, effect: Effect) -> ApprovalRule:
+def parse_rule(text: str, effect: Effect, project: str = "") -> ApprovalRule:
     """
     A rule from `category(pattern)`; `category` alone is `category(*)`.
 
     Args:
         text: as an operator writes it.
         effect: "allow" or "deny".
+        project: where it holds; "" for everywhere.
 
     Raises:
         BadRequest: no rule. The message says why.
@@ -105,7 +114,7 @@ def parse_rule(text: str, effect: Effect) -> ApprovalRule:
         compiled = compile_pattern(category, rest[:-1] if bracket else "*")
     except BadRequest as error:
         raise BadRequest(f"{category}: {error}") from None
-    return ApprovalRule(effect, category, compiled.text, compiled)
+    return ApprovalRule(effect, category, compiled.text, compiled, project)
 
 
 #: What a store of rules begins with.
@@ -197,13 +206,18 @@ class Ruling:
                 "mode": "Blocked by policy"}.get(self.by, "") if "deny" == self.answer else ""
 
 
-def decide_subject(rules: RuleSet, subject: RuleSubject) -> Ruling:
+def decide_subject(rules: RuleSet, subject: RuleSubject, project: str = "") -> Ruling:
     """
     The one decision of approvals: what *rules* say of *subject*.
+
+    Args:
+        rules: all that there are.
+        subject: of a request.
+        project: of which it is; "" for none, for which rules decide that hold everywhere.
     """
     category = _CATEGORY_OF[type(subject)]
     mode = rules.mode(category)
-    forbidden = matching(rules.forbidden, subject)
+    forbidden = matching(rules.forbidden, subject, project)
     if forbidden is not None:
         return Ruling("deny", "operator", forbidden.text, mode)
     if isinstance(subject, Endpoint) and any(is_allowed(subject.host, host) for host in rules.endpoints):
@@ -211,7 +225,7 @@ def decide_subject(rules: RuleSet, subject: RuleSubject) -> Ruling:
     is_gits = isinstance(subject, ProjectPath) and has_git(subject.path)
     allow = [rule for rule in rules.allow if has_git(rule.pattern)] if is_gits else rules.allow
     for among, answer in ((rules.deny, "deny"), (allow, "allow")):
-        found = matching(among, subject)
+        found = matching(among, subject, project)
         if found is not None:
             return Ruling("deny" if "deny" == answer else "allow", "rule", found.text, mode)
     if mode in ("allow-all", "deny-all") and not (is_gits and "allow-all" == mode):
@@ -233,11 +247,11 @@ def is_allowed(host: Host, allowed: Host) -> bool:
     return host == allowed or (bool(allowed.name) and is_below(host.name, allowed.name))
 
 
-def matching(rules: Iterable[ApprovalRule], subject: RuleSubject) -> ApprovalRule | None:
+def matching(rules: Iterable[ApprovalRule], subject: RuleSubject, project: str = "") -> ApprovalRule | None:
     """
-    The first of *rules* that matches.
+    The first of *rules* that holds in *project* and matches.
     """
-    return next((rule for rule in rules if rule.matches(subject)), None)
+    return next((rule for rule in rules if rule.holds_in(project) and rule.matches(subject)), None)
 
 
 def category_of(subject: RuleSubject) -> str:

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from leeward.approvals.requests import ApprovalRequest
+
 #: Bytes of output that are kept of each command, and commands.
 KEPT_OUTPUT, MOST_RUNS = 256 << 10, 200
 
@@ -56,6 +58,16 @@ class CommandRun:
         row = {"id": self.id, "status": self.status, "exit_code": self.exit_code, "truncated": self.truncated,
                "note": self.note, "started": self.started, "ended": self.ended}
         return row | ({"output": self.output.decode("utf-8", "replace")} if output else {})
+
+
+def run_before(request: ApprovalRequest) -> dict[str, Any]:
+    """
+    As `CommandRun.row`, of a command that this service hasn't run: it hasn't begun, or another one has.
+    """
+    done = {"applied": "completed", "failed": "failed", "applying": "running"}.get(request.stage, "")
+    status = done or (request.status if request.status in ("pending", "approved") else "denied")
+    return {"id": request.id, "status": status, "exit_code": None, "output": "", "truncated": bool(done),
+            "note": request.note, "started": None, "ended": None}
 
 
 class RunBook:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,20 +23,19 @@ from leeward.approvals.boxes import AskingBox, AskingBoxes
 from leeward.approvals.bridge import Answering
 from leeward.approvals.carrying import OrderCarrier
 from leeward.approvals.changes import SyncOutcome, ask_for_changes
-from leeward.approvals.detail import detail_of, part_of
+from leeward.approvals.detail import command_in, detail_of, part_of
 from leeward.approvals.egress_rows import EgressRows, egress_row
 from leeward.approvals.live_sync import begin_sync
 from leeward.approvals.orders import EXEC_S, command_order
 from leeward.approvals.projects import OpenProjects
 from leeward.approvals.pushes import ask_for_pushes
 from leeward.approvals.queue import ApprovalQueue
-from leeward.approvals.recording import denied_rows, ended_row, record, started_row
+from leeward.approvals.recording import denied_rows, ended_row, newest_rows, record, started_row
 from leeward.approvals.requests import ApprovalRequest, Resolution
-from leeward.approvals.runs import OnOutput, RunBook
+from leeward.approvals.runs import OnOutput, RunBook, run_before
 from leeward.approvals.settings import ServiceSettings
 from leeward.approvals.syncing import sync_option
-from leeward.audit.journal import Journal, read
-from leeward.audit.rows import ReadLine
+from leeward.audit.journal import Journal
 from leeward.errors import BadRequest, LeewardError, SandboxOver
 
 #: Seconds that a request for a sandbox's changes waits for what is about to flow.
@@ -77,7 +75,7 @@ class ApprovalService:
         record(queue, journal)
         self._projects = OpenProjects(project)
         self._carrier = OrderCarrier(queue, self._runs, self._settings, self._projects, socket)
-        self._asks, self._egress = EgressDesk(queue, socket), EgressRows(socket)
+        self._asks, self._egress = EgressDesk(queue, socket, self._home), EgressRows(socket)
         self._known = set[str]()
         self._boxes = AskingBoxes(socket, folder, self.ends, self._looked, self._ended)
 
@@ -140,6 +138,13 @@ class ApprovalService:
         except BadRequest:
             return None
 
+    def _home(self, sandbox: str) -> str:
+        """
+        The path of the project that a sandbox, or the operator by "", works on; "" for none.
+        """
+        project = self._project_for(sandbox)
+        return "" if project is None else project.path
+
     def ask(self, fields: Mapping[str, Any], sandbox: str = "") -> ApprovalRequest:
         """
         A request from the fields of a JSON object: `category`, then `host` and `port`; or `action` (write, edit,
@@ -186,7 +191,8 @@ class ApprovalService:
         order = command_order(command, cwd=cwd, timeout=min(order.timeout, self._longest()), profile=order.profile)
         if not order.profile and not sandbox:
             raise BadRequest("a command of no sandbox needs a profile")
-        return self.queue.submit(command_request(order, reason=reason, sandbox=sandbox, asker=asker))
+        return self.queue.submit(command_request(order, reason=reason, sandbox=sandbox, asker=asker,
+                                                 project=self._home(sandbox)))
 
     def _longest(self) -> float:
         return float(self._settings.all()["exec.timeout"])
@@ -208,7 +214,8 @@ class ApprovalService:
         if not all(isinstance(word, str) for word in command):
             raise BadRequest("arguments are texts")
         return [self.queue.submit(new) for new in package_requests(command, timeout=self._longest(), reason=reason,
-                                                                   sandbox=sandbox, asker=asker)]
+                                                                   sandbox=sandbox, asker=asker,
+                                                                   project=self._home(sandbox))]
 
     def propose_config(self, key: Any, value: Any, *, reason: Any = "", sandbox: str = "",
                        asker: Any = "") -> ApprovalRequest:
@@ -221,7 +228,8 @@ class ApprovalService:
         """
         if not all(isinstance(text, str) for text in (key, reason, asker)):
             raise BadRequest("key, reason and asker are texts")
-        return self.queue.submit(config_request(key, value, reason=reason, sandbox=sandbox, asker=asker))
+        return self.queue.submit(config_request(key, value, reason=reason, sandbox=sandbox, asker=asker,
+                                                project=self._home(sandbox)))
 
     # --- the operator's ---------------------------------------------------------------
 
@@ -273,18 +281,31 @@ class ApprovalService:
             by: "cli" or "page".
 
         Raises:
-            BadRequest: it isn't pending or isn't about a text file, or there are no such hunks.
+            BadRequest: it isn't about a text file, or there are no such hunks.
             Stale: the host isn't any more what it was made against.
         """
-        request = self._request(number)
-        project = self._projects.of(request)
-        payload = self.queue.payload(number)
-        if "pending" != request.status or "filesystem" != request.category or payload is None:
-            raise BadRequest(f"request {number} isn't a change of a file that waits for a decision")
+        request, payload = self._request(number), self.queue.payload(number)
+        if "pending" != request.status:
+            return Resolution(before=(request,))
+        if "filesystem" != request.category or payload is None:
+            raise BadRequest(f"request {number} isn't a change of a file")
         if not all(type(place) is int for place in hunks):
             raise BadRequest("hunks are numbers")
-        made = self.queue.submit(in_project(part_of(request, payload, project, hunks), project), rated=False)
-        return self.queue.decide([made.id], True, by)
+        project = self._projects.of(request)
+        return self.queue.replace(number, in_project(part_of(request, payload, project, hunks), project), by)
+
+    def approve_in(self, number: int, profile: str, by: str) -> Resolution:
+        """
+        Approve a command to be run in a new sandbox of *profile*, "" for the one that asked: a new request that says so
+        takes the place of the old one, and is approved.
+
+        """
+        request, payload = self._request(number), self.queue.payload(number)
+        if "pending" != request.status:
+            return Resolution(before=(request,))
+        if "exec" != request.category or payload is None:
+            raise BadRequest(f"request {number} isn't a command")
+        return self.queue.replace(number, command_in(request, payload, profile), by)
 
     def _request(self, number: int) -> ApprovalRequest:
         request = self.queue.get(number)
@@ -408,13 +429,7 @@ class ApprovalService:
         request = self._request(number)
         if request.category not in ("exec", "packages"):
             raise BadRequest(f"request {number} isn't a command")
-        found = self._runs.get(number, wait)
-        if found is not None:
-            return found
-        done = {"applied": "completed", "failed": "failed", "applying": "running"}.get(request.stage, "")
-        status = done or (request.status if request.status in ("pending", "approved") else "denied")
-        return {"id": number, "status": status, "exit_code": None, "output": "", "truncated": bool(done),
-                "note": request.note, "started": None, "ended": None}
+        return self._runs.get(number, wait) or run_before(request)
 
     def subscribe_output(self, told: OnOutput) -> Callable[[], None]:
         """
@@ -433,11 +448,4 @@ class ApprovalService:
         Raises:
             BadRequest: the record can't be read.
         """
-        try:
-            lines = (line for line in read(self.journal.folder)
-                     if not sandbox or line.row is None or line.row.get("sandbox") == sandbox)
-            found: deque[ReadLine] = deque(lines, maxlen=max(1, min(limit, 10_000)))
-        except OSError as error:
-            raise BadRequest(f"the record: {(error.strerror or 'an error').lower()}") from None
-        return [{**(line.row or {}), **({"bad": line.fault, "line": line.number} if line.fault else {})}
-                for line in reversed(found)]
+        return newest_rows(self.journal.folder, limit, sandbox)

@@ -21,7 +21,7 @@ from leeward.approvals.requests import ApprovalRequest, NewRequest, digest_of, s
 from leeward.approvals.rules import DEFAULT_DENY, Effect, category_of
 from leeward.errors import Busy, Unsupported
 
-FORMAT = 1
+FORMAT = 2
 FILE = "requests.sqlite"
 
 #: Decided requests that are kept; the oldest go first. Those that are being carried out stay.
@@ -35,27 +35,48 @@ CREATE TABLE requests (
     payload BLOB, created REAL NOT NULL, expires REAL,
     status TEXT NOT NULL DEFAULT 'pending', decided_by TEXT NOT NULL DEFAULT '', decided REAL,
     rule TEXT NOT NULL DEFAULT '', repeats INTEGER NOT NULL DEFAULT 0,
-    stage TEXT NOT NULL DEFAULT '', note TEXT NOT NULL DEFAULT '', way TEXT NOT NULL DEFAULT '');
+    stage TEXT NOT NULL DEFAULT '', note TEXT NOT NULL DEFAULT '', way TEXT NOT NULL DEFAULT '',
+    project TEXT NOT NULL DEFAULT '');
 CREATE INDEX pending ON requests (id) WHERE status = 'pending';
 CREATE INDEX pending_category ON requests (category) WHERE status = 'pending';
 CREATE INDEX pending_of ON requests (sandbox, subject) WHERE status = 'pending';
 CREATE INDEX expiring ON requests (expires) WHERE status = 'pending' AND expires IS NOT NULL;
 CREATE INDEX staged ON requests (stage) WHERE stage = 'due' OR stage = 'applying';
-CREATE TRIGGER asked_once BEFORE UPDATE OF
-    id, category, action, subject, description, reason, metadata, sandbox, asker, digest, created, expires ON requests
-BEGIN SELECT RAISE(ABORT, 'what was asked does not change'); END;
 CREATE TRIGGER payload_once BEFORE UPDATE OF payload ON requests WHEN NEW.payload IS NOT NULL
 BEGIN SELECT RAISE(ABORT, 'what was asked does not change'); END;
 CREATE TRIGGER decided_once BEFORE UPDATE OF status ON requests
     WHEN OLD.status != 'pending' AND NOT (OLD.status = 'approved' AND NEW.status = 'denied' AND NEW.stage = 'failed')
 BEGIN SELECT RAISE(ABORT, 'what was decided does not change'); END;
-CREATE TABLE rules (effect TEXT NOT NULL, text TEXT NOT NULL, made REAL NOT NULL, PRIMARY KEY (effect, text));
 CREATE TABLE modes (category TEXT PRIMARY KEY, mode TEXT NOT NULL);
+"""
+
+#: What came with version 2. A rule's project is "" where it holds everywhere.
+_SCHEMA_2 = """
+CREATE TRIGGER asked_once BEFORE UPDATE OF
+    id, category, action, subject, description, reason, metadata, sandbox, asker, digest, created, expires, project
+    ON requests
+BEGIN SELECT RAISE(ABORT, 'what was asked does not change'); END;
+CREATE TABLE rules (effect TEXT NOT NULL, text TEXT NOT NULL, project TEXT NOT NULL, made REAL NOT NULL,
+    PRIMARY KEY (effect, text, project));
+"""
+
+#: From version 1, whose rules hold everywhere as before, and whose requests say by their metadata alone of which
+#: project they are, those about files.
+_FROM_1 = f"""
+ALTER TABLE requests ADD COLUMN project TEXT NOT NULL DEFAULT '';
+UPDATE requests SET project = coalesce(json_extract(metadata, '$.project'), '') WHERE category = 'filesystem';
+DROP TRIGGER asked_once;
+UPDATE requests SET subject = json_insert(subject, '$[#]', json_extract(metadata, '$.cwd'))
+    WHERE category = 'exec' AND status = 'pending' AND coalesce(json_extract(metadata, '$.cwd'), '') != '';
+ALTER TABLE rules RENAME TO rules_1;
+{_SCHEMA_2}
+INSERT INTO rules (effect, text, project, made) SELECT effect, text, '', made FROM rules_1 ORDER BY rowid;
+DROP TABLE rules_1;
 """
 
 #: Of a row, in the order of ApprovalRequest.
 _COLUMNS = ("id, category, action, subject, description, reason, metadata, sandbox, asker, digest, created, expires, "
-            "status, decided_by, decided, rule, repeats, stage, note")
+            "status, decided_by, decided, rule, repeats, stage, note, project")
 
 
 class RequestStore:
@@ -98,15 +119,14 @@ class RequestStore:
     def _prepare(self, folder: str) -> None:
         with self.transaction():
             version = self._one("PRAGMA user_version")[0]
-            if 0 == version:
-                for statement in _statements(_SCHEMA):
-                    self._file.execute(statement)
-                self._file.execute(f"PRAGMA user_version = {FORMAT}")
-                for text in DEFAULT_DENY:
-                    self.add_rule("deny", text, 0.0)
-            elif FORMAT != version:
+            if version not in (0, 1, FORMAT):
                 raise Unsupported("the file of approvals", have=f"version {version} in {folder}",
                                   need=f"version {FORMAT}")
+            for statement in _statements({0: _SCHEMA + _SCHEMA_2, 1: _FROM_1}.get(version, "")):
+                self._file.execute(statement)
+            self._file.execute(f"PRAGMA user_version = {FORMAT}")
+            for text in DEFAULT_DENY if 0 == version else ():
+                self.add_rule("deny", text, "", 0.0)
 
     def close(self) -> None:
         self._file.close()
@@ -141,9 +161,10 @@ class RequestStore:
         """
         cursor = self._file.execute(
             "INSERT INTO requests (category, action, subject, description, reason, metadata, sandbox, asker, digest, "
-            "payload, created, expires) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "payload, created, expires, project) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (category_of(new.subject), new.action, subject_text(new.subject), new.description, new.reason,
-             json.dumps(dict(new.metadata)), new.sandbox, new.asker, digest_of(new), new.payload, now, expires))
+             json.dumps(dict(new.metadata)), new.sandbox, new.asker, digest_of(new), new.payload, now, expires,
+             new.project))
         return int(cursor.lastrowid or 0)
 
     def get(self, number: int) -> ApprovalRequest | None:
@@ -268,19 +289,36 @@ class RequestStore:
             "DELETE FROM requests WHERE status != 'pending' AND stage NOT IN ('due', 'applying') AND id <= "
             "(SELECT coalesce(max(id), 0) FROM requests) - ?", (KEPT,))
 
-    def add_rule(self, effect: Effect, text: str, now: float) -> bool:
+    def add_rule(self, effect: Effect, text: str, project: str, now: float) -> bool:
         """
+        Args:
+            effect: "allow" or "deny".
+            text: of the rule, in normal form.
+            project: where it holds; "" for everywhere.
+            now: seconds since the epoch.
+
         Returns:
             False if it was there.
         """
-        return 1 == self._file.execute("INSERT OR IGNORE INTO rules VALUES (?, ?, ?)", (effect, text, now)).rowcount
+        return 1 == self._file.execute("INSERT OR IGNORE INTO rules VALUES (?, ?, ?, ?)",
+                                       (effect, text, project, now)).rowcount
 
-    def remove_rule(self, effect: Effect, text: str) -> bool:
-        return 1 == self._file.execute("DELETE FROM rules WHERE effect = ? AND text = ?", (effect, text)).rowcount
+    def remove_rule(self, effect: Effect, text: str, project: str | None) -> bool:
+        """
+        Args:
+            effect: "allow" or "deny".
+            text: of the rule, in normal form.
+            project: where it holds; None for wherever it does.
+        """
+        which, values = _which(project=project)
+        return 0 < self._file.execute(f"DELETE FROM rules WHERE effect = ? AND text = ?{which}",
+                                      (effect, text, *values)).rowcount
 
-    def rules(self, effect: Effect) -> list[str]:
-        rows = self._file.execute("SELECT text FROM rules WHERE effect = ? ORDER BY rowid", (effect,))
-        return [row[0] for row in rows]
+    def rules(self, effect: Effect) -> list[tuple[str, str]]:
+        """
+        The text of each, and its project.
+        """
+        return list(self._file.execute("SELECT text, project FROM rules WHERE effect = ? ORDER BY rowid", (effect,)))
 
     def set_mode(self, category: str, mode: str) -> None:
         self._file.execute("INSERT INTO modes VALUES (?, ?) ON CONFLICT (category) DO UPDATE SET mode = excluded.mode",

@@ -20,6 +20,9 @@ from leeward.spec.hosts import Host, InvalidHost, parse_host
 #: Characters of a path, and of one argument; arguments of a command; links on the way to a file.
 MOST_PATH, MOST_ARGUMENT, MOST_ARGUMENTS, MOST_LINKS = 4096, 65536, 1024, 40
 
+#: Where the project is in a sandbox.
+WORKSPACE = "/workspace"
+
 MANAGERS = ("bun", "npm", "pip", "cargo")
 
 _BRANCH = re.compile(r"[^\x00-\x20\x7f~^:?*\[\\]+")
@@ -68,10 +71,13 @@ class Invocation:
     Attributes:
         argv: its arguments, the program first; () for a line that only a shell can read.
         line: such a line; "" where there are arguments.
+        cwd: the folder that it starts in, relative to the project, or absolute for one elsewhere in the sandbox; "" for
+            the project itself.
     """
 
     argv: tuple[str, ...]
     line: str = ""
+    cwd: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,24 +183,46 @@ def _parts(path: str) -> list[str]:
     return path.split("/")
 
 
-def invocation(command: str | Sequence[str]) -> Invocation:
+def starting_folder(text: str) -> str:
+    """
+    The folder in which a command starts, in the form of `Invocation.cwd`.
+
+    Args:
+        text: a path in the sandbox, relative to WORKSPACE or absolute; "" for that folder.
+
+    Raises:
+        BadRequest: no path, or one that can't be shown.
+    """
+    if len(text) > MOST_PATH or not text.isprintable():
+        raise BadRequest("a folder to start in is a path that can be shown")
+    # `..` is resolved by the text: what is run starts in the folder that was decided about, whatever links lead there.
+    path = "/" + posixpath.normpath(posixpath.join(WORKSPACE, text)).lstrip("/")
+    return path[len(WORKSPACE) + 1:] if f"{path}/".startswith(f"{WORKSPACE}/") else path
+
+
+def invocation(command: str | Sequence[str], cwd: str = "") -> Invocation:
     """
     A command by its arguments, or by a line: a line of plain words is its words, any other stays a line.
+
+    Args:
+        command: arguments, or a line.
+        cwd: the folder that it starts in, as `starting_folder` takes it.
 
     Raises:
         BadRequest: no program, or more or longer arguments than a command may have.
     """
+    folder = starting_folder(cwd)
     if isinstance(command, str):
         if not command.strip() or len(command) > MOST_ARGUMENT or "\0" in command:
             raise BadRequest(f"a command has 1 to {MOST_ARGUMENT} characters, and no NUL among them")
         words = plain_words(command)
-        return Invocation((), command) if words is None else Invocation(words)
+        return Invocation((), command, folder) if words is None else Invocation(words, "", folder)
     argv = tuple(command)
     if not argv or not argv[0] or len(argv) > MOST_ARGUMENTS:
         raise BadRequest(f"a command has 1 to {MOST_ARGUMENTS} arguments, the program first")
     if sum(map(len, argv)) > MOST_ARGUMENT or any("\0" in argument for argument in argv):
         raise BadRequest(f"arguments have {MOST_ARGUMENT} characters together at most, and no NUL among them")
-    return Invocation(argv)
+    return Invocation(argv, "", folder)
 
 
 def plain_words(line: str) -> tuple[str, ...] | None:

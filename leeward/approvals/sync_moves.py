@@ -120,7 +120,7 @@ class SyncMoves:
         self._journal.write(sync_ended_row(self._box.id, self.to_host, self.to_sandbox, left, self._unnoted, trouble))
 
     def _denial(self, move: SyncPath) -> SyncNote | None:
-        ruling = decide_subject(self._queue.rules(), ProjectPath(move.path))
+        ruling = decide_subject(self._queue.rules(), ProjectPath(move.path), self._project.path)
         if "deny" != ruling.answer:
             return None
         return SyncNote(DENIED, f"{ruling.reason}: {ruling.rule or ruling.mode}", move.inside, move.host)

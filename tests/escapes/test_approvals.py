@@ -24,6 +24,7 @@ from kit.waiting import poll_until
 from leeward.approvals.bridge import BridgeEnd, BridgeRequest
 from leeward.approvals.routes import ROUTES
 from leeward.client.sandbox import Sandbox
+from leeward.errors import BadRequest, Stale
 
 pytestmark = pytest.mark.needs("extra-web")
 
@@ -72,6 +73,27 @@ for thread in threads: thread.start()
 print("begun", flush=True)
 for thread in threads: thread.join()
 print(sorted(set(said)))
+"""
+
+#: A folder and a link that leads out, and a file and such a link, change places for ever.
+SWAP = """
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def swap(one, two):
+    libc.renameat2(-100, one.encode(), -100, two.encode(), 2)
+top = sys.argv[1]
+print("begun", flush=True)
+while True:
+    swap(top + "/sub", top + "/out")
+    swap(top + "/sub", top + "/out")
+    swap(top + "/sub/file", top + "/sub/evil")
+    swap(top + "/sub/file", top + "/sub/evil")
+"""
+
+#: The same inside, where a link and a folder have one name in turn.
+SWAP_INSIDE = """
+while :; do ln -s {outside} x; rm x; mkdir x; echo evil > x/file; rm -r x;
+ln -s {outside}/file sub/new; rm sub/new; done
 """
 
 #: What isn't a frame of a request.
@@ -309,3 +331,73 @@ except (BrokenPipeError, ConnectionResetError):
         os.chmod(service.socket, 0o600)
         for folder, mode in zip(folders, modes, strict=True):
             folder.chmod(mode)
+
+
+@SERVICE
+def test_c359_cannot_have_an_approved_change_written_elsewhere(daemon: LiveDaemon, project: Path,
+                                                               tmp_path: Path) -> None:
+    """
+    While approved changes are written, folders and files of the project and of the copy that live sync looks at change
+    places with links that lead out.
+    """
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("canary\n")
+    (project / "sub").mkdir()
+    (project / "sub" / "file").write_text("0\n")
+    (project / "sub" / "evil").symlink_to(outside / "file")
+    (project / "out").symlink_to(outside)
+    with ServedApprovals(daemon, tmp_path / "s", str(project)) as service:
+        stages = _raced(service, project, outside)
+        service.run("deny", "--all", "filesystem")
+
+    assert "applied" in stages
+    assert {"applied", "stale", "refused"} >= set(stages)
+    assert ["file"] == os.listdir(outside)
+    assert "canary\n" == (outside / "file").read_text()
+
+
+def _raced(service: ServedApprovals, project: Path, outside: Path) -> list[str]:
+    """
+    What became of writes that were approved meanwhile.
+    """
+    box = service.open(project, sync=True)
+    racer = subprocess.Popen(["python3", "-c", SWAP, str(project)], stdout=subprocess.PIPE)
+    try:
+        assert racer.stdout is not None
+        assert b"begun\n" == racer.stdout.readline()
+        with control():
+            def careless() -> bool:
+                (project / "sub" / "file").write_text("careless\n")
+                return "careless\n" == (outside / "file").read_text()
+            poll_until(careless, "a careless write that is led out")
+            (outside / "file").write_text("canary\n")
+
+        inside = box.start(["sh", "-c", SWAP_INSIDE.format(outside=outside)])
+        stages = list[str]()
+        end = time.monotonic() + PATIENCE
+        while (len(stages) < 60 or "applied" not in stages) and time.monotonic() < end:
+            stages.append(_written(service, len(stages)))
+        inside.kill()
+    finally:
+        racer.kill()
+        racer.wait()
+        racer.stdout.close()  # type: ignore[union-attr]  # it was a pipe
+        service.link.close_sandbox(box.detach())
+
+    return stages
+
+
+def _written(service: ServedApprovals, number: int) -> str:
+    """
+    What became of a write that was asked for and approved.
+    """
+    try:
+        made = service.link.call("POST", "/api/requests", {"category": "filesystem", "action": "write",
+                                                           "path": "sub/file", "content": f"{number}\n"})
+        service.decide(made["id"])
+    except BadRequest:
+        return "refused"
+    except Stale:
+        return "stale"
+    return str(service.request(made["id"])["stage"])

@@ -291,7 +291,7 @@ def test_c330_hostile_texts_are_texts(window: Window, served: ServedPage, projec
         assert "leeward" in page.title()
         page.locator("main").wait_for()
         assert 0 == page.locator("main img, main style, main script, main meta, main svg[onload]").count()
-        assert 1 == page.locator("#detail form").count()
+        assert {1: 2, 2: 1}[number] == page.locator("#detail form").count()  # a command may be run elsewhere
         assert 1 == page.locator("#detail button[value=approve]").count()
         for hidden in "\u202e\x1b\x07\u200b\u2066\U000e0041":
             assert hidden not in shown

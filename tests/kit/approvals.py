@@ -4,15 +4,20 @@ A real service for approvals beside a real daemon, with folders of its own.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
-from leeward.approvals.link import OperatorLink
+from leeward.approvals.link import ApprovalsAway, OperatorLink
 from leeward.client.sandbox import Sandbox
 
 
@@ -24,6 +29,7 @@ class ServedApprovals:
         daemon: whose client it is.
         folder: for its state.
         options: of its command line.
+        dies_at: the step before which it ends itself by SIGKILL (`dying_service`), once `die` was called; "" for none.
 
     Attributes:
         socket: the operator's.
@@ -31,15 +37,19 @@ class ServedApprovals:
         process: of the service.
     """
 
-    def __init__(self, daemon: LiveDaemon, folder: Path, *options: str) -> None:
+    def __init__(self, daemon: LiveDaemon, folder: Path, *options: str, dies_at: str = "") -> None:
         self.daemon, self.folder = daemon, folder
         self._runtime = tempfile.mkdtemp(prefix="lw-")  # a socket's path has 107 bytes
         self.socket = f"{self._runtime}/approvals.sock"
         self.env = environment(daemon.socket, XDG_STATE_HOME=str(folder / "state"), HOME=str(folder),
                                LEEWARD_APPROVALS_SOCKET=self.socket)
         self.link = OperatorLink(self.socket)
-        self.process = subprocess.Popen(command("approvals", "serve", *options), env=self.env, text=True,
-                                        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self._armed = folder / "armed"
+        argv, env = command("approvals", "serve", *options), self.env
+        if dies_at:
+            argv = [sys.executable, "-P", "-m", "kit.dying_service", dies_at, str(self._armed), *options]
+            env = {**env, "PYTHONPATH": f"{env['PYTHONPATH']}{os.pathsep}{Path(__file__).parent.parent}"}
+        self.process = subprocess.Popen(argv, env=env, text=True, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def __enter__(self) -> ServedApprovals:
         assert self.process.stderr is not None
@@ -50,6 +60,16 @@ class ServedApprovals:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         self.end()
+
+    def die(self, cause: Callable[[], object]) -> None:
+        """
+        Have it end itself at its step, which *cause* brings it to.
+        """
+        self._armed.touch()
+        with contextlib.suppress(ApprovalsAway):
+            cause()
+        assert -signal.SIGKILL == self.process.wait(PATIENCE)
+        self._armed.unlink()
 
     def end(self) -> int:
         """

@@ -104,10 +104,13 @@ async def deny(call: WebCall) -> Response:
 async def decided(call: WebCall, approved: bool) -> Response:
     return JSONResponse(resolution_row(await decide_one(
         call.parts, call.id, approved, call.operator.by, always=bodies.switch(call.fields, "always", False),
+        everywhere=bodies.switch(call.fields, "everywhere", False),
+        profile=bodies.text(call.fields, "profile", most=64) if "profile" in call.fields else None,
         hunks=bodies.numbers(call.fields, "hunks", MOST_HUNKS))))
 
 
 async def decide_one(parts: WebParts, number: int, approved: bool, by: str, *, always: bool = False,
+                     everywhere: bool = False, profile: str | None = None,
                      hunks: list[int] | None = None) -> Resolution:
     """
     Decide one request. If that lets a file be written, wait until it was.
@@ -119,12 +122,13 @@ async def decide_one(parts: WebParts, number: int, approved: bool, by: str, *, a
     queue = parts.service.queue
     if number >= 2**63 or await in_thread(queue.get, number) is None:
         raise missing("there is no such request")
-    if hunks is not None:
-        if not approved or always:
-            raise bad("hunks: those that are approved, of this request alone")
-        resolution = await in_slow_thread("", parts.service.approve_hunks, number, hunks, by)
+    if hunks is not None or profile is not None:
+        if not approved or always or (hunks is not None and profile is not None):
+            raise bad("hunks, profile: of what is approved, of this request alone")
+        resolution = await (in_slow_thread("", parts.service.approve_hunks, number, hunks, by) if hunks is not None
+                            else in_slow_thread("", parts.service.approve_in, number, profile or "", by))
     else:
-        resolution = await in_thread(queue.decide, [number], approved, by, always=always)
+        resolution = await in_thread(queue.decide, [number], approved, by, always=always, everywhere=everywhere)
     if resolution.rule:
         parts.feed.rules_changed()
     if not resolution.decided and resolution.before:
@@ -173,15 +177,30 @@ def effect_of(fields: Mapping[str, Any]) -> Effect:
     return cast("Effect", effect)
 
 
+def project_in(fields: Mapping[str, Any]) -> str | None:
+    """
+    The project in which a rule holds: "" for everywhere, None where the caller says nothing of it.
+
+    Raises:
+        WebProblem: it is no absolute path.
+    """
+    if fields.get("project") is None:
+        return None
+    found = bodies.text(fields, "project", most=4096)
+    if found and not found.startswith("/"):
+        raise bad("project: the absolute path of a project, or nothing for everywhere")
+    return found
+
+
 async def add_rule(call: WebCall) -> Response:
     rule, resolution = await in_thread(call.service.queue.add_rule, bodies.text(call.fields, "rule"),
-                                       effect_of(call.fields))
+                                       effect_of(call.fields), project_in(call.fields) or "")
     call.parts.feed.rules_changed()
     return JSONResponse({**rule_row(rule), "resolution": resolution_row(resolution)}, 201)
 
 
 async def remove_rule(call: WebCall) -> Response:
-    if not await in_thread(call.service.queue.remove_rule, bodies.text(call.fields, "rule")):
+    if not await in_thread(call.service.queue.remove_rule, bodies.text(call.fields, "rule"), project_in(call.fields)):
         raise missing("there is no such rule")
     call.parts.feed.rules_changed()
     return JSONResponse({})

@@ -4,8 +4,9 @@ The WebSocket: who looks on is told what comes and what becomes of it, and may d
 Runs in:   the operator's program that decides, on its event loop.
 Sends:     init, request, resolve, rules, output, shutdown, error. After `shutdown`, and after an `error` whose code is
            "behind", the connection ends.
-Takes:     approve and deny: `{"type": "approve", "id": 7, "always": false, "csrf": "..."}`. A browser has to send the
-           session's CSRF token; a program that has a token or comes by the operator's socket has none.
+Takes:     approve and deny: `{"type": "approve", "id": 7, "always": false, "everywhere": false, "csrf": "..."}`. A
+           browser has to send the session's CSRF token; a program that has a token or comes by the operator's socket
+           has none.
 Bounds:    a message that comes has 64 KiB at most. A viewer that doesn't take what it is sent is dropped: see feed.py.
 """
 
@@ -141,7 +142,8 @@ async def _decide(parts: WebParts, socket: WebSocket, credential: Operator, fiel
         raise forbidden("it lacks the session's CSRF token, or the session is over")
     number = bodies.whole(fields, "id")
     try:
-        await decide_one(parts, number, "approve" == kind, credential.by, always=bodies.switch(fields, "always", False))
+        await decide_one(parts, number, "approve" == kind, credential.by, always=bodies.switch(fields, "always", False),
+                         everywhere=bodies.switch(fields, "everywhere", False))
     except WebProblem as problem:
         problem.more.setdefault("id", number)
         raise

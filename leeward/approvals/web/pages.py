@@ -21,7 +21,7 @@ from leeward.approvals.requests import ApprovalRequest, CollapsedRow, collapsed
 from leeward.approvals.routes import ServiceRoute
 from leeward.approvals.rules import CATEGORIES
 from leeward.approvals.web import bodies
-from leeward.approvals.web.api import decide_one, effect_of
+from leeward.approvals.web.api import decide_one, effect_of, project_in
 from leeward.approvals.web.bodies import bad
 from leeward.approvals.web.calls import Handler, WebCall
 from leeward.approvals.web.diffs import hunks_of
@@ -144,14 +144,14 @@ def _hunks(request: ApprovalRequest, detail: Mapping[str, Any]) -> list[Any]:
 
 def _rule_of(request: ApprovalRequest) -> dict[str, str]:
     """
-    What "always" would store; "" where nothing could be, and why.
+    What "always" would store, and in which project; "" where nothing could be, and why.
     """
     if "pending" != request.status:
-        return {"text": "", "why": ""}
+        return {"text": "", "why": "", "project": ""}
     try:
-        return {"text": generate_rule(request.subject, "allow").text, "why": ""}
+        return {"text": generate_rule(request.subject, "allow").text, "why": "", "project": request.project}
     except LeewardError as error:
-        return {"text": "", "why": str(error)}
+        return {"text": "", "why": str(error), "project": ""}
 
 
 def _flat(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -168,8 +168,9 @@ def _back(path: str, said: str, about: object = "") -> Response:
 
 async def decide_form(call: WebCall) -> Response:
     answer = bodies.text(call.fields, "answer", most=20)
-    if answer not in ("approve", "deny", "always-allow", "always-deny", "hunks"):
-        raise bad("answer: approve, deny, always-allow, always-deny or hunks")
+    if answer not in ("approve", "deny", "always-allow", "always-deny", "hunks", "profile"):
+        raise bad("answer: approve, deny, always-allow, always-deny, hunks or profile")
+    profile = bodies.text(call.fields, "profile", most=64) if "profile" == answer else None
     hunks = None
     if "hunks" == answer:
         hunks = [int(name[5:]) for name in call.fields if name.startswith("hunk-") and name[5:].isascii()
@@ -177,7 +178,8 @@ async def decide_form(call: WebCall) -> Response:
         if not hunks:
             raise bad("no change was chosen")
     approved = answer not in ("deny", "always-deny")
-    await decide_one(call.parts, call.id, approved, call.operator.by, always=answer.startswith("always"), hunks=hunks)
+    await decide_one(call.parts, call.id, approved, call.operator.by, always=answer.startswith("always"),
+                     everywhere="everywhere" in call.fields, profile=profile, hunks=hunks)
     return _back("/queue", "approved" if approved else "denied", call.id)
 
 
@@ -197,10 +199,10 @@ async def rules_page(call: WebCall) -> Response:
 async def rule_form(call: WebCall) -> Response:
     queue, text = call.service.queue, bodies.text(call.fields, "rule", most=10000)
     if "remove" == call.fields.get("answer"):
-        if not await in_thread(queue.remove_rule, text):
+        if not await in_thread(queue.remove_rule, text, project_in(call.fields)):
             raise missing("there is no such rule")
     else:
-        await in_thread(queue.add_rule, text, effect_of(call.fields))
+        await in_thread(queue.add_rule, text, effect_of(call.fields), project_in(call.fields) or "")
     call.parts.feed.rules_changed()
     return RedirectResponse("/rules", 303)
 

@@ -38,8 +38,9 @@ def subject_row(subject: RuleSubject) -> dict[str, Any]:
             return {"host": host.text, "port": port}
         case ProjectPath(path=path):
             return {"path": _sayable(path)}
-        case Invocation(argv=argv, line=line):
-            return {"line": _sayable(line)} if line else {"argv": [_sayable(argument) for argument in argv]}
+        case Invocation(argv=argv, line=line, cwd=cwd):
+            said = {"line": _sayable(line)} if line else {"argv": [_sayable(argument) for argument in argv]}
+            return {**said, "cwd": _sayable(cwd)}
         case NamedPackage(manager=manager, name=name, version=version):
             return {"manager": manager, "name": name, "version": version}
         case BranchName(name=name):
@@ -93,7 +94,7 @@ def request_row(request: ApprovalRequest, *, whole: bool = True) -> dict[str, An
         "sandbox": request.sandbox, "asker": request.asker, "digest": request.digest, "created": request.created,
         "expires": request.expires, "status": request.status, "decided_by": request.decided_by,
         "decided": request.decided, "rule": request.rule, "repeats": request.repeats, "stage": request.stage,
-        "note": request.note}
+        "note": request.note, "project": _sayable(request.project)}
     if whole:
         return row
     cut = [name for name in ("title", "description", "reason") if len(row[name]) > MOST_SHORT]
@@ -110,7 +111,7 @@ def request_row(request: ApprovalRequest, *, whole: bool = True) -> dict[str, An
 
 def rule_row(rule: ApprovalRule) -> dict[str, Any]:
     return {"rule": rule.text, "effect": rule.effect, "category": rule.category, "pattern": rule.pattern,
-            "never_matches": rule.never_matches}
+            "never_matches": rule.never_matches, "project": rule.project}
 
 
 def rules_row(rules: RuleSet) -> dict[str, Any]:
@@ -131,4 +132,4 @@ def resolution_row(resolution: Resolution) -> dict[str, Any]:
     return {"decided": [request_row(each, whole=False) for each in resolution.decided[:MOST_DECIDED]],
             "decided_count": len(resolution.decided),
             "before": [request_row(each, whole=False) for each in resolution.before[:MOST_DECIDED]],
-            "unknown": list(resolution.unknown[:MOST_DECIDED]), "rule": resolution.rule}
+            "unknown": list(resolution.unknown[:MOST_DECIDED]), "rule": resolution.rule, "project": resolution.project}

@@ -71,7 +71,7 @@ def queue(tmp_path: Path) -> Iterator[ApprovalQueue]:
 
 @pytest.fixture
 def desk(daemon: PlayedDaemon, queue: ApprovalQueue) -> Iterator[EgressDesk]:
-    made = EgressDesk(queue, None)
+    made = EgressDesk(queue, None, lambda sandbox: "")
     made.start()
     yield made
     made.close()

@@ -77,8 +77,9 @@ def opened(tmp_path: Path, clock: Clock) -> Iterator[Open]:
         queue.close()
 
 
-def asks(subject: RuleSubject, sandbox: str = "one", payload: bytes | None = None, description: str = "") -> NewRequest:
-    return NewRequest(subject, "ask", description, sandbox=sandbox, payload=payload)
+def asks(subject: RuleSubject, sandbox: str = "one", payload: bytes | None = None, description: str = "",
+         project: str = "") -> NewRequest:
+    return NewRequest(subject, "ask", description, sandbox=sandbox, payload=payload, project=project)
 
 
 def file(path: str = "a", payload: bytes = b"x", sandbox: str = "one") -> NewRequest:
@@ -331,17 +332,71 @@ def test_always_stores_a_rule_and_decides_what_is_like_it(opened: Open) -> None:
     queue = opened()
     hosts = [queue.submit(asks(endpoint(host, 443), sandbox=sandbox)).id for host, sandbox in (
         ("a.example.co.uk", "one"), ("b.example.co.uk", "two"), ("other.co.uk", "one"))]
-    done = queue.decide([hosts[0]], True, "cli", always=True)
+    done = queue.decide([hosts[0]], True, "cli", always=True, everywhere=True)
 
     assert "network(*.example.co.uk)" == done.rule
     assert [(hosts[0], "cli"), (hosts[1], "rule")] == [(each.id, each.decided_by) for each in done.decided]
     assert [hosts[2]] == [each.id for each in queue.pending()]
     assert "approved" == queue.submit(asks(endpoint("x.example.co.uk"))).status
-    denied = queue.decide([hosts[2]], False, "cli", always=True)
+    denied = queue.decide([hosts[2]], False, "cli", always=True, everywhere=True)
     assert "network(*.other.co.uk)" == denied.rule
     assert "denied" == queue.submit(asks(endpoint("other.co.uk"))).status
     queue.add_rule("network(*.Example.co.uk)", "allow")
     assert ["network(*.example.co.uk)"] == [rule.text for rule in queue.rules().allow]
+
+
+def test_c362_cannot_use_what_was_allowed_for_another_project(opened: Open) -> None:
+    """
+    What a person stores from a request holds in its project, unless he says everywhere. The control: it decides there.
+    """
+    queue = opened()
+    one, two, none = [queue.submit(asks(branch("main"), project=project, sandbox=f"box{place}")).id
+                      for place, project in enumerate(("/home/me/one", "/home/me/two", ""))]
+    done = queue.decide([one], True, "cli", always=True)
+    assert ("git(main)", "/home/me/one") == (done.rule, done.project)
+    assert [one] == [each.id for each in done.decided]
+    assert "approved" == queue.submit(asks(branch("main"), project="/home/me/one")).status
+
+    assert [two, none] == [each.id for each in queue.pending()]
+    for project in ("/home/me/two", "/home/me/one/", "/home/me", "/home/me/one/sub", ""):
+        assert "pending" == queue.submit(asks(branch("main"), project=project, sandbox="new")).status
+    with pytest.raises(BadRequest, match="of no project"):
+        queue.decide([none], False, "cli", always=True)
+    assert "pending" == getattr(queue.get(none), "status", "")
+    assert "" == queue.decide([none], False, "cli", always=True, everywhere=True).project
+    assert ["denied"] * 2 == [queue.submit(asks(branch("main"), project=project)).status for project in ("/x", "")]
+
+
+def test_a_rule_is_of_one_project_or_of_all(opened: Open) -> None:
+    queue = opened()
+    queue.add_rule("git(main)", "allow", "/p")
+    queue.add_rule("git(main)", "allow", "/q")
+    queue.add_rule("git(main)", "allow")
+    assert ["/p", "/q", ""] == [rule.project for rule in queue.rules().allow]
+    assert queue.remove_rule("git(main)", "/p")
+    assert not queue.remove_rule("git(main)", "/p")
+    assert queue.remove_rule("git(main)", "")
+    assert ["/q"] == [rule.project for rule in queue.rules().allow]
+    queue.add_rule("git(main)", "deny")
+    assert queue.remove_rule("git(main)")
+    assert () == queue.rules().allow
+    assert ["network(*.datadoghq.com)"] == [rule.text for rule in queue.rules().deny]
+
+
+def test_what_takes_a_requests_place_is_approved_with_it_or_not_at_all(opened: Open) -> None:
+    queue = opened()
+    number = queue.submit(asks(branch("main"), payload=b"whole")).id
+    done = queue.replace(number, asks(branch("main"), payload=b"part"), "page")
+    assert [("approved", "page", "due")] == [(each.status, each.decided_by, each.stage) for each in done.decided]
+    assert b"part" == queue.payload(done.decided[0].id)
+    assert "superseded" == getattr(queue.get(number), "status", "")
+
+    other = queue.submit(asks(branch("other"), payload=b"whole")).id
+    queue.decide([other], False, "cli")
+    late = queue.replace(other, asks(branch("other"), payload=b"part"), "page")
+    assert ((), "denied", "cli") == (late.decided, late.before[0].status, late.before[0].decided_by)
+    assert [done.decided[0].id] == [each.id for each in queue.due()]
+    assert (99,) == queue.replace(99, asks(branch("x")), "cli").unknown
 
 
 def test_always_that_no_rule_can_say_decides_nothing(opened: Open) -> None:
@@ -350,7 +405,7 @@ def test_always_that_no_rule_can_say_decides_nothing(opened: Open) -> None:
 
     for numbers in ([number], [99]):
         with pytest.raises(BadRequest):
-            queue.decide(numbers, True, "cli", always=True)
+            queue.decide(numbers, True, "cli", always=True, everywhere=True)
     assert [number] == [each.id for each in queue.pending()]
     assert () == queue.rules().allow
 
@@ -491,6 +546,66 @@ def test_a_file_of_another_version_isnt_touched(tmp_path: Path) -> None:
     raw.close()
     with pytest.raises(Unsupported, match="version 99"):
         RequestStore(str(tmp_path / "x"))
+
+
+#: The tables of version 1, as it made them.
+VERSION_1 = """
+CREATE TABLE requests (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    category TEXT NOT NULL, action TEXT NOT NULL, subject TEXT NOT NULL, description TEXT NOT NULL,
+    reason TEXT NOT NULL, metadata TEXT NOT NULL, sandbox TEXT NOT NULL, asker TEXT NOT NULL, digest TEXT NOT NULL,
+    payload BLOB, created REAL NOT NULL, expires REAL,
+    status TEXT NOT NULL DEFAULT 'pending', decided_by TEXT NOT NULL DEFAULT '', decided REAL,
+    rule TEXT NOT NULL DEFAULT '', repeats INTEGER NOT NULL DEFAULT 0,
+    stage TEXT NOT NULL DEFAULT '', note TEXT NOT NULL DEFAULT '', way TEXT NOT NULL DEFAULT '');
+CREATE INDEX pending ON requests (id) WHERE status = 'pending';
+CREATE INDEX pending_category ON requests (category) WHERE status = 'pending';
+CREATE INDEX pending_of ON requests (sandbox, subject) WHERE status = 'pending';
+CREATE INDEX expiring ON requests (expires) WHERE status = 'pending' AND expires IS NOT NULL;
+CREATE INDEX staged ON requests (stage) WHERE stage = 'due' OR stage = 'applying';
+CREATE TRIGGER asked_once BEFORE UPDATE OF
+    id, category, action, subject, description, reason, metadata, sandbox, asker, digest, created, expires ON requests
+BEGIN SELECT RAISE(ABORT, 'what was asked does not change'); END;
+CREATE TRIGGER payload_once BEFORE UPDATE OF payload ON requests WHEN NEW.payload IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'what was asked does not change'); END;
+CREATE TRIGGER decided_once BEFORE UPDATE OF status ON requests
+    WHEN OLD.status != 'pending' AND NOT (OLD.status = 'approved' AND NEW.status = 'denied' AND NEW.stage = 'failed')
+BEGIN SELECT RAISE(ABORT, 'what was decided does not change'); END;
+CREATE TABLE rules (effect TEXT NOT NULL, text TEXT NOT NULL, made REAL NOT NULL, PRIMARY KEY (effect, text));
+CREATE TABLE modes (category TEXT PRIMARY KEY, mode TEXT NOT NULL);
+INSERT INTO rules VALUES ('deny', 'network(*.datadoghq.com)', 0), ('allow', 'exec(make)', 1), ('allow', 'git(a)', 2);
+INSERT INTO requests
+    (category, action, subject, description, reason, metadata, sandbox, asker, digest, payload, created)
+VALUES ('filesystem', 'write', '["filesystem", "a"]', '', '', '{"project": "/home/me/p"}', 'box', '', 'x', X'61', 1000),
+    ('exec', 'run', '["exec", ["make"], ""]', '', '', '{"cwd": "sub"}', 'box', '', 'y', X'62', 1000),
+    ('exec', 'run', '["exec", ["ls"], ""]', '', '', '{"cwd": ""}', 'box', '', 'z', X'63', 1000);
+PRAGMA user_version = 1;
+"""
+
+
+def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path, opened: Open) -> None:
+    """
+    Its rules hold everywhere, as they did; its requests keep what was asked.
+    """
+    folder = tmp_path / "approvals"
+    folder.mkdir(mode=0o700)
+    with sqlite3.connect(folder / FILE) as raw:
+        raw.executescript(VERSION_1)
+    raw.close()
+    for _ in range(2):  # once, and then it is of this version
+        queue = opened()
+        assert [("exec(make)", ""), ("git(a)", "")] == [(each.text, each.project) for each in queue.rules().allow]
+        assert ["network(*.datadoghq.com)"] == [rule.text for rule in queue.rules().deny]
+        file, run, other = queue.pending()
+        assert ("/home/me/p", "") == (file.project, run.project)
+        assert (invocation("make", "sub"), invocation("ls")) == (run.subject, other.subject)
+        assert [b"a", b"b", b"c"] == [queue.payload(each.id) for each in (file, run, other)]
+        queue.set_mode("git", "approve-bulk")  # what is pending is looked at again
+        assert 3 == len(queue.pending())
+        queue.close()
+    with sqlite3.connect(folder / FILE) as raw, pytest.raises(sqlite3.IntegrityError, match="does not change"):
+        raw.execute("UPDATE requests SET project = '/x'")
+    raw.close()
 
 
 def test_old_decisions_are_forgotten_and_what_is_pending_stays(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:

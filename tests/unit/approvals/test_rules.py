@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leeward.approvals.generating import generate_rule
 from leeward.approvals.patterns import READERS, starred
 from leeward.approvals.rules import (
     CATEGORIES,
@@ -72,6 +73,12 @@ MATCHES: tuple[tuple[str, tuple[RuleSubject, ...], tuple[RuleSubject, ...]], ...
      (invocation(["git", "commit", "-m", "a  bc"]), invocation(["git", "commit", "-m", "a", "b*"]))),
     ("exec('**' x)", (invocation(["**", "x"]),), (invocation(["a", "x"]),)),
     ("exec(ls '')", (invocation(["ls", ""]),), (invocation("ls"),)),
+    ("exec(cwd=a/b make)", (invocation("make", "a/b"), invocation("make", "/workspace/x/../a/b/")),
+     (invocation("make"), invocation("make", "a"), invocation("make", "/a/b"))),
+    ("exec(cwd=/tmp/* make)", (invocation("make", "/tmp/x"),), (invocation("make", "tmp/x"), invocation("make"))),
+    ("exec(cwd=** make)", (invocation("make"), invocation("make", "a"), invocation("make", "/tmp")), ()),
+    ("exec(cwd=a\\ b make)", (invocation("make", "a b"),), (invocation("make", "a"),)),
+    ("exec('cwd=a' make)", (invocation(["cwd=a", "make"]),), (invocation("make", "a"),)),
     ("packages(npm:react)", (package("npm", "react"), package("npm", "react", "18.2.0")),
      (package("bun", "react"), package("npm", "react-dom"), package("npm", "@x/react"))),
     ("packages(npm:@types/*@1.*)", (package("npm", "@types/node", "1.2"),),
@@ -108,6 +115,8 @@ WIDE: tuple[tuple[str, RuleSubject], ...] = (
     ("exec(bun test *)", invocation(["bun", "test", "x\n"])),
     ("exec(* x)", invocation(["a", "x"])),
     ("exec", invocation("a; b")),
+    ("exec(make)", invocation("make", "sub")),
+    ("exec(cwd=a make)", invocation("make", "a/b")),
 )
 
 
@@ -115,6 +124,21 @@ WIDE: tuple[tuple[str, RuleSubject], ...] = (
 def test_a_denial_is_read_widely_and_an_allowance_narrowly(text: str, subject: RuleSubject) -> None:
     assert parse_rule(text, "deny").matches(subject)
     assert not parse_rule(text, "allow").matches(subject)
+
+
+@pytest.mark.parametrize("folder", ["sub", "/workspace/sub", "sub/../sub/.", "/tmp", "/", "//tmp", "../tmp"])
+def test_c363_cannot_use_what_was_allowed_in_another_folder(folder: str) -> None:
+    """
+    An allowed command that starts elsewhere. The control: in the project itself it is allowed, however that is written.
+    """
+    rule = parse_rule("exec(make **)", "allow")
+    for same in ("", ".", "/workspace", "sub/.."):
+        assert rule.matches(invocation("make all", same))
+
+    assert not rule.matches(invocation("make all", folder))
+    stored = generate_rule(invocation("make all", folder), "allow")
+    assert stored.matches(invocation("make all", folder))
+    assert not stored.matches(invocation("make all"))
 
 
 @pytest.mark.parametrize("extra", ["; rm -rf /", " && rm x", "$(rm x)", "`rm x`", "\nrm x", " | sh", " > /x", "\r\nx",

@@ -114,7 +114,7 @@ def test_a_key_decides_about_what_is_marked(key: str, path: str, body: dict[str,
 
     assert desk.press(key)
     assert [("POST", path, body)] == [call for call in link.calls if "POST" == call[0]]
-    assert "1 decided; rule exec(ls)" == desk.state.message
+    assert "1 decided; rule exec(ls), everywhere" == desk.state.message
 
 
 def test_a_key_is_about_the_request_that_is_shown() -> None:

@@ -167,7 +167,10 @@
     const approved = answer === "approve" || answer === "always-allow" || answer === "hunks";
     if (answer.startsWith("always")) {
       if (!shown.dataset.rule) { say("No rule can be made of this request"); return; }
-      const sure = await confirmed(approved ? "Always allow?" : "Always deny?", `It stores the rule ${one(".rule code", shown).textContent} and decides by it what else is pending.`, approved ? "Always allow" : "Always deny");
+      const everywhere = one("#everywhere", shown).checked;
+      fields.everywhere = everywhere;
+      const where = everywhere ? "for all projects" : `for ${one(".rule > .raw:last-child", shown).textContent}`;
+      const sure = await confirmed(approved ? "Always allow?" : "Always deny?", `It stores the rule ${one(".rule code", shown).textContent} ${where} and decides by it what else is pending.`, approved ? "Always allow" : "Always deny");
       if (!sure) return;
     }
     isDeciding = true;

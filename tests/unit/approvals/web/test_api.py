@@ -150,14 +150,46 @@ def test_a_sandbox_that_asks_without_end_keeps_nobody_from_some_hunks(tmp_path: 
 def test_always_stores_a_rule_that_decides_the_others(operator: TestClient, service: PageService) -> None:
     first, second, third = push(service, "a"), push(service, "a", "other"), push(service, "b")
 
-    done = operator.post(f"/api/requests/{first}/approve", json={"always": True}).json()
+    done = operator.post(f"/api/requests/{first}/approve", json={"always": True, "everywhere": True}).json()
 
-    assert "git(a)" == done["rule"]
+    assert ("git(a)", "") == (done["rule"], done["project"])
     assert [first, second] == [each["id"] for each in done["decided"]]
     assert [third] == [each["id"] for each in operator.get("/api/requests").json()["requests"]]
     assert ["git(a)"] == [each["rule"] for each in operator.get("/api/rules").json()["allow"]]
     assert 200 == operator.request("DELETE", "/api/rules", json={"rule": "git(a)"}).status_code
     assert 404 == operator.request("DELETE", "/api/rules", json={"rule": "git(a)"}).status_code
+
+
+def test_a_rule_holds_in_its_project(operator: TestClient, service: PageService) -> None:
+    number = service.write("a", "1\n").id
+    service.queue.submit(NewRequest(branch("x"), "push", sandbox="box", project="/p"))
+    assert service.project is not None
+    done = operator.post(f"/api/requests/{number}/approve", json={"always": True}).json()
+    assert service.project.path == done["project"]
+    assert 400 == operator.post(f"/api/requests/{push(service, 'b')}/deny", json={"always": True}).status_code
+    made = operator.post("/api/rules", json={"rule": "git(x)", "effect": "allow", "project": "/p"}).json()
+    assert ("/p", 1) == (made["project"], made["resolution"]["decided_count"])
+    assert 400 == operator.post("/api/rules", json={"rule": "git(x)", "effect": "allow", "project": "p"}).status_code
+    assert {"", "/p", service.project.path} == {each["project"] for effect in ("allow", "deny")
+                                                for each in operator.get("/api/rules").json()[effect]}
+    remove = {"rule": "git(x)", "project": ""}
+    assert 404 == operator.request("DELETE", "/api/rules", json=remove).status_code
+    assert 200 == operator.request("DELETE", "/api/rules", json={**remove, "project": "/p"}).status_code
+
+
+def test_a_person_says_where_a_command_is_run(operator: TestClient, sandbox: TestClient) -> None:
+    asked = sandbox.post("/api/exec", json={"command": "make", "cwd": "sub"}).json()
+    assert "sub" == asked["subject"]["cwd"]
+    path = f"/api/requests/{asked['id']}/approve"
+    assert 400 == operator.post(path, json={"profile": "no profile"}).status_code
+    assert 400 == operator.post(path, json={"profile": "build", "always": True}).status_code
+    made, = operator.post(path, json={"profile": "build"}).json()["decided"]
+    assert ("approved", "build", "/workspace/sub") == (made["status"], made["metadata"]["profile"],
+                                                       made["metadata"]["cwd"])
+    assert asked["id"] == made["metadata"]["in_place_of"]
+    assert "superseded" == operator.get(f"/api/requests/{asked['id']}").json()["status"]
+    late = operator.post(path, json={"profile": "shell"})
+    assert (409, "decided") == (late.status_code, late.json()["error"])
 
 
 def test_a_category_is_decided_up_to_what_was_seen(operator: TestClient, service: PageService) -> None:

@@ -54,6 +54,8 @@ def test_forms_of_rules_modes_categories_and_hunks(window: tuple[TestClient, str
     assert 303 == client.post("/rules", data={"csrf": csrf, "rule": "git(x)", "answer": "remove"}).status_code
     assert "git(x)" not in client.get("/rules").text
     assert 400 == client.post("/rules", data={"csrf": csrf, "rule": "x", "effect": "allow"}).status_code
+    client.post("/rules", data={"csrf": csrf, "rule": "git(y)", "effect": "allow", "project": "/home/me/y"})
+    assert "/home/me/y" in client.get("/rules").text
     assert 303 == client.post("/modes", data={"csrf": csrf, "category": "git", "mode": "approve-bulk"}).status_code
     assert 303 == client.post("/config", data={"csrf": csrf, "key": "exec.timeout", "value": "60"}).status_code
     assert 400 == client.post("/config", data={"csrf": csrf, "key": "mode.exec", "value": "allow-all"}).status_code
@@ -65,7 +67,7 @@ def test_forms_of_rules_modes_categories_and_hunks(window: tuple[TestClient, str
     file = tmp_path / "project" / "a"
     file.write_text("".join(f"{number}\n" for number in range(20)))
     request = service.write("a", file.read_text().replace("0\n", "zero\n", 1).replace("19\n", "last\n"))
-    assert 2 == client.get(f"/queue/{request.id}").text.count('type="checkbox"')
+    assert 2 == client.get(f"/queue/{request.id}").text.count('type="checkbox" name="hunk-')
     client.post(f"/queue/{request.id}/decide", data={"csrf": csrf, "answer": "hunks", "hunk-0": "1"})
     assert file.read_text().startswith("zero\n")
     assert file.read_text().endswith("19\n")

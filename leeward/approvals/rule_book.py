@@ -1,0 +1,102 @@
+"""
+The rules of the store, and what they decide about what is pending.
+
+Runs in:   the operator's program that decides; ApprovalQueue calls it with its lock, and in a transaction what changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from leeward.approvals.generating import generate_rule
+from leeward.approvals.requests import storable
+from leeward.approvals.rules import MOST_RULES, ApprovalRule, Effect, RuleSet, decide_subject, parse_rule
+from leeward.approvals.store import RequestStore
+from leeward.errors import BadRequest
+from leeward.spec.hosts import Host
+
+#: Requests that are looked at in one go.
+MOST_ROWS = 500
+
+_EFFECTS: tuple[Effect, Effect] = ("deny", "allow")
+
+
+class RuleBook:
+    """
+    Args:
+        store: which has rules and modes.
+        forbidden: rules of the configuration, which no other rule overrules.
+        endpoints: hosts of the configuration that are allowed.
+
+    Attributes:
+        rules: those that are in force.
+    """
+
+    def __init__(self, store: RequestStore, forbidden: Sequence[ApprovalRule], endpoints: Sequence[Host]) -> None:
+        self._store, self._forbidden, self._endpoints = store, tuple(forbidden), tuple(endpoints)
+        self.rules = self._load()
+
+    def _load(self) -> RuleSet:
+        deny, allow = (tuple(parse_rule(text, effect, project) for text, project in self._store.rules(effect))
+                       for effect in _EFFECTS)
+        return RuleSet(self._forbidden, self._endpoints, deny, allow, self._store.modes())
+
+    def reload(self) -> None:
+        """
+        Put in force what the store has, after the transaction.
+        """
+        self.rules = self._load()
+
+    def keep(self, rule: ApprovalRule, now: float) -> None:
+        """
+        Raises:
+            BadRequest: there are too many.
+        """
+        if len(self._store.rules(rule.effect)) >= MOST_RULES:
+            raise BadRequest(f"there are {MOST_RULES} rules already; remove some")
+        self._store.add_rule(rule.effect, rule.text, rule.project, now)
+
+    def remove(self, text: str, project: str | None) -> bool:
+        """
+        Returns:
+            False if it is in no list.
+
+        Raises:
+            BadRequest: no rule.
+        """
+        where = None if project is None else storable(project)
+        removed = [self._store.remove_rule(effect, parse_rule(text, effect).text, where) for effect in _EFFECTS]
+        return any(removed)
+
+    def rule_for(self, numbers: Sequence[int], effect: Effect, everywhere: bool) -> ApprovalRule:
+        """
+        The rule for the first of *numbers* that is pending.
+
+        Raises:
+            BadRequest: none is, no rule can say it, or it is of no project and *everywhere* wasn't said.
+            Unsupported: as `generate_rule`.
+        """
+        for number in numbers:
+            request = self._store.get(number)
+            if request is not None and "pending" == request.status:
+                if not everywhere and not request.project:
+                    raise BadRequest("this request is of no project, so a rule for it holds everywhere or not at all")
+                return generate_rule(request.subject, effect, "" if everywhere else request.project)
+        raise BadRequest("none of these is pending, so there is nothing to make a rule of")
+
+    def decide_pending(self, now: float) -> list[int]:
+        """
+        Decide what is pending and what the rules of the store say something about.
+
+        Returns:
+            The ids.
+        """
+        rules, decided, after = self._load(), list[int](), 0
+        while rows := self._store.pending(MOST_ROWS, after):
+            after = rows[-1].id
+            for request in rows:
+                ruling = decide_subject(rules, request.subject, request.project)
+                if "ask" != ruling.answer and self._store.decide(request.id, ruling.status, ruling.decider, now,
+                                                                 ruling.rule):
+                    decided.append(request.id)
+        return decided

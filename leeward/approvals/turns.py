@@ -1,0 +1,70 @@
+"""
+Work in threads, with a bound for each of those it is done for: what is slow for one holds none of the others up.
+
+Runs in:   the operator's program that decides.
+Holds:     with a bound of one, what is done for one key is done in the order in which it came.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+
+class TurnPool:
+    """
+    Args:
+        name: of its threads.
+        threads: at most.
+        of_one: threads that one key takes, at most.
+    """
+
+    def __init__(self, name: str, threads: int, of_one: int) -> None:
+        self._pool, self._of_one = ThreadPoolExecutor(threads, name), of_one
+        self._lock, self._over = threading.Lock(), False
+        self._turns, self._waiting = Counter[str](), defaultdict[str, deque[Callable[[], None]]](deque)
+
+    def submit(self, key: str, do: Callable[[], None]) -> None:
+        """
+        Do it when it is the turn of *key*. What raises an exception has to see to it itself.
+        """
+        with self._lock:
+            if self._turns[key] >= self._of_one:
+                self._waiting[key].append(do)
+                return
+            self._turns[key] += 1
+        self._begin(key, do)
+
+    def close(self) -> None:
+        """
+        Begin nothing more, and wait for what runs.
+        """
+        with self._lock:
+            self._over = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _begin(self, key: str, do: Callable[[], None]) -> None:
+        try:
+            self._pool.submit(self._in_turn, key, do)
+        except RuntimeError:
+            pass  # it is closed
+
+    def _in_turn(self, key: str, do: Callable[[], None]) -> None:
+        """
+        *do*, and then the next of its key.
+        """
+        try:
+            do()
+        finally:
+            with self._lock:
+                after = self._waiting[key].popleft() if self._waiting[key] else None
+                if not self._waiting[key]:
+                    del self._waiting[key]
+                if after is None:
+                    self._turns[key] -= 1
+                    self._turns += Counter()  # those with none are forgotten
+                is_over = self._over
+            if after is not None and not is_over:
+                self._begin(key, after)
