@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import resource
 import selectors
 import signal
 import subprocess
@@ -29,6 +30,13 @@ MOST_BUNDLE, MOST_PRINTED, SECONDS = 64 << 20, 4 << 20, 120.0
 #: Bytes by which the repository grows for one sandbox, whatever becomes of what it has pushed; the last bundle may go
 #: beyond.
 MOST_TAKEN = 512 << 20
+
+#: What git and its children have beside SECONDS where they read what a sandbox has pushed: seconds of processor time
+#: and bytes of addresses, of each process; bytes of a file.
+MOST_CPU_S, MOST_MEMORY, MOST_FILE = 120, 4 << 30, 1 << 30
+
+#: Waits until its limits are set, and becomes git. What is done by the shell is its builtins'.
+_GATE = 'read -r _ && exec git "$@" </dev/null'
 
 #: Bytes of git's errors that are kept, the last ones.
 _MOST_SAID = 1 << 16
@@ -48,7 +56,9 @@ _CONFIG = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.all
            # Packs are kept as they come, and their sizes are what was taken in.
            "fetch.unpackLimit=1",
            # A larger file is no text for a diff, and isn't held as a whole.
-           "core.bigFileThreshold=16m")
+           "core.bigFileThreshold=16m",
+           # Packs are mapped piece by piece, so that large ones of the project's fit into MOST_MEMORY.
+           "core.packedGitWindowSize=32m", "core.packedGitLimit=1g", "pack.threads=2")
 
 #: An object that isn't there is missing, and no reason to run what the repository's configuration says (git 2.45, and
 #: its releases of 2024 for older ones), and none is replaced by another.
@@ -78,6 +88,17 @@ def is_local(remote: str) -> bool:
     return ":" not in remote.split("/")[0]
 
 
+def _limit(process: int, is_bounded: bool) -> None:
+    """
+    Set what *process* and its children may have, as far as it isn't less already. Linux 2.6.36; prlimit(2).
+    """
+    wanted = {resource.RLIMIT_CPU: MOST_CPU_S, resource.RLIMIT_FSIZE: MOST_FILE, resource.RLIMIT_CORE: 0}
+    for kind, most in {**wanted, **({resource.RLIMIT_AS: MOST_MEMORY} if is_bounded else {})}.items():
+        hard = resource.prlimit(process, kind)[1]
+        least = most if resource.RLIM_INFINITY == hard else min(most, hard)
+        resource.prlimit(process, kind, (least, least))
+
+
 def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) -> bytes:
     """
     What git prints.
@@ -94,9 +115,15 @@ def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) ->
     words = [word for each in _CONFIG for word in ("-c", each)]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _ENVIRON
     try:
-        with subprocess.Popen(["git", *words, "-C", folder, *argv], env=environ, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as child:
+        with subprocess.Popen(["/bin/sh", "-c", _GATE, "git", *words, "-C", folder, *argv], env=environ,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              start_new_session=True) as child:
             try:
+                assert child.stdin is not None
+                # A push runs programs of the operator's for credentials, whose memory is theirs to say.
+                _limit(child.pid, "push" != argv[0])
+                with child.stdin as gate:
+                    gate.write(b"\n")
                 out, err, is_whole = _printed(child, seconds)
             except TimeoutError:
                 raise GitFailed(f"git {argv[0]} took more than {seconds:.0f} seconds") from None
@@ -107,6 +134,8 @@ def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) ->
         raise GitFailed(f"git: {(error.strerror or 'an error').lower()}") from None
     if not is_whole and not cut:
         raise GitFailed(f"git {argv[0]} printed more than {MOST_PRINTED} bytes")
+    if 127 == child.returncode:
+        raise GitFailed("git: no such file or directory")
     if child.returncode and is_whole:
         said = err.decode("utf-8", "replace").strip().splitlines() or [f"exit status {child.returncode}"]
         raise GitFailed(f"git {argv[0]}: {without_password(said[-1])[:500]}")

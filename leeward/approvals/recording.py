@@ -16,7 +16,8 @@ from leeward.approvals.files import FileState
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import ApprovalRequest, subject_text
 from leeward.approvals.sync_notes import SyncNote
-from leeward.audit.journal import Journal, read
+from leeward.audit.bounded import BoundedJournal
+from leeward.audit.journal import read
 from leeward.audit.rows import AuditRow, ReadLine
 from leeward.errors import BadRequest, SandboxOver
 
@@ -36,7 +37,7 @@ def audit_row(request: ApprovalRequest) -> AuditRow | None:
                     None if request.decided is None else request.decided - request.created, metadata)
 
 
-def record(queue: ApprovalQueue, journal: Journal) -> None:
+def record(queue: ApprovalQueue, journal: BoundedJournal) -> None:
     """
     Have every decision of *queue* written to *journal*. A journal that can't be written holds no decision up.
     """
@@ -68,6 +69,17 @@ def newest_rows(folder: str, limit: int, sandbox: str) -> list[dict[str, Any]]:
         raise BadRequest(f"the record: {(error.strerror or 'an error').lower()}") from None
     return [{**(line.row or {}), **({"bad": line.fault, "line": line.number} if line.fault else {})}
             for line in reversed(found)]
+
+
+def service_row(decision: str, **metadata: Any) -> AuditRow:
+    """
+    The row for the service's own start or end.
+
+    Args:
+        decision: "started" or "ended".
+        metadata: for JSON.
+    """
+    return AuditRow(time.time(), "service", "serve", decision, metadata=metadata)
 
 
 def started_row(sandbox: str, project: str) -> AuditRow:

@@ -30,11 +30,12 @@ from leeward.approvals.orders import EXEC_S, command_order
 from leeward.approvals.projects import OpenProjects
 from leeward.approvals.pushes import ask_for_pushes
 from leeward.approvals.queue import ApprovalQueue
-from leeward.approvals.recording import denied_rows, ended_row, newest_rows, record, started_row
+from leeward.approvals.recording import denied_rows, ended_row, newest_rows, record, service_row, started_row
 from leeward.approvals.requests import ApprovalRequest, Resolution
 from leeward.approvals.runs import OnOutput, RunBook, run_before
 from leeward.approvals.settings import ServiceSettings
 from leeward.approvals.syncing import sync_option
+from leeward.audit.bounded import BoundedJournal
 from leeward.audit.journal import Journal
 from leeward.errors import BadRequest, LeewardError, SandboxOver
 
@@ -72,7 +73,8 @@ class ApprovalService:
         self._denied = dict[str, dict[str, int]]()
         self._at_stop = list[Callable[[], None]]()
         self._runs, self._settings = RunBook(), ServiceSettings(folder, queue)
-        record(queue, journal)
+        self._rows = BoundedJournal(journal)
+        record(queue, self._rows)
         self._projects = OpenProjects(project)
         self._carrier = OrderCarrier(queue, self._runs, self._settings, self._projects, socket)
         self._asks, self._egress = EgressDesk(queue, socket, self._home), EgressRows(socket)
@@ -83,6 +85,7 @@ class ApprovalService:
         """
         See to what was approved, or begun, when the service ended the last time.
         """
+        self.journal.write(service_row("started", port=self.port, until=self.until, project=self._home("")))
         self._carrier.start()
         self._asks.start()
         self._egress.skip()
@@ -101,6 +104,7 @@ class ApprovalService:
         self._carrier.close()
         self._egress.close()
         self._projects.close()
+        self.journal.write(service_row("ended"))
 
     def subscribe_stop(self, told: Callable[[], None]) -> Callable[[], None]:
         """
@@ -241,12 +245,9 @@ class ApprovalService:
 
     def set_config(self, key: str, value: Any) -> dict[str, Any]:
         """
-        Returns:
-            As `config`.
-
         Raises:
             BadRequest: no key, or no value of it.
-            OSError: the disk is full or can't be written.
+            OSError: the disk can't be written.
         """
         self._settings.set(key, value)
         return self.config()
@@ -273,12 +274,7 @@ class ApprovalService:
     def approve_hunks(self, number: int, hunks: Sequence[int], by: str) -> Resolution:
         """
         Approve a part of a change of a file: a new request with these hunks alone takes the place of the old one, and
-        is approved.
-
-        Args:
-            number: the request's id.
-            hunks: places in the `hunks` of its `detail`.
-            by: "cli" or "page".
+        is approved. *hunks* are places in the `hunks` of its `detail`.
 
         Raises:
             BadRequest: it isn't about a text file, or there are no such hunks.
@@ -365,7 +361,7 @@ class ApprovalService:
         self._record_egress()
         before = self._denied.setdefault(box.box.id, {})
         for row in denied_rows(box.box.id, info, before):
-            self.journal.write(row)
+            self._rows.write(row)
 
     def _record_egress(self) -> None:
         try:
@@ -375,12 +371,13 @@ class ApprovalService:
         for row in rows:
             made = egress_row(row)
             if made is not None and (made.sandbox in self._known):
-                self.journal.write(made)
+                self._rows.write(made)
 
     def _ended(self, box: AskingBox, info: Mapping[str, Any], why: SandboxOver | None) -> None:
         self._looked(box, info)
         self._denied.pop(box.box.id, None)
         self._known.discard(box.box.id)
+        self._rows.end(box.box.id)
         self.journal.write(ended_row(box.box.id, box.opened, info, why))
 
     def sync_files(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,33 @@ def test_a_sandbox_fills_so_much_of_the_disk(repositories: Repositories, monkeyp
         intake.take_in(bundle, "box", "main")
 
     assert tip == repositories.intake().take_in(bundle, "other", "main")
+
+
+def test_git_and_its_children_have_limits(tmp_path: Path) -> None:
+    said = git("-c", "alias.limits=!cat /proc/self/limits", "limits", folder=str(tmp_path)).decode()
+    found = {line[:25].strip(): line[26:].split()[:2] for line in said.splitlines()}
+    assert [str(git_host.MOST_CPU_S)] * 2 == found["Max cpu time"]
+    assert [str(git_host.MOST_FILE)] * 2 == found["Max file size"]
+    assert [str(git_host.MOST_MEMORY)] * 2 == found["Max address space"]
+    assert ["0"] * 2 == found["Max core file size"]
+
+
+def test_c364_cannot_take_the_processor_the_memory_or_the_disk_of_the_host_by_git(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    What a bundle makes git do may be any of these; here a program stands for it. The control: within the limits it
+    comes to its end.
+    """
+    spin = "i=0; while [ $i -lt %d ]; do i=$((i+1)); done; echo done"
+    fill = "head -c %d /dev/zero > file && echo done"
+    hold = f"{sys.executable} -c \'print(len(bytearray(%d)) and \"done\")\'"
+
+    def run(line: str, most: int) -> bytes:
+        return git("-c", f"alias.attack=!{line % most}", "attack", folder=str(tmp_path))
+    for line, small, large in ((spin, 10, 1_000_000_000), (fill, 10, 20 << 20), (hold, 10, 1 << 30)):
+        monkeypatch.setattr(git_host, "MOST_CPU_S", 1)
+        monkeypatch.setattr(git_host, "MOST_FILE", 1 << 20)
+        monkeypatch.setattr(git_host, "MOST_MEMORY", 512 << 20)
+        assert b"done\n" == run(line, small)
+        with pytest.raises(GitFailed):
+            run(line, large)

@@ -1,0 +1,102 @@
+"""
+How many rows one sandbox makes in the record, so that none can have the old ones rotated away.
+
+Runs in:   the program that decides.
+Holds:     what a person has decided, what has reached the host and the life of sandboxes is written in any case. Of the
+           rest (denials by rules and modes, expiry, policies of egress, denied system calls) a sandbox has BURST rows
+           at once and EACH_MINUTE more; those beyond are counted, and the next one that is written, or the end of the
+           sandbox, has the counts before it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from leeward.audit.journal import Journal
+from leeward.audit.rows import AuditRow
+
+#: Rows of one sandbox at once, and each minute.
+BURST, EACH_MINUTE = 1000, 30
+
+#: Kinds of rows that are counted by themselves, and sandboxes that are known.
+MOST_KINDS, MOST_SANDBOXES = 50, 1000
+
+#: Rows that are never left out: who has decided, what became of it, and their categories.
+_BY, _CATEGORIES = ("cli", "page", "shutdown", "stale", "sync"), ("sandbox", "service", "audit")
+_DECISIONS = ("approved", "applied", "failed")
+
+
+def _is_bounded(row: AuditRow) -> bool:
+    if not row.sandbox or row.by in _BY or row.category in _CATEGORIES:
+        return False
+    return row.decision not in _DECISIONS or "policy" == row.by
+
+
+@dataclass(slots=True)
+class _Account:
+    left: float
+    since: float
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+class BoundedJournal:
+    """
+    Args:
+        journal: where rows go.
+        clock: seconds of a monotonic clock.
+    """
+
+    def __init__(self, journal: Journal, clock: Callable[[], float] = time.monotonic) -> None:
+        self._journal, self._clock = journal, clock
+        self._lock, self._accounts = threading.Lock(), dict[str, _Account]()
+
+    def write(self, row: AuditRow) -> bool:
+        """
+        Leave *row* to the journal, unless its sandbox has made too many. Never waits.
+
+        Returns:
+            False if it isn't written.
+        """
+        if not _is_bounded(row):
+            return self._journal.write(row)
+        with self._lock:
+            account = self._account(row.sandbox)
+            if account.left < 1:
+                kind = f"{row.category} {row.action[:40]} {row.decision}"
+                account.left_out[kind if kind in account.left_out or len(account.left_out) < MOST_KINDS
+                                 else "others"] += 1
+                return False
+            account.left -= 1
+            self._tell(row.sandbox, account)
+        return self._journal.write(row)
+
+    def end(self, sandbox: str) -> None:
+        """
+        Write what was left out of a sandbox that is over, and forget it.
+        """
+        with self._lock:
+            account = self._accounts.pop(sandbox, None)
+            if account is not None:
+                self._tell(sandbox, account)
+
+    def _tell(self, sandbox: str, account: _Account) -> None:
+        if account.left_out:
+            self._journal.write(AuditRow(time.time(), "audit", "bound", "left out", sandbox=sandbox,
+                                         metadata={"rows": dict(account.left_out)}))
+            account.left_out = Counter()
+
+    def _account(self, sandbox: str) -> _Account:
+        now = self._clock()
+        found = self._accounts.get(sandbox)
+        if found is None:
+            if len(self._accounts) >= MOST_SANDBOXES:  # the one that has been quiet for longest
+                oldest = min(self._accounts, key=lambda name: self._accounts[name].since)
+                self._tell(oldest, self._accounts.pop(oldest))
+            found = self._accounts[sandbox] = _Account(BURST, now)
+        found.left = min(float(BURST), found.left + (now - found.since) * EACH_MINUTE / 60)
+        found.since = now
+        return found
