@@ -37,7 +37,7 @@ def _is_bounded(row: AuditRow) -> bool:
 
 
 @dataclass(slots=True)
-class _Account:
+class _RowAccount:
     left: float
     since: float
     left_out: Counter[str] = field(default_factory=Counter)
@@ -52,7 +52,7 @@ class BoundedJournal:
 
     def __init__(self, journal: Journal, clock: Callable[[], float] = time.monotonic) -> None:
         self._journal, self._clock = journal, clock
-        self._lock, self._accounts = threading.Lock(), dict[str, _Account]()
+        self._lock, self._accounts = threading.Lock(), dict[str, _RowAccount]()
 
     def write(self, row: AuditRow) -> bool:
         """
@@ -83,20 +83,20 @@ class BoundedJournal:
             if account is not None:
                 self._tell(sandbox, account)
 
-    def _tell(self, sandbox: str, account: _Account) -> None:
+    def _tell(self, sandbox: str, account: _RowAccount) -> None:
         if account.left_out:
             self._journal.write(AuditRow(time.time(), "audit", "bound", "left out", sandbox=sandbox,
                                          metadata={"rows": dict(account.left_out)}))
             account.left_out = Counter()
 
-    def _account(self, sandbox: str) -> _Account:
+    def _account(self, sandbox: str) -> _RowAccount:
         now = self._clock()
         found = self._accounts.get(sandbox)
         if found is None:
             if len(self._accounts) >= MOST_SANDBOXES:  # the one that has been quiet for longest
                 oldest = min(self._accounts, key=lambda name: self._accounts[name].since)
                 self._tell(oldest, self._accounts.pop(oldest))
-            found = self._accounts[sandbox] = _Account(BURST, now)
+            found = self._accounts[sandbox] = _RowAccount(BURST, now)
         found.left = min(float(BURST), found.left + (now - found.since) * EACH_MINUTE / 60)
         found.since = now
         return found

@@ -371,6 +371,7 @@ def _raced(service: ServedApprovals, project: Path, outside: Path) -> list[str]:
                 (project / "sub" / "file").write_text("careless\n")
                 return "careless\n" == (outside / "file").read_text()
             poll_until(careless, "a careless write that is led out")
+            assert "careless\n" == (outside / "file").read_text()
             (outside / "file").write_text("canary\n")
 
         inside = box.start(["sh", "-c", SWAP_INSIDE.format(outside=outside)])
