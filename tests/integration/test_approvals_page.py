@@ -271,6 +271,35 @@ def test_two_windows_stay_in_step(window: Window, served: ServedPage) -> None:
         settled(page, 1)
 
 
+#: What the browser is asked to show, in place of the system, and a window that looks hidden when the test says so.
+NOTICES = """
+    window.told = [];
+    window.Notification = class {
+        static permission = "granted";
+        static requestPermission = async () => "granted";
+        constructor(title, options) { window.told.push(`${title}: ${options.body}`); }
+    };
+    Object.defineProperty(document, "hidden", { get: () => Boolean(window.looksHidden) });
+"""
+
+
+def test_a_notice_has_no_text_of_a_sandbox_and_comes_where_it_is_wanted(window: Window, served: ServedPage) -> None:
+    page = window()
+    page.add_init_script(NOTICES)
+    page.reload()
+    page.wait_for_selector("#link-state[data-state=on]")
+    page.evaluate("window.looksHidden = true")
+    push(served, "unwanted", description=HOSTILE)
+    settled(page, 1)
+    assert [] == page.evaluate("told")
+    page.keyboard.press("n")
+    page.wait_for_selector("#notify[aria-pressed=true]")
+    wanted = push(served, "wanted", description=HOSTILE)
+    page.wait_for_function("() => told.length")
+    assert [f"A request waits: git, number {wanted.id}"] == page.evaluate("told")
+    page.wait_for_function("() => document.title.startsWith('(2) ')")
+
+
 HOSTILE = (
     "<script>document.title = 'owned'</script><img src=/static/icon.svg onerror=\"alert(1)\" onload=\"alert(2)\">"
     "<svg/onload=alert(3)><style>body{display:none}</style><meta http-equiv=refresh content=0;url=/rules>"
