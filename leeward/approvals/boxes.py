@@ -9,10 +9,11 @@ Holds:     a sandbox of the profile `approved` ends with the service, since nobo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from typing import Any
 
@@ -145,6 +146,7 @@ class AskingBoxes:
                  ended: Callable[[AskingBox, Mapping[str, Any], SandboxOver | None], None]) -> None:
         self._socket, self._folder, self._until, self._looked, self._ended = socket, folder, until, looked, ended
         self._boxes, self._lock = dict[str, AskingBox](), threading.Lock()
+        self._attaching: set[str] = set()
         self._last = dict[str, Mapping[str, Any]]()
         self._over = threading.Event()
         self._watch = threading.Thread(target=self._look, name="sandboxes", daemon=True)
@@ -170,39 +172,63 @@ class AskingBoxes:
         if len(self._boxes) >= MOST_BOXES:
             raise Busy(f"{MOST_BOXES} sandboxes can ask already")
         if "sandbox" in options:
-            box, inside = self._attached(project, options)
-        else:
-            inside = WORKDIR
-            box = Sandbox(socket=self._socket, workdir=project.path, overlay=True, **{
-                "profile": PROFILE, "env": environment_of(project.path),
-                "metadata": {"approvals": project.path[:1000]}, **options})
+            with self._reserved(options) as name:
+                box, inside = self._attached(project, name)
+                return self._begun(box, project, answering, syncing, inside, box.detach)
+        box = Sandbox(socket=self._socket, workdir=project.path, overlay=True, **{
+            "profile": PROFILE, "env": environment_of(project.path),
+            "metadata": {"approvals": project.path[:1000]}, **options})
+        return self._begun(box, project, answering, syncing, WORKDIR, box.close)
+
+    def _begun(self, box: Sandbox, project: Project, answering: Callable[[str], Answering],
+               syncing: Callable[[Sandbox], LiveSync] | None, inside: str, give_up: Callable[[], object]) -> AskingBox:
+        """
+        Args:
+            give_up: where it can't be made: what another program has opened goes on without.
+        """
         try:
             made = AskingBox(box, project, answering(box.id), self._until, self._folder, inside)
         except BaseException:
-            box.close()
+            give_up()
             raise
         try:
             made.sync = None if syncing is None else syncing(box)
         except BaseException:
-            made.close()
+            made.bridge.close()
+            give_up()
             raise
         with self._lock:
             self._boxes[box.id] = made
         return made
 
-    def _attached(self, project: Project, options: Mapping[str, Any]) -> tuple[Sandbox, str]:
+    @contextlib.contextmanager
+    def _reserved(self, options: Mapping[str, Any]) -> Iterator[str]:
         """
-        A sandbox of this user's that another program has opened, and where it has its copy of *project*.
+        The one of *options*, the id of a sandbox, while nobody else makes that one ask.
 
         Raises:
-            BadRequest: it works on no copy of that folder, can ask already, or other options are given.
+            BadRequest: it can ask already, or other options are given.
         """
         name = options["sandbox"]
         if len(options) > 1 or not isinstance(name, str):
             raise BadRequest("a sandbox that is there already has its options")
         with self._lock:
-            if name in self._boxes:
+            if name in self._boxes or name in self._attaching:
                 raise BadRequest("this sandbox can ask already")
+            self._attaching.add(name)
+        try:
+            yield name
+        finally:
+            with self._lock:
+                self._attaching.discard(name)
+
+    def _attached(self, project: Project, name: str) -> tuple[Sandbox, str]:
+        """
+        A sandbox of this user's that another program has opened, and where it has its copy of *project*.
+
+        Raises:
+            BadRequest: it works on no copy of that folder.
+        """
         box = Sandbox.attach(name, socket=self._socket)
         try:
             overlay = Overlay(box, "")

@@ -1,0 +1,83 @@
+"""
+A sandbox that another program has opened, and that is to ask.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from leeward.approvals import boxes
+from leeward.approvals.boxes import AskingBoxes
+from leeward.errors import BadRequest
+
+
+class Attached:
+    id = "one"
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def detach(self) -> None:
+        self.told.append("detached")
+
+    def close(self) -> None:
+        self.told.append("killed")
+
+
+@pytest.fixture
+def box(monkeypatch: pytest.MonkeyPatch) -> Attached:
+    made = Attached()
+    monkeypatch.setattr(boxes, "Sandbox", SimpleNamespace(attach=lambda name, socket: made))
+    overlay = SimpleNamespace(is_over=lambda folder: True, target="/in")
+    monkeypatch.setattr(boxes, "Overlay", lambda box, target: overlay)
+    return made
+
+
+def asking() -> AskingBoxes:
+    made = AskingBoxes(None, "/nowhere", None, lambda box, info: None, lambda box, info, why: None)
+    made._over.set()  # nothing is looked at
+    return made
+
+
+def answering(_sandbox: str) -> Any:
+    return None
+
+
+PROJECT: Any = SimpleNamespace(path="/")
+
+
+def test_one_that_cannot_ask_goes_on_without(box: Attached, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    It is another program's: nothing in it is ended.
+    """
+    def fails(*_what: object) -> None:
+        raise BadRequest("no bridge")
+
+    monkeypatch.setattr(boxes, "AskingBox", fails)
+    service = asking()
+    for _ in range(2):  # and it may be tried again
+        with pytest.raises(BadRequest, match="no bridge"):
+            service.open(PROJECT, {"sandbox": "one"}, answering, None)
+    assert ["detached"] * 2 == box.told
+
+
+def test_one_asks_once(box: Attached, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Also where two ask for it at the same time.
+    """
+    service, made = asking(), list[Any]()
+
+    def meanwhile(*_what: object) -> Any:
+        with pytest.raises(BadRequest, match="can ask already"):
+            service.open(PROJECT, {"sandbox": "one"}, answering, None)
+        made.append(SimpleNamespace(box=box))
+        return made[-1]
+
+    monkeypatch.setattr(boxes, "AskingBox", meanwhile)
+    service.open(PROJECT, {"sandbox": "one"}, answering, None)
+    with pytest.raises(BadRequest, match="can ask already"):
+        service.open(PROJECT, {"sandbox": "one"}, answering, None)
+    assert (1, []) == (len(made), box.told)
