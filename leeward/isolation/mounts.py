@@ -17,7 +17,8 @@ import posixpath
 
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
-from leeward._native.steps import Call, Cell, Step, fails, returns
+from leeward._native.spawn import Clone
+from leeward._native.steps import Call, Cell, Step, Table, fails, returns
 from leeward.spec.sandbox import Scratch, View
 
 _SCRATCH = MountAttr.NOSUID | MountAttr.NODEV
@@ -73,6 +74,40 @@ def _proc(view: View) -> list[Step]:
         *native.reconfigure_steps(fs, {"subset": "pid"}),
         returns(Call.CLOSE, fs),
     ]
+
+
+def is_whole_proc_refused() -> bool:
+    """
+    Does this kernel refuse a whole /proc that becomes subset=pid? It is tried, in new namespaces of this process, which
+    has one thread.
+
+    Raises:
+        KernelRefusal, OSError: something else is refused.
+    """
+    owner = os.geteuid()
+    Table([returns(Call.UNSHARE, Clone.NEWUSER | Clone.NEWNS | Clone.NEWPID)]).run()
+    with open("/proc/self/uid_map", "w") as ids:
+        ids.write(f"0 {owner} 1")
+    if not (pid := os.fork()):
+        code = 1
+        try:
+            code = 2 if _stays_whole() else 0
+        finally:
+            os._exit(code)
+    ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if ended not in (0, 2):
+        raise OSError("a /proc of its own can't be had")
+    return 2 == ended
+
+
+def _stays_whole() -> bool:
+    fs, proc = Cell("new proc"), Cell("proc")
+    made = [native.private_step(), *native.whole_steps(fs, proc, "proc", {}, _PROC)]
+    table = Table([*made, *native.reconfigure_steps(fs, {"subset": "pid"})])
+    done, _ = table.take()
+    if done < len(made):
+        raise OSError("a /proc of its own can't be had")
+    return done < len(table.steps)
 
 
 def _terminals(most: int) -> list[Step]:

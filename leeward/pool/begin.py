@@ -19,6 +19,7 @@ from leeward.isolation import interpreter, landlock
 from leeward.isolation.cgroup.choose import choose
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.plan import ZygotePlan
+from leeward.pool.coverable import with_what_can_be_covered
 from leeward.pool.quotas import Quotas
 from leeward.spec import folders, libraries, profiles
 from leeward.spec.folders import Folder
@@ -143,7 +144,8 @@ def prepare(settings: Settings, driver: Driver) -> tuple[SandboxSpec, ZygotePlan
         BadRequest, Unsupported: no interpreter that could serve.
     """
     host = settings.host or interpreter.find(settings.python_env)
-    spec = spec_of(settings, host, memory_counted=driver.memory_counted, pinned=driver.affinity_fixed)
+    spec = with_what_can_be_covered(
+        spec_of(settings, host, memory_counted=driver.memory_counted, pinned=driver.affinity_fixed))
     return spec, ZygotePlan(
         import_path=import_path(host.backing), preload=spec.preload, bare=not host.env,
         executable=spec.executable, environment=spec.environment, rehearse=settings.rehearse, warm=settings.warm,

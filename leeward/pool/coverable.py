@@ -1,0 +1,65 @@
+"""
+Can this kernel's /proc be covered in part before it shows processes alone? It is tried once, by a process of its own.
+
+Runs in:   the daemon, and `leeward run`. The process is exec'd, because a daemon has threads, and namespaces aren't for
+           one of them to try.
+Stands if: it ends otherwise than it should: then it is taken for granted, and the first runner says what fails.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+import sys
+
+from leeward.dataclass import replace
+from leeward.spec.sandbox import SandboxSpec
+from leeward.worker.hatch import import_path
+
+#: The last kernel on which it is known to work, so that nothing is tried up to there. Linux 7.3 refuses it.
+_KNOWN = (6, 18)
+
+#: Seconds for the try, which takes a tenth of one; an emulated machine takes a hundred times as long.
+_LONG_S = 30.0
+
+#: The exit status where it is refused.
+_REFUSED = 3
+
+_TRY = f"""
+import sys
+sys.path[:0] = {{path!r}}
+from leeward.isolation.mounts import is_whole_proc_refused
+sys.exit({_REFUSED} if is_whole_proc_refused() else 0)
+"""
+
+
+def with_what_can_be_covered(spec: SandboxSpec) -> SandboxSpec:
+    """
+    *spec* without its files of /proc, where the kernel doesn't let it have any: `free` and `uptime` then find none.
+    """
+    if is_coverable():
+        return spec
+    return replace(spec, view=replace(spec.view, proc=(), proc_live=()))
+
+
+@functools.cache
+def is_coverable() -> bool:
+    if _version(os.uname().release) <= _KNOWN:
+        return True
+    try:
+        tried = subprocess.run([sys.executable, "-I", "-S", "-c", _TRY.format(path=import_path())], cwd="/", env={},
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               timeout=_LONG_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    return _REFUSED != tried.returncode
+
+
+def _version(release: str) -> tuple[int, int]:
+    """
+    The first two numbers of a kernel's *release*; those of a kernel that nobody knows if it has none.
+    """
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return (int(found[1]), int(found[2])) if found else (1 << 16, 0)
