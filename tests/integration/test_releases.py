@@ -79,14 +79,16 @@ DEBIANS_NAMES = {"cffi": "python3-cffi-backend"}
 
 def test_debians_package_depends_on_what_leeward_does():
     """
-    The same libraries in the same versions as pyproject.toml, and no others; and it suggests those of egress.
+    The same libraries in the same versions as pyproject.toml, and no others; and it suggests those of egress and of the
+    page of approvals.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     depends, _, suggests = (DEBIAN / "control").read_text().split("\nPackage: ")[1].partition("\nSuggests:")
 
     assert {**_debians(project["dependencies"]),
             "python3": project["requires-python"].removeprefix(">=")} == _stated(depends)
-    assert _debians(project["optional-dependencies"]["egress"]) == _stated(suggests)
+    extras = project["optional-dependencies"]
+    assert _debians([*extras["egress"], *extras["web"]]) == _stated(suggests)
 
 
 def _stated(fields):

@@ -95,10 +95,12 @@ def children(pid: int) -> list[int]:
 
 def zygotes(daemon: int) -> list[int]:
     """
-    Its children but for the opener, which leeward/worker/opener.py starts, and one that hasn't become a program yet.
+    Its children but for the opener, which leeward/worker/opener.py starts, and one that hasn't become a program yet, or
+    is about to.
     """
-    own = _arguments(daemon)
-    return [pid for pid in children(daemon) if b"import opener" not in (line := _arguments(pid)) and line != own]
+    others = (_arguments(daemon), b"")
+    return [pid for pid in children(daemon)
+            if b"import opener" not in (line := _arguments(pid)) and line not in others]
 
 
 def _arguments(pid: int) -> bytes:
