@@ -87,7 +87,9 @@ def expect(box: Box, name: str) -> None:
     limit = 64 * MIB if name in KERNEL and "none" == driver else ALL[name]
     got = box.run(code_of(name), limits={"memory": limit})
 
-    assert promised(name, driver) == verdict(got)
+    # Shared memory without a name is also charged when it is mapped, an account that is full first if the watch is late.
+    refused_first = "none" == driver and "leaves one page mapped of each shared memory without a name" == name
+    assert verdict(got) in (promised(name, driver), *(("ENOMEM",) if refused_first else ()))
     if "none" != driver:
         assert got.memory_peak <= ALL[name] * 1.1
     elif name in TOUCH:  # others are charged by what they might hold

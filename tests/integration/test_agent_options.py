@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -128,16 +129,21 @@ def approvals(home: AgentHome) -> Iterator[dict[str, str]]:
     """
     The service for approvals; the variables by which it is found.
     """
-    env = home.environment(LEEWARD_APPROVALS_SOCKET=str(home.path / "approvals"))
-    with subprocess.Popen(command("approvals", "serve"), env=env, stderr=subprocess.PIPE, text=True) as service:
-        try:
-            assert service.stderr is not None
-            line = service.stderr.readline()
-            assert "decides on" in line, line + service.stderr.read()
-            yield {"LEEWARD_APPROVALS_SOCKET": env["LEEWARD_APPROVALS_SOCKET"]}
-        finally:
-            service.terminate()
-            service.communicate(timeout=PATIENCE)
+    with tempfile.TemporaryDirectory(prefix="lw-", dir="/tmp") as folder:  # a socket's path has 107 bytes at most
+        env = home.environment(LEEWARD_APPROVALS_SOCKET=f"{folder}/approvals")
+        with subprocess.Popen(command("approvals", "serve"), env=env, stderr=subprocess.PIPE, text=True) as service:
+            yield from _decided_by(service, env)
+
+
+def _decided_by(service: subprocess.Popen[str], env: dict[str, str]) -> Iterator[dict[str, str]]:
+    try:
+        assert service.stderr is not None
+        line = service.stderr.readline()
+        assert "decides on" in line, line + service.stderr.read()
+        yield {"LEEWARD_APPROVALS_SOCKET": env["LEEWARD_APPROVALS_SOCKET"]}
+    finally:
+        service.terminate()
+        service.communicate(timeout=PATIENCE)
 
 
 ASK = ("from leeward.approvals import Agent; print(Agent().request_permission('network', host='asked.example.org',"
