@@ -87,7 +87,7 @@ def expect(box: Box, name: str) -> None:
     limit = 64 * MIB if name in KERNEL and "none" == driver else ALL[name]
     got = box.run(code_of(name), limits={"memory": limit})
 
-    # Shared memory without a name is also charged when it is mapped, an account that is full first if the watch is late.
+    # Shared memory without a name is also charged when it is mapped, and that may be first if the watch is late.
     refused_first = "none" == driver and "leaves one page mapped of each shared memory without a name" == name
     assert verdict(got) in (promised(name, driver), *(("ENOMEM",) if refused_first else ()))
     if "none" != driver:
