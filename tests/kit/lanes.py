@@ -9,8 +9,8 @@ file that is new is there. Beside it root's run starts that of an ordinary user 
 
 The second lane begins while COMMAND still runs, with what needs no more than .venv has.
 
-`python -m kit.lanes --quick` has the unit tests in the second lane, and the rest of a quick run (kit/quick.py) in the
-first.
+`python -m kit.lanes --quick` has most unit tests in the second lane, but for the thorough ones, and the rest of a quick
+run (kit/quick.py) in the first.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ SECOND = (*(f"tests/integration/test_{name}.py" for name in (
     "node_client", "doc_examples", "sandbox_docs", "workdir_javascript", "agent_example", "agent_programs",
     "approved_example", "approvals_page", "llm")), "tests/vm")
 
-#: Of a quick run, what is beside the rest.
-QUICK = "tests/unit"
+#: Of a quick run, what is beside the rest; and what of it the first lane has, since it mostly waits.
+QUICK, WAITS = "tests/unit", "approvals"
 
 #: So many tests that failed run once more, alone.
 AGAIN = 3
@@ -154,8 +154,9 @@ def quick() -> int:
     """
     lanes: list[Lane] = []
     with _ended(lanes), tempfile.TemporaryFile() as said:
-        lanes.append(unit := Lane("early", QUICK, said=said))
-        lanes.append(first := Lane("first", "--quick", f"--ignore={QUICK}"))
+        lanes.append(unit := Lane("early", QUICK, f"--ignore={QUICK}/{WAITS}", "-m", "not thorough", said=said))
+        others = sorted(name for name in os.listdir(features.ROOT / QUICK) if name != WAITS)
+        lanes.append(first := Lane("first", "--quick", *(f"--ignore={QUICK}/{name}" for name in others)))
         statuses = [first.wait(), unit.wait()]
         show(unit)
     return verdict(statuses, ())[0]
