@@ -105,7 +105,7 @@ class LiveProgram:
         self._written = 0
         self._child: Child | None = None
         self._feed: Feed | None = None
-        self._paused = False
+        self._paused = self._killed = False
         self._waits: list[_Waits] = []
         self._stop: Stop | None = None
         self._fault = ""
@@ -193,6 +193,9 @@ class LiveProgram:
             except OSError:
                 self.stop(Stop.STORE)
                 return
+        elif self._killed and self.chunks.full:  # it is to come to its end, whether somebody reads or not
+            self._cut = True
+            return
         elif data:
             self.chunks.put(stream, self._reactor.now(), data)
             self._wake_waiters()
@@ -214,7 +217,7 @@ class LiveProgram:
         Read its pipes while there is room for what it writes.
         """
         child = self._child
-        if child is None or self.chunks.full is self._paused or Life.RUNNING is not self.life:
+        if child is None or self._killed or self.chunks.full is self._paused or Life.RUNNING is not self.life:
             return
         self._paused = self.chunks.full
         for stream in (1, 2):
@@ -295,7 +298,8 @@ class LiveProgram:
         The same for a client, to whom the report says what the kernel does.
         """
         if self._child is not None and Life.OVER is not self.life:
-            if self._paused:  # it is to come to its end
+            self._killed = True
+            if self._paused:
                 self._paused = False
                 for stream in (1, 2):
                     self._child.resume(stream)
