@@ -162,46 +162,69 @@ def _answer(end: int, does: Callable[[], tuple[dict[str, Any], list[int]]]) -> N
 def _clone(dock: int, wanted: list[Folder], own: list[str],
            root: bool) -> tuple[dict[str, Any], list[int]]:
     """
-    Trees of what the client has put on its socket *dock*, one for each of *wanted*, and its device and inode.
+    Trees of what the client has put on its socket *dock*, one for each of *wanted*, and its device and inode. By then
+    nothing else holds what the client gave: after an answer, its owner may unmount it.
 
     Raises:
         BadRequest: what came is none of that.
     """
-    given = _given(dock, len(wanted))
-    if not root:
-        Table([returns(Call.UNSHARE, int(Clone.NEWUSER | Clone.NEWNS))]).run()
-    trees, found = [], []
-    for fd, folder in zip(given, wanted, strict=True):
-        what = f"mount {folder.target!r:.80}"
-        about = os.fstat(fd)
-        if not (stat.S_ISREG(about.st_mode) if folder.file else stat.S_ISDIR(about.st_mode)):
-            raise BadRequest(f"{what}: {folder.path!r:.80} is no {'file' if folder.file else 'folder'}")
-        at = fd if root else _found(folder, about, what)
-        _check(at, folder, own, what)
-        try:
-            tree = native.copy(at)
-        except LeewardError as error:
-            raise BadRequest(f"{what}: {folder.path!r:.80} can't be had from where the daemon is: {error}") from None
+    with contextlib.ExitStack() as held, contextlib.ExitStack() as made:
+        given = _given(dock, len(wanted))
+        held.callback(_close, given)
+        if not root:
+            Table([returns(Call.UNSHARE, int(Clone.NEWUSER | Clone.NEWNS))]).run()
+        trees, found = [], []
+        for fd, folder in zip(given, wanted, strict=True):
+            about = os.fstat(fd)
+            what = f"mount {folder.target!r:.80}"
+            if not (stat.S_ISREG(about.st_mode) if folder.file else stat.S_ISDIR(about.st_mode)):
+                raise BadRequest(f"{what}: {folder.path!r:.80} is no {'file' if folder.file else 'folder'}")
+            at = fd
+            if not root:
+                at = _found(folder, about, what)
+                held.callback(os.close, at)
+            _check(at, folder, own, what)
+            trees.append(_tree(at, folder, what))
+            made.callback(os.close, trees[-1])
+            found.append((about.st_dev, about.st_ino))
+        made.pop_all()
+        return {"found": found}, trees
+
+
+def _tree(at: int, folder: Folder, what: str) -> int:
+    """
+    A detached mount of *at*, with the attributes that *folder* is to have.
+
+    Raises:
+        BadRequest: it can't be had, or not as it is wanted.
+    """
+    try:
+        tree = native.copy(at)
+    except LeewardError as error:
+        raise BadRequest(f"{what}: {folder.path!r:.80} can't be had from where the daemon is: {error}") from None
+    try:
         always = MountAttr.NOSUID | MountAttr.NODEV
         native.set_attributes(tree, always if folder.writable else always | MountAttr.RDONLY)
         if folder.writable and os.fstatvfs(tree).f_flag & os.ST_RDONLY:
             raise BadRequest(f"{what}: {folder.path!r:.80} is read-only where the daemon is")
-        trees.append(tree)
-        found.append((about.st_dev, about.st_ino))
-    return {"found": found}, trees
+    except BaseException:
+        os.close(tree)
+        raise
+    return tree
 
 
 def _given(dock: int, count: int) -> list[int]:
     """
-    What the client has sent.
+    What the client has sent. Closes *dock*.
     """
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=dock)
-    sock.setblocking(False)
-    try:
-        _, given, flags, _ = socket.recv_fds(sock, 1, folders.MOST, socket.MSG_CMSG_CLOEXEC)
-    except BlockingIOError:
-        raise BadRequest("mounts without a descriptor: a client opens its folders itself") from None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=dock) as sock:
+        sock.setblocking(False)
+        try:
+            _, given, flags, _ = socket.recv_fds(sock, 1, folders.MOST, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            raise BadRequest("mounts without a descriptor: a client opens its folders itself") from None
     if flags & socket.MSG_CTRUNC or len(given) != count:
+        _close(given)
         raise BadRequest(f"{count} mounts, and {len(given)} descriptors came with them")
     return given
 
@@ -216,6 +239,7 @@ def _found(folder: Folder, about: os.stat_result, what: str) -> int:
         raise BadRequest(f"{what}: {folder.path!r:.80}: {(error.strerror or '').lower()}") from None
     found = os.fstat(at)
     if (found.st_dev, found.st_ino) != (about.st_dev, about.st_ino):
+        os.close(at)
         raise BadRequest(f"{what}: {folder.path!r:.80} is something else than the descriptor that came with it")
     return at
 
