@@ -150,7 +150,7 @@ served = "slow"
 """
     slow = threading.Thread(target=lambda: got.append(kernel.execute(code)))
     slow.start()
-    poll_until(lambda: box.files.exists("/tmp/begun"), PATIENCE)
+    poll_until(lambda: box.files.exists("/tmp/begun"), "a file inside a sandbox")
     with Bound(daemon.socket, box, kernel) as other:
         quick = threading.Thread(target=lambda: got.append(other.execute("print('quick behind', served)")))
         quick.start()
@@ -176,7 +176,7 @@ def test_an_interrupt_and_a_time_limit_hit_what_the_fast_path_has_sent(daemon: L
         runs = threading.Thread(target=lambda: got.append(kernel.execute(
             "open('/tmp/begun', 'w')\nwhile True: time.sleep(0.01)")))
         runs.start()
-        poll_until(lambda: box.files.exists("/tmp/begun"), PATIENCE)
+        poll_until(lambda: box.files.exists("/tmp/begun"), "a file inside a sandbox")
         assert kernel.interrupt()
         runs.join(PATIENCE)
         assert got[0].error is not None
@@ -233,7 +233,7 @@ def write():
 threading.Timer(0.01, write).start()
 """)
     assert Outcome.FINISHED is forged.outcome
-    poll_until(lambda: box.files.exists("/tmp/written"), PATIENCE)
+    poll_until(lambda: box.files.exists("/tmp/written"), "a file inside a sandbox")
     try:
         after = kernel.execute("print('mine')")
     except SessionOver:
@@ -255,7 +255,7 @@ def test_a_connection_that_vanishes_takes_what_it_runs_along(daemon: LiveDaemon,
             busy.execute("print(1)")
         busy.link.post("execute", {"session": busy.number,
                                    "code": b"open('/tmp/begun', 'w')\nimport time\nwhile True: time.sleep(1)"})
-        poll_until(lambda: box.files.exists("/tmp/begun"), PATIENCE)
+        poll_until(lambda: box.files.exists("/tmp/begun"), "a file inside a sandbox")
 
     def lost() -> bool:
         try:
@@ -263,7 +263,7 @@ def test_a_connection_that_vanishes_takes_what_it_runs_along(daemon: LiveDaemon,
         except SessionOver:
             return True
         return False
-    poll_until(lost, PATIENCE)
+    poll_until(lost, "the loss of state that only a request can see")
 
 
 def test_a_sandbox_that_rests_wakes(daemon: LiveDaemon, box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
@@ -271,7 +271,7 @@ def test_a_sandbox_that_rests_wakes(daemon: LiveDaemon, box: leeward.Sandbox, ke
     Its descriptors are closed meanwhile; they are no others' when the fast path has the kernel again.
     """
     before = held(daemon.process.pid)
-    poll_until(lambda: held(daemon.process.pid) < before, PATIENCE)
+    poll_until(lambda: held(daemon.process.pid) < before, "descriptors of another process")
     for at in range(4):
         result = kernel.execute(f"print({at})")
         assert (f"{at}\n".encode(), Outcome.FINISHED) == (result.stdout, result.outcome)

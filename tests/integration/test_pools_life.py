@@ -8,14 +8,14 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import leeward
-from kit.live_daemon import PATIENCE, LiveDaemon, descendants
-from kit.waiting import poll_until
+from kit.live_daemon import PATIENCE, LiveDaemon, descendants, watched
 from leeward.errors import DaemonError, QueueTimeout, ShuttingDown
 from leeward.outcome import Outcome
 
@@ -59,7 +59,7 @@ def test_the_daemons_end_is_that_of_all_pools(tmp_path: Path) -> None:
     """
     A job that runs is cut, what waits is refused, and no process is left.
     """
-    async def run(daemon: LiveDaemon) -> tuple[Any, Any, list[int]]:
+    async def run(daemon: LiveDaemon, stack: contextlib.ExitStack) -> tuple[Any, Any, Callable[[float], list[int]]]:
         async with leeward.AsyncClient(str(daemon.socket)) as client:
             await client.execute("1", environment="other")
             jobs = [asyncio.create_task(client.execute("import time; time.sleep(300)", environment="other",
@@ -67,20 +67,21 @@ def test_the_daemons_end_is_that_of_all_pools(tmp_path: Path) -> None:
             while (3, 1) != (pool(status := await client.status())["workers"]["busy"], pool(status)["queued"]):
                 pass
             left = descendants(daemon.process.pid)
+            assert len(left) > 8
+            over = stack.enter_context(watched(left))
             daemon.run("daemon", "stop", "--now", "--socket", str(daemon.socket))
             done = await asyncio.gather(*jobs, return_exceptions=True)
-            return done[:3], done[3], left
+            return done[:3], done[3], over
 
-    with started(tmp_path) as daemon, leeward.Sandbox(socket=daemon.socket, profile="mine") as box:
-        box.run(["true"])
-        cut, refused, processes = asyncio.run(asyncio.wait_for(run(daemon), 2 * PATIENCE))
-        assert 0 == daemon.process.wait(PATIENCE)
+    with contextlib.ExitStack() as stack:
+        with started(tmp_path) as daemon, leeward.Sandbox(socket=daemon.socket, profile="mine") as box:
+            box.run(["true"])
+            cut, refused, over = asyncio.run(asyncio.wait_for(run(daemon, stack), 2 * PATIENCE))
+            assert 0 == daemon.process.wait(PATIENCE)
+        assert [] == over(PATIENCE)  # the opener's child for the next order ends by the end of a socket
     assert [Outcome.INTERNAL] * 3 == [result.outcome for result in cut]
     assert {"the daemon shut down before the job was over"} == {result.error.message for result in cut}
     assert isinstance(refused, ShuttingDown)
-    assert len(processes) > 8
-    # The opener's child for the next order ends by the end of a socket.
-    poll_until(lambda: not [pid for pid in processes if os.path.exists(f"/proc/{pid}")], PATIENCE)
 
 
 def test_a_lost_zygote_is_made_again(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import leeward
 from kit.javascript_cases import CASES, JS_FILES, SEEN
-from kit.live_daemon import PATIENCE, LiveDaemon
+from kit.live_daemon import LiveDaemon
 from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("usr-node")
@@ -139,7 +139,7 @@ def test_a_hundred_codes_in_a_row_leave_memory_flat(daemon: LiveDaemon, work: le
     after, _ = state()
 
     assert after - held < 2048
-    poll_until(lambda: state()[1] <= descriptors, PATIENCE)  # a process that has just begun has one more for a moment
+    poll_until(lambda: state()[1] <= descriptors, "a process that has just begun has one more")
 
 
 def test_a_small_sandbox_has_none_that_waits(daemon: LiveDaemon) -> None:
