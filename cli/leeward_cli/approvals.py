@@ -21,9 +21,9 @@ from leeward.errors import BadRequest
 from leeward_cli.audit import plain
 from leeward_cli.job import complain
 
-_SOCKET = click.option("--socket", metavar="PATH",
+SOCKET = click.option("--socket", metavar="PATH",
                        help="The operator's socket; else LEEWARD_APPROVALS_SOCKET, else the default.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 
 
 @click.group()
@@ -45,16 +45,18 @@ def _lasting(ctx: click.Context, param: click.Parameter, given: str | None) -> f
 
 
 @approvals.command()
-@_SOCKET
-@click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+@SOCKET
+@click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARDSOCKET, else the default.")
 @click.option("--max-uptime", "lasts", metavar="TIME", callback=_lasting,
               help="End after so long, such as 4h or 1h30m.")
 @click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", is_flag=False, flag_value=3700,
               help="Serve the page and REST on this port of 127.0.0.1 as well; 3700 where none is given.")
 @click.option("--head", metavar="DIR", help="Keep the head of the record there.")
+@click.option("--config", metavar="FILE", help="What is forbidden for good, and allowed endpoints; else "
+                                               "~/.config/leeward/approvals.toml, if it is there.")
 @click.argument("project", metavar="[PROJECT]", default="")
 def serve(socket: str | None, daemon: str | None, lasts: float | None, port: int | None, head: str | None,
-          project: str) -> int:
+          config: str | None, project: str) -> int:
     """
     Serve approvals in the foreground, until SIGTERM, Ctrl-C or the end of its time; then what is pending is denied.
 
@@ -66,7 +68,7 @@ def serve(socket: str | None, daemon: str | None, lasts: float | None, port: int
     except ImportError as error:
         complain(f"{error.name} is missing: pip install 'leeward[web]'")
         return 1
-    return run(ServeOptions(project, socket, daemon, lasts, port, head), _ready)
+    return run(ServeOptions(project, socket, daemon, lasts, port, head, config), _ready)
 
 
 def _ready(path: str) -> None:
@@ -74,8 +76,8 @@ def _ready(path: str) -> None:
 
 
 @approvals.command("list")
-@_SOCKET
-@_JSON
+@SOCKET
+@JSON
 @click.option("--recent", is_flag=True, help="The newest 50, whatever became of them.")
 @click.option("--category", type=click.Choice(CATEGORIES), help="Of this category alone.")
 def list_(socket: str | None, as_json: bool, recent: bool, category: str | None) -> None:
@@ -113,8 +115,8 @@ def _state(row: Mapping[str, Any]) -> str:
 
 
 @approvals.command()
-@_SOCKET
-@_JSON
+@SOCKET
+@JSON
 @click.option("--color/--no-color", default=None, help="Colours.  [default: on a terminal]")
 @click.argument("number", metavar="ID", type=int)
 def show(socket: str | None, as_json: bool, color: bool | None, number: int) -> None:
@@ -157,7 +159,7 @@ def _decide(socket: str | None, approved: bool, numbers: tuple[int, ...], catego
         if hunks:
             more["hunks"] = _places(hunks)
         found = link.call("POST", f"/api/requests/{numbers[0]}/{'approve' if approved else 'deny'}", more)
-    return _resolved(found)
+    return resolved(found)
 
 
 def _places(text: str) -> list[int]:
@@ -167,7 +169,7 @@ def _places(text: str) -> list[int]:
         raise click.UsageError("--hunks is numbers from 1 on, with commas between") from None
 
 
-def _resolved(found: Mapping[str, Any]) -> int:
+def resolved(found: Mapping[str, Any]) -> int:
     """
     Say what a decision has done; the exit status.
     """
@@ -194,7 +196,7 @@ _EVERYWHERE = click.option("--everywhere", is_flag=True, help="With --always: th
 
 
 @approvals.command()
-@_SOCKET
+@SOCKET
 @click.option("--all", "category", type=click.Choice(CATEGORIES), help="All of this category that are pending now.")
 @_ALWAYS
 @_EVERYWHERE
@@ -211,7 +213,7 @@ def approve(socket: str | None, category: str | None, always: bool, everywhere: 
 
 
 @approvals.command()
-@_SOCKET
+@SOCKET
 @click.option("--all", "category", type=click.Choice(CATEGORIES), help="All of this category that are pending now.")
 @_ALWAYS
 @_EVERYWHERE
@@ -224,8 +226,8 @@ def deny(socket: str | None, category: str | None, always: bool, everywhere: boo
 
 
 @approvals.command()
-@_SOCKET
-@_JSON
+@SOCKET
+@JSON
 def rules(socket: str | None, as_json: bool) -> None:
     """
     Show the rules with where they hold, and each category's mode.
@@ -234,6 +236,10 @@ def rules(socket: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found))
         return
+    for row in found.get("forbidden", []):
+        click.echo(plain(f"forbid {row['rule']}  for good, by the configuration"))
+    for host in found.get("endpoints", []):
+        click.echo(plain(f"allow  {host} and what is below it, by the configuration"))
     for effect in ("deny", "allow"):
         for row in found.get(effect, []):
             click.echo(plain(f"{effect:6} {row['rule']}  {_where(row)}") + "  (never matches)" * row["never_matches"])
@@ -246,11 +252,11 @@ _PROJECT = click.option("--project", metavar="PATH", help="In this project alone
 
 def _add(socket: str | None, rule: str, effect: str, project: str | None) -> int:
     body = {"rule": rule, "effect": effect, "project": "" if project is None else os.path.realpath(project)}
-    return _resolved(OperatorLink(socket).call("POST", "/api/rules", body)["resolution"])
+    return resolved(OperatorLink(socket).call("POST", "/api/rules", body)["resolution"])
 
 
 @approvals.command("allow")
-@_SOCKET
+@SOCKET
 @_PROJECT
 @click.argument("rule")
 def allow(socket: str | None, project: str | None, rule: str) -> int:
@@ -262,7 +268,7 @@ def allow(socket: str | None, project: str | None, rule: str) -> int:
 
 
 @approvals.command("deny-rule")
-@_SOCKET
+@SOCKET
 @_PROJECT
 @click.argument("rule")
 def deny_rule(socket: str | None, project: str | None, rule: str) -> int:
@@ -273,7 +279,7 @@ def deny_rule(socket: str | None, project: str | None, rule: str) -> int:
 
 
 @approvals.command("remove-rule")
-@_SOCKET
+@SOCKET
 @_PROJECT
 @click.option("--everywhere", is_flag=True, help="Only the one that holds everywhere.")
 @click.argument("rule")
@@ -288,7 +294,7 @@ def remove_rule(socket: str | None, project: str | None, everywhere: bool, rule:
 
 
 @approvals.command()
-@_SOCKET
+@SOCKET
 def watch(socket: str | None) -> int:
     """
     Show what is pending as it comes, and decide by keys: ? shows which.
@@ -299,7 +305,7 @@ def watch(socket: str | None) -> int:
 
 
 @approvals.command()
-@_SOCKET
+@SOCKET
 def page(socket: str | None) -> int:
     """
     Print a link to the page, which works once and for five minutes. The service has to serve a --port.
@@ -314,8 +320,8 @@ def page(socket: str | None) -> int:
 
 
 @approvals.command(context_settings={"ignore_unknown_options": False})
-@_SOCKET
-@click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+@SOCKET
+@click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARDSOCKET, else the default.")
 @click.option("--profile", metavar="NAME", help="Another profile than `approved`.")
 @click.option("--egress", metavar="NAME", help="What it may reach: a policy of the daemon's configuration.")
 @click.option("--environment", metavar="NAME", help="Another interpreter and its packages.")
@@ -377,8 +383,8 @@ def _note_lines(row: Mapping[str, Any]) -> list[str]:
 
 
 @approvals.command()
-@_SOCKET
-@_JSON
+@SOCKET
+@JSON
 def sandboxes(socket: str | None, as_json: bool) -> None:
     """
     Show the sandboxes that can ask, and what live sync has written and what not.

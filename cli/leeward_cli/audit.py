@@ -16,7 +16,8 @@ from typing import Any
 
 import click
 
-from leeward.audit.journal import default_folder, read, verify
+from leeward.audit.journal import default_folder
+from leeward.audit.record import read_record, verify_record
 from leeward.audit.rows import ReadLine
 from leeward.errors import BadRequest
 
@@ -41,7 +42,7 @@ def show(folder: str | None, limit: int, sandbox: str | None, as_json: bool) -> 
     """
     found: deque[ReadLine] = deque(maxlen=limit)
     try:
-        for line in read(folder or default_folder(os.environ)):
+        for line in read_record(folder or default_folder(os.environ)):
             if sandbox is None or line.row is None or line.row.get("sandbox") == sandbox:
                 found.append(line)
     except OSError as error:
@@ -60,7 +61,7 @@ def check(folder: str | None, head: str | None) -> int:
     The exit status is 1 if it isn't; the first line that doesn't fit is named.
     """
     try:
-        found = verify(folder or default_folder(os.environ), head)
+        found = verify_record(folder or default_folder(os.environ), head)
     except OSError as error:
         raise BadRequest(f"the record: {(error.strerror or 'an error').lower()}: {error.filename}") from None
     if found.fault is not None:

@@ -19,7 +19,7 @@ from leeward.errors import LeewardError
 from leeward_cli import (
     agent,
     agents_outside,
-    approvals,
+    approvals_config,
     audit,
     copying,
     egress,
@@ -424,7 +424,7 @@ cli.add_command(overlays.restore)
 cli.add_command(egress.egress)
 cli.add_command(fetching.fetch)
 cli.add_command(environments.env)
-cli.add_command(approvals.approvals)
+cli.add_command(approvals_config.approvals)
 cli.add_command(audit.audit)
 cli.add_command(agent.agent)
 cli.add_command(agents_outside.shell_prefix)

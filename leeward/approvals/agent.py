@@ -167,6 +167,7 @@ class Agent:
 
         Returns:
             The request: `id`, `status` ("approved", "denied", "pending", "expired", "superseded"), `decided_by`, ...
+            Where a person has approved a part of a change it is superseded, and `replaced_by` is the id of that part.
 
         Raises:
             AskError: it was refused.
@@ -181,7 +182,7 @@ class Agent:
 
         Returns:
             `id`, `status` ("pending", "approved", "denied", "running", "completed", "failed"), and where it was run
-            `exit_code` and `output`.
+            `exit_code` and `output`. The id is another one than before where whoever approved it had it run elsewhere.
         """
         made = self.call("POST", "/api/exec", {"command": command, "cwd": cwd, "reason": reason, "timeout": timeout})
         return self._run(made["id"], wait)

@@ -137,12 +137,12 @@ class AskingBoxes:
         socket: of the daemon; None for the default.
         folder: of the service.
         until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
-        looked: is told every few seconds what `info` says of each.
+        looked: is told every few seconds what `info` says of each, and then, of None, that this round is over.
         ended: is told of each sandbox that has ended, with its last `info` and why.
     """
 
     def __init__(self, socket: str | None, folder: str, until: float | None,
-                 looked: Callable[[AskingBox, Mapping[str, Any]], None],
+                 looked: Callable[[AskingBox | None, Mapping[str, Any]], None],
                  ended: Callable[[AskingBox, Mapping[str, Any], SandboxOver | None], None]) -> None:
         self._socket, self._folder, self._until, self._looked, self._ended = socket, folder, until, looked, ended
         self._boxes, self._lock = dict[str, AskingBox](), threading.Lock()
@@ -254,6 +254,10 @@ class AskingBoxes:
             raise BadRequest("no sandbox of this service")
         return found
 
+    def ids(self) -> list[str]:
+        with self._lock:
+            return list(self._boxes)
+
     def rows(self) -> list[dict[str, Any]]:
         with self._lock:
             boxes = list(self._boxes.values())
@@ -317,3 +321,5 @@ class AskingBoxes:
                     self._end(box, error)
                 except Exception:
                     pass  # it costs this look; where the daemon is away, the bridge says so
+            with contextlib.suppress(Exception):  # as above
+                self._looked(None, {})

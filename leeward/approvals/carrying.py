@@ -12,11 +12,14 @@ Threads:   MOST_FILES for files, MOST_PUSHES for pushes and keys, one of each fo
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from leeward.approvals.apply import carry_out, recover_one
+from leeward.approvals.box_rows import SandboxRows
 from leeward.approvals.git_host import git_push, is_local
 from leeward.approvals.orders import CommandOrder, ConfigOrder, PushOrder, unpack_order
 from leeward.approvals.projects import OpenProjects
@@ -26,7 +29,7 @@ from leeward.approvals.runs import TIMED_OUT, RunBook
 from leeward.approvals.settings import ServiceSettings
 from leeward.approvals.turns import TurnPool
 from leeward.client.sandbox import Sandbox
-from leeward.errors import BadRequest, Bug, LeewardError, ShuttingDown
+from leeward.errors import BadRequest, Bug, LeewardError, SandboxOver, ShuttingDown
 from leeward.outcome import Outcome
 
 #: Commands that run at once, and of one sandbox: a rule may allow it as many as it asks for.
@@ -59,13 +62,14 @@ class OrderCarrier:
         settings: for keys.
         projects: which files are about.
         socket: of the daemon; None for the default.
+        life: is told of the sandboxes that are opened for a command.
         fault: is called with the name of each step before it.
     """
 
     def __init__(self, queue: ApprovalQueue, runs: RunBook, settings: ServiceSettings, projects: OpenProjects,
-                 socket: str | None, fault: Callable[[str], None] = _no_fault) -> None:
+                 socket: str | None, life: SandboxRows, fault: Callable[[str], None] = _no_fault) -> None:
         self._queue, self._runs, self._settings, self._projects, self._socket = queue, runs, settings, projects, socket
-        self._fault, self._over = fault, False
+        self._life, self._fault, self._over = life, fault, False
         self._running, self._lock = dict[int, Sandbox](), threading.Lock()
         self._files = TurnPool("files", MOST_FILES, 1)
         self._others = TurnPool("pushes", MOST_PUSHES, 1)
@@ -192,17 +196,14 @@ class OrderCarrier:
     def _command(self, request: ApprovalRequest, order: CommandOrder) -> None:
         self._runs.begin(request.id)
         try:
-            box = (Sandbox(socket=self._socket, profile=order.profile, metadata={"request": str(request.id)})
-                   if order.profile else Sandbox.attach(request.sandbox, socket=self._socket))
+            box = (self._opened(request, order.profile) if order.profile
+                   else Sandbox.attach(request.sandbox, socket=self._socket))
         except LeewardError as error:
             self._end(request, None, f"no sandbox to run it in: {error}")
             return
         try:
-            if order.profile:
-                with self._lock:
-                    self._running[request.id], is_over = box, self._over
-                if is_over:  # `close` didn't see it
-                    raise ShuttingDown("the service ends")
+            if self._over and order.profile:  # `close` didn't see it
+                raise ShuttingDown("the service ends")
             self._run(request, order, box)
         except LeewardError as error:
             self._end(request, None, str(error))
@@ -210,9 +211,47 @@ class OrderCarrier:
             if order.profile:
                 with self._lock:
                     self._running.pop(request.id, None)
-                box.close()
+                self._close(box)
             else:
                 box.detach()
+
+    def _opened(self, request: ApprovalRequest, profile: str) -> Sandbox:
+        """
+        A sandbox for this command alone.
+        """
+        box = Sandbox(socket=self._socket, profile=profile, metadata={"request": str(request.id)})
+        try:
+            self._life.begin(box.id, profile=profile, request=request.id)
+        except BaseException:
+            box.close()
+            raise
+        with self._lock:
+            self._running[request.id] = box
+        return box
+
+    def _close(self, box: Sandbox) -> None:
+        """
+        End a sandbox that was opened for a command, and have its last counts written.
+        """
+        info, why = dict[str, Any](), None
+        try:
+            info = box.info()
+        except SandboxOver as error:
+            why = error
+        except LeewardError:
+            pass  # the daemon is away
+        box.close()
+        self._life.end(box.id, info, why)
+
+    def look(self) -> None:
+        """
+        Have what has happened in the sandboxes that commands run in written.
+        """
+        with self._lock:
+            running = list(self._running.values())
+        for box in running:
+            with contextlib.suppress(LeewardError):  # it is over, which its own thread sees
+                self._life.look(box.id, box.info())
 
     def _run(self, request: ApprovalRequest, order: CommandOrder, box: Sandbox) -> None:
         process = box.start(order.line or order.argv, timeout=order.timeout, output=MOST_OUTPUT,

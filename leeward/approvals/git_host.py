@@ -211,7 +211,13 @@ class GitIntake:
     def __init__(self, folder: str, project: str) -> None:
         self._project, self.remote, self._taken = project, remote_of(project)[1], 0
         self.path = os.path.join(folder, "git", hashlib.sha256(os.fsencode(project)).hexdigest()[:32] + ".git")
-        common = os.fsdecode(git("rev-parse", "--path-format=absolute", "--git-common-dir", folder=project))
+        self._make()
+
+    def _make(self) -> None:
+        """
+        Make the repository where it isn't there: one that nobody needs is removed (`git_store`).
+        """
+        common = os.fsdecode(git("rev-parse", "--path-format=absolute", "--git-common-dir", folder=self._project))
         if not os.path.isdir(os.path.join(self.path, "objects")):
             os.makedirs(self.path, mode=0o700, exist_ok=True)
             git("init", "--quiet", "--bare", "--template=", ".", folder=self.path)
@@ -237,6 +243,7 @@ class GitIntake:
         """
         if self._taken >= MOST_TAKEN:
             raise Busy(f"what this sandbox has pushed takes {MOST_TAKEN} bytes already")
+        self._make()
         ref = f"refs/sandbox/{sandbox}/{name}"
         with tempfile.NamedTemporaryFile(dir=self.path, suffix=".bundle") as file:
             file.write(bundle)

@@ -28,7 +28,7 @@ from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.sync_moves import BudgetSpent, Deferred, SyncMoves, SyncPath
 from leeward.approvals.sync_notes import CONFLICT, REFUSED, SyncNote, SyncNotes
 from leeward.approvals.syncing import InsideView, agree, is_skipped, row_change, three_way
-from leeward.audit.journal import Journal
+from leeward.audit.record import RowSink
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Busy, LeewardError, SandboxOver, ShuttingDown, Stale
@@ -356,7 +356,7 @@ class LiveSync:
             self._agreed(move.path, move.host, move.sign)
 
 
-def begin_sync(box: Sandbox, project: Project, queue: ApprovalQueue, journal: Journal, after: str) -> LiveSync:
+def begin_sync(box: Sandbox, project: Project, queue: ApprovalQueue, journal: RowSink, after: str) -> LiveSync:
     """
     Sync *project* with the copy of it that *box* has.
 

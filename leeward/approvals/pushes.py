@@ -9,8 +9,8 @@ from __future__ import annotations
 from leeward.approvals.boxes import AskingBox
 from leeward.approvals.changes import SyncOutcome
 from leeward.approvals.git_host import MOST_FILES, GitFailed, GitIntake, is_local, without_password
-from leeward.approvals.git_inside import Staging
-from leeward.approvals.orders import pack_order, push_order
+from leeward.approvals.git_store import GitStore
+from leeward.approvals.orders import PushOrder, pack_order, push_order, unpack_order
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import MOST_DESCRIPTION, ApprovalRequest, NewRequest
 from leeward.approvals.subjects import branch
@@ -19,10 +19,21 @@ from leeward.errors import BadRequest, Busy
 #: Characters of a diff that a request's description has; `detail` has more of it.
 _SHOWN = MOST_DESCRIPTION - 16384
 
+#: Requests that are looked at in one go.
+_ROWS = 500
 
-def ask_for_pushes(queue: ApprovalQueue, box: AskingBox, *, reason: str = "", asker: str = "") -> SyncOutcome:
+
+def ask_for_pushes(queue: ApprovalQueue, store: GitStore, box: AskingBox, *, reason: str = "",
+                   asker: str = "") -> SyncOutcome:
     """
     A request for each branch that isn't what it was when the sandbox was opened.
+
+    Args:
+        queue: takes them in.
+        store: of the repositories that pushes are taken into.
+        box: that has pushed.
+        reason: of whoever asks.
+        asker: who asks in it.
 
     Raises:
         BadRequest: the project has no `origin`, or no git is there.
@@ -35,7 +46,9 @@ def ask_for_pushes(queue: ApprovalQueue, box: AskingBox, *, reason: str = "", as
     pushed = [name for name, commit in staging.branches().items() if staging.before.get(name) != commit]
     for place, name in enumerate(pushed):
         try:
-            requests.append(queue.submit(_request(staging, intake, box, name, reason, asker)))
+            bundle = staging.bundle(name)
+            with store.held(intake.path):
+                requests.append(queue.submit(_request(bundle, intake, box, name, reason, asker)))
         except Busy:
             more = len(pushed) - place
             break
@@ -44,8 +57,8 @@ def ask_for_pushes(queue: ApprovalQueue, box: AskingBox, *, reason: str = "", as
     return SyncOutcome(tuple(requests), tuple(refused), 0, more)
 
 
-def _request(staging: Staging, intake: GitIntake, box: AskingBox, name: str, reason: str, asker: str) -> NewRequest:
-    commit = intake.take_in(staging.bundle(name), box.box.id, name)
+def _request(bundle: bytes, intake: GitIntake, box: AskingBox, name: str, reason: str, asker: str) -> NewRequest:
+    commit = intake.take_in(bundle, box.box.id, name)
     base = intake.base_of(name, commit)
     commits, diff, remarks = intake.about(base, commit)
     if is_local(intake.remote):
@@ -60,3 +73,27 @@ def _request(staging: Staging, intake: GitIntake, box: AskingBox, name: str, rea
     order = push_order(intake.path, intake.remote, name, commit)
     return NewRequest(branch(name), "push", description, reason, metadata, box.box.id, asker, pack_order(order),
                       box.project.path)
+
+
+def needed_commits(queue: ApprovalQueue) -> dict[str, set[str]]:
+    """
+    The commits of pushes that wait or are carried out, by the folder of their repository.
+    """
+    found, after = dict[str, set[str]](), 0
+
+    def note(request: ApprovalRequest) -> None:
+        payload = queue.payload(request.id) if "git" == request.category else None
+        order = None if payload is None else unpack_order(payload)
+        if isinstance(order, PushOrder):
+            found.setdefault(order.repository, set()).add(order.commit)
+
+    # In the order in which a request goes from one to the next, so that none is missed.
+    while rows := queue.pending(_ROWS, after, "git"):
+        after = rows[-1].id
+        for request in rows:
+            note(request)
+    for request in queue.due():
+        note(request)
+    for request, _ in queue.interrupted():
+        note(request)
+    return found

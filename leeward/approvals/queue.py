@@ -229,6 +229,7 @@ class ApprovalQueue:
                 made = self._store.insert(new, now, None) if is_first else 0
                 if made:
                     self._store.decide(made, "approved", by, now)
+                    self._store.take_place(number, made)
             if not made:
                 found = self._store.get(number)
                 return Resolution(before=() if found is None else (found,), unknown=() if found else (number,))

@@ -16,10 +16,12 @@ from leeward.approvals.files import FileState
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import ApprovalRequest, subject_text
 from leeward.approvals.sync_notes import SyncNote
-from leeward.audit.bounded import BoundedJournal
-from leeward.audit.journal import read
+from leeward.audit.record import RowSink, read_record
 from leeward.audit.rows import AuditRow, ReadLine
 from leeward.errors import BadRequest, SandboxOver
+
+#: Characters of a text in a row, and of the words of a list together; and words.
+MOST_TEXT, MOST_WORDS = 2000, 200
 
 
 def audit_row(request: ApprovalRequest) -> AuditRow | None:
@@ -30,14 +32,29 @@ def audit_row(request: ApprovalRequest) -> AuditRow | None:
     if "pending" == request.status:
         return None
     done = request.stage in ("applied", "failed")
-    metadata = {"subject": json.loads(subject_text(request.subject))[1:], "digest": request.digest,
-                "rule": request.rule, "repeats": request.repeats, "note": request.note, "asker": request.asker}
+    metadata = {"subject": [_short(each) for each in json.loads(subject_text(request.subject))[1:]],
+                "digest": request.digest, "rule": _short(request.rule), "repeats": request.repeats,
+                "note": request.note, "asker": _short(request.asker)}
     return AuditRow(request.decided or request.created, request.category, request.action,
                     request.stage if done else request.status, str(request.id), request.decided_by, request.sandbox,
                     None if request.decided is None else request.decided - request.created, metadata)
 
 
-def record(queue: ApprovalQueue, journal: BoundedJournal) -> None:
+def _short(said: Any) -> Any:
+    """
+    The beginning of a long text or list: a row's length isn't a sandbox's to choose. The digest is of all of it.
+    """
+    if isinstance(said, list):
+        short = [_short(each) for each in said[:MOST_WORDS]]
+        while len(short) > 1 and sum(len(str(each)) for each in short) > MOST_TEXT:
+            short.pop()
+        return [*short, f"... {len(said) - len(short)} more"] if len(short) < len(said) else short
+    if isinstance(said, str) and len(said) > MOST_TEXT:
+        return f"{said[:MOST_TEXT]}... {len(said) - MOST_TEXT} characters more"
+    return said
+
+
+def record(queue: ApprovalQueue, journal: RowSink) -> None:
     """
     Have every decision of *queue* written to *journal*. A journal that can't be written holds no decision up.
     """
@@ -62,7 +79,7 @@ def newest_rows(folder: str, limit: int, sandbox: str) -> list[dict[str, Any]]:
         BadRequest: the record can't be read.
     """
     try:
-        lines = (line for line in read(folder)
+        lines = (line for line in read_record(folder)
                  if not sandbox or line.row is None or line.row.get("sandbox") == sandbox)
         found: deque[ReadLine] = deque(lines, maxlen=max(1, min(limit, 10_000)))
     except OSError as error:
@@ -82,11 +99,29 @@ def service_row(decision: str, **metadata: Any) -> AuditRow:
     return AuditRow(time.time(), "service", "serve", decision, metadata=metadata)
 
 
-def started_row(sandbox: str, project: str) -> AuditRow:
+def changed_row(by: str, action: str, decision: str, **metadata: Any) -> AuditRow:
     """
-    The row for a sandbox that was opened over a copy of *project*.
+    The row for what the operator has changed about later decisions.
+
+    Args:
+        by: "cli" or "page".
+        action: "rule", "mode", "config", "login link" or "token".
+        decision: "added", "removed", "set" or "made".
+        metadata: for JSON.
     """
-    return AuditRow(time.time(), "sandbox", "open", "started", sandbox=sandbox, metadata={"project": project})
+    return AuditRow(time.time(), "service", action, decision, by=by, metadata=metadata)
+
+
+def started_row(sandbox: str, **metadata: Any) -> AuditRow:
+    """
+    The row for a sandbox that was opened.
+
+    Args:
+        sandbox: its id.
+        metadata: `project`, the folder of which it has a copy, or `profile` and `request`, of a command that runs in
+            it.
+    """
+    return AuditRow(time.time(), "sandbox", "open", "started", sandbox=sandbox, metadata=metadata)
 
 
 def ended_row(sandbox: str, opened: float, info: Mapping[str, Any], why: SandboxOver | None) -> AuditRow:
@@ -115,14 +150,41 @@ def denied_rows(sandbox: str, info: Mapping[str, Any], before: dict[str, int]) -
         info: what the daemon says of it.
         before: the counts at the last look; they are brought up to date.
     """
-    denied, rows = info.get("denied"), list[AuditRow]()
-    for name, count in denied.items() if isinstance(denied, Mapping) else ():
+    denied = info.get("denied")
+    return [AuditRow(time.time(), "syscall", name, "denied", by="policy", sandbox=sandbox, metadata={"count": more})
+            for name, more in _grown(denied if isinstance(denied, Mapping) else {}, before)]
+
+
+#: What the daemon counts of limits that were reached and haven't ended the sandbox: the limit, and what became of the
+#: process that reached it.
+_LIMITS = {"oom_kills": ("memory", "killed"), "forks_refused": ("processes", "refused")}
+
+
+def limit_rows(sandbox: str, info: Mapping[str, Any], before: dict[str, int]) -> list[AuditRow]:
+    """
+    A row for each limit that processes of a sandbox have reached since the last look, while the sandbox itself goes on.
+
+    Args:
+        sandbox: its id.
+        info: what the daemon says of it.
+        before: the counts at the last look; they are brought up to date.
+    """
+    found = _grown({name: info[name] for name in _LIMITS if name in info}, before)
+    return [AuditRow(time.time(), "sandbox", "limit", _LIMITS[name][1], by="policy", sandbox=sandbox,
+                     metadata={"limit": _LIMITS[name][0], "count": more}) for name, more in found]
+
+
+def _grown(counts: Mapping[Any, Any], before: dict[str, int]) -> list[tuple[str, int]]:
+    """
+    By how much each of *counts* is more than *before*, which is brought up to date.
+    """
+    found = list[tuple[str, int]]()
+    for name, count in counts.items():
         more = count - before.get(name, 0) if isinstance(name, str) and type(count) is int else 0
         if more > 0:
             before[name] = count
-            rows.append(AuditRow(time.time(), "syscall", name, "denied", by="policy", sandbox=sandbox,
-                                 metadata={"count": more}))
-    return rows
+            found.append((name, more))
+    return found
 
 
 def synced_row(sandbox: str, path: str, way: str, before: FileState | None, after: FileState) -> AuditRow:

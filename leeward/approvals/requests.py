@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,7 +98,7 @@ class ApprovalRequest:
         rule: the text of the rule that decided, or that the decision has made.
         repeats: how many times the same was asked again meanwhile.
         stage: one of STAGES.
-        note: why it wasn't carried out.
+        note: why it wasn't carried out, or which one is in its place.
         project: as it was asked.
     """
 
@@ -121,6 +122,24 @@ class ApprovalRequest:
     stage: str = ""
     note: str = ""
     project: str = ""
+
+    @property
+    def replaced_by(self) -> int | None:
+        """
+        The id of the request that a person has approved in its place; None for none.
+        """
+        found = _PLACE.fullmatch(self.note) if "superseded" == self.status else None
+        return None if found is None else int(found[1])
+
+
+_PLACE = re.compile("request ([0-9]{1,18}) is carried out in its place")
+
+
+def place_note(made: int) -> str:
+    """
+    The note of a request that *made* is carried out in the place of.
+    """
+    return f"request {made} is carried out in its place"
 
 
 @dataclass(frozen=True, slots=True)

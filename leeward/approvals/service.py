@@ -19,25 +19,27 @@ from typing import Any
 from leeward.approvals.apply import Project
 from leeward.approvals.asking import asked, command_request, config_request, in_project, package_requests
 from leeward.approvals.asks import EgressDesk
+from leeward.approvals.box_rows import SandboxRows
 from leeward.approvals.boxes import AskingBox, AskingBoxes
 from leeward.approvals.bridge import Answering
 from leeward.approvals.carrying import OrderCarrier
 from leeward.approvals.changes import SyncOutcome, ask_for_changes
 from leeward.approvals.detail import command_in, detail_of, part_of
-from leeward.approvals.egress_rows import EgressRows, egress_row
+from leeward.approvals.egress_rows import EgressRows
+from leeward.approvals.git_store import GitStore
 from leeward.approvals.live_sync import begin_sync
 from leeward.approvals.orders import EXEC_S, command_order
 from leeward.approvals.projects import OpenProjects
-from leeward.approvals.pushes import ask_for_pushes
+from leeward.approvals.pushes import ask_for_pushes, needed_commits
 from leeward.approvals.queue import ApprovalQueue
-from leeward.approvals.recording import denied_rows, ended_row, newest_rows, record, service_row, started_row
+from leeward.approvals.recording import changed_row, newest_rows, record, service_row
 from leeward.approvals.requests import ApprovalRequest, Resolution
 from leeward.approvals.runs import OnOutput, RunBook, run_before
 from leeward.approvals.settings import ServiceSettings
 from leeward.approvals.syncing import sync_option
 from leeward.audit.bounded import BoundedJournal
-from leeward.audit.journal import Journal
-from leeward.errors import BadRequest, LeewardError, SandboxOver
+from leeward.audit.record import AuditRecord
+from leeward.errors import BadRequest, SandboxOver
 
 #: Seconds that a request for a sandbox's changes waits for what is about to flow.
 _FLUSH_S = 10.0
@@ -63,23 +65,24 @@ class ApprovalService:
             first sandbox is opened.
     """
 
-    def __init__(self, queue: ApprovalQueue, journal: Journal, folder: str, project: Project | None = None,
+    def __init__(self, queue: ApprovalQueue, journal: AuditRecord, folder: str, project: Project | None = None,
                  until: float | None = None, socket: str | None = None) -> None:
         self.queue, self.journal, self.project, self.until = queue, journal, project, until
         self.started = time.time()
         self.ends = None if until is None else time.monotonic() + until - self.started
         self.port: int | None = None
         self.answering: Callable[[str], Answering] | None = None
-        self._denied = dict[str, dict[str, int]]()
         self._at_stop = list[Callable[[], None]]()
         self._runs, self._settings = RunBook(), ServiceSettings(folder, queue)
         self._rows = BoundedJournal(journal)
         record(queue, self._rows)
         self._projects = OpenProjects(project)
-        self._carrier = OrderCarrier(queue, self._runs, self._settings, self._projects, socket)
-        self._asks, self._egress = EgressDesk(queue, socket, self._home), EgressRows(socket)
-        self._known = set[str]()
+        self._egress = EgressRows(socket)
+        self._life = SandboxRows(self._rows, self._egress)
+        self._carrier = OrderCarrier(queue, self._runs, self._settings, self._projects, socket, self._life)
+        self._asks = EgressDesk(queue, socket, self._home)
         self._boxes = AskingBoxes(socket, folder, self.ends, self._looked, self._ended)
+        self._git = GitStore(folder, functools.partial(needed_commits, queue), self._boxes.ids)
 
     def start(self) -> None:
         """
@@ -87,6 +90,7 @@ class ApprovalService:
         """
         self.journal.write(service_row("started", port=self.port, until=self.until, project=self._home("")))
         self._carrier.start()
+        self._git.start()
         self._asks.start()
         self._egress.skip()
 
@@ -102,6 +106,7 @@ class ApprovalService:
         self._asks.close()
         self._boxes.close_all()
         self._carrier.close()
+        self._git.close()
         self._egress.close()
         self._projects.close()
         self.journal.write(service_row("ended"))
@@ -309,6 +314,12 @@ class ApprovalService:
             raise BadRequest(f"there is no request {number}")
         return request
 
+    def changed(self, by: str, action: str, decision: str, **metadata: Any) -> None:
+        """
+        Record what the operator has changed about later decisions; as `changed_row`.
+        """
+        self.journal.write(changed_row(by, action, decision, **metadata))
+
     # --- sandboxes --------------------------------------------------------------------
 
     def sandboxes(self) -> list[dict[str, Any]]:
@@ -344,8 +355,7 @@ class ApprovalService:
         after = sync_option(rest)
         made = self._boxes.open(project, rest, self.answering, None if after is None else functools.partial(
             begin_sync, project=project, queue=self.queue, journal=self.journal, after=after))
-        self._known.add(made.box.id)
-        self.journal.write(started_row(made.box.id, made.project.path))
+        self._life.begin(made.box.id, project=made.project.path)
         return made.row()
 
     def close_sandbox(self, sandbox: str) -> None:
@@ -357,28 +367,15 @@ class ApprovalService:
         """
         self._boxes.close(sandbox)
 
-    def _looked(self, box: AskingBox, info: Mapping[str, Any]) -> None:
-        self._record_egress()
-        before = self._denied.setdefault(box.box.id, {})
-        for row in denied_rows(box.box.id, info, before):
-            self._rows.write(row)
-
-    def _record_egress(self) -> None:
-        try:
-            rows = self._egress.pull()
-        except LeewardError:
-            return  # the daemon is away; it is asked again
-        for row in rows:
-            made = egress_row(row)
-            if made is not None and (made.sandbox in self._known):
-                self._rows.write(made)
+    def _looked(self, box: AskingBox | None, info: Mapping[str, Any]) -> None:
+        if box is None:  # the round is over
+            self._carrier.look()
+            self._life.pull()
+        else:
+            self._life.look(box.box.id, info)
 
     def _ended(self, box: AskingBox, info: Mapping[str, Any], why: SandboxOver | None) -> None:
-        self._looked(box, info)
-        self._denied.pop(box.box.id, None)
-        self._known.discard(box.box.id)
-        self._rows.end(box.box.id)
-        self.journal.write(ended_row(box.box.id, box.opened, info, why))
+        self._life.end(box.box.id, info, why)
 
     def sync_files(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
         """
@@ -401,7 +398,7 @@ class ApprovalService:
             BadRequest: there is no such sandbox, or its project has no `origin`.
             SandboxOver, DaemonError: as for `Sandbox.run`.
         """
-        return ask_for_pushes(self.queue, self._boxes.get(sandbox), reason=reason, asker=asker)
+        return ask_for_pushes(self.queue, self._git, self._boxes.get(sandbox), reason=reason, asker=asker)
 
     # --- commands that were approved --------------------------------------------------
 

@@ -27,12 +27,14 @@ from leeward.approvals.listening import (
     server_of,
     with_credential,
 )
+from leeward.approvals.operator_file import operator_policy
 from leeward.approvals.places import operator_socket, own_folder, state_folder
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.service import ApprovalService
 from leeward.approvals.web.application import application
 from leeward.approvals.web.connections import BoundedConnection
-from leeward.audit.journal import Journal, default_folder
+from leeward.audit.journal import default_folder
+from leeward.audit.record import AuditRecord
 from leeward.errors import BadRequest, ShuttingDown
 
 #: Seconds between two looks at what has expired.
@@ -49,6 +51,7 @@ class ServeOptions:
         lasts: seconds after which the service ends; None for no end.
         port: of loopback TCP, for the page and REST; None for no TCP.
         head: folder in which the head of the record is kept; None for the record's own.
+        config: file of what is forbidden for good and of allowed endpoints; None for the default one, if it is there.
     """
 
     project: str = ""
@@ -57,6 +60,7 @@ class ServeOptions:
     lasts: float | None = None
     port: int | None = None
     head: str | None = None
+    config: str | None = None
 
 
 def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
@@ -71,17 +75,17 @@ def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
         The exit status.
 
     Raises:
-        BadRequest: no such project.
+        BadRequest: no such project, or the configuration is wrong.
         Busy: another service has the folder or the socket.
         Unsupported: a folder isn't this user's.
         OSError: a file can't be made.
     """
-    folder = state_folder(os.environ)
+    folder, policy = state_folder(os.environ), operator_policy(options.config, os.environ)
     own_folder(folder)
     until = None if options.lasts is None else time.time() + options.lasts
-    queue = ApprovalQueue(folder)
+    queue = ApprovalQueue(folder, forbidden=policy.forbidden, endpoints=policy.endpoints)
     try:
-        journal = Journal(default_folder(os.environ), options.head)
+        journal = AuditRecord(default_folder(os.environ), options.head)
         try:
             project = _project(options.project)
             service = ApprovalService(queue, journal, folder, project, until, options.daemon)

@@ -17,7 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from leeward.approvals.requests import ApprovalRequest, NewRequest, digest_of, subject_of, subject_text
+from leeward.approvals.requests import (
+    ApprovalRequest,
+    NewRequest,
+    digest_of,
+    place_note,
+    subject_of,
+    subject_text,
+)
 from leeward.approvals.rules import DEFAULT_DENY, Effect, category_of
 from leeward.errors import Busy, Unsupported
 
@@ -280,6 +287,12 @@ class RequestStore:
             self._file.execute("UPDATE requests SET status = 'denied', decided_by = 'stale', decided = ? WHERE id = ?",
                                (now, number))
         return done
+
+    def take_place(self, number: int, made: int) -> None:
+        """
+        Note of request *number* that request *made* is carried out in its place.
+        """
+        self._file.execute("UPDATE requests SET note = ? WHERE id = ?", (place_note(made), number))
 
     def prune(self) -> None:
         """

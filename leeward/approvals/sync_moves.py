@@ -29,7 +29,7 @@ from leeward.approvals.rules import decide_subject
 from leeward.approvals.subjects import ProjectPath
 from leeward.approvals.sync_notes import ASKED, DENIED, REFUSED, SyncNote
 from leeward.approvals.syncing import Move, SyncBudget, why_ask
-from leeward.audit.journal import Journal
+from leeward.audit.record import RowSink
 from leeward.client.changes import FolderChange
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
@@ -96,7 +96,7 @@ class SyncMoves:
     """
 
     def __init__(self, box: Sandbox, overlay: Overlay, project: Project, queue: ApprovalQueue,
-                 journal: Journal) -> None:
+                 journal: RowSink) -> None:
         self._box, self._overlay, self._project, self._queue, self._journal = box, overlay, project, queue, journal
         self._budget, self._deleted = SyncBudget(time.monotonic()), 0
         self._noting, self._unnoted = SyncBudget(time.monotonic()), 0

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from leeward.audit.journal import Journal
+from leeward.audit.record import RowSink
 from leeward.audit.rows import AuditRow
 
 #: Rows of one sandbox at once, and each minute.
@@ -25,12 +25,16 @@ BURST, EACH_MINUTE = 1000, 30
 #: Kinds of rows that are counted by themselves, and sandboxes that are known.
 MOST_KINDS, MOST_SANDBOXES = 50, 1000
 
-#: Rows that are never left out: who has decided, what became of it, and their categories.
+#: Rows that are never left out: who has decided, what became of it, and their categories. Of a sandbox that is its
+#: start and its end; what a limit does to it while it goes on, processes of it that are killed or not made, it can
+#: have as often as it likes.
 _BY, _CATEGORIES = ("cli", "page", "shutdown", "stale", "sync"), ("sandbox", "service", "audit")
-_DECISIONS = ("approved", "applied", "failed")
+_DECISIONS, _WITHIN = ("approved", "applied", "failed"), ("killed", "refused")
 
 
 def _is_bounded(row: AuditRow) -> bool:
+    if "sandbox" == row.category and row.decision in _WITHIN:
+        return True
     if not row.sandbox or row.by in _BY or row.category in _CATEGORIES:
         return False
     return row.decision not in _DECISIONS or "policy" == row.by
@@ -50,7 +54,7 @@ class BoundedJournal:
         clock: seconds of a monotonic clock.
     """
 
-    def __init__(self, journal: Journal, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, journal: RowSink, clock: Callable[[], float] = time.monotonic) -> None:
         self._journal, self._clock = journal, clock
         self._lock, self._accounts = threading.Lock(), dict[str, _RowAccount]()
 

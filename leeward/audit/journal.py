@@ -1,5 +1,5 @@
 """
-The files of the record: one writer, which never holds anybody up, and readers.
+The files of a chain of the record: one writer, which never holds anybody up, and readers.
 
 Runs in:   the program that decides; `read` and `verify` in the CLI.
 Threads:   `write` puts a row into a bounded queue; a thread of its own puts it on disk. What can't be queued or written
@@ -19,7 +19,7 @@ import queue
 import re
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from leeward.audit.rows import BEGINNING, MOST_LINE, AuditRow, ReadLine, chained, read_line, written
@@ -56,11 +56,13 @@ class Verified:
         lines: how many there are.
         fault: the first line that doesn't fit, or None.
         head: what is wrong with the end of the record by the head; "" if nothing is.
+        last: the number of the last line; 0 if there is none.
     """
 
     lines: int
     fault: ReadLine | None
     head: str = ""
+    last: int = 0
 
     @property
     def is_whole(self) -> bool:
@@ -352,13 +354,14 @@ def read_head(folder: str) -> RecordHead | None:
     return RecordHead(int(found[1]), found[2].decode(), int(found[3])) if found else RecordHead(0, "", 0)
 
 
-def verify(folder: str, head: str | None = None) -> Verified:
+def verify(folder: str, head: str | None = None, seen: Callable[[ReadLine], None] | None = None) -> Verified:
     """
     Whether the record is whole, and has the line that the head names.
 
     Args:
         folder: of the record.
         head: the folder of the head; None for the same.
+        seen: is given each line.
 
     Raises:
         OSError: a file can't be read.
@@ -368,13 +371,15 @@ def verify(folder: str, head: str | None = None) -> Verified:
     is_there = False
     for line in read(folder):
         lines += 1
+        if seen is not None:
+            seen(line)
         if line.fault and fault is None:
             fault = line
         if line.row is not None:
             last = line.row["number"]
             first = first or last
             is_there = is_there or (named is not None and (last, line.hash) == (named.number, named.hash))
-    return Verified(lines, fault, _beside_head(named, first, last, is_there))
+    return Verified(lines, fault, _beside_head(named, first, last, is_there), last)
 
 
 def _beside_head(head: RecordHead | None, first: int, last: int, is_there: bool) -> str:

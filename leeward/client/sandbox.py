@@ -382,8 +382,8 @@ class Sandbox(OverlayCalls):
     def info(self) -> dict[str, Any]:
         """
         What it is and has: `sandbox`, `profile`, `age`, `idle`, `unused` and `left` in seconds, `processes`,
-        `memory`, `memory_limit` and `memory_peak` in bytes, `cpu_time` in seconds, `denied` (refused calls by
-        name, of what is over), `metadata`.
+        `memory`, `memory_limit` and `memory_peak` in bytes, `cpu_time` in seconds, `oom_kills` (processes that were
+        ended for want of memory), `forks_refused`, `denied` (refused calls by name), `metadata`.
         """
         return checked(answer, self.ask("sandbox_info", {}))
 

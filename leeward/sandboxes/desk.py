@@ -266,7 +266,8 @@ class Desk:
             "idle": entry.idle, "unused": 0.0 if entry.calls else now - entry.used, "left": max(0.0, entry.until - now),
             "processes": sandbox.running, "calls": entry.calls, "memory_limit": sandbox.facts.limits.memory,
             "memory_peak": usage.memory_peak, "cpu_time": usage.cpu_time,
-            "memory": sandbox.memory, "denied": dict(sandbox.denied()), "metadata": dict(sandbox.facts.metadata),
+            "memory": sandbox.memory, "oom_kills": usage.oom_kills, "forks_refused": usage.forks_refused,
+            "denied": dict(sandbox.denied()), "metadata": dict(sandbox.facts.metadata),
             **({} if entry.sandbox.mounts is None else {"mounts": entry.sandbox.mounts.info()}),
         }
 

@@ -16,7 +16,7 @@ ends within a look of METER_S, plus what the event loop is late.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from leeward.dataclass import dataclass, replace
@@ -342,7 +342,14 @@ class LiveProgram:
             verdict = Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=JobError("SandboxOver", why, ""))
         self._finish(verdict, Usage(), None)
 
+    def denied(self) -> Mapping[str, int]:
+        """
+        Calls that it was refused so far, by name; nothing once it is over, and its result has them.
+        """
+        return {} if self._child is None or Life.OVER is self.life else self._child.denied()
+
     def _finish(self, verdict: Verdict, usage: Usage, how: ProgramExit | None) -> None:
+        denied = self.denied() if how is None else how.denied
         self._happen(Moment.ENDED)
         for timer in (self._timer, self._meter):
             if timer is not None:
@@ -360,7 +367,7 @@ class LiveProgram:
             stdout=out, stderr=err, exit_code=verdict.exit_code, outcome=verdict.outcome, limit=limit,
             duration=self._reactor.now() - self.started,
             cpu_time=0.0 if how is None else max(0.0, how.cpu_time - self._spent_before),
-            memory_peak=usage.memory_peak, denied={} if how is None else dict(how.denied),
+            memory_peak=usage.memory_peak, denied=dict(denied),
             truncated=self._cut or (self._kept is not None and self._kept.truncated), degraded=self._degraded,
             error=verdict.error)
         self.report = Report(result=replace(result, stdout=b"", stderr=b""))

@@ -397,9 +397,12 @@ class LiveSandbox:
 
     def denied(self) -> Mapping[str, int]:
         """
-        Calls that were refused, by name, to programs and in requests that are over.
+        Calls that were refused so far, by name: to programs, and in requests of Python that are over.
         """
-        return dict(self._denied.most_common(MOST_NAMES))
+        found = self._denied.copy()
+        for program in self._programs.values():
+            found.update(program.denied())
+        return dict(found.most_common(MOST_NAMES))
 
     def usage(self) -> Usage:
         """

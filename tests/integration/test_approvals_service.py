@@ -366,3 +366,116 @@ def test_nobody_else_gets_the_socket_or_the_folder(service: ServedApprovals, dae
     second = service.run("serve")
     assert 1 == second.returncode
     assert "another program decides" in second.stderr
+
+
+def rows_of(service: ServedApprovals, sandbox: str) -> list[dict[str, Any]]:
+    """
+    The lines of the record about *sandbox*, the oldest first.
+    """
+    return [row for row in reversed(service.audit()) if row.get("sandbox") == sandbox]
+
+
+def opened_for(service: ServedApprovals, number: int) -> str:
+    """
+    The sandbox that was opened for the command of request *number*, once the record has its end.
+    """
+    found = list[str]()
+
+    def look() -> bool:
+        rows = [row for row in service.audit() if "sandbox" == row["category"]]
+        found[:] = [row["sandbox"] for row in rows if number == row["metadata"].get("request")]
+        return bool(found) and any("ended" == row["decision"] and row["sandbox"] == found[0] for row in rows)
+    poll_until(look, f"the end of the sandbox of request {number}")
+    return found[0]
+
+
+def test_a_person_says_in_which_profile_a_command_runs(service: ServedApprovals, box: Sandbox) -> None:
+    """
+    What it does there is in the record as well: its sandbox's start, what it was denied, and its end.
+    """
+    code = "import ctypes, os; ctypes.CDLL(None).mount(0, 0, 0, 0, 0); print(os.path.exists('note'))"
+    box.shell("echo here > note")
+    asks = started(box, f"print(json.dumps(agent.request_exec(['python3', '-c', {code!r}])))")
+    row = next_pending(service, "exec")
+    done = service.run("approve", "--profile", "python", str(row["id"]))
+    assert 0 == done.returncode, done.stderr
+    made = int(done.stdout.split()[0])
+    assert made > row["id"]
+    assert "superseded" == service.request(row["id"])["status"]
+    ran = service.link.call("GET", f"/api/exec/{made}?wait=30")
+    assert ("completed", "False\n") == (ran["status"], ran["output"])  # another sandbox, without the project
+    heard = read_json(asks)  # whoever asked hears what became of it
+    assert (made, "completed", "False\n") == (heard["id"], heard["status"], heard["output"])
+    assert made == service.request(row["id"])["replaced_by"]
+
+    found = rows_of(service, opened_for(service, made))
+    assert [("sandbox", "open", "started"), ("syscall", "mount", "denied"), ("sandbox", "end", "ended")] == [
+        (each["category"], each["action"], each["decision"]) for each in found]
+    assert {"profile": "python", "request": made} == found[0]["metadata"]
+
+    service.decide(python(box, "found = agent.request_exec('true', wait=False)['id']"), profile="none-of-this-name")
+    failed = next(each for each in service.link.call("GET", "/api/requests?which=recent")["requests"])
+    ran = service.link.call("GET", f"/api/exec/{failed['id']}?wait=30")
+    assert "failed" == ran["status"]
+    assert "no sandbox to run it in" in ran["note"]
+
+
+def test_a_key_says_in_which_profile_commands_run(service: ServedApprovals, box: Sandbox) -> None:
+    assert "exec.profile = python\n" == service.run("config", "exec.profile", "python").stdout
+    try:
+        number = python(box, "found = agent.request_exec('pwd', wait=False)['id']")
+        service.decide(number)
+        ran = service.link.call("GET", f"/api/exec/{number}?wait=30")
+        assert ("completed", 0) == (ran["status"], ran["exit_code"])
+        assert "started" == rows_of(service, opened_for(service, number))[0]["decision"]
+    finally:
+        service.run("config", "exec.profile", "")
+
+
+def test_limits_that_processes_reach_are_in_the_record(service: ServedApprovals, project: Path) -> None:
+    """
+    A process that is killed for want of memory, in a sandbox that goes on; and a sandbox that its lifetime ends.
+    """
+    box = service.open(project, memory="128M", lifetime=8)
+    done = box.run(["python3", "-c", "x = bytearray(1 << 30)"])
+    assert "cgroup" in done.degraded or "out_of_memory" == done.outcome
+
+    def has(decision: str, limit: str) -> bool:
+        return any(decision == row["decision"] and limit == row["metadata"].get("limit")
+                   for row in rows_of(service, box.id) if ("sandbox", "limit") == (row["category"], row["action"]))
+    if "out_of_memory" == done.outcome:  # without controllers the allocation itself is refused
+        poll_until(lambda: has("killed", "memory") or has("ended", "memory"), "the row of a process out of memory")
+    poll_until(lambda: has("ended", "time") or has("ended", "memory"), "the row of the end of a lifetime")
+    box.detach()
+
+
+def test_what_the_operator_forbids_no_rule_allows(daemon: LiveDaemon, project: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "approvals.toml"
+    policy.write_text("forbidden = ['exec(curl **)']\nendpoints = ['example.org']\n")
+    with ServedApprovals(daemon, tmp_path, "--config", str(policy)) as service:
+        assert "forbid exec(curl **)" in service.run("rules").stdout
+        service.run("allow", "exec(curl *)")
+        box = service.open(project)
+        found = python(box, "found = [agent.request_exec(['curl', 'x'])['status'], "
+                            "agent.request_permission('network', host='a.example.org', port=443)['status']]")
+        assert ["denied", "approved"] == found
+        box.detach()
+    policy.write_text("forbidden = ['exec']\nforbiden = []\n")
+    refused = subprocess.run(command("approvals", "serve", "--config", str(policy)), capture_output=True, text=True,
+                             env=service.env, timeout=PATIENCE, check=False)
+    assert 1 == refused.returncode
+    assert "no such keys: 'forbiden'" in refused.stderr
+
+
+def test_the_operator_sees_how_the_service_stands(service: ServedApprovals) -> None:
+    assert "record     written" in service.run("status").stdout
+    assert 0 == service.run("mode", "git", "deny-all").returncode
+    try:
+        assert "mode   git = deny-all" in service.run("rules").stdout
+        assert "mode.git = deny-all\n" == service.run("config", "mode.git").stdout
+    finally:
+        service.run("mode", "git", "approve-each")
+    assert 1 == service.run("config", "mode.exec", "allow-all").returncode
+    assert 2 == service.run("mode", "exec", "sometimes").returncode
+    acts = [(row["action"], row["decision"], row["by"]) for row in service.audit() if "service" == row["category"]]
+    assert ("mode", "set", "cli") in acts

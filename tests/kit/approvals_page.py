@@ -25,7 +25,7 @@ from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import ApprovalRequest, IntakeBounds, NewRequest
 from leeward.approvals.service import ApprovalService
 from leeward.approvals.subjects import branch
-from leeward.audit.journal import Journal
+from leeward.audit.record import AuditRecord
 from leeward.errors import BadRequest, ShuttingDown
 
 #: A sandbox that asks without end.
@@ -88,7 +88,7 @@ def page_service(folder: Path, bounds: IntakeBounds = WIDE) -> Iterator[PageServ
     """
     (folder / "project").mkdir(exist_ok=True)
     queue, project = ApprovalQueue(str(folder / "approvals"), bounds=bounds), Project(str(folder / "project"))
-    journal = Journal(str(folder / "audit"))
+    journal = AuditRecord(str(folder / "audit"))
     service = PageService(queue, journal, str(folder / "approvals"), project, socket=str(folder / "none"))
     try:
         yield service

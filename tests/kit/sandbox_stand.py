@@ -101,6 +101,9 @@ class HostChild:
         self._pidfd = os.pidfd_open(self.pid)
         self._reactor.watch(self._pidfd, READ, self._ended)
 
+    def denied(self) -> dict[str, int]:
+        return {}
+
     def spent(self) -> float:
         folder = watch.open_process(self.pid)
         try:

@@ -47,6 +47,9 @@ class Child:
         self._killed = self._over = False
         self._timer: Timer | None = place.world.reactor.after(float(seconds), self._go_on)
 
+    def denied(self) -> dict[str, int]:
+        return {}
+
     def spent(self) -> float:
         return 0.0
 

@@ -192,24 +192,33 @@ def project_in(fields: Mapping[str, Any]) -> str | None:
     return found
 
 
+def rules_were_changed(call: WebCall, action: str, decision: str, **metadata: Any) -> None:
+    """
+    Have what the operator has changed recorded, and viewers told.
+    """
+    call.service.changed(call.operator.by, action, decision, **metadata)
+    call.parts.feed.rules_changed()
+
+
 async def add_rule(call: WebCall) -> Response:
     rule, resolution = await in_thread(call.service.queue.add_rule, bodies.text(call.fields, "rule"),
                                        effect_of(call.fields), project_in(call.fields) or "")
-    call.parts.feed.rules_changed()
+    rules_were_changed(call, "rule", "added", rule=f"{rule.effect} {rule.text}", project=rule.project)
     return JSONResponse({**rule_row(rule), "resolution": resolution_row(resolution)}, 201)
 
 
 async def remove_rule(call: WebCall) -> Response:
-    if not await in_thread(call.service.queue.remove_rule, bodies.text(call.fields, "rule"), project_in(call.fields)):
+    text, project = bodies.text(call.fields, "rule"), project_in(call.fields)
+    if not await in_thread(call.service.queue.remove_rule, text, project):
         raise missing("there is no such rule")
-    call.parts.feed.rules_changed()
+    rules_were_changed(call, "rule", "removed", rule=text, project=project)
     return JSONResponse({})
 
 
 async def set_mode(call: WebCall) -> Response:
-    found = await in_thread(call.service.queue.set_mode, bodies.text(call.fields, "category"),
-                            bodies.text(call.fields, "mode"))
-    call.parts.feed.rules_changed()
+    category, mode = bodies.text(call.fields, "category"), bodies.text(call.fields, "mode")
+    found = await in_thread(call.service.queue.set_mode, category, mode)
+    rules_were_changed(call, "mode", "set", category=category, mode=mode)
     return JSONResponse(resolution_row(found))
 
 
@@ -224,8 +233,9 @@ def key_and_value(fields: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 async def set_config(call: WebCall) -> Response:
-    found = await in_slow_thread("", call.service.set_config, *key_and_value(call.fields))
-    call.parts.feed.rules_changed()
+    key, value = key_and_value(call.fields)
+    found = await in_slow_thread("", call.service.set_config, key, value)
+    rules_were_changed(call, "config", "set", key=key, value=value)
     return JSONResponse(found)
 
 
@@ -265,13 +275,16 @@ async def runs(call: WebCall) -> Response:
 
 
 async def run(call: WebCall) -> Response:
-    wait = bodies.number(call.request.query_params, "wait", 0, most=MOST_WAIT)
-    found: ApprovalRequest | None = await own_request(call, call.id)
+    wait, number = bodies.number(call.request.query_params, "wait", 0, most=MOST_WAIT), call.id
+    found: ApprovalRequest | None = await own_request(call, number)
     if wait:  # no thread waits for a person, or for a command
-        found = await call.parts.feed.wait(call.id, wait, is_over, call.sandbox)
+        found = await call.parts.feed.wait(number, wait, is_over, call.sandbox)
+    if found is not None and found.replaced_by:  # whoever asked has that one run, elsewhere
+        number = found.replaced_by
+        found = await call.parts.feed.wait(number, wait, is_over, call.sandbox)
     # The queue is told of its end a moment before its output is whole.
     rest = 1.0 if wait and found is not None and is_over(found) else 0.0
-    return JSONResponse(await in_slow_thread(call.sandbox, call.service.run, call.id, rest))
+    return JSONResponse(await in_slow_thread(call.sandbox, call.service.run, number, rest))
 
 
 def is_over(request: ApprovalRequest) -> bool:
@@ -334,11 +347,14 @@ async def audit(call: WebCall) -> Response:
 
 async def login_link(call: WebCall) -> Response:
     token = call.parts.access.login_token()
+    call.service.changed(call.operator.by, "login link", "made")
     return JSONResponse({"path": f"/login?token={token}"}, 201)
 
 
 async def program_token(call: WebCall) -> Response:
-    return JSONResponse({"token": call.parts.access.program_token()}, 201)
+    token = call.parts.access.program_token()
+    call.service.changed(call.operator.by, "token", "made")
+    return JSONResponse({"token": token}, 201)
 
 
 #: By the name of the route. `live` is a WebSocket: see live.py.

@@ -21,7 +21,7 @@ from leeward.approvals.requests import ApprovalRequest, CollapsedRow, collapsed
 from leeward.approvals.routes import ServiceRoute
 from leeward.approvals.rules import CATEGORIES
 from leeward.approvals.web import bodies
-from leeward.approvals.web.api import decide_one, effect_of, project_in
+from leeward.approvals.web.api import decide_one, effect_of, project_in, rules_were_changed
 from leeward.approvals.web.bodies import bad
 from leeward.approvals.web.calls import Handler, WebCall
 from leeward.approvals.web.diffs import hunks_of
@@ -199,18 +199,20 @@ async def rules_page(call: WebCall) -> Response:
 async def rule_form(call: WebCall) -> Response:
     queue, text = call.service.queue, bodies.text(call.fields, "rule", most=10000)
     if "remove" == call.fields.get("answer"):
-        if not await in_thread(queue.remove_rule, text, project_in(call.fields)):
+        project = project_in(call.fields)
+        if not await in_thread(queue.remove_rule, text, project):
             raise missing("there is no such rule")
+        rules_were_changed(call, "rule", "removed", rule=text, project=project)
     else:
-        await in_thread(queue.add_rule, text, effect_of(call.fields), project_in(call.fields) or "")
-    call.parts.feed.rules_changed()
+        rule, _ = await in_thread(queue.add_rule, text, effect_of(call.fields), project_in(call.fields) or "")
+        rules_were_changed(call, "rule", "added", rule=f"{rule.effect} {rule.text}", project=rule.project)
     return RedirectResponse("/rules", 303)
 
 
 async def mode_form(call: WebCall) -> Response:
-    await in_thread(call.service.queue.set_mode, bodies.text(call.fields, "category", most=20),
-                    bodies.text(call.fields, "mode", most=20))
-    call.parts.feed.rules_changed()
+    category, mode = bodies.text(call.fields, "category", most=20), bodies.text(call.fields, "mode", most=20)
+    await in_thread(call.service.queue.set_mode, category, mode)
+    rules_were_changed(call, "mode", "set", category=category, mode=mode)
     return RedirectResponse("/rules", 303)
 
 
@@ -233,7 +235,7 @@ async def config_form(call: WebCall) -> Response:
     except ValueError:
         value = text
     await in_slow_thread("", call.service.set_config, key, value)
-    call.parts.feed.rules_changed()
+    rules_were_changed(call, "config", "set", key=key, value=value)
     return RedirectResponse("/config", 303)
 
 

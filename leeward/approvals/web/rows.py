@@ -94,7 +94,7 @@ def request_row(request: ApprovalRequest, *, whole: bool = True) -> dict[str, An
         "sandbox": request.sandbox, "asker": request.asker, "digest": request.digest, "created": request.created,
         "expires": request.expires, "status": request.status, "decided_by": request.decided_by,
         "decided": request.decided, "rule": request.rule, "repeats": request.repeats, "stage": request.stage,
-        "note": request.note, "project": _sayable(request.project)}
+        "note": request.note, "replaced_by": request.replaced_by, "project": _sayable(request.project)}
     if whole:
         return row
     cut = [name for name in ("title", "description", "reason") if len(row[name]) > MOST_SHORT]

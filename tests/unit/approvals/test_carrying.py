@@ -7,6 +7,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,10 @@ from leeward.approvals.runs import RunBook
 from leeward.approvals.settings import ServiceSettings
 from leeward.approvals.subjects import branch
 from leeward.errors import LeewardError
+
+#: Nothing is recorded.
+NO_ROWS: Any = SimpleNamespace(begin=lambda box, **why: None, look=lambda box, info: None,
+                               end=lambda box, info, why: None)
 
 
 class Crash(BaseException):
@@ -44,7 +50,7 @@ class Stand:
 
     def carrier(self, fault: Callable[[str], None] = lambda step: None) -> OrderCarrier:
         return OrderCarrier(self.queue, self.runs, self.settings, OpenProjects(self.project),
-                            str(self.folder / "no daemon"), fault)
+                            str(self.folder / "no daemon"), NO_ROWS, fault)
 
     def stage(self, number: int, stage: str) -> ApprovalRequest:
         found = list[ApprovalRequest]()

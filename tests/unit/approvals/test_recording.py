@@ -4,6 +4,7 @@ Every decision of the queue has its line in the record.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from leeward.approvals.queue import ApprovalQueue
@@ -11,6 +12,7 @@ from leeward.approvals.recording import record
 from leeward.approvals.requests import NewRequest
 from leeward.approvals.subjects import branch, endpoint, invocation, project_path
 from leeward.audit.journal import Journal, read, verify
+from leeward.audit.record import AuditRecord, read_record
 
 
 def test_every_decision_is_recorded_with_who_made_it(tmp_path: Path) -> None:
@@ -53,3 +55,23 @@ def test_a_record_that_cant_be_written_holds_no_decision_up(tmp_path: Path) -> N
     queue.close()
     assert 1 == journal.lost
     assert journal.trouble
+
+
+def test_a_row_is_no_longer_than_a_person_reads(tmp_path: Path) -> None:
+    """
+    What people decide is kept for as long as its rows have room, so how long one is isn't a sandbox's to choose.
+    """
+    queue, record_of = ApprovalQueue(str(tmp_path / "q")), AuditRecord(str(tmp_path / "a"))
+    record(queue, record_of)
+    for subject in (invocation(["x" * 60_000]), invocation(["y"] * 1000), invocation("echo $(" + "z" * 60_000 + ")")):
+        number = queue.submit(NewRequest(subject, "run", sandbox="box", asker="a" * 200)).id
+        queue.decide([number], False, "cli")
+    queue.close()
+    record_of.close()
+
+    found = [line.row for line in read_record(str(tmp_path / "a")) if line.row]
+    assert 3 == len(found)
+    assert max(len(json.dumps(row)) for row in found) < 8000
+    assert "58000 characters more" in str(found[0]["metadata"]["subject"])
+    assert "800 more" in str(found[1]["metadata"]["subject"])
+    assert 64 == len(found[2]["metadata"]["digest"])

@@ -4,15 +4,19 @@ What `leeward approvals` shows, and what its keys do.
 
 from __future__ import annotations
 
+import json
 from typing import Any, cast
 
 import pytest
+from click.testing import CliRunner
 
 from leeward.approvals.link import OperatorLink
-from leeward_cli import approvals_watch
+from leeward_cli import approvals as approvals_command
+from leeward_cli import approvals_config, approvals_watch
 from leeward_cli.approvals import line_of
 from leeward_cli.approvals_diff import MOST_LINES, lines_of
 from leeward_cli.approvals_watch import WatchDesk, WatchState, paired
+from leeward_cli.full import cli
 
 HOSTILE = "evil\x1b]52;c;x\x07\u202ename\r\nmore"
 
@@ -161,3 +165,65 @@ def test_views_come_and_go() -> None:
         assert desk.press(key)
         assert view == desk.state.view
     assert not desk.press("q")
+
+
+class Routes:
+    """
+    A service that answers each route with what a test has put there.
+    """
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers, self.asked = answers, list[tuple[str, str, Any]]()
+
+    def __call__(self, socket: str | None) -> Routes:
+        return self
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        self.asked.append((method, path, body))
+        return self.answers[path]
+
+
+def said(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], *words: str) -> tuple[int, str, Routes]:
+    routes = Routes(answers)
+    for module in (approvals_config, approvals_command):
+        monkeypatch.setattr(module, "OperatorLink", routes)
+    result = CliRunner().invoke(cli, ["approvals", *words])
+    return result.exit_code, result.output, routes
+
+
+STATUS = {"uptime": 61.2, "remaining": None, "port": None, "pending": 3, "pending_by_category": {"git": 1, "exec": 2},
+          "sandboxes": 1, "lost": 0, "trouble": "", "asks": ""}
+
+
+def test_how_the_service_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, out, _ = said(monkeypatch, {"/api/status": STATUS}, "status")
+    assert ["up         1m1s, no end", "page       none", "pending    3 (1 git, 2 exec)", "sandboxes  1",
+            "record     written"] == out.splitlines()
+    told = STATUS | {"remaining": 59.9, "port": 3700, "lost": 4, "trouble": "no space\x1b[2J", "asks": "no daemon"}
+    _, out, _ = said(monkeypatch, {"/api/status": told}, "status")
+    for line in ("up         1m1s, 1m left", "page       port 3700", "record     lacks 4 lines: no space\\x1b[2J",
+                 "connections  not heard of: no daemon"):
+        assert line in out.splitlines()
+    assert told == json.loads(said(monkeypatch, {"/api/status": told}, "status", "--json")[1])
+
+
+def test_modes_and_keys_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"exec.timeout": 60.0, "exec.profile": ""}
+    assert "exec.timeout = 60\nexec.profile = \n" == said(monkeypatch, {"/api/config": config}, "config")[1]
+    _, out, routes = said(monkeypatch, {"/api/config": config}, "config", "exec.timeout", "60")
+    assert ("exec.timeout = 60\n", [("PUT", "/api/config", {"key": "exec.timeout", "value": 60.0})]) == (
+        out, routes.asked)
+    assert 0 != said(monkeypatch, {"/api/config": config}, "config", "exec.timeuot")[0]
+    _, _, routes = said(monkeypatch, {"/api/modes": {}}, "mode", "git", "deny-all")
+    assert [("PUT", "/api/modes", {"category": "git", "mode": "deny-all"})] == routes.asked
+    assert 2 == said(monkeypatch, {}, "mode", "git", "sometimes")[0]
+
+
+def test_rules_are_shown_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = {"rule": "exec(ls)", "project": "", "never_matches": False}
+    found = {"forbidden": [one], "endpoints": ["example.org"], "deny": [one | {"project": "/p"}],
+             "allow": [one | {"never_matches": True}], "modes": {"git": "deny-all"}}
+    assert ["forbid exec(ls)  for good, by the configuration",
+            "allow  example.org and what is below it, by the configuration", "deny   exec(ls)  in /p",
+            "allow  exec(ls)  everywhere  (never matches)", "mode   git = deny-all"] == said(
+        monkeypatch, {"/api/rules": found}, "rules")[1].splitlines()

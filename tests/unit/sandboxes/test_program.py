@@ -47,6 +47,9 @@ class Child:
     def kill(self) -> None:
         self.killed += 1
 
+    def denied(self) -> dict[str, int]:
+        return {}
+
     def spent(self) -> float:
         return 0.0
 

@@ -1,0 +1,125 @@
+"""
+The operator's configuration of approvals: what is forbidden for good, and hosts that are allowed without a question.
+
+Runs in:   the operator's program that decides, at its start.
+Files:     approvals.toml in $XDG_CONFIG_HOME/leeward. No route changes it, so neither a rule that somebody stores nor a
+           proposal that somebody approves overrules it.
+Holds:     what can't be read whole stops the start: half of a list of what is forbidden is no list.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from leeward.approvals.rules import MOST_RULES, ApprovalRule, parse_rule
+from leeward.errors import BadRequest
+from leeward.spec.hosts import Host, InvalidHost, parse_host
+
+FILE = "approvals.toml"
+
+#: Bytes of the file, at most.
+MOST_BYTES = 1 << 20
+
+_KEYS = ("forbidden", "endpoints")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPolicy:
+    """
+    Attributes:
+        forbidden: rules that deny, which no other one overrules.
+        endpoints: hosts that are allowed, each with all its sub-domains.
+    """
+
+    forbidden: tuple[ApprovalRule, ...] = ()
+    endpoints: tuple[Host, ...] = ()
+
+
+def default_file(environ: Mapping[str, str]) -> str:
+    """
+    Args:
+        environ: the variables of the process; XDG_CONFIG_HOME and HOME count.
+    """
+    config = environ.get("XDG_CONFIG_HOME", "")
+    if not config.startswith("/"):
+        config = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
+    return os.path.join(config, "leeward", FILE)
+
+
+def operator_policy(path: str | None, environ: Mapping[str, str]) -> OperatorPolicy:
+    """
+    Args:
+        path: of the file; None for the default one, which needn't be there.
+        environ: as for `default_file`.
+
+    Raises:
+        BadRequest: it can't be read, others may write it, or something in it is wrong. The message says what.
+    """
+    named = path or default_file(environ)
+    try:
+        return parse_policy(_content(named))
+    except FileNotFoundError:
+        if path is None:
+            return OperatorPolicy()
+        raise BadRequest(f"{named}: there is no such file") from None
+    except OSError as error:
+        raise BadRequest(f"{named}: {(error.strerror or 'an error').lower()}") from None
+    except BadRequest as error:
+        raise BadRequest(f"{named}: {error}") from None
+
+
+def _content(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode):
+            raise BadRequest("it is no regular file")
+        if about.st_uid not in (0, os.geteuid()) or about.st_mode & 0o022:
+            raise BadRequest("it has to be yours or root's, and nobody else may write it: chmod go-w")
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise BadRequest(f"it is larger than {MOST_BYTES} bytes")
+    return content
+
+
+def parse_policy(content: bytes) -> OperatorPolicy:
+    """
+    Args:
+        content: TOML with `forbidden`, an array of rules as `category(pattern)`, and `endpoints`, one of hosts.
+
+    Raises:
+        BadRequest: something in it is wrong.
+    """
+    try:
+        said = tomllib.loads(content.decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadRequest(f"no TOML: {error!s:.200}") from None
+    unknown = sorted(set(said) - set(_KEYS))
+    if unknown:
+        raise BadRequest(f"no such keys: {', '.join(map(repr, unknown))[:200]}; these are: {', '.join(_KEYS)}")
+    forbidden, endpoints = list[ApprovalRule](), list[Host]()
+    for text in _texts(said, "forbidden"):
+        try:
+            forbidden.append(parse_rule(text, "deny"))
+        except BadRequest as error:
+            raise BadRequest(f"forbidden: {text!r:.200}: {error}") from None
+    for text in _texts(said, "endpoints"):
+        try:
+            endpoints.append(parse_host(text))
+        except InvalidHost as error:
+            raise BadRequest(f"endpoints: {text!r:.200}: {error}") from None
+    return OperatorPolicy(tuple(forbidden), tuple(endpoints))
+
+
+def _texts(said: Mapping[str, Any], key: str) -> list[str]:
+    found = said.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise BadRequest(f"{key} is an array of texts")
+    if len(found) > MOST_RULES:
+        raise BadRequest(f"{key} has more than {MOST_RULES} entries")
+    return found

@@ -1,0 +1,194 @@
+"""
+The whole record: two chains of lines, of which what a sandbox does can't displace the one with a person's decisions.
+
+Runs in:   the program that decides, which writes; `read_record` and `verify_record` in the CLI as well.
+Files:     the chain of all other rows in the folder itself; that of DECISIONS in a folder of that name below it, and
+           its head in one of that name below the folder of the head.
+Holds:     what the operator has decided, what became of it, and the service's own life are rows of the second chain.
+           Only people make those, so nothing that sandboxes do has them rotated away. Whenever a writer begins, a row
+           of the first chain names the last line of the second, so one doesn't go without the other telling.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Protocol
+
+from leeward.audit.journal import KEPT_FILES, ROTATE, Journal, Verified, read, read_head, verify
+from leeward.audit.rows import AuditRow, ReadLine
+
+#: The folder of the second chain.
+DECISIONS = "decisions"
+
+#: Who is a person.
+_PEOPLE = ("cli", "page")
+
+
+class RowSink(Protocol):
+    """
+    Where rows go: a chain, the record, or a bound before it.
+    """
+
+    def write(self, row: AuditRow) -> bool: ...
+
+
+def is_persons(row: AuditRow) -> bool:
+    """
+    Whether *row* is of what a person has done, or of the service's own life.
+    """
+    return row.by in _PEOPLE or "service" == row.category
+
+
+class AuditRecord:
+    """
+    The writer of both chains. One program at a time has them.
+
+    Args:
+        folder: of the record; it is made.
+        head: the folder of the heads; None for the same.
+        rotate: bytes of a file after which another one is begun.
+        kept: files of each chain that are kept.
+
+    Attributes:
+        folder: as given.
+
+    Raises:
+        Busy: another program writes it.
+    """
+
+    def __init__(self, folder: str, head: str | None = None, *, rotate: int = ROTATE, kept: int = KEPT_FILES) -> None:
+        self.folder, own = folder, os.path.join(folder, DECISIONS)
+        own_head = None if head is None else os.path.join(head, DECISIONS)
+        self._rest = Journal(folder, head, rotate=rotate, kept=kept)
+        try:
+            self._decisions = Journal(own, own_head, rotate=rotate, kept=kept)
+        except BaseException:
+            self._rest.close()
+            raise
+        try:
+            named = read_head(own_head or own)
+        except OSError:
+            named = None  # it can't be read now; rows are counted as lost where they can't be written
+        if named is not None and named.number:
+            self._rest.write(AuditRow(time.time(), "audit", DECISIONS, "named",
+                                      metadata={"line": named.number, "hash": named.hash}))
+
+    @property
+    def lost(self) -> int:
+        """
+        Rows that weren't written.
+        """
+        return self._rest.lost + self._decisions.lost
+
+    @property
+    def trouble(self) -> str:
+        """
+        Why the last one wasn't; "" once rows are written again.
+        """
+        return self._decisions.trouble or self._rest.trouble
+
+    def write(self, row: AuditRow) -> bool:
+        """
+        Leave *row* to the writer of its chain. Never waits.
+
+        Returns:
+            False if too many wait already; it is counted.
+        """
+        return (self._decisions if is_persons(row) else self._rest).write(row)
+
+    def close(self) -> None:
+        """
+        Write what waits, and end.
+        """
+        self._rest.close()
+        self._decisions.close()
+
+
+def read_record(folder: str) -> Iterator[ReadLine]:
+    """
+    The lines of both chains by their times, the oldest first; each with what is wrong with it.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    return map(itemgetter(1), heapq.merge(_timed(read(folder)), _timed(_read_decisions(folder)), key=itemgetter(0)))
+
+
+def _read_decisions(folder: str) -> Iterator[ReadLine]:
+    own = os.path.join(folder, DECISIONS)
+    if os.path.isdir(own):  # a record from before there were two chains has none
+        yield from map(_placed, read(own))
+
+
+def _placed(line: ReadLine) -> ReadLine:
+    return replace(line, file=f"{DECISIONS}/{line.file}")
+
+
+def _timed(lines: Iterator[ReadLine]) -> Iterator[tuple[float, ReadLine]]:
+    last = 0.0
+    for line in lines:
+        said = None if line.row is None else line.row.get("time")
+        last = float(said) if isinstance(said, (int, float)) else last
+        yield last, line
+
+
+@dataclass(slots=True)
+class _NamedLine:
+    """
+    The line of the second chain that the first one names last.
+    """
+
+    number: int = 0
+    hash: str = ""
+    is_other: bool = False
+
+    def note(self, line: ReadLine) -> None:
+        """
+        A look at a line of the first chain.
+        """
+        row = line.row
+        if row is None or ("audit", DECISIONS) != (row.get("category"), row.get("action")):
+            return
+        said = row.get("metadata")
+        if isinstance(said, Mapping) and type(said.get("line")) is int and isinstance(said.get("hash"), str):
+            self.number, self.hash = said["line"], said["hash"]
+
+    def compare(self, line: ReadLine) -> None:
+        """
+        A look at a line of the second.
+        """
+        if line.row is not None and line.row["number"] == self.number:
+            self.is_other = line.hash != self.hash
+
+
+def verify_record(folder: str, head: str | None = None) -> Verified:
+    """
+    Whether both chains are whole and have the lines that their heads name, and the second the one that the first
+    names.
+
+    Args:
+        folder: of the record.
+        head: the folder of the heads; None for the same.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    named, own = _NamedLine(), os.path.join(folder, DECISIONS)
+    own_head = None if head is None else os.path.join(head, DECISIONS)
+    first, second = verify(folder, head, named.note), Verified(0, None)
+    if os.path.isdir(own):
+        second = verify(own, own_head, named.compare)
+    elif own_head is not None and os.path.isdir(own_head):
+        second = Verified(0, None, "it has a head, and isn't there")
+    said = [first.head] * bool(first.head) + [f"{DECISIONS}: {second.head}"] * bool(second.head)
+    if named.number > second.last:
+        said.append(f"the record names line {named.number} of {DECISIONS}, which end with line {second.last}")
+    elif named.is_other:
+        said.append(f"the record names another line {named.number} of {DECISIONS} than there is")
+    fault = first.fault or (None if second.fault is None else _placed(second.fault))
+    return Verified(first.lines + second.lines, fault, "; ".join(said))

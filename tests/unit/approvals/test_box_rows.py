@@ -1,0 +1,112 @@
+"""
+What the record has of a sandbox: its start, what it was refused, the limits that it reached, and its end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from leeward.approvals.box_rows import SandboxRows
+from leeward.approvals.egress_rows import EgressRows
+from leeward.audit.bounded import BURST, BoundedJournal
+from leeward.audit.rows import AuditRow
+from leeward.errors import PeerError, SandboxOver
+
+
+class Rows(list[AuditRow]):
+    """
+    A record that is a list.
+    """
+
+    def write(self, row: AuditRow) -> bool:
+        self.append(row)
+        return True
+
+    def said(self) -> list[tuple[str, str, str]]:
+        return [(row.category, row.action, row.decision) for row in self]
+
+
+class Egress:
+    """
+    What the daemon has decided by policies of egress.
+    """
+
+    def __init__(self) -> None:
+        self.rows = list[dict[str, Any]]()
+        self.is_away = False
+
+    def pull(self) -> list[dict[str, Any]]:
+        if self.is_away:
+            raise PeerError("the daemon is away")
+        found, self.rows = self.rows, []
+        return found
+
+
+def made() -> tuple[SandboxRows, Rows, Egress]:
+    rows, egress = Rows(), Egress()
+    return SandboxRows(BoundedJournal(rows), cast("EgressRows", egress)), rows, egress
+
+
+def test_each_count_is_written_once() -> None:
+    life, rows, _ = made()
+    life.begin("box", profile="build", request=7)
+    for info in ({"denied": {"mount": 2}, "oom_kills": 1, "forks_refused": 0},
+                 {"denied": {"mount": 2}, "oom_kills": 1, "forks_refused": 9},
+                 {"denied": {"mount": 3, "bpf": 1}, "oom_kills": 1, "forks_refused": 9}):
+        life.look("box", info)
+    life.end("box", {"denied": {"mount": 3, "bpf": 1}, "oom_kills": 2, "cpu_time": 1.5}, None)
+
+    assert [("sandbox", "open", "started"), ("syscall", "mount", "denied"), ("sandbox", "limit", "killed"),
+            ("sandbox", "limit", "refused"), ("syscall", "mount", "denied"), ("syscall", "bpf", "denied"),
+            ("sandbox", "limit", "killed"), ("sandbox", "end", "ended")] == rows.said()
+    assert {"profile": "build", "request": 7} == rows[0].metadata
+    assert [2, {"limit": "memory", "count": 1}, {"limit": "processes", "count": 9}, 1] == [
+        rows[1].metadata["count"], rows[2].metadata, rows[3].metadata, rows[4].metadata["count"]]
+    assert {"reason": "closed", "limit": "", "cpu_time": 1.5} == rows[-1].metadata
+
+
+def test_a_limit_that_ends_it_is_its_end() -> None:
+    life, rows, _ = made()
+    life.begin("box")
+    life.end("box", {}, SandboxOver("it is over", "memory", limit="memory"))
+    life.end("box", {}, None)  # twice is once
+    life.look("box", {"denied": {"mount": 1}})
+
+    assert [("sandbox", "open", "started"), ("sandbox", "limit", "ended")] == rows.said()
+    assert "memory" == rows[-1].metadata["limit"]
+
+
+def test_what_policies_decide_is_of_those_that_are_open() -> None:
+    life, rows, egress = made()
+    life.begin("box")
+    for name in ("box", "other"):
+        egress.rows.append({"verdict": "denied", "time": 1.0, "sandbox": name, "name": "x.example"})
+    life.pull()
+    egress.rows.append({"verdict": "allowed", "time": 2.0, "sandbox": "box"})
+    life.end("box", {}, None)  # what was decided last is there before its end
+    egress.is_away = True
+    life.pull()
+
+    assert [("box", "denied"), ("box", "approved")] == [(row.sandbox, row.decision) for row in rows
+                                                       if "network" == row.category]
+    assert ("sandbox", "end", "ended") == rows.said()[-1]
+
+
+def test_limits_that_are_reached_without_end_are_bounded() -> None:
+    life, rows, _ = made()
+    life.begin("box")
+    for number in range(2 * BURST):
+        life.look("box", {"oom_kills": number + 1})
+    life.end("box", {}, None)
+
+    assert BURST == rows.said().count(("sandbox", "limit", "killed"))
+    assert [("audit", "bound", "left out"), ("sandbox", "end", "ended")] == rows.said()[-2:]
+
+
+def test_counts_that_are_none_are_left_alone() -> None:
+    life, rows, _ = made()
+    life.begin("box")
+    life.look("box", {"denied": {"mount": "many", 3: 1}, "oom_kills": None, "forks_refused": -1})
+    life.look("box", {"denied": None})
+
+    assert [("sandbox", "open", "started")] == rows.said()
