@@ -43,7 +43,7 @@ MOST_KERNELS = 64
 #: Names of refused calls that are told of it.
 MOST_NAMES = 64
 
-#: Processes that have ended and are remembered.
+#: Processes that are remembered after their end.
 REMEMBERED = 64
 
 #: What a runner says that has ended by itself.
@@ -399,8 +399,8 @@ class LiveSandbox:
         """
         Calls that were refused so far, by name: to programs, and in requests of Python that are over.
         """
-        running = (Counter(program.denied()) for program in self._programs.values())
-        return dict(sum(running, self._denied).most_common(MOST_NAMES))
+        found = sum((Counter(one.denied()) for one in self._programs.values()), self._denied)
+        return dict(found.most_common(MOST_NAMES))
 
     def usage(self) -> Usage:
         """
@@ -447,5 +447,4 @@ class LiveSandbox:
         self.lost(f"a bug of the daemon's: {error}")
 
 
-def _ignore(*_told: object) -> None:
-    return
+def _ignore(*_told: object) -> None: ...
