@@ -2,11 +2,13 @@
 From `leeward agent start` to the first byte of the agent's output, beside the same program under bubblewrap with the
 same folders; and a project with many files beside a small one.
 
-    .venv/bin/python bench/agent_start.py [--rounds N] [--files N] [--json] [--] PROGRAM [ARGUMENT...]
+    .venv/bin/python bench/agent_start.py [--rounds N] [--files N] [--terminal] [--json] [--] PROGRAM [ARGUMENT...]
 
-PROGRAM is an agent's, such as the `claude` of the wheel claude-agent-sdk, with `--version`. A daemon of its own is
-started once and is warm, as it is for everybody's second start. The subjects take turns, round by round; ratios are of
-the medians and of the minima. Where there is no bwrap its column is missing.
+PROGRAM is an agent's, such as the `claude` of the wheel claude-agent-sdk, with `--version`; with --terminal it is on a
+terminal, and the first byte is of its screen. A daemon of its own is started once and is warm, as it is for everybody's
+second start. The subjects take turns, round by round; ratios are of the medians and of the minima. "own" is the
+processor time of the command's processes: of bubblewrap's with the program in it, of leeward's without what the daemon
+and the sandbox do. Where there is no bwrap its column is missing.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pty
+import resource
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -42,11 +47,38 @@ def first_byte(argv: list[str], env: dict[str, str]) -> float:
     return taken
 
 
-def subjects(folder: Path, program: str, arguments: list[str], files: int,
-             env: dict[str, str]) -> dict[str, Callable[[], float]]:
+def first_byte_of_a_screen(argv: list[str], env: dict[str, str]) -> float:
+    """
+    Seconds until something was shown on a terminal.
+    """
+    begun = time.perf_counter()
+    child, master = pty.fork()
+    if not child:
+        try:
+            os.execve(argv[0], argv, {**env, "TERM": "xterm-256color"})
+        finally:
+            os._exit(127)
+    byte = os.read(master, 1)
+    taken = time.perf_counter() - begun
+    os.kill(child, signal.SIGTERM)
+    try:
+        while os.read(master, 1 << 16):
+            pass
+    except OSError:
+        pass  # nobody has the terminal any more
+    os.close(master)
+    _, status = os.waitpid(child, 0)
+    if not byte or os.waitstatus_to_exitcode(status) in (1, 127):
+        raise SystemExit(f"{argv[:4]}: status {status}")
+    return taken
+
+
+def subjects(folder: Path, program: str, arguments: list[str], files: int, env: dict[str, str],
+             terminal: bool) -> dict[str, Callable[[], float]]:
     """
     What is measured, by name.
     """
+    measure = first_byte_of_a_screen if terminal else first_byte
     home = folder / "home"
     for name in ("small", "large", ".state", ".config/leeward/agents/agent"):
         (home / name).mkdir(parents=True)
@@ -62,20 +94,20 @@ def subjects(folder: Path, program: str, arguments: list[str], files: int,
 
     def ours(name: str) -> Callable[[], float]:
         leeward = shutil.which("leeward", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") or "leeward"
-        return lambda: first_byte([leeward, "agent", "start", "agent", str(home / name), "--", *arguments], env)
+        return lambda: measure([leeward, "agent", "start", "agent", str(home / name), "--", *arguments], env)
 
     found = {"leeward": ours("small"), "large": ours("large"),
-             "bare": lambda: first_byte([program, *arguments], env)}
+             "bare": lambda: measure([program, *arguments], env)}
     bwrap = shutil.which("bwrap")
     if bwrap is not None:
         links = [word for place in ("/bin", "/sbin", "/lib", "/lib64") if os.path.islink(place)
                  for word in ("--symlink", os.readlink(place), place)]
         state = home / ".state"
-        argv = [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/usr", "/usr", *links,
+        argv = [bwrap, "--unshare-all", "--die-with-parent", "--ro-bind", "/usr", "/usr", *links,
                 "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", str(home), "--bind",
                 str(home / "small"), str(home / "small"), "--bind", str(state), str(state), "--ro-bind", program,
                 program, "--chdir", str(home / "small"), program, *arguments]
-        found["bwrap"] = lambda: first_byte(argv, env)
+        found["bwrap"] = lambda: measure(argv, env)
     return found
 
 
@@ -83,6 +115,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--files", type=int, default=100_000)
+    parser.add_argument("--terminal", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("program")
     parser.add_argument("arguments", nargs="*")
@@ -94,26 +127,32 @@ def main() -> int:
         env = {**os.environ, "HOME": str(folder / "home"), "XDG_RUNTIME_DIR": str(folder / "run"),
                "LEEWARD_SOCKET": str(folder / "run/s"), "XDG_STATE_HOME": str(folder / "state")}
         env.pop("XDG_CONFIG_HOME", None)
-        measured = subjects(folder, program, asked.arguments, asked.files, env)
+        measured = subjects(folder, program, asked.arguments, asked.files, env, asked.terminal)
         leeward = [sys.executable, "-P", "-m", "leeward_cli"]
         subprocess.run([*leeward, "daemon", "start"], env=env, check=True, stdout=subprocess.DEVNULL)
         times: dict[str, list[float]] = {name: [] for name in measured}
+        own: dict[str, list[float]] = {name: [] for name in measured}
         try:
             for call in measured.values():
                 call()  # the pool begins, and files come into the page cache
             for _ in range(asked.rounds):
                 for name, call in measured.items():
+                    before = resource.getrusage(resource.RUSAGE_CHILDREN)
                     times[name].append(call())
+                    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                    own[name].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         finally:
             subprocess.run([*leeward, "daemon", "stop"], env=env, check=False, stdout=subprocess.DEVNULL)
-    rows = {name: {"median": statistics.median(each), "min": min(each)} for name, each in times.items()}
+    rows = {name: {"median": statistics.median(each), "min": min(each), "own": statistics.median(own[name])}
+            for name, each in times.items()}
     ratios = {f"{name} over {other}": {of: rows[name][of] / rows[other][of] for of in ("median", "min")}
               for name, other in (("leeward", "bwrap"), ("leeward", "bare"), ("large", "leeward")) if other in rows}
     if asked.json:
         print(json.dumps({"seconds": rows, "ratios": ratios, "load": os.getloadavg()[0]}))
         return 0
     for name, row in rows.items():
-        print(f"{name:20} median {row['median'] * 1000:7.0f} ms, least {row['min'] * 1000:7.0f} ms")
+        print(f"{name:20} median {row['median'] * 1000:7.0f} ms, least {row['min'] * 1000:7.0f} ms,"
+              f" own {row['own'] * 1000:6.0f} ms")
     for name, ratio in ratios.items():
         print(f"{name:20} median {ratio['median']:7.2f} x,  least {ratio['min']:7.2f} x")
     return 0

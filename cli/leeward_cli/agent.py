@@ -3,18 +3,15 @@
 
 Runs in:   the CLI, by click.
 
-Theory of operation of `start`. SIGTERM, SIGHUP and SIGQUIT, and Ctrl-C where nobody else takes it, are exceptions from
-the first step on, so that each way out leads through `AgentRun.__exit__`; while that runs, they are ignored. The
-agent's process is on our terminal (`leeward_cli.terminal`) where standard input and output are one, else on pipes.
+`start` comes here for its help, for completion and for a line that is wrong; else `agent_line` reads it.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from types import FrameType
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,14 +19,14 @@ import click
 from leeward.errors import BadRequest, DaemonError, LeewardError
 from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
+from leeward_cli.agent_line import NONE, START, split_arguments
 from leeward_cli.job import complain
+from leeward_cli.options import UsageError
 
 if TYPE_CHECKING:
     from leeward.agents.instances import Instance, InstanceRegistry
 
 _SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
-#: Exit status where there was no agent, and where its time was up.
-FAILED, TIMED_OUT = 1, 124
 #: Seconds that an agent has to end after a signal, and then its sandbox.
 _STOP_S = 20.0
 
@@ -42,19 +39,9 @@ def agent() -> None:
 
 
 def registry() -> InstanceRegistry:
-    """
-    The running agents of this user. What others have left that were killed is undone first.
-    """
-    from leeward.agents.instances import InstanceRegistry
-    from leeward.agents.places import state_home
-    from leeward.agents.running import reap
+    from leeward_cli import agent_ends  # whoever asks for help does without
 
-    found = InstanceRegistry(state_home(os.environ))
-    for name in reap(found, complain, None):
-        complain(f"{name} had not ended by itself; what it left is gone")
-    for line in found.complaints():
-        complain(line)
-    return found
+    return agent_ends.registry()
 
 
 def _running(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
@@ -77,26 +64,34 @@ def _known(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str
     return [name for name in definition_names(config_home(os.environ)) if name.startswith(begun)]
 
 
-@agent.command(context_settings={"ignore_unknown_options": False})
-@_SOCKET
-@click.option("--debug", is_flag=True, help="A shell in place of the agent, in the same sandbox.")
-@click.option("--overlay", is_flag=True, help="Work on a copy: show what has changed at the end, and ask.")
-@click.option("--apply/--no-apply", "applied", default=None, help="With --overlay: don't ask at the end.")
-@click.option("--approved", is_flag=True,
-              help="Work on a copy in the profile `approved`: a person decides what leaves it, by `leeward approvals`.")
-@click.option("--profile", metavar="NAME", default="", help="Another profile than `agent`, based on it.")
-@click.option("--rebuild", is_flag=True, help="Fetch and unpack the packages of `dependencies` anew.")
-@click.option("--unrestricted-network", is_flag=True, help="All public hosts, in place of the agent's own.")
-@click.option("--dump-network-access", metavar="FILE", help="Write the names that were allowed and denied to FILE.")
-@click.option("--library", "libraries", metavar="PATH[:MOUNT][:rw]", multiple=True,
-              help="A further folder of the host, to be read unless :rw says otherwise.")
-@click.option("--egress", metavar="NAME", default="", help="The daemon's policy that bounds it.  [default: agent]")
-@click.option("--trust-project", is_flag=True, help="Accept what the project's own settings ask for.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End it after so long.")
-@click.option("--memory", metavar="SIZE", default="", help="Memory of the whole sandbox, such as 8G.")
-@click.option("--terminal/--no-terminal", default=None,
-              help="Give it a terminal.  [default: where standard input and output are one]")
-@click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape what a terminal would act on.")
+class _Start(click.Command):
+    """
+    What follows the first `--` is the agent's, whether PATH is given or not.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        before, arguments = split_arguments(args)
+        rest = super().parse_args(ctx, before)
+        ctx.params["arguments"] = (*ctx.params.get("arguments", ()), *arguments)
+        return rest
+
+
+def _of_table(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(START):
+        if option.value:
+            given: dict[str, Any] = {"metavar": option.value, "multiple": option.many,
+                                     "type": click.FloatRange(min=0, min_open=True) if option.kind is float else str}
+            if not option.many and option.parameter not in NONE:
+                given["default"] = ""
+        else:
+            given = {"default": None} if option.off else {"is_flag": True}
+        name = f"{option.name}/--no-{option.name[2:]}" if option.off else option.name
+        command = click.option(name, option.parameter, help=option.help, **given)(command)
+    return command
+
+
+@agent.command(cls=_Start)
+@_of_table
 @click.argument("name", metavar="AGENT", shell_complete=_known)
 @click.argument("path", metavar="[PATH]", default=".", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
@@ -108,7 +103,10 @@ def start(name: str, path: str, arguments: tuple[str, ...], **options: Any) -> i
     """
     from leeward_cli import agent_start
 
-    return agent_start.start(name, path, arguments, **options)
+    try:
+        return agent_start.start(name, path, arguments, **options)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
 
 
 @agent.command("list")
@@ -262,32 +260,6 @@ def doctor(socket: str | None, name: str) -> int:
     from leeward_cli import agent_doctor
 
     return agent_doctor.doctor(name, socket)
-
-
-@contextmanager
-def ending_by_signals() -> Iterator[Callable[[], None]]:
-    """
-    Signals that ask for our end are `AskedToEnd` in the block; after a call of what this gives they are ignored.
-    """
-    from leeward_cli.terminal import AskedToEnd
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        raise AskedToEnd(number)
-
-    before: dict[int, Any] = {}
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            before[number] = signal.signal(number, end)
-
-    def ignore() -> None:
-        for one in before:
-            signal.signal(one, signal.SIG_IGN)
-
-    try:
-        yield ignore
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
 
 
 def _lasted(seconds: float) -> str:

@@ -16,7 +16,6 @@ from leeward.agents.hiding import rules_of
 from leeward.agents.places import config_home, state_home
 from leeward.agents.project_tree import HidingPlan, hiding_plan
 from leeward.agents.settings import AgentSettings, load_settings
-from leeward.agents.trust import TrustStore, require_trust
 from leeward.errors import BadRequest
 
 
@@ -53,6 +52,8 @@ def settings_of(fd: int, project: str, trusted: bool) -> tuple[AgentSettings, Hi
     """
     settings = load_settings(fd, project, config_home(os.environ), os.environ)
     if settings.widening:
+        from leeward.agents.trust import TrustStore, require_trust
+
         store = TrustStore(os.path.join(state_home(os.environ), "trust"))
         asked = os.isatty(0) and os.isatty(2)
         require_trust(store, os.fsencode(project), settings.widening, trusted=trusted,

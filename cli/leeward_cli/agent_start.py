@@ -1,7 +1,12 @@
 """
 `leeward agent start`: from a command line to an agent's exit status.
 
-Runs in:   the CLI.
+Runs in:   the CLI. Its user waits: what only some starts need is imported where it is needed.
+
+Theory of operation. SIGTERM, SIGHUP and SIGQUIT, and Ctrl-C where nobody else takes it, are exceptions from the first
+step on, so that each way out leads through `AgentRun.__exit__`; while that runs, they are ignored. The agent's process
+is on our terminal (`leeward_cli.terminal`) where standard input and output are one, else on pipes
+(`leeward_cli.passing`).
 """
 
 from __future__ import annotations
@@ -10,26 +15,28 @@ import contextlib
 import os
 import threading
 from collections.abc import Mapping
-from typing import Any
-
-import click
+from typing import TYPE_CHECKING, Any
 
 from leeward.agents.definition import AgentDefinition, load_definition
 from leeward.agents.hiding import rules_of
-from leeward.agents.layer import Layer
 from leeward.agents.libraries import LibraryFolder, parse_library
 from leeward.agents.places import cache_home, config_home
 from leeward.agents.programs import AgentProgram, find
 from leeward.agents.request import AgentOptions, request_of
 from leeward.agents.running import AgentRun, HookFailed
 from leeward.agents.settings import AgentSettings
-from leeward.client.process import Process
 from leeward.errors import BadRequest, DaemonError, Stale
-from leeward.spec.paths import client_socket
-from leeward_cli import agent, agent_project, egress_log, overlays
-from leeward_cli import terminal as ours
+from leeward_cli import agent_ends, agent_project
+from leeward_cli.interrupts import AskedToEnd
 from leeward_cli.job import complain
-from leeward_cli.sandboxes import pass_on
+from leeward_cli.options import UsageError
+
+if TYPE_CHECKING:
+    from leeward.agents.layer import Layer
+    from leeward.client.process import Process
+
+#: Seconds of the longest time that can be set.
+_MOST_S = 366 * 86400
 
 
 def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | None, debug: bool, overlay: bool,
@@ -38,22 +45,28 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
           timeout: float | None, memory: str, terminal: bool | None, raw: bool) -> int:
     """
     As `leeward_cli.agent.start`; the exit status.
+
+    Raises:
+        UsageError: nothing has begun.
     """
-    if terminal and not ours.is_ours():
-        raise click.UsageError("--terminal: standard input and output are no terminal here")
+    here = os.isatty(0) and os.isatty(1)
+    if terminal and not here:
+        raise UsageError("--terminal: standard input and output are no terminal here")
+    if timeout is not None and not 0 < timeout <= _MOST_S:
+        raise UsageError("--timeout is seconds, of a year at most")
     if applied is not None and not overlay:
-        raise click.UsageError("--apply and --no-apply are about --overlay")
+        raise UsageError("--apply and --no-apply are about --overlay")
     if approved and (overlay or profile):
-        raise click.UsageError("--approved works on a copy and has a profile of its own: no --overlay, no --profile")
+        raise UsageError("--approved works on a copy and has a profile of its own: no --overlay, no --profile")
     options = AgentOptions(arguments, debug, overlay or approved, unrestricted_network,
                            tuple(map(library_of, libraries)), memory, egress, "approved" if approved else profile,
                            approved)
-    with agent.ending_by_signals() as ignore:
+    with agent_ends.ending_by_signals() as ignore:
         try:
             with (agent_project.opened(path) as (project, folder), contextlib.ExitStack() as held,
                   _UndoneQuietly(run := _prepared(name, project, folder, options, trust_project, rebuild, socket, held),
                                  ignore)):
-                on_terminal = ours.is_ours() if terminal is None else terminal
+                on_terminal = here if terminal is None else terminal
                 try:
                     status = _attended(run, debug, on_terminal, raw, timeout)
                     return (_changes(run, applied) if overlay else _asked(run) if approved else 0) or status
@@ -62,11 +75,11 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                     _tell_what_it_left(run)
                     if dump_network_access is not None:
                         _dump(run, socket, dump_network_access)
-        except ours.AskedToEnd as ended:
+        except AskedToEnd as ended:
             return 128 + int(ended.args[0])
         except HookFailed as error:
             complain(str(error))
-            return agent.FAILED
+            return agent_ends.FAILED
 
 
 class _UndoneQuietly(contextlib.AbstractContextManager["AgentRun"]):
@@ -96,7 +109,7 @@ def library_of(text: str) -> LibraryFolder:
     try:
         return parse_library(text, os.getcwd(), home)
     except ValueError as error:
-        raise click.UsageError(f"--library {text!a:.200}: {error}") from None
+        raise UsageError(f"--library {text!a:.200}: {error}") from None
 
 
 def program_of(definition: AgentDefinition) -> AgentProgram | None:
@@ -121,7 +134,7 @@ def _prepared(name: str, project: str, folder: int, options: AgentOptions, trust
     """
     What is to run, decided; nothing has begun.
     """
-    registry = agent.registry()
+    registry = agent_ends.registry()
     definition = load_definition(name, config_home(os.environ))
     settings, hiding = agent_project.settings_of(folder, project, trust_project)
     for line in (*settings.warnings, *hiding.warnings):
@@ -148,7 +161,7 @@ def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket
     """
     if not settings.dependencies:
         if rebuild:
-            raise click.UsageError("--rebuild: the settings have no `dependencies`")
+            raise UsageError("--rebuild: the settings have no `dependencies`")
         return None
     from leeward.agents.layers import Layers
 
@@ -171,7 +184,11 @@ def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout:
     """
     env: Mapping[str, str] = {name: value for name in ("TERM", "COLORTERM") if (value := os.environ.get(name, ""))
                               and value.isprintable()} if on_terminal else {}
-    process = run.start(debug, ours.size() if on_terminal else None, env)
+    if on_terminal:
+        from leeward_cli.terminal import attend, size
+    else:
+        from leeward_cli.passing import pass_on
+    process = run.start(debug, size() if on_terminal else None, env)
     timeout = timeout or run.settings.limits.get("timeout")
     late = threading.Event()
     timer = threading.Timer(timeout or 0, _end, (process, late)) if timeout else None
@@ -179,11 +196,11 @@ def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout:
         timer.daemon = True
         timer.start()
     try:
-        status = ours.attend(process) if on_terminal else pass_on(process, raw)
+        status = attend(process) if on_terminal else pass_on(process, raw)
     finally:
         if timer is not None:
             timer.cancel()
-    return agent.TIMED_OUT if late.is_set() else status
+    return agent_ends.TIMED_OUT if late.is_set() else agent_ends.FAILED if run.given_up else status
 
 
 def _end(process: Process, late: threading.Event) -> None:
@@ -196,6 +213,10 @@ def _changes(run: AgentRun, applied: bool | None) -> int:
     """
     Show what an overlay has, and put it onto the host if that is wanted; 1 if it can't be.
     """
+    import click
+
+    from leeward_cli import overlays
+
     assert run.box is not None
     found = run.box.diff()
     for change in found:
@@ -242,6 +263,9 @@ def _tell_what_it_left(run: AgentRun) -> None:
 
 
 def _dump(run: AgentRun, socket: str | None, file: str) -> None:
+    from leeward.spec.paths import client_socket
+    from leeward_cli import egress_log
+
     if run.box is not None:
         egress_log.write_names(client_socket(socket), run.box.id, file)
 

@@ -15,7 +15,7 @@ from leeward.client.file_trees import Transfer
 from leeward.client.files import Files
 from leeward.client.sandbox import Sandbox
 from leeward.errors import LeewardError
-from leeward.wire.sandbox_fields import ID_ALPHABET, ID_LENGTH
+from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 from leeward_cli.job import complain
 from leeward_cli.progress import Counted, Progress
 

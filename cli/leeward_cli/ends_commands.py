@@ -9,7 +9,7 @@ from __future__ import annotations
 import click
 
 from leeward.spec.paths import client_socket
-from leeward.wire.sandbox_fields import ID_ALPHABET, ID_LENGTH
+from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 
 _SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 

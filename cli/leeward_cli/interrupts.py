@@ -25,6 +25,12 @@ INTERRUPTED = 130
 _HOW = ("interrupt", "kill")
 
 
+class AskedToEnd(BaseException):
+    """
+    A signal asked for our end; its number is the argument.
+    """
+
+
 class CtrlC:
     """
     In a `with` statement SIGINT goes to *job*.

@@ -39,6 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given is not None:
             return _serve(given)
     if command == "agent":
+        gc.disable()  # until the agent is started: what is imported stays
+        status = _agent(argv)
+        if status is not None:
+            return status
         from leeward_cli.agent import agent
         from leeward_cli.groups import run_alone
 
@@ -52,6 +56,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # All output went by write(2); taking the interpreter down would be 4 ms for nothing.
         os._exit(status)
     return status
+
+
+def _agent(argv: list[str]) -> int | None:
+    """
+    `agent start` without click; None for all that click has to say something about.
+    """
+    if argv[1:2] != ["start"]:
+        return None
+    from leeward_cli.agent_line import parse_start
+    from leeward_cli.options import UsageError
+
+    given = parse_start(argv[2:])
+    if given is None:
+        return None
+    from leeward.errors import LeewardError
+    from leeward_cli.agent_start import start
+    from leeward_cli.job import complain
+
+    try:
+        return start(**given)
+    except UsageError:
+        return None  # nothing has begun, and click says it once more
+    except LeewardError as error:
+        complain(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return die_by("SIGINT")
 
 
 def _own(command: str, argv: list[str]) -> int:

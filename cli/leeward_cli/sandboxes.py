@@ -3,39 +3,28 @@
 
 Runs in:   the CLI, by click.
 
-Theory of operation of `shell`. Where we are on a terminal the program gets one (`leeward_cli.terminal`). Else the main
-thread reads the program's output and passes it on; a second thread reads our standard input and writes it to the
-program's. The first Ctrl-C sends SIGINT to the program, the second one ends it, the third one ends us. A sandbox that
-was opened for one `shell` ends with it, whatever happens; one that was named stays.
+Theory of operation of `shell`. Where we are on a terminal the program gets one (`leeward_cli.terminal`), else pipes
+(`leeward_cli.passing`). A sandbox that was opened for one `shell` ends with it, whatever happens; one that was named
+stays.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
 from leeward.client.mounts import Mount
-from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError
 from leeward.spec.sizes import size_text
+from leeward_cli.interrupts import AskedToEnd
 from leeward_cli.job import complain
+from leeward_cli.passing import pass_on
 from leeward_cli.progress import Progress
-from leeward_cli.shown import EscapedStream
-
-#: Bytes of standard input that are passed on at once.
-_READ = 1 << 16
-#: What a shell says of a program that Ctrl-C has ended.
-_INTERRUPTED = 130
-#: So many of them are for the program. The next one is for us: the daemon may not answer.
-_ASKED = 2
 
 _SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 
@@ -290,7 +279,7 @@ def in_sandbox(name: str, socket: str | None, given: Mapping[str, Any], argv: li
         if ours.is_ours() if terminal is None else terminal:
             return ours.attend(ours.start(box, argv, cwd))
         return pass_on(box.start(argv or ["/bin/sh"], cwd=cwd, stdin=None), raw)
-    except ours.AskedToEnd as ended:
+    except AskedToEnd as ended:
         number = int(ended.args[0])
     finally:
         if name:
@@ -311,55 +300,6 @@ def split_words(words: Sequence[str], line: Sequence[str]) -> tuple[str, list[st
     if len(before) > 1:
         raise click.UsageError(f"a command stands behind --: leeward shell {before[0]} -- {' '.join(before[1:])}")
     return (before[0] if before else ""), command
-
-
-def pass_on(process: Process, raw: bool) -> int:
-    """
-    What the process writes to us, what we read to it; its exit status.
-    """
-    pressed: list[int] = []
-    streams = {"stdout": EscapedStream(1, raw), "stderr": EscapedStream(2, raw)}
-
-    def interrupted(_number: int, _frame: Any) -> None:
-        pressed.append(1)
-        if len(pressed) > _ASKED:
-            raise KeyboardInterrupt
-        # Not in the handler: the call that is being made may be in the middle of a frame.
-        threading.Thread(target=_interrupt, args=(process, len(pressed)), daemon=True).start()
-
-    before = signal.signal(signal.SIGINT, interrupted)
-    threading.Thread(target=_feed, args=(process,), daemon=True).start()
-    try:
-        for chunk in process:  # and nothing of it is kept, as `Process.result` does
-            streams[chunk.stream].write(chunk.data)
-        for stream in streams.values():
-            stream.close()
-        result = process.wait()
-        assert result is not None
-    except KeyboardInterrupt:  # its end was asked for by the one before
-        raise
-    except BaseException:
-        with contextlib.suppress(DaemonError):
-            process.kill()
-        raise
-    finally:
-        signal.signal(signal.SIGINT, before)
-    return _INTERRUPTED if len(pressed) > 1 else result.exit_code
-
-
-def _interrupt(process: Process, times: int) -> None:
-    with contextlib.suppress(DaemonError):
-        if times == 1:
-            process.signal(signal.SIGINT)
-        else:
-            process.kill()
-
-
-def _feed(process: Process) -> None:
-    with contextlib.suppress(DaemonError, OSError):  # it has ended, or reads no more
-        while data := os.read(0, _READ):
-            process.write(data)
-        process.close_stdin()
 
 
 def _as_json(*rows: Any) -> None:

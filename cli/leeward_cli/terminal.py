@@ -28,6 +28,7 @@ from typing import Any
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError
+from leeward_cli.interrupts import AskedToEnd
 
 #: Keys that are read at once.
 _READ = 1 << 16
@@ -50,12 +51,6 @@ def is_ours() -> bool:
     Are we on a terminal, in and out?
     """
     return os.isatty(0) and os.isatty(1)
-
-
-class AskedToEnd(BaseException):
-    """
-    A signal asked for our end; its number is the argument.
-    """
 
 
 class _Modes:

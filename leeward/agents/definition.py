@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from leeward.agents import checks
@@ -20,7 +19,7 @@ from leeward.agents.reading import read_user_file
 from leeward.dataclass import dataclass, field
 
 #: Ours, a folder each; and the name of the file in it.
-OURS, FILE = Path(__file__).parent / "definitions", "agent.toml"
+OURS, FILE = os.path.join(os.path.dirname(__file__), "definitions"), "agent.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +139,7 @@ def load_definition(name: str, config_home: str) -> AgentDefinition:
         SettingsError: there is none, with the nearest that is there, or it can't be read.
     """
     if is_agent_name(name):
-        for folder in (os.path.join(config_home, "agents"), str(OURS)):
+        for folder in (os.path.join(config_home, "agents"), OURS):
             file = os.path.join(folder, name, FILE)
             table = read_user_file(file)
             if table is not None:
@@ -159,7 +158,7 @@ def definition_names(config_home: str) -> tuple[str, ...]:
     The names of all definitions, ours and the user's, in order.
     """
     found = set()
-    for folder in (str(OURS), os.path.join(config_home, "agents")):
+    for folder in (OURS, os.path.join(config_home, "agents")):
         try:
             names = os.listdir(folder)
         except OSError:

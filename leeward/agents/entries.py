@@ -17,8 +17,6 @@ from collections.abc import Callable
 from ipaddress import IPv4Network
 
 from leeward.agents.errors import SettingsError
-from leeward.agents.shared_domains import SHARED_DOMAINS
-from leeward.spec.domains import registrable
 from leeward.spec.egress_rules import EgressRule, PolicyError, parse_rule
 from leeward.spec.hosts import InvalidHost, is_below, parse_port
 
@@ -112,6 +110,9 @@ def _check_width(rule: EgressRule, wrong: Callable[[str, str], SettingsError]) -
             raise wrong(f"a range of fewer than {least} bits is nearly every address", _ALL)
     if "below" != rule.kind:
         return
+    from leeward.agents.shared_domains import SHARED_DOMAINS  # most entries are names of hosts
+    from leeward.spec.domains import registrable
+
     if registrable(rule.name) is None:
         raise wrong(f"{rule.name} is a public suffix: anybody can register a name below it",
                     "name the hosts themselves")

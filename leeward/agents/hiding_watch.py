@@ -8,8 +8,10 @@ had none. So the known names are looked at every LOOK_S, and the whole project i
 of the time; what is new is covered by the daemon, in the sandbox that runs. A name with another file is new; one whose
 file has only changed may have been replaced by one with the same number, and is asked about once in a while: what is
 covered already is left as it is.
-Trust:     none in the names: the agent makes them, too. One that can't be asked for, or a tree that can't be looked at,
-           is told and leaves all others as they are.
+Trust:     none in the names: the agent makes them, too. A name that can't be covered is covered with its folder, or the
+           next one above. Where that can't be either, since the sandbox has had all covers that it may have, the tree
+           can't be looked at or the daemon doesn't do it, the agent is ended: nothing runs on beside a file that it
+           was not to see.
 Leaves:    the moment between a name's coming and its cover, in which the agent can read it, and descriptors that it has
            opened then.
 """
@@ -21,17 +23,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from leeward.agents.errors import SettingsError
 from leeward.agents.hiding import FileRules
 from leeward.agents.project_tree import hiding_plan
 from leeward.client.sandbox import Sandbox
-from leeward.errors import Busy, DaemonError, RequestRejected
+from leeward.errors import Busy, RequestRejected, SandboxOver
 
 #: Seconds between two looks at the known names; the part of the time that looks at the whole project take; seconds
 #: between two questions about a file that only changes.
 LOOK_S, _SHARE, _AGAIN_S = 0.1, 20, 5.0
 #: Seconds before the first look at the whole project, in which the agent starts.
 _FIRST_S = 1.0
+#: Seconds in which neither the tree can be looked at nor names be covered, and then the agent is ended.
+_PATIENCE_S = 10.0
 #: Names of one request, and bytes of them: a porter's order holds 64 KiB.
 _MOST, _MOST_BYTES = 256, 32 << 10
 
@@ -52,15 +55,18 @@ class HidingWatch:
             they were before it.
         absent: names that are to be hidden and weren't there.
         tell: shows a person a line.
+        end: ends the agent, for a reason; called once, in the thread.
 
     Attributes:
         covered: names that were covered since.
     """
 
     def __init__(self, box: Sandbox, rules: FileRules, project: int, shown: str, inside: str,
-                 hidden: Mapping[str, tuple[int, int]], absent: Iterable[str], tell: Callable[[str], None]) -> None:
+                 hidden: Mapping[str, tuple[int, int]], absent: Iterable[str], tell: Callable[[str], None],
+                 end: Callable[[str], None]) -> None:
         self._box, self._rules, self._project, self._shown, self._inside = box, rules, project, shown, inside
-        self._tell = tell
+        self._tell, self._end = tell, end
+        self._failing: dict[str, float] = {}
         # Changed at a time that none was: so each is asked about once, as it may have been replaced meanwhile.
         self._known: dict[str, _Identity | None] = {path: (*found, 0) for path, found in hidden.items()}
         self._known |= dict.fromkeys(absent)
@@ -72,6 +78,13 @@ class HidingWatch:
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """
+        Does it still look?
+        """
+        return self._thread.is_alive()
 
     def stop(self) -> None:
         self._over.set()
@@ -95,16 +108,31 @@ class HidingWatch:
                     names += self._found()
                     whole = time.monotonic() + _SHARE * (time.monotonic() - began)
                 self._cover(names)
-        except DaemonError as error:
+        except SandboxOver:
+            pass  # and nothing in it sees anything
+        except Exception as error:  # whatever it is: the thread is over, and nobody looks any more
             if not self._over.is_set():
-                self._tell(f"names that come from now on aren't hidden: {error}")
+                self._end(f"names that come can't be hidden any more: {error}")
 
     def _found(self) -> list[str]:
         try:
-            return [each.path for each in hiding_plan(self._project, self._rules, self._shown).hidden]
-        except (SettingsError, OSError) as error:
-            self._warn("tree", f"of names that come, only those that are known already are hidden: {error}")
+            found = hiding_plan(self._project, self._rules, self._shown, running=True).hidden
+        except OSError as error:
+            self._fails("tree", error)
             return []
+        self._failing.pop("tree", None)
+        return [each.path for each in found]
+
+    def _fails(self, what: str, error: Exception) -> None:
+        """
+        It will be tried again, for some time.
+
+        Raises:
+            Exception: *error*, if it is too long.
+        """
+        now = time.monotonic()
+        if now > self._failing.setdefault(what, now) + _PATIENCE_S:
+            raise error
 
     def _warn(self, what: str, line: str) -> None:
         """
@@ -141,12 +169,19 @@ class HidingWatch:
     def _ask(self, paths: list[str]) -> None:
         try:
             self._box.ask("sandbox_hide", {"hide": [os.path.join(self._inside, path) for path in paths]})
+            self._failing.pop("busy", None)
         except Busy as error:
+            self._fails("busy", error)
             self._warn("busy", f"names that have come are hidden later: {error}")
             self._known.update(dict.fromkeys(paths))  # as if they weren't there yet
-        except (RequestRejected, UnicodeError) as error:
+        except (RequestRejected, UnicodeError):
+            folder = os.path.dirname(paths[0])
             if len(paths) > 1:
                 for path in paths:
                     self._ask([path])
+            elif folder:
+                self._warn("name", f"{paths[0]!a:.120} can't be hidden, so its folder is")
+                self.covered.add(folder)
+                self._ask([folder])
             else:
-                self._warn("name", f"{paths[0]!a:.120} isn't hidden, and perhaps others: {error}")
+                raise

@@ -58,7 +58,6 @@ class Instance:
         pid: of the process that started it.
         started: seconds since the epoch.
         sandbox: the id; "" until there is one.
-        memory: the limit in bytes, 0 for none of its own.
         hosts: rules of egress, as text.
         undo: what has to be undone, in the order in which it was done.
     """
@@ -69,7 +68,6 @@ class Instance:
     pid: int
     started: float
     sandbox: str = ""
-    memory: int = 0
     hosts: tuple[str, ...] = ()
     undo: tuple[UndoStep, ...] = ()
 
@@ -87,7 +85,9 @@ class HeldInstance:
         Put *instance* in the place of what the file says, at once or not at all. Called before each step that has to
         be undone is taken.
         """
-        write_at_once(self._folder, f"{self.instance.name}.json", _encoded(instance))
+        # The sandbox ends with the machine, and a hook doesn't.
+        write_at_once(self._folder, f"{self.instance.name}.json", _encoded(instance),
+                      lasting=any("hook" == step.kind for step in instance.undo))
         self.instance = instance
 
     def remove(self) -> None:
@@ -296,7 +296,6 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
     "pid": lambda value: type(value) is int and 0 < value < 1 << 31,
     "started": lambda value: type(value) in (int, float) and 0 <= value < 1e12,
     "sandbox": _is_text,
-    "memory": lambda value: type(value) is int and value >= 0,
     "hosts": lambda value: isinstance(value, list) and all(map(_is_text, value)),
     "undo": lambda value: isinstance(value, list) and len(value) <= MAX_STEPS and all(map(_is_step, value)),
 }

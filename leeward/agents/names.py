@@ -8,16 +8,19 @@ Why:       a name is typed, shown and part of files' names, so it has letters, d
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Iterator
+
+from leeward.agents.hashing import blake2b
 
 #: Characters of the path that a name shows, at most, and of the hash.
 SHOWN, HASHED = 40, 6
 
 #: Agents of one project at once, at most.
 MAX_AT_ONCE = 64
+
+#: Five bits each, as base32 has them.
+_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 
 _AGENT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,118}[a-z0-9])?")
@@ -52,8 +55,8 @@ def instance_name(path: bytes, agent: str, number: int = 0) -> str:
         # From a whole word on, where one begins soon enough.
         cut = shown[-SHOWN:]
         shown = cut.partition("-")[2] if "-" in cut[:SHOWN // 2] else cut
-    digest = hashlib.sha256(b"%d\0%s\0%s" % (number, agent.encode(), path)).digest()
-    code = base64.b32encode(digest[:5]).decode("ascii").lower()[:HASHED]
+    digest = int.from_bytes(blake2b(b"%d\0%s\0%s" % (number, agent.encode(), path)).digest(), "big")
+    code = "".join(_LETTERS[digest >> 5 * place & 31] for place in range(HASHED))
     return f"{shown.strip('-') or 'root'}-{agent}-{code}"
 
 

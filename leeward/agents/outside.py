@@ -9,10 +9,11 @@ Leaves:    what a person starts: a Makefile, a script of a package, the project'
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterable, Mapping
+
+from leeward.agents.hashing import blake2b
 
 #: Not to be written by an agent where they are there at its start: hooks of git, and what says what agents may.
 PROTECTED = (".git/hooks", ".leeward")
@@ -47,7 +48,7 @@ def snapshot(project: str, paths: Iterable[str] = WATCHED) -> dict[str, str]:
     """
     found = {}
     for path in paths:
-        digest = hashlib.sha256()
+        digest = blake2b()
         if _add(digest, os.path.join(project, path), [_MOST_FILES]):
             found[path] = digest.hexdigest()
     return found
@@ -75,7 +76,7 @@ def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[s
     return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
 
-def _add(digest: hashlib._Hash, path: str, left: list[int]) -> bool:
+def _add(digest: blake2b, path: str, left: list[int]) -> bool:
     """
     Tell *digest* what is at *path*. Links aren't followed; *left* is how many files may be opened yet. The tree is a
     stranger's: it may be deeper than calls can be within each other, and change meanwhile.

@@ -8,7 +8,6 @@ Leaves:    what a program loads from elsewhere by itself. A definition may show 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 
 from leeward.dataclass import dataclass
@@ -43,13 +42,25 @@ def find(command: str, environ: Mapping[str, str]) -> AgentProgram | None:
         RequestRejected: it is there, and can't be run in a sandbox: its interpreter is missing.
     """
     path = environ.get("PATH") or os.defpath
-    found = shutil.which(command, path=path)
+    found = _which(command, path)
     if found is None:
         return None
     argv, shown = _resolved(os.path.abspath(found), path, 0)
     folders = [os.path.dirname(word) for word in argv if word.startswith("/") and os.access(word, os.X_OK)]
     return AgentProgram(tuple(argv), outermost(shown), tuple(dict.fromkeys(
         folder for folder in folders if not _is_shown(folder))))
+
+
+def _which(command: str, path: str) -> str | None:
+    """
+    As `shutil.which`, whose module imports every compressor.
+    """
+    folders = [""] if os.path.dirname(command) else path.split(os.pathsep)
+    for folder in folders:
+        found = os.path.join(folder, command)
+        if os.path.isfile(found) and os.access(found, os.X_OK):
+            return found
+    return None
 
 
 def _resolved(found: str, path: str, depth: int) -> tuple[list[str], list[str]]:
@@ -71,7 +82,7 @@ def _resolved(found: str, path: str, depth: int) -> tuple[list[str], list[str]]:
     if os.path.basename(interpreter) == _ENV and rest:
         rest = rest[0].removeprefix("-S ").split()
         interpreter, rest = rest[0], rest[1:]
-    where = shutil.which(interpreter, path=path)
+    where = _which(interpreter, path)
     if where is None:
         raise RequestRejected(f"{found} is run by {interpreter}, which isn't there")
     argv, more = _resolved(os.path.abspath(where), path, depth + 1)

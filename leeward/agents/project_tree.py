@@ -3,7 +3,8 @@ A project's tree, looked at for what is hidden in it.
 
 Runs in:   the user's program, before the sandbox is opened.
 Trust:     none in the tree. It is walked from the descriptor of its folder, through no link; depth and number are
-           bounded, and a tree beyond them is refused rather than shown.
+           bounded. A tree beyond them is refused rather than shown; while an agent runs, which may have made it so, a
+           folder that can't be looked at is hidden as a whole.
 Links:     of a symbolic link that is hidden, what it leads to within the project is hidden as well. Of a file that is
            hidden, its other names in the project are, too.
 Leaves:    what git has of a hidden file in its objects, and copies under other names.
@@ -19,8 +20,8 @@ from leeward.agents.errors import SettingsError, printable
 from leeward.agents.hiding import FilePattern, FileRules, unfit
 from leeward.dataclass import dataclass
 
-#: Files and folders looked at, levels of folders, links in a row, and hidden paths, at most.
-MAX_FILES, MAX_LEVELS, MAX_LINKS, MAX_HIDDEN = 2_000_000, 100, 40, 2000
+#: Files and folders looked at, levels of folders, bytes of a folder's path, links in a row, and hidden paths, at most.
+MAX_FILES, MAX_LEVELS, MAX_PATH, MAX_LINKS, MAX_HIDDEN = 2_000_000, 100, 2048, 40, 2000
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -55,7 +56,7 @@ class HidingPlan:
     warnings: tuple[str, ...]
 
 
-def hiding_plan(project: int, rules: FileRules, shown: str = "") -> HidingPlan:
+def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: bool = False) -> HidingPlan:
     """
     Look at a project for what *rules* hide.
 
@@ -63,19 +64,20 @@ def hiding_plan(project: int, rules: FileRules, shown: str = "") -> HidingPlan:
         project: a descriptor of its folder, which stays the caller's.
         rules: as `hiding.rules_of` makes them.
         shown: the project's path, for errors.
+        running: an agent is at work in it. What is too deep, or a folder of the caller's that can't be read, is hidden.
 
     Raises:
         SettingsError: it is too large or too deep to be looked at, or a folder of it can't be read though patterns
             could fit something in it.
     """
-    search = _TreeSearch(project, rules, shown)
+    search = _TreeSearch(project, rules, shown, running)
     search.walk()
     return search.plan()
 
 
 class _TreeSearch:
-    def __init__(self, project: int, rules: FileRules, shown: str) -> None:
-        self._project, self._rules, self._shown = project, rules, shown
+    def __init__(self, project: int, rules: FileRules, shown: str, running: bool) -> None:
+        self._project, self._rules, self._shown, self._running = project, rules, shown, running
         self._left = 2 * MAX_FILES  # looked at twice where a hidden file has other names
         self._fitting: dict[FilePattern, None] = {}
         self._hidden: dict[str, bool] = {}
@@ -112,9 +114,12 @@ class _TreeSearch:
         descriptor.
         """
         try:
-            if len(above) > MAX_LEVELS:
-                raise SettingsError(self._shown, "", f"has more than {MAX_LEVELS} folders within each other",
-                                    "start the agent in a part of it")
+            if len(above) > MAX_LEVELS or (len(above) > 8 and len(os.fsencode("/".join(above))) > MAX_PATH):
+                if self._running:
+                    self._hide_unseen("/".join(above))
+                    return
+                raise SettingsError(self._shown, "", f"has more than {MAX_LEVELS} folders within each other, or a path"
+                                    f" of more than {MAX_PATH} bytes", "start the agent in a part of it")
             looked_at = self._rules.last_names.match
             with os.scandir(descriptor) as entries:
                 for entry in entries:  # most are files that no pattern fits: little is done for each
@@ -159,23 +164,36 @@ class _TreeSearch:
         try:
             folder = os.open(names[-1], _FOLDER, dir_fd=descriptor)
         except PermissionError:
-            # The agent has this user's rights as well, and can give itself those of a folder that is the user's.
+            # The agent has this user's rights as well, and can give itself those of a folder that is the user's. Of one
+            # that isn't it may be able to open names that it knows.
             path = "/".join(names)
-            if os.stat(names[-1], dir_fd=descriptor, follow_symlinks=False).st_uid == os.geteuid():
+            owner = os.stat(names[-1], dir_fd=descriptor, follow_symlinks=False).st_uid
+            if owner == os.geteuid() and not self._running:
                 raise SettingsError(self._shown, "", f"{printable(path)} can't be read, so it isn't known what is to be"
                                                      " hidden in it", "exclude it") from None
+            self._hide_unseen(path)
             return
         except OSError:
             return  # gone, or swapped for a link: what comes there later isn't looked at
         self._folder(folder, names, hidden)
 
+    def _hide_unseen(self, path: str) -> None:
+        """
+        Hide a folder that can't be looked at.
+        """
+        self._check_number()
+        self._hidden[path] = True
+
+    def _check_number(self) -> None:
+        if len(self._hidden) >= MAX_HIDDEN:
+            raise SettingsError(self._shown, "files.exclude", f"fits more than {MAX_HIDDEN} files",
+                                "exclude the folders that have them")
+
     def _hide(self, path: str, descriptor: int, name: str, folder: bool, link: bool) -> None:
         if link:
             self._links.append(path)
             return
-        if len(self._hidden) >= MAX_HIDDEN:
-            raise SettingsError(self._shown, "files.exclude", f"fits more than {MAX_HIDDEN} files",
-                                "exclude the folders that have them")
+        self._check_number()
         try:
             about = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
         except FileNotFoundError:

@@ -25,7 +25,6 @@ from leeward.agents.settings import AgentSettings
 from leeward.client.mounts import Mount
 from leeward.dataclass import dataclass, field
 from leeward.errors import RequestRejected
-from leeward.spec.egress import AGENT_PORTS
 from leeward.spec.folders import within
 
 #: The profile, and the policy of egress that a start narrows.
@@ -224,13 +223,18 @@ def _policy(definition: AgentDefinition, settings: AgentSettings,
     hosts = tuple(dict.fromkeys(rule.text for rule in (*rules, *settings.allow)))
     if options.unrestricted_network:
         hosts = ("*", *(rule.text for rule in settings.allow if rule.network is not None))
-    if not options.egress:
-        for rule in (*rules, *settings.allow):
-            if rule.port and rule.port not in AGENT_PORTS:
-                raise SettingsError("", "network.allow", f"{rule.text}: agents reach the ports"
-                                    f" {', '.join(map(str, AGENT_PORTS))}",
-                                    "an operator's [egress.agent] may have others: name it by --egress agent")
-    ports = list(AGENT_PORTS) if options.unrestricted_network else [80, 443]
+    ported = [rule for rule in (*rules, *settings.allow) if rule.port]
+    ports = [80, 443]
+    if options.unrestricted_network or ported:
+        from leeward.spec.egress import AGENT_PORTS  # all that is to be known of policies
+
+        wrong = [rule for rule in ported if rule.port not in AGENT_PORTS]
+        if wrong and not options.egress:
+            raise SettingsError("", "network.allow", f"{wrong[0].text}: agents reach the ports"
+                                f" {', '.join(map(str, AGENT_PORTS))}",
+                                "an operator's [egress.agent] may have others: name it by --egress agent")
+        if options.unrestricted_network:
+            ports = list(AGENT_PORTS)
     asked = {"ask": ["*"]} if options.approved and not options.unrestricted_network else {}
     return hosts, {"allow": list(hosts), **asked, "ports": ports, "limits": _LIMITS}
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -77,6 +76,9 @@ class AgentRun:
         asking: is told of the sandbox, where a person decides what leaves it.
         hiding: a descriptor of the project's folder, and what is hidden in it while the agent runs; None to hide no
             more than there is at the start.
+
+    Attributes:
+        given_up: it was ended, since a name that it was not to see couldn't be hidden.
     """
 
     def __init__(self, definition: AgentDefinition, settings: AgentSettings, request: AgentRequest, project: str,
@@ -92,6 +94,8 @@ class AgentRun:
         self.box: Sandbox | None = None
         self._before: dict[str, str] = {}
         self._hidden: dict[str, tuple[int, int]] = {}
+        self._process: Process | None = None
+        self.given_up = False
 
     @property
     def name(self) -> str:
@@ -132,23 +136,32 @@ class AgentRun:
             os.makedirs(folder, 0o700, exist_ok=True)
         assert self._held is not None
         box = self._opened()
-        row = self._held.instance
-        self._held.record(replace(row, sandbox=box.id, undo=(*row.undo, UndoStep("sandbox", box.id)),
-                                  memory=int(box.info()["memory_limit"])))
         self._keeper = SandboxHold(box)
         self._keeper.start()
         if self._hiding is not None:
             project, rules = self._hiding
             self._watch = HidingWatch(box, rules, project, self.project, self._request.cwd, self._hidden, (
-                path for path in self._request.hidden if path not in self._hidden), self._tell)
+                path for path in self._request.hidden if path not in self._hidden), self._tell, self._give_up)
             self._watch.start()
         if self.asking is not None:
             self.asking.opened(box.id)
         self._stage(box)
+        if any(each.setup or each.prestart for both in hooks for each in both):
+            self._record_sandbox(box)  # they may take long
         for ours, theirs in hooks:
             for what in ("setup", "prestart"):
                 for line in (*getattr(ours, what), *getattr(theirs, what)):
                     self._inside(box, what, line)
+
+    def _record_sandbox(self, box: Sandbox) -> None:
+        """
+        Write down that there is a sandbox, for `list` and `attach`, and for whoever undoes it: by itself it ends some
+        seconds after us.
+        """
+        assert self._held is not None
+        row = self._held.instance
+        if not row.sandbox:
+            self._held.record(replace(row, sandbox=box.id, undo=(*row.undo, UndoStep("sandbox", box.id))))
 
     def _opened(self) -> Sandbox:
         """
@@ -194,6 +207,8 @@ class AgentRun:
             box.files.write(target, content)
 
     def _on_host(self, line: str, seconds: float) -> None:
+        import subprocess  # most starts have no hook
+
         try:
             done = subprocess.run(["/bin/sh", "-c", line], cwd=self.project, stdin=subprocess.DEVNULL, timeout=seconds,
                                   env={**self._environ, "LEEWARD_AGENT": self._definition.name,
@@ -227,7 +242,23 @@ class AgentRun:
         process = (self.box.start(argv, stdin=None, **common) if size is None else
                    self.box.terminal(argv, size, **common))
         self._keeper.watch(process.number)
+        self._process = process
+        self._record_sandbox(self.box)  # while the program starts
+        if self.given_up:  # meanwhile
+            process.kill()
         return process
+
+    def _give_up(self, why: str) -> None:
+        """
+        End the agent, and what runs in its place before it. What it has changed in an overlay is there still.
+        """
+        self.given_up = True
+        self._tell(f"the agent is ended: {why}")
+        with contextlib.suppress(DaemonError):
+            if self._process is not None:
+                self._process.kill()
+            elif self.box is not None:
+                self.box.close()
 
     def written_outside(self) -> list[str]:
         """
@@ -283,6 +314,8 @@ def reap(registry: InstanceRegistry, tell: Tell, socket: str | None) -> list[str
     """
     done = []
     for held in registry.reap():
+        import subprocess  # most starts find nothing
+
         instance = held.instance
         whole = True
         for step in reversed(instance.undo):
@@ -304,6 +337,8 @@ def _undo(step: UndoStep, instance: Instance, socket: str | None) -> None:
         with contextlib.suppress(SandboxOver, DaemonAway):  # it went with its daemon
             Sandbox.attach(step.what, socket=str(client_socket(socket))).close()  # as text: no daemon is started for it
     elif step.kind == "hook":
+        import subprocess
+
         folder = instance.project if os.path.isdir(instance.project) else "/"
         done = subprocess.run(["/bin/sh", "-c", step.what], cwd=folder, stdin=subprocess.DEVNULL, timeout=CLEANUP_S,
                               env={**os.environ, "LEEWARD_AGENT": instance.agent, "LEEWARD_INSTANCE": instance.name},

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 
 from leeward.errors import Unsupported
 
@@ -32,16 +31,22 @@ def own_folder(folder: str) -> str:
     return folder
 
 
-def write_at_once(folder: str, name: str, content: bytes) -> None:
+def write_at_once(folder: str, name: str, content: bytes, lasting: bool = True) -> None:
     """
     Put *content* in the place of the file *name*, so that no reader sees a part of it.
+
+    Args:
+        lasting: it is there after a crash of the machine as well; writing then waits for the disk.
     """
-    descriptor, path = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    # `tempfile` imports more than all else here together.
+    path = os.path.join(folder, f".{name}.{os.urandom(8).hex()}")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                os.fsync(file.fileno())
         os.rename(path, os.path.join(folder, name))
     except BaseException:
         try:

@@ -13,8 +13,7 @@ from typing import Any
 
 from leeward.client.mounts import Mount
 from leeward.errors import RequestRejected
-from leeward.spec.profiles.agent import NAME as AGENT
-from leeward.spec.profiles.shell import NAME, needs_mount, passed
+from leeward.spec.profile_names import AGENT, SHELL
 
 
 def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple[dict[str, Any], tuple[Mount, ...]]:
@@ -29,10 +28,12 @@ def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple
         who = _who()
         own = {"HOME": who["home"], **({"USER": who["user"], "LOGNAME": who["user"]} if "user" in who else {})}
         return {**who, **fields, "env": {**own, **fields.get("env", {})}}, mounts
-    if fields.get("profile") != NAME:
+    if fields.get("profile") != SHELL:
         return fields, mounts
     if mounts:
-        raise RequestRejected(f"the profile {NAME!r} shows the host's folders already: no workdir, no mounts")
+        raise RequestRejected(f"the profile {SHELL!r} shows the host's folders already: no workdir, no mounts")
+    from leeward.spec.profiles.shell import needs_mount, passed  # and with it all profiles
+
     try:
         cwd = os.getcwd()
         cwd.encode()

@@ -8,8 +8,10 @@ Runs in:   anybody's program. It opens the folders itself, so that its own right
 from __future__ import annotations
 
 import os
-import socket
+import struct
 import time
+from _socket import SCM_RIGHTS, SOL_SOCKET  # as link.py does
+from _socket import socket as Socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
@@ -110,8 +112,12 @@ class OpenFolders:
             number = checked(whole, reply, "dock", 1)
             if len(descriptors) != 1:
                 raise BadReply("the daemon's dock has no socket")
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=os.dup(descriptors[0])) as dock:
-                socket.send_fds(dock, [b"\0"], self.descriptors)
+            dock = Socket(fileno=os.dup(descriptors[0]))
+            try:
+                rights = struct.pack(f"{len(self.descriptors)}i", *self.descriptors)
+                dock.sendmsg([b"\0"], [(SOL_SOCKET, SCM_RIGHTS, rights)])
+            finally:
+                dock.close()
         except OSError as error:
             raise BadReply(f"the daemon's dock takes no descriptors: {error}") from None
         finally:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
+from leeward.client.typed_options import TypedDict
 from leeward.errors import RequestRejected
 from leeward.spec.sizes import parse_size
 

@@ -8,9 +8,10 @@ Trust:     none in the daemon's bytes; see wire/sandbox_replies.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 from leeward.client.options import Limiting, TurnOptions, allowing, egress_of, execute_fields, packages_of
+from leeward.client.typed_options import TypedDict
 from leeward.dataclass import dataclass
 from leeward.errors import BadReply, PeerError, RequestRejected
 from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result

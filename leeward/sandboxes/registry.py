@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 from leeward.dataclass import dataclass
 from leeward.errors import Busy, SandboxOver
 from leeward.sandboxes.states import LIMITS, SAID, Reason
-from leeward.wire.sandbox_fields import ID_ALPHABET, ID_LENGTH
+from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 
 T = TypeVar("T")
 

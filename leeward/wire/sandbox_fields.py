@@ -16,10 +16,7 @@ from leeward.spec.folders import MOST as MOST_FOLDERS
 from leeward.spec.folders import Folder
 from leeward.spec.profiles.agent import MOST_NAMES
 from leeward.wire.fields import MAX_ID, MAX_IDLE, MAX_NAME, binary, entries, text, total
-
-#: Characters of a sandbox's id, and the alphabet: 5 bits each.
-ID_LENGTH = 26
-ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 
 #: Characters of a path, at most: PATH_MAX of the kernel, with its NUL.
 MAX_PATH = 4095

@@ -12,7 +12,7 @@ from typing import Any
 
 from leeward.errors import PeerError, SandboxOver
 from leeward.wire.replies import LIMITS, MAX_SECONDS, Reply
-from leeward.wire.sandbox_fields import ID_ALPHABET, ID_LENGTH
+from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 
 #: Chunks of one answer, and rows of a list, at most: more than a frame may have.
 _MOST = 4096

@@ -149,6 +149,43 @@ def test_opencode(home: AgentHome, tmp_path: Path) -> None:
     assert (home.path / ".local/share/opencode").is_dir()
 
 
+#: A model's answer by which aider changes a file.
+EDIT = """calculation.py
+```
+<<<<<<< SEARCH
+    return x + 2
+=======
+    return 2 * x
+>>>>>>> REPLACE
+```
+"""
+
+
+@pytest.mark.needs("agent-aider")
+def test_aider(home: AgentHome, tmp_path: Path) -> None:
+    """
+    It has no tools: it edits by what the model says, and runs the test that it was told of, whose output the model gets
+    if it fails.
+    """
+    program = agent_programs.aider()
+    assert program is not None
+    path = bin_folder(home, "aider", program)
+    (home.project / "look.sh").write_text(f"{LINE}\ntest -e again || {{ touch again; exit 1; }}\n")
+    with model_api.serving_for_agents([EDIT, "all is done"]) as api:
+        policy(home, api.port)
+        got = home.run("start", "aider", ".", "--dump-network-access", str(tmp_path / "dump"), "--", "--model",
+                       "openai/m", "--edit-format", "diff", "--no-git", "--no-show-model-warnings", "--yes-always",
+                       "--auto-test", "--test-cmd", "sh look.sh", "--message", "do it", "calculation.py", PATH=path,
+                       OPENAI_API_KEY="sk-none", OPENAI_API_BASE=f"http://127.0.0.1:{api.port}/v1", HIDDEN_VARIABLE="1")
+        assert 0 == got.returncode, got.stderr
+        assert "all is done" in got.stdout, got.stdout
+        check_project(home, api, tmp_path / "dump")
+        assert {"Bearer sk-none"} == set(filter(None, api.keys))
+    assert (home.path / ".aider").is_dir()
+    wrong = home.run("start", "aider", ".", "--", "--no-such-option", PATH=path)
+    assert 2 == wrong.returncode
+
+
 @pytest.mark.needs("agent-gemini")
 def test_gemini(home: AgentHome, tmp_path: Path) -> None:
     program = agent_programs.gemini()

@@ -18,6 +18,14 @@ def claude() -> Path | None:
     return found[0] if found else None
 
 
+def aider() -> Path | None:
+    """
+    aider, of the package aider-chat.
+    """
+    found = _ROOT / ".venv-agentaider/bin/aider"
+    return found if found.exists() else None
+
+
 def codex() -> Path | None:
     """
     Codex, of the package @openai/codex; it is a script for Node that starts a program beside it.

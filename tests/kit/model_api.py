@@ -1,5 +1,6 @@
 """
-A model for agents' command lines, scripted, on loopback: Anthropic's messages, OpenAI's responses, Gemini's contents.
+A model for agents' command lines, scripted, on loopback: Anthropic's messages, OpenAI's responses and chat, Gemini's
+contents.
 
     with serving(SCRIPT) as api:
         ...  # an agent that is told http://127.0.0.1:{api.port}
@@ -7,7 +8,8 @@ A model for agents' command lines, scripted, on loopback: Anthropic's messages, 
 
 A script is what the model does, turn by turn: a call of a tool by a name and arguments, or text, which ends it. The
 turn is told by the results that the request has in it, so that requests which are repeated get the same answer.
-Requests without tools, such as for a title, get a word.
+Requests without tools, such as for a title, get a word. In a chat there are no tools: what was run is what the user
+says of it, in the words of `RAN`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,11 @@ from typing import Any
 from leeward.spec.egress import AGENT_PORTS
 
 PATIENCE_S = 30
+
+_USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+
+#: How aider begins a message that has a command's output.
+RAN = "I ran this command"
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._messages(body)
         elif path.endswith("/responses"):
             self._responses(body)
+        elif path.endswith("/chat/completions"):
+            self._chat(body)
         elif path.endswith(("enerateContent", ":countTokens")):
             self._contents(body, path)
         else:
@@ -170,6 +179,21 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             ("response.output_item.done", {"output_index": 0, "item": item}),
             ("response.completed", {"response": whole}),
         ])
+
+    def _chat(self, body: dict[str, Any]) -> None:
+        results = [text for message in body["messages"] if message["role"] == "user"
+                   for text in [_text(message["content"])] if text.startswith(RAN)]
+        turn = self.api.turn(results)
+        assert isinstance(turn, str)
+        about = {"id": "chat_1", "created": 1, "model": body.get("model", "m")}
+        if not body.get("stream"):
+            self._json({**about, "object": "chat.completion", "usage": _USAGE, "choices": [
+                {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": turn}}]})
+            return
+        pieces = [{"index": 0, "delta": {"role": "assistant", "content": turn}, "finish_reason": None},
+                  {"index": 0, "delta": {}, "finish_reason": "stop"}]
+        lines = [json.dumps({**about, "object": "chat.completion.chunk", "choices": [piece]}) for piece in pieces]
+        self._send("".join(f"data: {line}\n\n" for line in (*lines, "[DONE]")).encode(), "text/event-stream")
 
     def _events(self, events: list[tuple[str, dict[str, Any]]]) -> None:
         data = "".join(f"event: {name}\ndata: {json.dumps({'type': name, **about})}\n\n" for name, about in events)

@@ -19,10 +19,11 @@ from leeward.errors import BadRequest
 from leeward.spec import folders
 from leeward.spec.folders import Folder, within
 from leeward.spec.limits import GIB, MIB
+from leeward.spec.profile_names import AGENT
 from leeward.spec.profiles.profile import Profile
 from leeward.spec.sandbox import SandboxSpec, View
 
-NAME = "agent"
+NAME = AGENT
 
 #: Limits: what an agent with a compiler, a test suite and a browser's engine in it takes. `time` and `output` are of
 #: each `run`; what is started on a terminal has neither.

@@ -11,10 +11,11 @@ from fnmatch import fnmatchcase
 
 from leeward.dataclass import replace
 from leeward.spec.folders import within
+from leeward.spec.profile_names import SHELL
 from leeward.spec.profiles.profile import Profile
 from leeward.spec.sandbox import Bind, SandboxSpec, Scratch, Symlink
 
-NAME = "shell"
+NAME = SHELL
 
 PROFILE = Profile(about="The whole host, read-only, without its secrets and sockets; /tmp, /var and /run of its own, no"
                         " network.", limits={"time": 60.0})

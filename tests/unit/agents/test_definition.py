@@ -5,6 +5,7 @@ Definitions of agents: ours, and a user's.
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_ours_can_be_used(name):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "shell"])
 def test_ours_say_when_their_facts_were_true(name):
-    text = (OURS / name / "agent.toml").read_text()
+    text = (Path(OURS) / name / "agent.toml").read_text()
 
     assert text.startswith("# ")
     assert "as of 20" in text or "of 2026-" in text.replace("\n# ", " ")

@@ -18,7 +18,7 @@ from leeward.agents import hiding_watch
 from leeward.agents.hiding import rules_of
 from leeward.agents.hiding_watch import HidingWatch
 from leeward.agents.project_tree import MAX_LEVELS
-from leeward.errors import RequestRejected, SandboxOver
+from leeward.errors import Busy, NoAnswer, RequestRejected, SandboxOver
 
 
 class Covers:
@@ -28,14 +28,14 @@ class Covers:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.over = False
+        self.error: Exception | None = None
         self.largest = 0
         self._heard = threading.Condition()
 
     def ask(self, op: str, fields: Mapping[str, Any]) -> None:
         assert "sandbox_hide" == op
-        if self.over:
-            raise SandboxOver("over", "killed")
+        if self.error is not None:
+            raise self.error
         if any("refused" in name for name in msgpack.unpackb(msgpack.packb(fields["hide"]))):
             raise RequestRejected("no such name")
         self.largest = max(self.largest, len(msgpack.packb(fields)))
@@ -62,9 +62,10 @@ def watching(box: Covers, tmp_path: Path) -> Iterator[Watching]:
     made: list[HidingWatch] = []
 
     def watch(hidden: Mapping[str, tuple[int, int]] = {}, absent: tuple[str, ...] = (),
-              tell: Callable[[str], None] = lambda line: None) -> HidingWatch:
+              tell: Callable[[str], None] = lambda line: None,
+              end: Callable[[str], None] = lambda why: None) -> HidingWatch:
         sandbox: Any = box
-        made.append(HidingWatch(sandbox, rules_of((), ()), folder, str(tmp_path), "/inside", hidden, absent, tell))
+        made.append(HidingWatch(sandbox, rules_of((), ()), folder, str(tmp_path), "/inside", hidden, absent, tell, end))
         made[-1].start()
         return made[-1]
 
@@ -111,46 +112,110 @@ def test_a_file_that_changes_all_the_time_is_asked_about_now_and_then(box: Cover
     assert "log.env" not in made.covered
 
 
-def test_a_sandbox_that_is_over_is_told(box: Covers, watching: Watching, tmp_path: Path) -> None:
-    told, heard = list[str](), threading.Event()
+class Ends:
+    """
+    Whether and why the agent was to be ended.
+    """
 
-    def tell(line: str) -> None:
-        told.append(line)
-        heard.set()
+    def __init__(self) -> None:
+        self.why = list[str]()
+        self._heard = threading.Event()
 
-    box.over = True
-    watching(tell=tell)
+    def __call__(self, why: str) -> None:
+        self.why.append(why)
+        self._heard.set()
+
+    def until(self) -> str:
+        assert self._heard.wait(10)
+        return self.why[0]
+
+
+@pytest.mark.parametrize("error", [NoAnswer("no sign of life"), RequestRejected("too many"), ValueError("a bug")])
+def test_an_agent_is_ended_that_could_see_what_comes(box: Covers, watching: Watching, tmp_path: Path,
+                                                     error: Exception) -> None:
+    """
+    The daemon doesn't answer, has given all covers, or the watch itself is wrong.
+    """
+    ends = Ends()
+    box.error = error
+    watching(end=ends)
     (tmp_path / ".env").write_text("x")
-    assert heard.wait(10)
-    assert "aren't hidden" in told[0]
+    assert str(error) in ends.until()
 
 
-def test_names_that_an_agent_makes_leave_others_hidden(box: Covers, watching: Watching, tmp_path: Path) -> None:
+def test_an_agent_is_not_ended_with_a_sandbox_that_is_over(box: Covers, watching: Watching, tmp_path: Path) -> None:
+    ends = Ends()
+    box.error = SandboxOver("over", "killed")
+    made = watching({}, (".env",), end=ends)
+    (tmp_path / ".env").write_text("x")
+    poll_until(lambda: not made.alive, 10)
+    assert [] == ends.why
+
+
+def test_a_daemon_that_is_busy_is_asked_again_for_some_time(box: Covers, watching: Watching, tmp_path: Path,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    ends, told = Ends(), list[str]()
+    box.error = Busy("an overlay is being kept")
+    watching({}, (".env",), told.append, ends)
+    (tmp_path / ".env").write_text("x")
+    poll_until(lambda: bool(told), 10)
+    assert "hidden later" in told[0]
+    box.error = None
+    box.until("/inside/.env")
+    assert [] == ends.why
+    monkeypatch.setattr(hiding_watch, "_PATIENCE_S", 0.2)
+    box.error = Busy("an overlay is being kept")
+    (tmp_path / "a.env").write_text("x")
+    assert "an overlay is being kept" in ends.until()
+
+
+def test_what_cannot_be_hidden_is_hidden_with_its_folder(box: Covers, watching: Watching, tmp_path: Path) -> None:
     """
-    One that is no text, one that the daemon refuses, and more folders within each other than are looked at. Each is
-    told once.
+    A name that is no text, one that the daemon refuses, and folders within each other without end. Others are hidden
+    as ever.
     """
-    told = list[str]()
-    for name in (b"\xff", b"refused", b"here", b"also here"):
+    told, ends = list[str](), Ends()
+    for name in (b"a/\xff", b"b/refused", b"here", b"also here"):
         folder = os.path.join(os.fsencode(tmp_path), name)
-        os.mkdir(folder)
+        os.makedirs(folder)
         with open(os.path.join(folder, b".env"), "w"):
             pass
-    watching({}, (".env",), told.append)
-    box.until("/inside/here/.env")
-    box.until("/inside/also here/.env")
+    made = watching({}, (".env",), told.append, ends)
+    for name in ("a", "b", "here/.env", "also here/.env"):
+        box.until(f"/inside/{name}")
+    assert {"a", "b"} <= made.covered
     assert 1 == len(told)
-    assert "isn't hidden" in told[0]
+    assert "so its folder is" in told[0]
 
     deep = tmp_path
     for _ in range(MAX_LEVELS + 2):
         deep /= "d"
         deep.mkdir()
-    poll_until(lambda: len(told) > 1, 10)
+    (deep / ".env").write_text("x")
+    box.until("/inside/" + "/".join("d" * (MAX_LEVELS + 1)))
     (tmp_path / ".env").write_text("x")
     box.until("/inside/.env")
-    assert 2 == len(told)
-    assert f"more than {MAX_LEVELS} folders" in told[1]
+    assert [] == ends.why
+
+
+def test_a_folder_that_cannot_be_read_is_hidden(box: Covers, watching: Watching, tmp_path: Path,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The agent can make it so, and open names in it that it knows; root can read it, so it is made up here.
+    """
+    real = os.open
+
+    def opening(path: Any, *rest: Any, **more: Any) -> int:
+        if "shut" == path:
+            raise PermissionError(13, "no")
+        return real(path, *rest, **more)
+
+    monkeypatch.setattr(os, "open", opening)
+    (tmp_path / "shut").mkdir()
+    ends = Ends()
+    watching(end=ends)
+    box.until("/inside/shut")
+    assert [] == ends.why
 
 
 def test_many_long_names_are_asked_for_by_parts(box: Covers, watching: Watching, tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ TEXTS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=()
 def test_an_instance_is_read_as_it_was_written(text, steps, hosts):
     from leeward.agents.instances import _encoded
 
-    whole = Instance("a-b-c", text, "/" + text, 1, 2.5, text, 3, tuple(hosts), tuple(UndoStep(*step) for step in steps))
+    whole = Instance("a-b-c", text, "/" + text, 1, 2.5, text, tuple(hosts), tuple(UndoStep(*step) for step in steps))
 
     assert whole == parse_instance(_encoded(whole))
 
@@ -226,8 +226,8 @@ def test_an_instance_is_read_as_it_was_written(text, steps, hosts):
 VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
                       lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner,
                                                                                   max_size=3), max_leaves=6)
-KEYS = ["name", "agent", "project", "pid", "started", "sandbox", "memory", "hosts", "undo"]
-GOOD = {"name": "a-b-c", "agent": "a", "project": "/p", "pid": 1, "started": 1.0, "sandbox": "", "memory": 0,
+KEYS = ["name", "agent", "project", "pid", "started", "sandbox", "hosts", "undo"]
+GOOD = {"name": "a-b-c", "agent": "a", "project": "/p", "pid": 1, "started": 1.0, "sandbox": "",
         "hosts": [], "undo": []}
 
 

@@ -32,6 +32,7 @@ from leeward.wire import (
     replies,
     requests,
     sandbox_fields,
+    sandbox_ids,
     sandbox_requests,
 )
 from leeward.wire.frames import HEADER, decode
@@ -150,7 +151,7 @@ def test_every_bound(page: str) -> None:
         f"{arena.SLOTS} now", f"{arena.SLOT >> 20} MiB now", f"connections together | {arena.TOTAL >> 30} GiB",
         f"of {slots.LARGE >> 20} MiB or more",
         f"`sandbox_idle`, {Config().sandbox_idle:.0f} s", f"`sandbox_lifetime`, {Config().sandbox_lifetime:,.0f} s",
-        f"The id has {sandbox_fields.ID_LENGTH} characters", (f"at most {sandbox_fields.MAX_METADATA} entries,"
+        f"The id has {sandbox_ids.ID_LENGTH} characters", (f"at most {sandbox_fields.MAX_METADATA} entries,"
         f" {sandbox_fields.MAX_METADATA_TOTAL:,} characters"), (f"the last {registry.ENDED:,} sandboxes,"
         f" {registry.ENDED_OF_ONE} of one user"), f"at most {sandbox_fields.MAX_ARGUMENT:,} characters",
         f"at most {sandbox_fields.MAX_PATH:,} characters", f"the newest {sandbox.REMEMBERED} are",

@@ -1,0 +1,77 @@
+"""
+A program of a sandbox on pipes: its output passed on to ours, our standard input to its.
+
+Runs in:   the CLI.
+
+Theory of operation. The main thread reads the program's output and passes it on; a second thread reads our standard
+input and writes it to the program's. The first Ctrl-C sends SIGINT to the program, the second one ends it, the third
+one ends us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from typing import Any
+
+from leeward.client.process import Process
+from leeward.errors import DaemonError
+from leeward_cli.shown import EscapedStream
+
+#: Bytes of standard input that are passed on at once.
+_READ = 1 << 16
+#: What a shell says of a program that Ctrl-C has ended.
+_INTERRUPTED = 130
+#: So many of them are for the program. The next one is for us: the daemon may not answer.
+_ASKED = 2
+
+
+def pass_on(process: Process, raw: bool) -> int:
+    """
+    What the process writes to us, what we read to it; its exit status.
+    """
+    pressed: list[int] = []
+    streams = {"stdout": EscapedStream(1, raw), "stderr": EscapedStream(2, raw)}
+
+    def interrupted(_number: int, _frame: Any) -> None:
+        pressed.append(1)
+        if len(pressed) > _ASKED:
+            raise KeyboardInterrupt
+        # Not in the handler: the call that is being made may be in the middle of a frame.
+        threading.Thread(target=_interrupt, args=(process, len(pressed)), daemon=True).start()
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    threading.Thread(target=_feed, args=(process,), daemon=True).start()
+    try:
+        for chunk in process:  # and nothing of it is kept, as `Process.result` does
+            streams[chunk.stream].write(chunk.data)
+        for stream in streams.values():
+            stream.close()
+        result = process.wait()
+        assert result is not None
+    except KeyboardInterrupt:  # its end was asked for by the one before
+        raise
+    except BaseException:
+        with contextlib.suppress(DaemonError):
+            process.kill()
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return _INTERRUPTED if len(pressed) > 1 else result.exit_code
+
+
+def _interrupt(process: Process, times: int) -> None:
+    with contextlib.suppress(DaemonError):
+        if times == 1:
+            process.signal(signal.SIGINT)
+        else:
+            process.kill()
+
+
+def _feed(process: Process) -> None:
+    with contextlib.suppress(DaemonError, OSError):  # it has ended, or reads no more
+        while data := os.read(0, _READ):
+            process.write(data)
+        process.close_stdin()
