@@ -31,6 +31,10 @@ from pathlib import Path
 DEFINITION = 'command = ["{program}"]\nstate = ["~/.state"]\n'
 
 
+#: What a program in bubblewrap has in its environment, as one in a sandbox has.
+BARE = {"PATH": "/usr/local/bin:/usr/bin:/bin", "USER": "me", "TERM": "xterm-256color"}
+
+
 def first_byte(argv: list[str], env: dict[str, str]) -> float:
     """
     Seconds until something was written.
@@ -103,7 +107,10 @@ def subjects(folder: Path, program: str, arguments: list[str], files: int, env: 
         links = [word for place in ("/bin", "/sbin", "/lib", "/lib64") if os.path.islink(place)
                  for word in ("--symlink", os.readlink(place), place)]
         state = home / ".state"
-        argv = [bwrap, "--unshare-all", "--die-with-parent", "--ro-bind", "/usr", "/usr", *links,
+        words = [word for name, value in BARE.items() for word in ("--setenv", name, value)]
+        words += ["--setenv", "HOME", str(home), "--setenv", "PWD", str(home / "small")]
+        argv = [bwrap, "--unshare-all", "--unshare-user", "--uid", "1000", "--clearenv", *words,
+                "--die-with-parent", "--ro-bind", "/usr", "/usr", *links,
                 "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", str(home), "--bind",
                 str(home / "small"), str(home / "small"), "--bind", str(state), str(state), "--ro-bind", program,
                 program, "--chdir", str(home / "small"), program, *arguments]

@@ -126,6 +126,17 @@ def _reached(parts: Sequence[str], names: Sequence[str]) -> set[int]:
     return reached
 
 
+def _literal(glob: str) -> str:
+    """
+    What each name that the glob of one name fits has in it: what stands before its first special character, or behind
+    its last, whichever is longer.
+    """
+    if not _SPECIAL.search(glob):
+        return glob
+    before, after = _SPECIAL.split(glob, maxsplit=1)[0], re.split(r"[*?\]]", glob)[-1]
+    return "" if "[" in after else max(before, after, key=len)
+
+
 @dataclass(frozen=True)
 class FileRules:
     """
@@ -146,6 +157,17 @@ class FileRules:
         looked at twice.
         """
         return re.compile("|".join(translate(each.parts[-1]) for each in (*self.exclude, *self.include)) or r"(?!)")
+
+    @functools.cached_property
+    def literals(self) -> tuple[str, ...]:
+        """
+        Texts of which a name that `last_names` matches has at least one; none where a pattern has no such text. A
+        folder's names, joined, are looked through for them much faster than one by one.
+        """
+        found = {_literal(each.parts[-1]) for each in (*self.exclude, *self.include)}
+        if "" in found:
+            return ()
+        return tuple(each for each in found if not any(other != each and other in each for other in found))
 
     def excluding(self, names: Sequence[str], folder: bool) -> tuple[FilePattern, ...]:
         """

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from itertools import islice
 
 from leeward.agents.errors import SettingsError, printable
 from leeward.agents.hiding import FilePattern, FileRules, unfit
@@ -120,20 +121,31 @@ class _TreeSearch:
                     return
                 raise SettingsError(self._shown, "", f"has more than {MAX_LEVELS} folders within each other, or a path"
                                     f" of more than {MAX_PATH} bytes", "start the agent in a part of it")
-            looked_at = self._rules.last_names.match
-            with os.scandir(descriptor) as entries:
-                for entry in entries:  # most are files that no pattern fits: little is done for each
-                    self._left -= 1
-                    if self._left < 0:
-                        raise self._too_many()
-                    name = entry.name
-                    if hidden or looked_at(name):
-                        self._entry(descriptor, [*above, name], entry.is_dir(follow_symlinks=False), entry.is_symlink(),
-                                    hidden)
-                    elif entry.is_dir(follow_symlinks=False):
-                        self._below(descriptor, [*above, name], False)
+            with os.scandir(descriptor) as some:
+                entries = list(islice(some, self._left + 1))
+            self._left -= len(entries)
+            if self._left < 0:
+                raise self._too_many()
+            # Most folders have files alone that no pattern fits: little is done for each.
+            looked_at = self._rules.last_names.match if hidden or self._may_fit(entries) else None
+            for entry in entries:
+                if looked_at is not None and (hidden or looked_at(entry.name)):
+                    self._entry(descriptor, [*above, entry.name], entry.is_dir(follow_symlinks=False),
+                                entry.is_symlink(), hidden)
+                elif entry.is_dir(follow_symlinks=False):
+                    self._below(descriptor, [*above, entry.name], False)
         finally:
             os.close(descriptor)
+
+    def _may_fit(self, entries: list[os.DirEntry[str]]) -> bool:
+        """
+        Whether a name of *entries* could fit a pattern.
+        """
+        literals = self._rules.literals
+        if not literals:
+            return True
+        names = "/".join([entry.name for entry in entries])
+        return any(literal in names for literal in literals)
 
     def _too_many(self) -> SettingsError:
         return SettingsError(self._shown, "", f"has more than {MAX_FILES} files", "start the agent in a part of it")

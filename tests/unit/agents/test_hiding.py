@@ -217,3 +217,26 @@ def test_a_folder_that_nobody_may_read_is_refused(tree):
         assert {".env", "x/.env.local", "a/b/"} == hidden(tree, ["a/b"])
     finally:
         (tree / "a" / "b").chmod(0o700)
+
+
+LETTERS = "ab.*?[]!-"
+
+
+@given(st.lists(st.text(LETTERS, min_size=1, max_size=6), min_size=1, max_size=3),
+       st.text(LETTERS, min_size=1, max_size=6))
+def test_a_name_that_fits_has_one_of_the_literals(globs, name):
+    try:
+        rules = FileRules(tuple(map(parse_pattern, globs)))
+    except ValueError:
+        return
+    if rules.last_names.match(name) and rules.literals:
+        assert any(literal in name for literal in rules.literals)
+
+
+@pytest.mark.parametrize(("globs", "literals"), [
+    ([".env", ".env.*", ".envrc", "*.env"], {".env"}), (["*.pem", "id_*"], {".pem", "id_"}), (["*"], set()),
+    (["[ab]c", "x"], {"c", "x"}), (["a[bc]"], {"a"}), (["?"], set()), (["[!]]x]y"], {"y"}), (["[a"], set()),
+    (["deep/*.key"], {".key"})])
+def test_the_literals_of_patterns(globs, literals):
+    found = FileRules(tuple(map(parse_pattern, globs))).literals
+    assert literals == set(found)
