@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +41,19 @@ class PageService(ApprovalService):
     """
 
     def write(self, path: str, content: bytes | str, *, sandbox: str = "box", description: str = "",
-              reason: str = "") -> ApprovalRequest:
+              reason: str = "", where: str = "") -> ApprovalRequest:
         """
         Ask for a file of the project.
+
+        Args:
+            where: the project's path, as it is shown; "" for its own.
         """
         assert self.project is not None
         state, before = self.project.content(path)
         order = write_order(path, state, content.encode() if isinstance(content, str) else content)
         new = file_request(order, "write", before=before, sandbox=sandbox, description=description, reason=reason)
-        return self.queue.submit(in_project(new, self.project))
+        made = in_project(new, self.project)
+        return self.queue.submit(replace(made, project=where) if where else made)
 
     def sandboxes(self) -> list[dict[str, Any]]:
         return [{"sandbox": "box", "project": "/home/me/project", "age": 75.0, "bridge": True, "fault": "", "git": True,
