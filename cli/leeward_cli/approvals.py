@@ -104,6 +104,8 @@ def line_of(row: Mapping[str, Any]) -> str:
         words.append(f"(+{row['repeats']})")
     if row.get("reason"):
         words.append(f"- {row['reason']}")
+    if row.get("note") and "pending" != row["status"]:
+        words.append(f"- {row['note']}")
     return plain("  ".join(words))[:500]
 
 
@@ -252,7 +254,10 @@ _PROJECT = click.option("--project", metavar="PATH", help="In this project alone
 
 def _add(socket: str | None, rule: str, effect: str, project: str | None) -> int:
     body = {"rule": rule, "effect": effect, "project": "" if project is None else os.path.realpath(project)}
-    return resolved(OperatorLink(socket).call("POST", "/api/rules", body)["resolution"])
+    found = OperatorLink(socket).call("POST", "/api/rules", body)
+    if found["never_matches"]:
+        complain("this rule never matches: it would allow everything")
+    return resolved(found["resolution"])
 
 
 @approvals.command("allow")

@@ -137,9 +137,17 @@ def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) ->
     if 127 == child.returncode:
         raise GitFailed("git: no such file or directory")
     if child.returncode and is_whole:
-        said = err.decode("utf-8", "replace").strip().splitlines() or [f"exit status {child.returncode}"]
-        raise GitFailed(f"git {argv[0]}: {without_password(said[-1])[:500]}")
+        raise GitFailed(f"git {argv[0]}: {_why(err, child.returncode)}")
     return out
+
+
+def _why(err: bytes, status: int) -> str:
+    """
+    What git said of its failure: its own words and the remote's, without advice.
+    """
+    lines = [line.strip() for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "! "))] or lines[-1:]
+    return without_password("; ".join(dict.fromkeys(told)))[:500] or f"exit status {status}"
 
 
 def _printed(child: subprocess.Popen[bytes], seconds: float) -> tuple[bytes, bytes, bool]:
@@ -192,6 +200,13 @@ def remote_of(project: str) -> tuple[str, str]:
     return found, pushed.strip()
 
 
+def resolved_remote(project: str, remote: str) -> str:
+    """
+    *remote* as it is reached from anywhere: a folder of this host is named from the folder *project* on.
+    """
+    return os.path.normpath(os.path.join(project, remote)) if is_local(remote) and "://" not in remote else remote
+
+
 class GitIntake:
     """
     The service's own repository for one project.
@@ -209,7 +224,7 @@ class GitIntake:
     """
 
     def __init__(self, folder: str, project: str) -> None:
-        self._project, self.remote, self._taken = project, remote_of(project)[1], 0
+        self._project, self.remote, self._taken = project, resolved_remote(project, remote_of(project)[1]), 0
         self.path = os.path.join(folder, "git", hashlib.sha256(os.fsencode(project)).hexdigest()[:32] + ".git")
         self._make()
 

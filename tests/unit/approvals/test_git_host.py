@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leeward.approvals import git_host
-from leeward.approvals.git_host import GitFailed, GitIntake, git, is_local, without_password
+from leeward.approvals.git_host import GitFailed, GitIntake, git, is_local, resolved_remote, without_password
 from leeward.errors import Busy
 
 
@@ -26,6 +26,33 @@ def test_passwords_of_addresses_are_left_out() -> None:
     ("https://example.org/x", False), ("git@example.org:x.git", False), ("host:/srv/x", False), ("ssh://h/x", False)])
 def test_which_remotes_are_folders_of_this_host(remote: str, local: bool) -> None:
     assert local is is_local(remote)
+
+
+@pytest.mark.parametrize(("remote", "found"), [
+    ("../r.git", "/home/me/r.git"), ("r", "/home/me/project/r"), ("/srv/r.git", "/srv/r.git"),
+    ("file:///srv/r", "file:///srv/r"), ("git@example.org:r", "git@example.org:r"),
+    ("https://example.org/../r", "https://example.org/../r")])
+def test_a_folder_is_named_from_the_project_on(remote: str, found: str) -> None:
+    assert found == resolved_remote("/home/me/project", remote)
+
+
+def test_a_failed_push_says_why(tmp_path: Path) -> None:
+    """
+    Not the advice that git gives behind it.
+    """
+    if shutil.which("git") is None:
+        pytest.skip("there is no git")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    with pytest.raises(GitFailed) as raised:
+        git("fetch", "--", str(tmp_path / "none"), folder=str(tmp_path))
+    assert "fatal: " in str(raised.value)
+    assert "none" in str(raised.value)
+    rejected = (b"To https://me:pw@example.org/x\n ! [rejected]        a -> a (fetch first)\n"
+                b"error: failed to push some refs to 'https://me:pw@example.org/x'\nhint: Updates were rejected\n")
+    assert ("! [rejected]        a -> a (fetch first); error: failed to push some refs to 'https://example.org/x'"
+            == git_host._why(rejected, 1))
+    assert "last words" == git_host._why(b"first\n\nlast words\n\n", 1)
+    assert "exit status 3" == git_host._why(b"", 3)
 
 
 def test_a_failure_says_what_git_said(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -227,3 +227,15 @@ def test_rules_are_shown_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None
             "allow  example.org and what is below it, by the configuration", "deny   exec(ls)  in /p",
             "allow  exec(ls)  everywhere  (never matches)", "mode   git = deny-all"] == said(
         monkeypatch, {"/api/rules": found}, "rules")[1].splitlines()
+
+
+def test_a_rule_that_never_matches_is_said(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    made = {"never_matches": True, "resolution": {"rule": "exec(*)", "project": ""}}
+    for never_matches in (True, False):
+        code, _, _ = said(monkeypatch, {"/api/rules": made | {"never_matches": never_matches}}, "allow", "exec")
+        assert (0, never_matches) == (code, "this rule never matches" in capfd.readouterr().err)
+
+
+def test_what_failed_says_why() -> None:
+    assert "failed      b  - fatal: no such remote" in line_of(row(1, title="b", status="approved", stage="failed",
+                                                                   note="fatal: no such remote"))
