@@ -289,8 +289,7 @@ def a_few_looks() -> None:
     Until the watch has looked a few times, whatever else the machine does.
     """
     until = looks() + 4
-    while looks() < until:
-        time.sleep(0.001)
+    poll_until(lambda: looks() >= until, "the count of looks, which the watch writes into shared memory")
 
 
 def fork_and_stay(times: int) -> tuple[int, int]:

@@ -279,7 +279,7 @@ for _ in range(100):
     pid = os.fork()
     if not pid:
         while True: {MOUNT}
-    time.sleep(0.001)
+    time.sleep(0.001)  # a step of time on purpose: the kill comes at any moment of a call
     os.kill(pid, signal.SIGKILL); os.waitpid(pid, 0)
 tell({MOUNT})"""
     with confined.confined(code, supervisor) as child:

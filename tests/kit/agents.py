@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import leeward
 from kit.egress import ENTRY
 from kit.live_daemon import PATIENCE, PLACES, LiveDaemon, command, environment
 from kit.operator_terminal import OperatorTerminal
+from kit.waiting import poll_until
 
 
 class AgentHome:
@@ -77,10 +77,7 @@ class AgentHome:
         """
         Wait until no sandbox of the daemon's is there, nor what belongs to one.
         """
-        until = time.monotonic() + PATIENCE
-        while leeward.Sandbox.list(socket=self._daemon.socket):
-            assert time.monotonic() < until, leeward.Sandbox.list(socket=self._daemon.socket)
-            time.sleep(0.1)
+        poll_until(lambda: not leeward.Sandbox.list(socket=self._daemon.socket), "the daemon has no sandbox", PATIENCE)
         self._daemon.idle()
 
 

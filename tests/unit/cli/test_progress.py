@@ -8,6 +8,7 @@ import contextlib
 import os
 import pty
 import select
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -41,6 +42,13 @@ def terminal() -> Iterator[int]:
             os.close(fd)
 
 
+def shows() -> bool:
+    """
+    Whether a thread runs that writes the line.
+    """
+    return any("leeward progress" == thread.name for thread in threading.enumerate())
+
+
 def read(screen: int, until: bytes = b"") -> bytes:
     data, give_up = b"", time.monotonic() + 10
     while time.monotonic() < give_up and not (until and until in data):
@@ -56,6 +64,7 @@ def test_what_takes_long_has_a_line_that_goes() -> None:
     """
     with terminal() as screen:
         with progress.Progress("copying", lambda: "3 files\x1b[2J"):
+            assert shows()  # so `shows` can tell where there is no line
             shown = read(screen, b" s")
         assert b"\r\x1b[Kleeward: copying: 3 files\\x1b[2J, 0 s" in shown
         assert read(screen).endswith(b"\r\x1b[K")
@@ -72,13 +81,13 @@ def test_what_is_short_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(progress, "AFTER_S", 0.0)
         monkeypatch.setenv("TERM", "dumb")
         with progress.Progress("copying"):
-            time.sleep(0.05)
+            assert not shows()
         monkeypatch.setenv("TERM", "xterm")
         read_end, write_end = os.pipe()
         tty = os.dup(2)
         os.dup2(write_end, 2)
         with progress.Progress("copying"):
-            time.sleep(0.05)
+            assert not shows()
         os.dup2(tty, 2)
         for fd in (tty, write_end):
             os.close(fd)
