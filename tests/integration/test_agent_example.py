@@ -16,8 +16,9 @@ FILE = ROOT / "examples" / "agent.py"
 
 
 @pytest.mark.parametrize("agrees", [True, False])
-def test_it_mends_a_copy_and_applies_what_is_agreed_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agrees: bool,
-                                                       capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_mends_a_copy_and_applies_what_is_agreed_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                agrees: bool,
+                                                                capsys: pytest.CaptureFixture[str]) -> None:
     agent = runpy.run_path(str(FILE))
     project = tmp_path / "project"
     project.mkdir()
@@ -47,5 +48,5 @@ def test_it_mends_a_copy_and_applies_what_is_agreed_to(tmp_path: Path, monkeypat
         assert before == after
 
 
-def test_it_is_about_a_hundred_lines() -> None:
+def test_the_example_has_about_a_hundred_lines() -> None:
     assert len(FILE.read_text().splitlines()) <= 130

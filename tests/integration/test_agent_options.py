@@ -39,7 +39,7 @@ def home(daemon: LiveDaemon, tmp_path: Path) -> Iterator[AgentHome]:
     made.gone()
 
 
-def test_another_profile(home: AgentHome) -> None:
+def test_a_profile_based_on_agent_has_a_home_and_hidden_names(home: AgentHome) -> None:
     """
     An operator's that is based on `agent` has a home and hidden names as that has; one that isn't is refused.
     """

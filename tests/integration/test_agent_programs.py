@@ -74,7 +74,7 @@ def check_project(home: AgentHome, api: model_api.ModelApi, dump: Path) -> None:
 
 
 @pytest.mark.needs("agent-claude")
-def test_claude(home: AgentHome, tmp_path: Path) -> None:
+def test_claude_works_in_a_sandbox(home: AgentHome, tmp_path: Path) -> None:
     program = agent_programs.claude()
     assert program is not None
     file = str(home.project / "calculation.py")
@@ -103,7 +103,7 @@ def test_claude(home: AgentHome, tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("agent-codex")
-def test_codex(home: AgentHome, tmp_path: Path) -> None:
+def test_codex_works_in_a_sandbox(home: AgentHome, tmp_path: Path) -> None:
     program = agent_programs.codex()
     assert program is not None
     script = [Call("exec_command", {"cmd": "cat calculation.py; sed -i 's/x + 2/2 * x/' calculation.py"}),
@@ -125,7 +125,7 @@ def test_codex(home: AgentHome, tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("agent-opencode")
-def test_opencode(home: AgentHome, tmp_path: Path) -> None:
+def test_opencode_works_in_a_sandbox(home: AgentHome, tmp_path: Path) -> None:
     program = agent_programs.opencode()
     assert program is not None
     file = str(home.project / "calculation.py")
@@ -187,7 +187,7 @@ def test_aider(home: AgentHome, tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("agent-gemini")
-def test_gemini(home: AgentHome, tmp_path: Path) -> None:
+def test_gemini_works_in_a_sandbox(home: AgentHome, tmp_path: Path) -> None:
     program = agent_programs.gemini()
     assert program is not None
     file = str(home.project / "calculation.py")

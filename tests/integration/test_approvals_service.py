@@ -329,7 +329,7 @@ def test_sigterm_denies_what_is_pending_and_ends_its_sandboxes(daemon: LiveDaemo
         assert ("denied", "shutdown") == tuple(again.request(number)[name] for name in ("status", "decided_by"))
 
 
-def test_it_ends_by_itself_when_its_time_is_over(daemon: LiveDaemon, tmp_path: Path) -> None:
+def test_the_service_ends_by_itself_when_its_time_is_over(daemon: LiveDaemon, tmp_path: Path) -> None:
     with ServedApprovals(daemon, tmp_path, "--max-uptime", "2s") as service:
         assert 0 == service.process.wait(PATIENCE)
 

@@ -122,7 +122,7 @@ def test_clients_of_both_kinds(fresh: Fresh) -> None:
 
 
 @pytest.mark.parametrize("how", ["variable", "option", "named", "ping", "status"])
-def test_none_is_started(fresh: Fresh, how: str) -> None:
+def test_no_daemon_is_started_where_the_user_says_so_or_only_asks(fresh: Fresh, how: str) -> None:
     """
     Where the user says so, names a socket, or only asks.
     """
@@ -172,7 +172,7 @@ def test_a_live_sandbox_keeps_it(fresh: Fresh) -> None:
     assert ("here\n\n", "") == (again.stdout, again.stderr)
 
 
-def test_it_ends_when_nobody_needs_it(fresh: Fresh) -> None:
+def test_a_daemon_ends_when_nobody_needs_it(fresh: Fresh) -> None:
     """
     With --idle-exit, though a client is still connected; that client's next job has a daemon again.
     """

@@ -47,7 +47,7 @@ def hurried() -> Iterator[None]:
         yield
 
 
-def test_it_does_and_a_runner_with_time_does_not(hurried: None) -> None:
+def test_only_a_runner_for_which_a_job_waits_begins_in_c(hurried: None) -> None:
     with Box() as box:
         assert b"True True\n" == box.run(STACK).stdout
     with mock.patch.object(control, "Arm", ARM), Box() as box:
@@ -73,7 +73,7 @@ def test_no_two_jobs_draw_the_same_numbers(hurried: None) -> None:
 
 
 @pytest.mark.parametrize("code", ["print(input())", "import os\nprint(os.read(3, 1))"])
-def test_nothing_is_left_in_its_job_pipe(hurried: None, code: str) -> None:
+def test_nothing_is_left_in_the_job_pipe_of_a_runner_that_begins_in_c(hurried: None, code: str) -> None:
     with Box() as box:
         got = box.run(code)
 

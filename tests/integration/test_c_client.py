@@ -153,7 +153,7 @@ def test_a_long_path(sanitized: Path, tmp_path: Path) -> None:
     assert AWAY == one(sanitized, "x" * 5000)[0]
 
 
-def test_refusals(sanitized: Path, tmp_path: Path) -> None:
+def test_a_refusal_has_its_code_and_the_daemons_message(sanitized: Path, tmp_path: Path) -> None:
     """
     By code, with the daemon's message.
     """
@@ -379,7 +379,7 @@ def test_a_silent_daemon_meets_the_deadline(sanitized: Path, tmp_path: Path) -> 
     assert time.monotonic() - start < 10
 
 
-def test_it_connects_again(c_build: Path, tmp_path: Path) -> None:
+def test_the_library_connects_again_to_a_restarted_daemon(c_build: Path, tmp_path: Path) -> None:
     """
     A daemon that was started anew between two calls, by the shared library.
     """
@@ -432,7 +432,7 @@ def _ratio(looping: subprocess.Popen[str], client: Client, calls: int = 10, gap:
 # --- the library as a file -----------------------------------------------------
 
 
-def test_it_shows_its_own_names_alone(c_build: Path) -> None:
+def test_the_libraries_export_the_headers_names_only(c_build: Path) -> None:
     """
     Those of the header, with their version; the archive has no others either.
     """
@@ -471,7 +471,7 @@ def test_the_header_is_cxx(tmp_path: Path, c_build: Path, compiler: str) -> None
         subprocess.run([tmp_path / "made"], check=True)
 
 
-def test_it_installs_under_a_prefix(tmp_path: Path, plain: Path) -> None:
+def test_the_library_installs_under_a_prefix(tmp_path: Path, plain: Path) -> None:
     """
     By one command; what leeward.pc says is enough for a compiler.
     """

@@ -87,7 +87,7 @@ def test_by_a_program_in_a_live_sandbox(daemon: LiveDaemon) -> None:
             assert [USED, USED] == [kernel.execute(USES).stdout_text for _ in range(2)]
 
 
-def test_without_controllers(box: Box) -> None:
+def test_mappings_are_charged_by_length_without_controllers(box: Box) -> None:
     """
     Nothing is denied, and a mapping counts with its length though it was never touched.
     """

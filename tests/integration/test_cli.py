@@ -32,7 +32,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
         yield daemon
 
 
-def test_hello(daemon: LiveDaemon) -> None:
+def test_exec_prints_a_line(daemon: LiveDaemon) -> None:
     """
     The shortest way.
     """
@@ -61,7 +61,7 @@ def test_binary_output_byte_for_byte(daemon: LiveDaemon) -> None:
     assert bytes(range(256)) * 20000 == done.stdout
 
 
-def test_sources(daemon: LiveDaemon, tmp_path: Path) -> None:
+def test_exec_takes_code_stdin_a_file_and_a_module(daemon: LiveDaemon, tmp_path: Path) -> None:
     """
     Code, standard input, a file, a module; arguments after --.
     """
@@ -166,7 +166,7 @@ TOO_MUCH: dict[str, tuple[tuple[str, ...], set[tuple[str, str | None, int]]]] = 
 
 @pytest.mark.parametrize("command_", ["exec", "run"])
 @pytest.mark.parametrize("what", TOO_MUCH)
-def test_limits(daemon: LiveDaemon, what: str, command_: str) -> None:
+def test_each_limit_ends_a_job_as_documented(daemon: LiveDaemon, what: str, command_: str) -> None:
     """
     Each ends as documented, and the next job is right.
     """
@@ -215,7 +215,7 @@ def test_denied_calls_are_counted(daemon: LiveDaemon) -> None:
     assert ("on\n", {"chroot": 3}) == (result["stdout"], result["denied"])
 
 
-def test_status(daemon: LiveDaemon) -> None:
+def test_status_has_the_documented_keys_and_counts(daemon: LiveDaemon) -> None:
     """
     The documented keys, and that they count.
     """

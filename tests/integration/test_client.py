@@ -116,7 +116,7 @@ def test_standard_input_arguments_environment(client: leeward.Client) -> None:
     assert "['a', ''] v b'\\x00\\xff'\n" == result.stdout_text
 
 
-def test_a_module(client: leeward.Client) -> None:
+def test_a_module_runs_as_by_python_m(client: leeward.Client) -> None:
     """
     As python -m.
     """
@@ -378,7 +378,7 @@ def test_degraded_layers_are_in_every_result(daemon: LiveDaemon, client: leeward
     assert tuple(client.status()["degraded"]) == client.execute("1").degraded
 
 
-def test_nothing_grows(daemon: LiveDaemon, client: leeward.Client) -> None:
+def test_two_hundred_jobs_leave_no_descriptor_open(daemon: LiveDaemon, client: leeward.Client) -> None:
     """
     Two hundred jobs, a tenth of them large, leave the daemon's descriptors as they were.
     """

@@ -97,7 +97,7 @@ def test_a_session_and_a_job_whose_time_is_up_bring_them_too(daemon: LiveDaemon)
 
 
 @pytest.mark.parametrize("results", ["inline", "memfd"])
-def test_they_come_as_the_switch_says(tmp_path: Path, results: str) -> None:
+def test_large_files_come_as_the_switch_says(tmp_path: Path, results: str) -> None:
     """
     Within the reply as far as there is room, or by descriptor.
     """

@@ -85,7 +85,7 @@ def test_a_reload_says_what_came_of_it(background: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "reload"])
-def test_nobody_there(command: str, tmp_path: Path) -> None:
+def test_commands_say_that_no_daemon_runs(command: str, tmp_path: Path) -> None:
     """
     Exit 1, and one line.
     """

@@ -100,7 +100,7 @@ def test_c109_a_second_daemon_refuses(tmp_path: Path) -> None:
         assert b"1\n" == daemon.run("exec", "print(1)").stdout
 
 
-def test_killed_outright(tmp_path: Path) -> None:
+def test_a_daemon_killed_by_sigkill_leaves_no_process(tmp_path: Path) -> None:
     """
     SIGKILL, while a job runs: no process of it is left, and the next daemon takes the stale socket.
     """

@@ -295,7 +295,8 @@ def _said(daemon: LiveDaemon, ports: dict[str, int], row: ClientRow) -> tuple[le
 
 
 @pytest.mark.parametrize("row", _rows())
-def test_it_reaches_what_is_allowed_and_nothing_else(daemon: LiveDaemon, ports: dict[str, int], row: ClientRow) -> None:
+def test_a_program_reaches_the_allowed_name_and_no_other(daemon: LiveDaemon, ports: dict[str, int],
+                                                         row: ClientRow) -> None:
     """
     The second name doesn't resolve, so the program says so in its own words, and doesn't wait.
     """
@@ -303,8 +304,10 @@ def test_it_reaches_what_is_allowed_and_nothing_else(daemon: LiveDaemon, ports: 
     assert row.error in denied.stdout_text + denied.stderr_text, denied
 
 
-@pytest.mark.parametrize("row", _rows(row for row in ROWS if row.refused))
-def test_it_reaches_the_same_by_the_proxy_alone(unrouted: LiveDaemon, ports: dict[str, int], row: ClientRow) -> None:
+@pytest.mark.parametrize("row",
+                         _rows(row for row in ROWS if row.refused))
+def test_a_program_reaches_the_same_by_the_proxy_alone(unrouted: LiveDaemon, ports: dict[str, int],
+                                                       row: ClientRow) -> None:
     """
     The proxy refuses the second name, and no variable has to be set by whoever calls the program.
     """

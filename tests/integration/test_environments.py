@@ -65,7 +65,7 @@ def daemon(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Liv
 
 
 @pytest.mark.smoke
-def test_each_has_its_packages(daemon: LiveDaemon, home: Path) -> None:
+def test_each_environment_has_its_packages(daemon: LiveDaemon, home: Path) -> None:
     """
     By the client, a session, a live sandbox and the command line; the daemon's own has none of them.
     """
@@ -84,7 +84,7 @@ def test_each_has_its_packages(daemon: LiveDaemon, home: Path) -> None:
     assert f"{home}/sweet sweet\n" == done.stdout.decode(), done.stderr
 
 
-def test_it_grows_while_jobs_wait(daemon: LiveDaemon) -> None:
+def test_a_pool_grows_while_jobs_wait(daemon: LiveDaemon) -> None:
     """
     From one worker to `max`, and no further.
     """
@@ -138,7 +138,7 @@ def test_the_status_shows_them(daemon: LiveDaemon) -> None:
     assert re.search(rb"^pool +python sour: ", daemon.run("status").stdout, re.MULTILINE)
 
 
-def test_one_that_nobody_uses_ends(home: Path, tmp_path: Path) -> None:
+def test_a_pool_that_nobody_uses_ends(home: Path, tmp_path: Path) -> None:
     """
     With all its processes, and it begins again when somebody asks.
     """

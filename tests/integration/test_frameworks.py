@@ -63,8 +63,8 @@ def socket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize(("framework", "options", "counts"), [
     pytest.param(*row, id=row[0], marks=pytest.mark.needs(f"framework-{row[0]}")) for row in FRAMEWORKS])
-def test_their_own_tests_pass(socket: Path, tmp_path: Path, framework: str, options: list[str],
-                              counts: dict[str, int]) -> None:
+def test_the_frameworks_own_tests_pass(socket: Path, tmp_path: Path, framework: str, options: list[str],
+                                       counts: dict[str, int]) -> None:
     python = features.ROOT / f".venv-framework-{framework}/bin/python"
     suite = SUITES / f"{framework.replace('-', '_')}_suite.py"
 

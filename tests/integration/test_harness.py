@@ -45,7 +45,7 @@ def test_a_loop_over_a_scripted_model(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [b'[{"n": 0'] == [content[:8] for content in files.values()]
 
 
-def test_it_is_about_a_hundred_lines() -> None:
+def test_the_harness_has_about_a_hundred_lines() -> None:
     """
     As its page says.
     """

@@ -66,7 +66,7 @@ def in_child(job: Callable[[], object]) -> object:
     return value
 
 
-def test_it_finds_what_the_tests_themselves_find():
+def test_doctor_finds_what_the_tests_find():
     """
     Asked by other code: tests/kit/features.py.
     """

@@ -129,7 +129,7 @@ def ended(screen: Screen) -> None:
         assert 130 == terminal.end()
 
 
-def test_it_interrupts_the_job(screen: Screen) -> None:
+def test_ctrl_c_interrupts_the_job(screen: Screen) -> None:
     """
     Which tells it by a traceback, with what it printed before; the exit status is 130.
     """

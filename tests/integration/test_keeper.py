@@ -330,7 +330,7 @@ tell(way=LOCKED)
             "(False, b'frame') b'' Ended(runner=1, status=0) 0"] == said.splitlines()
 
 
-def test_it_says_nothing_where_a_step_failed_or_a_capability_is_left_or_nothing_is_renewed():
+def test_c_reports_nothing_where_a_step_failed_or_a_capability_is_left_or_nothing_is_renewed():
     said = program(BEGINS + """
 tell(way=[*LOCKED, returns(Call.GETUID, value=1)], renew=RENEW)
 tell(way=WAY, renew=RENEW)
@@ -340,7 +340,7 @@ tell(way=LOCKED, renew="".join)
     assert ["(False, b'frame') b'' Ended(runner=1, status=0) 0"] * 3 == said.splitlines()
 
 
-def test_it_ends_where_its_job_never_comes():
+def test_a_runner_ends_where_its_job_never_comes():
     said = program(BEGINS + """
 here, pid = start(job, way=LOCKED, renew=RENEW)
 birth = arm(here, 1, hurried=True)

@@ -120,7 +120,7 @@ print(os.read(read, 1000).decode().split() == [str(messages[0].inside), "0"], en
     ("Command((b'/bin/true',), {}, b'/'), cpu=100", "stage=<Stage.AFFINITY: 4>, layer='', result=-22"),
     ("Command((b'/bin/true',), {}, b'/'), cpu=5000", "stage=<Stage.AFFINITY: 4>, layer='', result=-22"),
 ])
-def test_one_that_cannot_be_made_is_told_and_leaves_nothing(order: str, says: str) -> None:
+def test_a_process_that_cannot_be_made_is_told_and_leaves_nothing(order: str, says: str) -> None:
     """
     Twenty times; the keeper lives, and has the descriptors and children that it had.
     """

@@ -49,7 +49,7 @@ def test_a_branch_has_the_state_and_then_its_own(box: leeward.Sandbox) -> None:
         assert "'mine'" == kernel.execute("x").value
 
 
-def test_they_answer_at_the_same_time(box: leeward.Sandbox) -> None:
+def test_branches_answer_at_the_same_time(box: leeward.Sandbox) -> None:
     """
     One runs and waits for a file that the other one writes; an interrupt hits the one that it is for.
     """
@@ -74,7 +74,7 @@ def test_they_answer_at_the_same_time(box: leeward.Sandbox) -> None:
 
 
 @pytest.mark.parametrize("first", ["kernel", "branch"])
-def test_one_ends_and_the_others_live_on(box: leeward.Sandbox, first: str) -> None:
+def test_a_branch_ends_and_the_others_live_on(box: leeward.Sandbox, first: str) -> None:
     """
     With what it has started; and a branch of a branch has no need of the one between.
     """
@@ -100,7 +100,7 @@ def test_one_ends_and_the_others_live_on(box: leeward.Sandbox, first: str) -> No
     poll_until(lambda: b"sleep" not in box.shell("cat /proc/[0-9]*/comm").stdout, "a child of a branch is left")
 
 
-def test_one_that_exits_or_runs_too_long_ends_alone(daemon: LiveDaemon, box: leeward.Sandbox) -> None:
+def test_a_branch_that_exits_or_runs_too_long_ends_alone(daemon: LiveDaemon, box: leeward.Sandbox) -> None:
     """
     And it can be reset.
     """
@@ -174,7 +174,7 @@ def test_c269_a_kernel_that_forks_no_branch_harms_itself_alone(box: leeward.Sand
     assert "2" == box.kernel().execute("2").value
 
 
-def test_for_asyncio(daemon: LiveDaemon) -> None:
+def test_branches_by_asyncio(daemon: LiveDaemon) -> None:
     """
     The same calls with await.
     """

@@ -181,7 +181,7 @@ class TestWitness:
     The package `landlock` speaks to the kernel by its own code, and must agree.
     """
 
-    def test_the_same_abi(self):
+    def test_the_abi_is_that_which_ctypes_finds(self):
         """
         Asked by ctypes.
         """
@@ -191,7 +191,7 @@ class TestWitness:
 
     @pytest.mark.parametrize("right", ATTACKS, ids=lambda right: right.name)
     @pytest.mark.parametrize("folder", ["inside", "outside"])
-    def test_the_same_verdicts(self, tmp_path, right, folder):
+    def test_rules_given_by_ctypes_refuse_and_allow_the_same(self, tmp_path, right, folder):
         """
         The same rules, given by the other hand, refuse and allow the same.
         """

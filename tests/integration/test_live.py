@@ -105,7 +105,7 @@ def test_all_processes_are_in_the_namespaces_of_the_first(live: Live) -> None:
     assert re.fullmatch(r"(1 )?2 \d+( \d+)* ?", live.shell("cd /proc; echo [0-9]*").out.replace("\n", " "))
 
 
-def test_it_sees_its_parent_as_nobody_and_leads_a_session(live: Live) -> None:
+def test_a_process_sees_its_parent_as_nobody_and_leads_a_session(live: Live) -> None:
     got = live.shell("echo $$ $PPID; cut -d' ' -f5,6 /proc/self/stat; cut -d' ' -f6 /proc/$$/stat")
 
     pid, parent, _group, session, own = got.out.split()
@@ -133,7 +133,7 @@ def test_the_end_is_told_as_it_was(live: Live, argv: tuple[str, ...], code: int)
     (("true",), {"cwd": b"/nowhere"}, 126, b"leeward: /nowhere: No such file or directory\n"),
 ])
 def test_what_cannot_be_started_is_told_as_by_a_shell(live: Live, argv: tuple[str, ...], more: dict[str, bytes],
-                                                       code: int, says: bytes) -> None:
+                                                      code: int, says: bytes) -> None:
     got = live.run(*argv, **more)
 
     command = Command(tuple(map(os.fsencode, argv)), **more)
@@ -201,7 +201,7 @@ def test_a_large_output_comes_whole_and_in_order(live: Live) -> None:
     assert ("".join(f"{number}\n" for number in range(1, 200_001)), "done\n") == (got.out, got.err)
 
 
-def test_both_streams_in_one(live: Live) -> None:
+def test_both_streams_can_be_one(live: Live) -> None:
     got = live.shell("echo a; echo b >&2; echo c", stderr=Stdio.OUT)
 
     assert ("a\nb\nc\n", "") == (got.out, got.err)
@@ -323,7 +323,7 @@ def test_a_background_process_outlives_its_command(live: Live) -> None:
     assert said == len(got.out)
 
 
-def test_one_hundred_one_after_the_other_leave_nothing(live: Live) -> None:
+def test_a_hundred_processes_in_turn_leave_nothing(live: Live) -> None:
     live.run("true")
     before = held()
     for number in range(100):
@@ -372,7 +372,7 @@ def test_there_is_a_bound(box: Box) -> None:
         assert 0 == live.run("true").code
 
 
-def test_all_end_with_the_runner(box: Box) -> None:
+def test_all_processes_end_with_the_runner(box: Box) -> None:
     """
     Each end is told, and then the runner's; nothing is left, and the worker serves on.
     """
@@ -402,7 +402,7 @@ def test_a_runner_whose_first_process_ends_is_over(box: Box) -> None:
         live.until(lambda: bool(live.lost))
 
 
-def test_all_end_with_their_keeper(box: Box) -> None:
+def test_all_processes_end_with_their_keeper(box: Box) -> None:
     """
     They come to the daemon, which collects them; the worker is made anew.
     """
@@ -448,8 +448,8 @@ LOCKED: tuple[tuple[str, Callable[[Live], Ran], Callable[[Ran], bool]], ...] = (
 
 @pytest.mark.parametrize(("lock", "attack", "escaped"), [
     pytest.param(*row, id=f"{row[0]}{at}") for at, row in enumerate(LOCKED)])
-def test_each_lock_holds_in_it(live: Live, lock: str, attack: Callable[[Live], Ran],
-                               escaped: Callable[[Ran], bool]) -> None:
+def test_each_lock_holds_in_a_further_process(live: Live, lock: str, attack: Callable[[Live], Ran],
+                                              escaped: Callable[[Ran], bool]) -> None:
     """
     As in a job; the control is a sandbox without that lock.
     """
@@ -463,7 +463,7 @@ def test_each_lock_holds_in_it(live: Live, lock: str, attack: Callable[[Live], R
     assert not escaped(got), got
 
 
-def test_it_has_no_capability_and_gets_none(live: Live) -> None:
+def test_a_process_has_no_capability_and_gets_none(live: Live) -> None:
     """
     An execve would take them from this uid in any case; so there is no control.
     """
@@ -483,7 +483,7 @@ def test_what_it_is_refused_is_counted_as_its_own(live: Live) -> None:
 
 
 @pytest.mark.needs("landlock>=6")
-def test_one_cannot_signal_another(live: Live) -> None:
+def test_a_process_cannot_signal_another(live: Live) -> None:
     """
     Nor the first process, nor the init, with which all would end.
     """
@@ -501,7 +501,7 @@ def test_one_cannot_signal_another(live: Live) -> None:
     other.end()
 
 
-def test_one_cannot_look_into_another(live: Live) -> None:
+def test_a_process_cannot_look_into_another(live: Live) -> None:
     other = live.start("sh", "-c", "echo $$; sleep 1000", env={b"SECRET": b"word", b"PATH": b"/bin:/usr/bin"})
     other.says("\n")
 

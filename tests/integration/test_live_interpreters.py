@@ -54,13 +54,13 @@ def test_a_job_has_the_sandboxs_files_and_a_process_of_its_own(live: Live) -> No
     ("1 / 0", Outcome.RAISED, 1), ("raise SystemExit(3)", Outcome.FINISHED, 3),
     ("import os; os._exit(7)", Outcome.FINISHED, 7), ("import os; os.kill(os.getpid(), 9)", Outcome.SIGNALLED, 137),
 ])
-def test_its_end_is_told_as_a_jobs(live: Live, code: str, outcome: Outcome, exit_code: int) -> None:
+def test_an_interpreters_end_is_told_as_a_jobs(live: Live, code: str, outcome: Outcome, exit_code: int) -> None:
     got = execute(live, code)
 
     assert (outcome, exit_code) == (got.outcome, got.exit_code)
 
 
-def test_its_time_is_limited_and_its_children_go_with_it(live: Live) -> None:
+def test_an_interpreters_time_is_limited_and_its_children_end_with_it(live: Live) -> None:
     got = execute(live, "import subprocess\nsubprocess.Popen(['sleep', '1234'])\nwhile True: pass", time=0.3)
 
     assert Outcome.TIMED_OUT is got.outcome
@@ -128,7 +128,7 @@ def turn(live: Live, lease: Lease, code: str) -> Result:
     return asked.report.result
 
 
-def test_all_of_them_end_with_the_sandbox(live: Live) -> None:
+def test_all_interpreters_end_with_the_sandbox(live: Live) -> None:
     """
     A job that runs is answered, and a kernel is lost.
     """

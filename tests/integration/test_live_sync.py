@@ -187,8 +187,8 @@ def test_nothing_flows_unless_the_operator_says_so(service: ServedApprovals, pro
         close(service, synced)
 
 
-def test_one_that_writes_without_end_holds_nobody_up(service: ServedApprovals, box: Sandbox, project: Path,
-                                                     tmp_path: Path) -> None:
+def test_a_sandbox_that_writes_without_end_delays_no_other(service: ServedApprovals, box: Sandbox, project: Path,
+                                                           tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     second = service.open(other, sync=True)

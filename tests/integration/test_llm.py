@@ -128,14 +128,14 @@ def shell(llm: list[str], daemon: LiveDaemon, place: Path) -> dict[str, str]:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("case", SHELL)
-def test_sandboxed_shell(shell: dict[str, str], place: Path, case: str) -> None:
+def test_the_model_runs_a_command_by_sandboxed_shell(shell: dict[str, str], place: Path, case: str) -> None:
     for wanted in SHELL[case][1]:
         text = wanted.removeprefix("!").replace("{cwd}", str(place / "project"))
         assert (text in shell[case]) is not wanted.startswith("!"), shell[case][:500]
     assert len(shell[case]) < 21_000
 
 
-def test_the_toolbox(llm: list[str], daemon: LiveDaemon, place: Path) -> None:
+def test_the_toolbox_has_one_sandbox_for_a_conversation(llm: list[str], daemon: LiveDaemon, place: Path) -> None:
     """
     One sandbox for all calls of a conversation.
     """
@@ -145,7 +145,7 @@ def test_the_toolbox(llm: list[str], daemon: LiveDaemon, place: Path) -> None:
         assert wanted in answer, (name, answer)
 
 
-def test_it_is_listed(llm: list[str], daemon: LiveDaemon, place: Path) -> None:
+def test_the_tools_are_listed(llm: list[str], daemon: LiveDaemon, place: Path) -> None:
     listed = run(llm, daemon.socket, place / "project", "tools", "list")
     assert "sandboxed_shell(command: " in listed
     assert all(f"Leeward_{name}(" in listed for name, _, _ in BOX)

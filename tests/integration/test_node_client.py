@@ -151,7 +151,7 @@ def test_every_operation_that_it_asks_for_is_one() -> None:
     assert asked <= set(requests.FIELDS)
 
 
-def test_it_depends_on_nothing() -> None:
+def test_the_package_depends_on_no_other() -> None:
     """
     What is required is Node's own, or lies beside it.
     """

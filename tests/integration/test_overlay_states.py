@@ -88,7 +88,7 @@ def test_a_part_is_discarded(daemon: LiveDaemon, project: Path) -> None:
         assert b"one\ntwo\n" == box.run(["ls", "sub"]).stdout
 
 
-def test_it_waits_for_nobody_and_is_refused_beside_others(daemon: LiveDaemon, project: Path) -> None:
+def test_a_restore_is_refused_while_a_program_or_kernel_runs(daemon: LiveDaemon, project: Path) -> None:
     """
     A program or kernel that runs refuses it; what a command left behind is ended.
     """

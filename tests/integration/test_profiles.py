@@ -65,7 +65,7 @@ def daemon(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
 
 
 @pytest.mark.smoke
-def test_it_shows_what_it_says(daemon: LiveDaemon, host: Path) -> None:
+def test_a_profile_shows_its_folders_read_only(daemon: LiveDaemon, host: Path) -> None:
     """
     A folder and a file, to be read alone; a plain sandbox shows neither, nor does a profile what is beside them.
     """
@@ -81,7 +81,7 @@ def test_it_shows_what_it_says(daemon: LiveDaemon, host: Path) -> None:
     assert not (host / "tools/new").exists()
 
 
-def test_it_has_its_variables_limits_and_network(daemon: LiveDaemon) -> None:
+def test_a_profile_has_its_variables_limits_and_network(daemon: LiveDaemon) -> None:
     """
     The others are as the daemon has them; a request may ask for more, up to the ceilings.
     """
@@ -100,7 +100,7 @@ def test_it_has_its_variables_limits_and_network(daemon: LiveDaemon) -> None:
         assert "PermissionError" in box.execute("import socket; socket.socket()").stderr_text
 
 
-def test_one_that_can_not_be_had(daemon: LiveDaemon) -> None:
+def test_a_profile_that_cannot_be_had_is_refused(daemon: LiveDaemon) -> None:
     with leeward.Sandbox(socket=daemon.socket, profile="lost") as box, \
             pytest.raises(PoolFailed, match="'/opt/nothing-is-here' is to be shown, and is no file or folder here"):
         box.run(["true"])

@@ -110,7 +110,7 @@ def parallel(affinity: int) -> str:
     pytest.param(program, id=program.name, marks=pytest.mark.needs(*program.needs) if program.needs else ())
     for program in PROGRAMS
 ])
-def test_a_program(boxes: Boxes, program: Program) -> None:
+def test_each_program_works_or_says_why(boxes: Boxes, program: Program) -> None:
     """
     Each works, or fails and says why in words that its user understands.
     """

@@ -197,7 +197,7 @@ def test_a_full_file_system_is_told_and_leaves_nothing(box: leeward.Sandbox) -> 
     assert ["whole"] == [info.name for info in box.files.list()]
 
 
-def test_its_process_is_no_clients(daemon: LiveDaemon) -> None:
+def test_the_process_for_files_is_in_no_list(daemon: LiveDaemon) -> None:
     """
     It is in no list, there is one of it however many calls there are, and it ends with the sandbox.
     """

@@ -94,7 +94,7 @@ def test_a_shell_with_job_control(box: leeward.Sandbox) -> None:
     assert 7 == ended.exit_code
 
 
-def test_its_size_and_what_it_is(box: leeward.Sandbox) -> None:
+def test_a_terminal_has_its_size_and_is_a_terminal(box: leeward.Sandbox) -> None:
     line = "trap 'stty size' WINCH; stty size; echo $TERM; while :; do sleep 0.01; done"
     screen = Screen(box.terminal(line, (30, 90)))
     screen.until("30 90\r\nxterm-256color\r\n")
@@ -131,7 +131,7 @@ def test_python_with_its_line_editor(box: leeward.Sandbox) -> None:
     assert ended.exit_code in (0, 130)  # CPython remembers a Ctrl-C until its end
 
 
-def test_a_pager(box: leeward.Sandbox) -> None:
+def test_a_pager_works_on_a_terminal(box: leeward.Sandbox) -> None:
     box.shell("seq 1000 > numbers")
     screen = Screen(box.terminal("less numbers || more numbers", (10, 40)))
     screen.until("9\r\n")
@@ -199,7 +199,7 @@ def test_a_reader_that_stops_makes_its_own_terminal_wait(box: leeward.Sandbox, d
     assert len(ended.stdout) < 1 << 20
 
 
-def test_asyncio(daemon: LiveDaemon) -> None:
+def test_terminals_by_asyncio(daemon: LiveDaemon) -> None:
     async def main() -> tuple[str, bool, int]:
         async with leeward.AsyncSandbox(socket=daemon.socket) as box:
             screen = await box.terminal("stty size; read word; stty size; exit 5", size=(11, 22))
@@ -214,7 +214,7 @@ def test_asyncio(daemon: LiveDaemon) -> None:
     assert ("11 22\r\nx\r\n33 44\r\n", True, 5) == asyncio.run(main())
 
 
-def test_all_that_it_wrote_before_its_end_comes(box: leeward.Sandbox) -> None:
+def test_all_output_before_a_programs_end_comes(box: leeward.Sandbox) -> None:
     """
     Though a child keeps the terminal open, more than a terminal, or the daemon, holds.
     """

@@ -69,7 +69,7 @@ SOME = (
     "tests/integration/test_cgroup.py::test_kill_ends_all",
     "tests/integration/test_cgroup.py::test_the_best_driver_is_taken",
     "tests/integration/test_charged_memory.py::test_processes_of_a_live_sandbox_share_one_limit",
-    "tests/integration/test_charged_memory.py::test_without_controllers",
+    "tests/integration/test_charged_memory.py::test_mappings_are_charged_by_length_without_controllers",
     "tests/integration/test_daemon_life.py::test_start_and_stop",
     "tests/integration/test_daemon_life.py::test_the_log_has_no_input_of_jobs",
     "tests/integration/test_pool.py::test_a_death_under_a_running_job_spoils_that_one_alone",

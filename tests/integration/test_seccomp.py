@@ -187,7 +187,7 @@ for turn in range(2):
     assert [-errno.EACCES] * 4 + [-errno.ENOSYS] == closed
 
 
-def test_c009_prctl(supervisor: Supervisor) -> None:
+def test_c009_no_prctl_raises_a_right(supervisor: Supervisor) -> None:
     """
     Nothing that raises a right or opens a process to others.
     """

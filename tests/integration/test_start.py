@@ -50,7 +50,7 @@ def started(argv: Sequence[str], view: View, control: int) -> BackstageProcess:
     return BackstageProcess(argv, {"PATH": "/usr/bin"}, control, view, ())
 
 
-def test_it_has_its_streams_its_channel_and_the_covered_tree(view: View,
+def test_a_program_has_its_streams_its_channel_and_the_covered_tree(view: View,
                                                             control: tuple[socket.socket, socket.socket]) -> None:
     """
     And nothing else; its end is told as of any other process.
@@ -75,7 +75,7 @@ def test_it_has_its_streams_its_channel_and_the_covered_tree(view: View,
     assert before == descriptors()
 
 
-def test_one_that_is_killed(view: View, control: tuple[socket.socket, socket.socket]) -> None:
+def test_the_end_of_a_killed_program_is_told(view: View, control: tuple[socket.socket, socket.socket]) -> None:
     process = started([interpreter.find().executable, "-I", "-S", "-c", "import signal; signal.pause()"], view,
                       control[1].fileno())
     process.kill()

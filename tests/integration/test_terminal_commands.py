@@ -132,7 +132,7 @@ def test_a_signal_ends_it_and_the_terminal_is_as_before(daemon: LiveDaemon, numb
     daemon.idle()
 
 
-def test_it_can_be_stopped_and_goes_on(on_terminal: Callable[..., OperatorTerminal]) -> None:
+def test_a_shell_can_be_stopped_and_goes_on(on_terminal: Callable[..., OperatorTerminal]) -> None:
     """
     SIGTSTP from outside: the terminal is as before meanwhile.
     """
@@ -213,7 +213,7 @@ def _quoted(word: str) -> str:
 # --- python -------------------------------------------------------------------------
 
 
-def test_a_prompt(on_terminal: Callable[..., OperatorTerminal], home: Path) -> None:
+def test_the_prompt_of_python(on_terminal: Callable[..., OperatorTerminal], home: Path) -> None:
     """
     Values, blocks, state, `_`, an exception with its line, Ctrl-C; and history in the next session.
     """
@@ -340,7 +340,8 @@ def test_the_third_ctrl_c_is_for_us(tmp_path: Path, argv: list[str]) -> None:
             stream.close()
 
 
-def test_top(daemon: LiveDaemon, box: leeward.Sandbox, on_terminal: Callable[..., OperatorTerminal]) -> None:
+def test_top_shows_and_ends_sandboxes(daemon: LiveDaemon, box: leeward.Sandbox, on_terminal: Callable[...,
+                                      OperatorTerminal]) -> None:
     box.start(["sleep", "1000"])
     done = run(daemon.socket, "top", "--once")
     assert 0 == done.returncode

@@ -77,7 +77,7 @@ def terminal(live: Live, request: pytest.FixtureRequest) -> Iterator[Terminal]:
     made.close()
 
 
-def test_it_is_the_controlling_terminal(live: Live) -> None:
+def test_a_pty_is_the_controlling_terminal(live: Live) -> None:
     """
     Of a session that the process leads, in the foreground; and it has its streams there.
     """
@@ -104,7 +104,7 @@ def test_control_c_interrupts_what_is_in_the_foreground(live: Live) -> None:
 
 
 @pytest.mark.parametrize("terminal", [("bash", "--norc", "-i")], indirect=True)
-def test_job_control(terminal: Terminal) -> None:
+def test_job_control_stops_and_continues(terminal: Terminal) -> None:
     """
     ^Z stops, `jobs` shows, `fg` goes on, in process groups of their own.
     """
@@ -156,7 +156,7 @@ print("end")
 """
 
 
-def test_it_cannot_type_on_its_terminal(live: Live) -> None:
+def test_a_command_cannot_type_on_its_terminal(live: Live) -> None:
     """
     TIOCSTI, TIOCLINUX and TIOCSETD: what a command typed there the shell would read after it.
     """

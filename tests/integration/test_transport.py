@@ -94,7 +94,7 @@ def test_many_at_once_on_one_connection(daemon: LiveDaemon) -> None:
     assert {number: f"{number}\n".encode() for number in range(1, 41)} == got
 
 
-def test_one_that_is_taken_back(daemon: LiveDaemon) -> None:
+def test_a_job_on_the_fast_path_can_be_cancelled(daemon: LiveDaemon) -> None:
     """
     A job on the fast path is cancelled like any other, and its worker serves on.
     """

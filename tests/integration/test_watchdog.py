@@ -101,7 +101,7 @@ def test_a_memory_limit_without_controllers(tmp_path: Path, watchdog: bool) -> N
             assert reached > 200
 
 
-def test_a_session(tmp_path: Path) -> None:
+def test_a_sessions_job_is_ended_and_not_interrupted(tmp_path: Path) -> None:
     """
     Nobody interrupts its job, which then has the time that it would have had to see to that.
     """

@@ -110,7 +110,7 @@ def test_each_code_has_a_node_of_its_own_that_is_there_before(work: leeward.Work
     assert waits != one_waits(work)
 
 
-def test_one_that_waits_may_be_ended_or_written_to(work: leeward.WorkdirSandbox) -> None:
+def test_a_node_that_waits_may_be_ended_or_written_to(work: leeward.WorkdirSandbox) -> None:
     """
     By another command: the next code gets a Node all the same, and nothing of what was written.
     """

@@ -67,7 +67,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("options", [{}, {"slots": True}, {"frozen": True}, {"frozen": True, "slots": True}], ids=str)
-def test_instances(kind: str, options: dict[str, bool]) -> None:
+def test_instances_behave_as_the_librarys(kind: str, options: dict[str, bool]) -> None:
     """
     They are made by position and by name, compare by value and within their class alone, and show their fields.
     """
@@ -123,7 +123,7 @@ def test_slots_are_slots(kind: str) -> None:
     assert 6 == one.twice
 
 
-def test_hashes(kind: str) -> None:
+def test_hashes_are_as_the_librarys(kind: str) -> None:
     """
     Of frozen ones by value; none of others; of those that don't compare, by identity.
     """
@@ -196,7 +196,7 @@ def test_a_field_without_a_default_comes_first(kind: str) -> None:
         dataclass(type("Wrong", (), {"__annotations__": {"a": "int", "b": "int"}, "a": 1}))
 
 
-def test_they_can_be_copied_and_pickled() -> None:
+def test_instances_can_be_copied_and_pickled() -> None:
     """
     Frozen or not, with slots or without.
     """

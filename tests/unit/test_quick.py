@@ -53,7 +53,7 @@ def test_without_the_option_everything_runs(run: Run) -> None:
     run("pass").assert_outcomes(passed=4)
 
 
-def test_it_says_what_it_leaves_out(run: Run) -> None:
+def test_a_quick_run_says_what_it_leaves_out(run: Run) -> None:
     result = run("pass", "--quick")
 
     result.assert_outcomes(passed=2, deselected=2)
@@ -62,12 +62,12 @@ def test_it_says_what_it_leaves_out(run: Run) -> None:
 
 
 @pytest.mark.parametrize("verdict", ["assert False", "pytest.skip('today')"])
-def test_it_fails_if_no_sandbox_has_withstood_anything(run: Run, verdict: str) -> None:
+def test_a_quick_run_fails_if_no_sandbox_has_withstood_anything(run: Run, verdict: str) -> None:
     result = run(verdict, "--quick")
 
     assert pytest.ExitCode.TESTS_FAILED == result.ret
     result.stdout.fnmatch_lines(["0 tests of attacks have passed*"])
 
 
-def test_it_fails_if_no_attack_was_chosen(run: Run) -> None:
+def test_a_quick_run_fails_if_no_attack_was_chosen(run: Run) -> None:
     assert pytest.ExitCode.TESTS_FAILED == run("pass", "--quick", "unit").ret

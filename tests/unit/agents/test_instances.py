@@ -32,7 +32,7 @@ def instance(number=0, started=1.0, agent="claude"):
     return Instance(instance_name(PROJECT, agent, number), agent, os.fsdecode(PROJECT), 7, started)
 
 
-def test_one_that_runs_is_listed_and_found(registry):
+def test_a_running_instance_is_listed_and_found(registry):
     held = registry.claim(instance())
     other = registry.claim(instance(started=0.5, agent="codex"))
     name = held.instance.name

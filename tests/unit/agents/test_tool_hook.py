@@ -74,7 +74,7 @@ def project(tmp_path):
     ("Write", "/etc/passwd", "deny"), ("Write", "out/x", "deny"), ("Edit", "sub/../../x", "deny"),
     ("Read", "/etc/passwd", None), ("MultiEdit", ".env.local", "deny"),
 ])
-def test_files(project, tool, path, decision):
+def test_file_tools_are_kept_to_the_project(project, tool, path, decision):
     answer = decide(call(tool, {"file_path": path}, cwd=str(project)), project)
 
     assert decision == (answer and answer["permissionDecision"])

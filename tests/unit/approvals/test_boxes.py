@@ -49,7 +49,7 @@ def answering(_sandbox: str) -> Any:
 PROJECT: Any = SimpleNamespace(path="/")
 
 
-def test_one_that_cannot_ask_goes_on_without(box: Attached, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_cannot_ask_goes_on(box: Attached, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     It is another program's: nothing in it is ended.
     """

@@ -193,7 +193,7 @@ def test_a_file_that_is_asked_for_again_supersedes(opened: Open) -> None:
     assert b"2" == queue.payload(new.id)
 
 
-def test_the_same_again_is_the_same_request(opened: Open) -> None:
+def test_a_repeated_request_is_the_first_one(opened: Open) -> None:
     queue = opened()
     numbers = {queue.submit(asks(invocation("ls"))).id for _ in range(10)}
 

@@ -65,7 +65,8 @@ A, B, C, FOLDER = file("a"), file("b"), file("c"), FileState("folder", 0o755)
     (FOLDER, NOTHING, FOLDER, "to_host"),
     (FOLDER, FOLDER, FileState("folder", 0o2755), "same"),
 ])
-def test_three_ways(base: FileState | None, inside: FileState, host: FileState, move: str) -> None:
+def test_the_plan_follows_the_side_that_has_changed(base: FileState | None, inside: FileState, host: FileState,
+                                                    move: str) -> None:
     assert move == three_way(base, inside, host)
 
 

@@ -51,7 +51,7 @@ def test_a_manager_that_makes_none(text: str, systemd: Path, monkeypatch: pytest
     assert [] == scope()
 
 
-def test_without_systemd(systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_asked_without_systemd(systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Nobody is asked.
     """

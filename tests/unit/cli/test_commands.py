@@ -143,7 +143,7 @@ def test_standard_input_is_the_jobs_only_when_asked(path: Path) -> None:
 
 
 @pytest.mark.parametrize("argv", [("exec", "x"), ("ping",), ("status",)])
-def test_daemon_away(path: Path, argv: tuple[str, ...]) -> None:
+def test_a_missing_daemon_is_one_line_with_both_cures(path: Path, argv: tuple[str, ...]) -> None:
     """
     Exit 1, and one line that names both cures.
     """
@@ -164,7 +164,7 @@ def test_the_socket_is_the_option_then_the_variable(path: Path, tmp_path: Path) 
         assert 1 == run(path, "ping", f"--socket={tmp_path / 'none'}").returncode
 
 
-def test_status(path: Path) -> None:
+def test_status_as_text_and_as_json(path: Path) -> None:
     """
     As text, and as the object that the daemon sent.
     """
@@ -205,7 +205,7 @@ environments
     assert "workers" in fast.status_text({})
 
 
-def test_a_refusal(path: Path) -> None:
+def test_a_refusal_is_one_printable_line(path: Path) -> None:
     """
     Exit 1 and what the daemon said, in one printable line.
     """
@@ -231,7 +231,7 @@ def test_a_busy_daemon_is_asked_again(path: Path) -> None:
 @pytest.mark.parametrize("argv", [("exec",), ("exec", "a", "b"), ("exec", "--bogus", "a"), ("ping", "x"), ("bogus",),
                                   ("status", "--", "x"), ("daemon", "run", "--allow-degraded", "seccomp"),
                                   ("daemon", "run", "--pool-size", "many")])
-def test_usage_errors(path: Path, argv: tuple[str, ...]) -> None:
+def test_a_usage_error_runs_nothing(path: Path, argv: tuple[str, ...]) -> None:
     """
     Exit 2, a usage line, nothing run.
     """
@@ -245,7 +245,7 @@ def test_usage_errors(path: Path, argv: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("argv", [(), ("--help",), ("exec", "--help"), ("run", "-h"), ("ping", "--help"),
                                   ("status", "--help"), ("daemon", "--help"), ("doctor", "--help")])
-def test_help(path: Path, argv: tuple[str, ...]) -> None:
+def test_help_says_how_a_command_is_used(path: Path, argv: tuple[str, ...]) -> None:
     """
     Says how each command is used.
     """
@@ -257,7 +257,7 @@ def test_help(path: Path, argv: tuple[str, ...]) -> None:
             assert option in done.stdout
 
 
-def test_version(path: Path) -> None:
+def test_version_is_the_packages(path: Path) -> None:
     """
     That of the package.
     """
@@ -416,7 +416,7 @@ def test_a_word_without_effect_is_refused(path: Path) -> None:
         assert "cgroup'" in said
 
 
-def test_print_config(path: Path, tmp_path: Path) -> None:
+def test_a_printed_configuration_can_be_read_back(path: Path, tmp_path: Path) -> None:
     """
     What it prints is taken back, and prints the same.
     """

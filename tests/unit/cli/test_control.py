@@ -52,7 +52,7 @@ def test_a_daemon_in_the_foreground(tmp_path: Path) -> None:
             restart(str(path), [], False)
 
 
-def test_nobody_there(tmp_path: Path) -> None:
+def test_no_daemon_and_no_log_are_reported(tmp_path: Path) -> None:
     """
     No daemon, and no log of one that has been.
     """

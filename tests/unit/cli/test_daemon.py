@@ -43,7 +43,7 @@ def examples(option: Option) -> list[list[str]]:
     ["--allow-degraded=landlock", "--allow-degraded", "landlock"], ["--pool-size=1", "--pool-size=2"],
     ["--no-fast-path", "--fast-path"], ["--socket=", "--spares=0", "--log-json", "--no-rehearse"],
 ], ids=" ".join)
-def test_it_means_what_it_means_to_click(argv: list[str]) -> None:
+def test_an_option_means_what_it_means_to_click(argv: list[str]) -> None:
     """
     Each option, in each way to write it.
     """

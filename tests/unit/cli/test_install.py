@@ -54,7 +54,7 @@ def test_a_service_that_systemd_can_watch(user: bool) -> None:
     assert all(text.startswith(MARK) for text in made.values())
 
 
-def test_a_group() -> None:
+def test_a_group_owns_the_socket_and_the_daemon_is_told() -> None:
     """
     The socket is its, and the daemon is told.
     """

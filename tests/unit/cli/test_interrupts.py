@@ -12,7 +12,7 @@ import pytest
 from leeward_cli.interrupts import CtrlC
 
 
-def test_one_that_comes_while_the_one_before_is_served_is_served_behind_it() -> None:
+def test_a_ctrl_c_during_another_is_served_after_it() -> None:
     """
     A request that is half written can't have another one in it.
     """

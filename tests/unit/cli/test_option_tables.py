@@ -77,7 +77,7 @@ def test_an_option_of_the_daemon_is_a_key(option: Option) -> None:
 
 
 @pytest.mark.parametrize("option", daemons_own())
-def test_its_help_gives_the_default(option: Option) -> None:
+def test_an_options_help_gives_its_default(option: Option) -> None:
     """
     Where the help gives one.
     """

@@ -138,7 +138,7 @@ def test_run_has_execs_options() -> None:
     ("0", 0), ("1024", 1024), ("64M", 64 << 20), ("64m", 64 << 20), ("1G", 1 << 30), ("512MiB", 512 << 20),
     ("512 MiB", 512 << 20), ("2k", 2048), ("1.5G", 3 << 29), ("1T", 1 << 40), ("5B", 5), ("2MB", 2_000_000),
 ])
-def test_sizes(text: str, size: int) -> None:
+def test_a_bare_letter_in_a_size_is_a_power_of_1024(text: str, size: int) -> None:
     """
     A bare letter is a power of 1024.
     """

@@ -42,7 +42,7 @@ def canaries(**more: Any) -> Any:
                               **more})
 
 
-def test_the_table() -> None:
+def test_the_selftest_table_covers_every_area() -> None:
     """
     At least 25 rows over every area; each program compiles, has a number of the catalogue and names known locks.
     """
@@ -148,7 +148,7 @@ FEATURES = (Feature("cgroup", Support.LIMITED, "no controllers", "rlimits", "del
             Feature("landlock", Support.OK, "ABI 7"))
 
 
-def test_the_report() -> None:
+def test_the_report_gives_states_locks_and_cures() -> None:
     """
     States, locks, and below what wasn't held its cure; a hole where this host lacks nothing for it.
     """

@@ -52,7 +52,7 @@ def test_the_key_is_what_python_reads(c_inside: ctypes.CDLL, text: str) -> None:
 
 @SHARED
 @given(pieces=st.lists(PIECES, max_size=30))
-def test_hostile_files(c_inside: ctypes.CDLL, pieces: list[str]) -> None:
+def test_c_and_python_judge_hostile_files_alike(c_inside: ctypes.CDLL, pieces: list[str]) -> None:
     """
     Whatever bytes there are: the same verdict.
     """

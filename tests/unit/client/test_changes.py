@@ -55,7 +55,7 @@ def told(rows: list[UpperRow], host: HostFolder) -> list[tuple[str, str]]:
     return [(change.kind, change.path) for change in changes(sorted(rows, key=lambda one: one.path), host)]
 
 
-def test_each_kind(host: HostFolder) -> None:
+def test_each_kind_of_change_is_told(host: HostFolder) -> None:
     """
     By what the host has there.
     """
@@ -141,7 +141,7 @@ def wrote(content: bytes) -> Callable[[bytes, int, int], None]:
     return read
 
 
-def test_all_of_them_or_none(host: HostFolder, folder: Path) -> None:
+def test_all_changes_are_applied_or_none(host: HostFolder, folder: Path) -> None:
     """
     One that is stale, or that nobody wants, keeps the others away.
     """

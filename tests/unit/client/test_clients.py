@@ -152,7 +152,7 @@ def test_large_results_are_mapped(calls: Call, path: Path) -> None:
     {"stdin": 5}, {"args": 5}, {"args": [b"x"]}, {"env": 5}, {"env": {"A": 1}}, {"timeout": "1"},
 ])
 def test_an_impossible_request_is_rejected_and_the_connection_lives(calls: Call, path: Path,
-                                                                   options: dict[str, Any]) -> None:
+                                                                    options: dict[str, Any]) -> None:
     """
     The same error, whether the client or the daemon finds out.
     """
@@ -267,7 +267,7 @@ def test_refusals_have_their_types(calls: Call, path: Path) -> None:
         calls(str(path), execute())
 
 
-def test_nobody_there(calls: Call, path: Path) -> None:
+def test_a_missing_daemon_is_one_line_with_both_cures(calls: Call, path: Path) -> None:
     """
     One line with both cures.
     """

@@ -47,7 +47,7 @@ def built(store: Environments) -> list[str]:
     return sorted(os.listdir(os.path.join(store.folder, "built")))
 
 
-def test_the_same_is_made_once(store: Environments) -> None:
+def test_an_environment_of_the_same_packages_is_made_once(store: Environments) -> None:
     first, made = create(store, "one", "package")
     second, again = create(store, "two", "package ")
 

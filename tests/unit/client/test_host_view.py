@@ -24,7 +24,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def test_its_folders_and_some_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_tells_its_folders_and_some_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     No variable that isn't text or isn't in the list; those that are given come last.
     """

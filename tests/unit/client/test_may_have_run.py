@@ -149,7 +149,7 @@ def code_of(kind: str) -> str:
     return str(CODES[errors.BY_KIND.get(kind, errors.Refused)])
 
 
-def test_nobody_there(client: Callable[..., Any]) -> None:
+def test_a_call_without_a_daemon_has_not_run(client: Callable[..., Any]) -> None:
     """
     Nothing was sent, and nothing is tried again.
     """
@@ -171,7 +171,7 @@ def test_a_daemon_that_ended_between_two_calls(client: Callable[..., Any], tmp_p
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_refusal(client: Callable[..., Any], tmp_path: Path, kind: str) -> None:
+def test_a_refused_call_has_not_run(client: Callable[..., Any], tmp_path: Path, kind: str) -> None:
     """
     By its kind; not sent again by a client that was told not to.
     """
@@ -335,7 +335,7 @@ def test_calls_go_on_while_an_ending_daemon_finishes_others(tmp_path: Path) -> N
     assert [b"new", b"old"] == asyncio.run(main())
 
 
-def test_the_pauses() -> None:
+def test_pauses_between_tries_double_up_to_a_bound() -> None:
     """
     Twice as long each time, up to a bound; by chance half of that; never beyond the deadline.
     """

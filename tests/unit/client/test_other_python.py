@@ -46,12 +46,12 @@ def test_another_one_has_what_leeward_needs_beside(tmp_path: Path) -> None:
     ("echo nothing", BadRequest, "doesn't say what it is"), ("echo '[1]'", BadRequest, "doesn't say what it is"),
     ("exit 1", BadRequest, "doesn't say what it is"),
 ])
-def test_one_that_leeward_does_not_run_on_is_refused(tmp_path: Path, says: str, error: type[Exception],
-                                                     why: str) -> None:
+def test_an_interpreter_that_leeward_does_not_run_on_is_refused(tmp_path: Path, says: str, error: type[Exception],
+                                                                why: str) -> None:
     with pytest.raises(error, match=why):
         of_another(RECIPE, program(tmp_path, says))
 
 
-def test_one_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_interpreter_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="no such program"):
         of_another(RECIPE, str(tmp_path / "none"))

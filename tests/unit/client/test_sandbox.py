@@ -318,7 +318,7 @@ def test_close_leaves_nothing(stand: Stand) -> None:
     assert before == stand.left()
 
 
-def test_with_asyncio(stand: Stand) -> None:
+def test_many_asyncio_calls_share_one_connection(stand: Stand) -> None:
     """
     Many at once in one sandbox, over one connection.
     """

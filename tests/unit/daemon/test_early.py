@@ -75,7 +75,7 @@ def test_what_asks_for_the_end_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(early.ENDING) == blocked()
 
 
-def test_it_is_heard_after_a_start_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_is_heard_after_a_start_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Nobody else would let it through.
     """

@@ -46,7 +46,7 @@ def scene() -> SimpleNamespace:
     return scene
 
 
-def test_it_ends_when_the_time_has_passed(scene: SimpleNamespace) -> None:
+def test_the_daemon_ends_when_its_idle_time_has_passed(scene: SimpleNamespace) -> None:
     """
     Not before, and at most a tenth later.
     """

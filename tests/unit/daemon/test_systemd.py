@@ -17,7 +17,7 @@ from leeward.daemon.systemd import Manager
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_words_arrive(abstract: bool, tmp_path: Path) -> None:
+def test_notifications_arrive_by_path_and_by_abstract_name(abstract: bool, tmp_path: Path) -> None:
     """
     By a path and by an abstract name; and the variables are gone then, for no child is the service.
     """

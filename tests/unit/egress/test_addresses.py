@@ -29,7 +29,7 @@ from leeward.spec.egress import Policy, narrow, parse_policy
     ("fc00::1", "private"), ("fd12::1", "private"), ("fd00:ec2::254", "metadata"), ("fe80::1", "link-local"),
     ("fec0::1", "site-local"), ("ff02::1", "multicast"), ("4000::1", "reserved"), ("::2:0:0:0", "reserved"),
 ])
-def test_refused_ranges(address: str, what: str) -> None:
+def test_each_refused_range_is_refused_by_name(address: str, what: str) -> None:
     """
     Of each range an address, and what it is called: the smallest range counts.
     """
@@ -45,7 +45,7 @@ def test_refused_ranges(address: str, what: str) -> None:
     "172.15.255.255", "172.32.0.0", "192.0.1.1", "192.167.255.255", "192.169.0.0", "198.17.255.255", "198.20.0.0",
     "223.255.255.255", "::ffff:1.1.1.1", "2606:4700::1111", "2a00:1450::1", "2001:4860:4860::8888", "3ffe::1",
 ])
-def test_public_addresses(address: str) -> None:
+def test_addresses_beside_the_ranges_are_public(address: str) -> None:
     """
     What lies beside the ranges is public.
     """
@@ -125,7 +125,7 @@ def test_urls_in_one_form(text: str, form: str) -> None:
     "http://[::1/", "http://[fe80::1%25eth0]/", "http://::1/", "http://1.2.3.4.5/", "ftp://example.org/", "1http://a/",
     "ht tp://a/", "http://a/\u00e9", "http://" + "a" * 17000, "http://a%2eb/", "h\u00e9://a/",
 ])
-def test_no_urls(text: str) -> None:
+def test_doubtful_urls_are_refused(text: str) -> None:
     """
     What is doubtful is refused.
     """
@@ -134,7 +134,7 @@ def test_no_urls(text: str) -> None:
 
 
 @given(st.text(max_size=60) | st.text("htps:/.@[]?#0123456789abcdef%\\", max_size=40).map("http://{}".format))
-def test_any_text(text: str) -> None:
+def test_any_text_is_a_url_or_invalid_host(text: str) -> None:
     """
     A URL that reads back as itself, or InvalidHost.
     """

@@ -212,7 +212,7 @@ BEGUN = head("GET / HTTP/1.1", HOST)[:-2]
 
 
 @given(st.binary(max_size=80) | st.binary(max_size=60).map(lambda data: BEGUN + data + b"\r\n\r\n"))
-def test_any_bytes(data: bytes) -> None:
+def test_any_bytes_are_a_head_or_head_error(data: bytes) -> None:
     """
     A head, or HeadError.
     """

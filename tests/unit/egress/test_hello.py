@@ -83,7 +83,7 @@ def test_a_hello_survives_any_split() -> None:
     (records(hello(b"\0\0\0\1")), True), (records(hello(b"\0\x10" + block(block(b"\0", 2), 2))), True),
     (records(b"\x01" + block(hello(NAMED)[4:30], 3)), True),
 ])
-def test_no_hellos(data: bytes, is_tls: bool) -> None:
+def test_what_is_no_hello_is_one_error(data: bytes, is_tls: bool) -> None:
     """
     One error, which says whether it was TLS at all.
     """
@@ -112,7 +112,7 @@ def test_hellos_have_bounds() -> None:
 
 
 @given(st.binary(max_size=100) | st.binary(max_size=80).map(lambda data: records(b"\x01" + block(data, 3))))
-def test_any_bytes(data: bytes) -> None:
+def test_any_bytes_are_read_alike_at_once_and_one_by_one(data: bytes) -> None:
     """
     The same whether they come at once or one by one.
     """

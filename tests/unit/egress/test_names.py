@@ -86,7 +86,7 @@ def test_a_dot_within_a_label_is_none_between_labels() -> None:
     query(".".join(["a" * 63] * 5)),
     struct.pack(">HHHHHH", 7, 0x0100, 1, 0, 0, 0) + b"\xc0\x0c\0\1\0\1", query() + b"x" * 1300,
 ])
-def test_no_queries(message: bytes) -> None:
+def test_what_is_no_query_is_one_error(message: bytes) -> None:
     """
     One error, and nothing else.
     """
@@ -95,7 +95,7 @@ def test_no_queries(message: bytes) -> None:
 
 
 @given(st.binary(max_size=80) | st.binary(max_size=60).map(lambda data: query()[:12] + data))
-def test_any_bytes(message: bytes) -> None:
+def test_any_bytes_are_a_query_or_peer_error(message: bytes) -> None:
     """
     A query that is answered, or PeerError.
     """

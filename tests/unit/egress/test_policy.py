@@ -156,7 +156,7 @@ ROWS: tuple[tuple[dict[str, Any], Request, str, str], ...] = (
 
 
 @pytest.mark.parametrize("row", range(len(ROWS)))
-def test_every_branch(row: int) -> None:
+def test_every_branch_of_the_decision_by_a_row(row: int) -> None:
     """
     The verdict, its cause and the rule; each refusal says why.
     """

@@ -14,7 +14,7 @@ from leeward.egress.values import LEAST, MOST, Values, checked, unavailable
 
 @pytest.mark.parametrize(("data", "value"), [
     (b"sk-live-0123\0", b"sk-live-0123"), (b"sk live 0123\r\n\0", b"sk live 0123"), (b"x" * MOST + b"\0", b"x" * MOST)])
-def test_a_value(data: bytes, value: bytes) -> None:
+def test_a_value_is_read_from_each_source(data: bytes, value: bytes) -> None:
     assert value == checked(data)
 
 

@@ -49,7 +49,7 @@ def test_the_one_call_renews_all_of_the_state(alone: None) -> None:
     assert isinstance(renew, types.BuiltinFunctionType)
 
 
-def test_it_is_what_a_job_begins_with(alone: None) -> None:
+def test_the_renewal_in_c_is_what_a_job_begins_with(alone: None) -> None:
     assert main.begin_early(Laid, 3, 4) is not None  # type: ignore[arg-type]  # it's no more than made
     assert main._laid is not None
 

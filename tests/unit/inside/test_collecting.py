@@ -95,7 +95,7 @@ def test_names_folders_and_braces(tree: Path, patterns: list[str], brought: set[
     assert left == sorted(left_out)
 
 
-def test_every_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_reason_to_leave_a_file_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     For what can't come back.
     """

@@ -15,11 +15,11 @@ from leeward.spec.job import Job
 from leeward.wire import job as wire
 
 
-def test_its_frame_is_what_the_daemon_would_send():
+def test_the_rehearsals_frame_is_what_the_daemon_would_send():
     assert wire.job_frame(Job(code=rehearsal.CODE)) == rehearsal.FRAME
 
 
-def test_all_that_it_writes_fits_into_the_smallest_pipe():
+def test_a_rehearsals_output_fits_into_the_smallest_pipe():
     """
     Nobody reads the scratch pipe: frame, output, traceback and reply must not fill a page.
     """

@@ -96,7 +96,7 @@ class Everything:
         return {"a": 1}
 
 
-def test_each_form_that_there_is() -> None:
+def test_each_form_of_a_value_is_made() -> None:
     got = shown("display(x)", {"x": Everything()})
 
     assert [{"text/plain": "everything", "text/html": "<b>é</b>", "text/markdown": "**é**", "image/svg+xml": "<svg/>",
@@ -116,7 +116,7 @@ def test_a_bundle_of_its_own_comes_first() -> None:
     assert set(bundle) <= set(bundles.IS_TEXT)
 
 
-def test_raw_forms() -> None:
+def test_raw_bytes_of_a_form() -> None:
     got = shown("display({'text/html': '<p>', 'image/png': 'iVBO', 'x/y': 1}, raw=True)")
 
     assert [{"text/html": "<p>", "image/png": b"\x89PN"[:3]}] == got.results

@@ -52,7 +52,7 @@ def test_a_final_newline_makes_no_difference(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "suggested"), [("a name", "fooled"), ("an attribute", "width"),
                                                  ("in another", "number")])
-def test_suggestions(name: str, suggested: str) -> None:
+def test_suggestions_are_shown_as_by_python(name: str, suggested: str) -> None:
     assert shown(RAISE[name]).endswith(f". Did you mean: '{suggested}'?\n")
 
 

@@ -188,7 +188,7 @@ def test_a_descriptor_whose_callback_always_fails_is_not_spun_on(reactor: Reacto
     os.close(write)
 
 
-def test_one_who_is_met_by_a_failure_is_let_go(reactor: Reactor) -> None:
+def test_a_client_that_meets_a_failure_is_closed(reactor: Reactor) -> None:
     """
     The connection is closed, and the listener accepts the next one.
     """
@@ -298,7 +298,7 @@ def test_every_callback_has_an_owner(path: Path) -> None:
     "reactor.watch(1, 2, lambda _: None)",
     "self.reactor.accept(sock, self._meet, lambda error: None)",
 ])
-def test_one_without_an_owner_is_found(source: str) -> None:
+def test_a_callback_without_an_owner_is_found(source: str) -> None:
     """
     The control of the test above.
     """

@@ -359,8 +359,9 @@ def test_a_request_in_pieces_is_the_owners(box: Box, size: int) -> None:
 @given(at=st.integers(0, 200), byte=st.integers(0, 255), more=st.binary(max_size=6), cut=st.integers(0, 6),
        number=st.sampled_from([1, 130, 300, 70000, 2**40]), code=st.sampled_from([b"", b"x", b"y" * 30, b"z" * 260]))
 @example(at=0, byte=0, more=b"", cut=0, number=2**53 - 1, code=b"")
-def test_it_takes_nothing_that_the_reference_reads_otherwise(box: Box, at: int, byte: int, more: bytes, cut: int,
-                                                              number: int, code: bytes) -> None:
+def test_the_fast_path_takes_nothing_that_the_reference_reads_otherwise(box: Box, at: int, byte: int, more: bytes,
+                                                                        cut: int,
+                                                                        number: int, code: bytes) -> None:
     """
     Of a damaged request the fast path takes what the reference takes as this very code, or nothing.
     """
@@ -418,7 +419,7 @@ def test_answers_come_as_jobs_end(box: Box) -> None:
     assert [(2, b"2"), (1, b"1")] == [(said["id"], said["ok"]["stdout"]) for said in (early, late)]
 
 
-def test_the_same_id_twice_is_the_owners_to_judge(box: Box) -> None:
+def test_an_id_used_twice_is_handed_over(box: Box) -> None:
     box.runner()
     box.runner()
 
@@ -427,7 +428,7 @@ def test_the_same_id_twice_is_the_owners_to_judge(box: Box) -> None:
     assert ([5], request(5)) == ([job.request for job in box.jobs], b"".join(box.data))
 
 
-def test_each_of_two_clients_in_one_turn_has_his_own_code_in_the_books(box: Box) -> None:
+def test_two_clients_in_one_turn_each_keep_their_code(box: Box) -> None:
     """
     A job that is lost runs again from there: it must not be the other one's.
     """
@@ -552,7 +553,7 @@ def test_a_job_whose_pipe_took_it_in_part_gets_the_rest(box: Box) -> None:
     assert (frame, b"out") == (code, caller.reports[0].result and caller.reports[0].result.stdout)
 
 
-def test_one_that_is_withdrawn_gets_nothing(box: Box) -> None:
+def test_a_withdrawn_runner_gets_no_job(box: Box) -> None:
     """
     Before it had a job, and after.
     """
@@ -571,7 +572,7 @@ def test_one_that_is_withdrawn_gets_nothing(box: Box) -> None:
     assert request(2) == b"".join(box.data)
 
 
-def test_one_that_died_is_passed_over(box: Box) -> None:
+def test_a_dead_runner_is_passed_over(box: Box) -> None:
     """
     For the next one; and if there is none, for the owner.
     """
@@ -585,7 +586,7 @@ def test_one_that_died_is_passed_over(box: Box) -> None:
     assert request(2) == b"".join(box.data)
 
 
-def test_one_that_dies_in_store_isnt_waited_for(box: Box) -> None:
+def test_an_offered_runner_that_dies_isnt_waited_for(box: Box) -> None:
     """
     The end of its reply pipe is no reply.
     """

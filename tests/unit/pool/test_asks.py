@@ -100,7 +100,8 @@ def test_a_user_has_so_many(book: AskBook, told: list[Any]) -> None:
     assert 1 == book.refused
 
 
-def test_all_together_have_so_many(book: AskBook, told: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_users_together_have_a_bound_of_asks(book: AskBook, told: list[Any],
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asks, "MOST", 1)
     book.hear(Ask(1, 1, ABOUT))
     book.hear(Ask(2, 2, ABOUT))

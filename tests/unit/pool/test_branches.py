@@ -119,7 +119,7 @@ def key(name: str) -> PoolKey:
     return PoolKey(environment=name)
 
 
-def test_each_has_slots_of_its_own(clock: Clock) -> None:
+def test_each_branch_has_slots_of_its_own(clock: Clock) -> None:
     """
     Four each: two workers, one for sessions and one in advance. The third environment fills the place.
     """
@@ -154,7 +154,7 @@ def test_the_one_that_was_idle_for_longest_makes_room(clock: Clock) -> None:
     assert FIRST + 4 == Branch.made[3].first
 
 
-def test_one_that_nobody_uses_ends(clock: Clock) -> None:
+def test_a_branch_that_nobody_uses_ends(clock: Clock) -> None:
     ours = table(clock, idle=30.0)
     ours.of(key("a"))
     ours.of(key("b"))
@@ -208,7 +208,7 @@ def test_who_hears_of_a_failure_is_not_kept(clock: Clock) -> None:
     assert [None] * 3 == [ask(Request())() for _ in range(3)]
 
 
-def test_one_that_never_stands_ends(clock: Clock) -> None:
+def test_a_branch_that_never_stands_ends(clock: Clock) -> None:
     ours = table(clock)
     ours.of(key("a"))
     Branch.made[0].stood = False
@@ -229,7 +229,7 @@ def test_what_can_not_be_had(clock: Clock) -> None:
     assert [] == Branch.made
 
 
-def test_one_that_may_have_more_workers_than_there_are_has_fewer(clock: Clock) -> None:
+def test_a_branch_has_no_more_workers_than_there_are_slots(clock: Clock) -> None:
     """
     Its number is "at most"; those that always stand have to fit.
     """
@@ -282,5 +282,5 @@ def test_a_guests_share_is_of_each_pool() -> None:
     ("data", True), ("py3.12-x_y", True), ("a" * 64, True), ("", False), ("a" * 65, False), ("1a", False),
     ("a/b", False), ("..", False), ("a\n", False), ("dätä", False),
 ])
-def test_names(text: str, good: bool) -> None:
+def test_names_of_branches(text: str, good: bool) -> None:
     assert good == is_name(text)

@@ -223,7 +223,7 @@ def test_who_is_needed_by_nobody_is_not_started_again(seen: BrokerLink, far: Far
 
 
 def test_rows_are_taken_and_nonsense_ends_it(seen: BrokerLink, far: Far, reactor: Reactor, rows: list[Decided],
-                                            fds: list[int]) -> None:
+                                             fds: list[int]) -> None:
     """
     A broker that says what it can't say is another's program.
     """
@@ -239,7 +239,7 @@ def test_rows_are_taken_and_nonsense_ends_it(seen: BrokerLink, far: Far, reactor
     assert [row] == rows
 
 
-def test_one_that_takes_nothing_is_waited_for_without_waiting(seen: BrokerLink, far: Far, reactor: Reactor, fds:
+def test_a_broker_that_reads_nothing_does_not_block_the_daemon(seen: BrokerLink, far: Far, reactor: Reactor, fds:
 list[int],
                                                               monkeypatch: pytest.MonkeyPatch) -> None:
     """

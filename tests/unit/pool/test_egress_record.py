@@ -119,7 +119,7 @@ def test_who_waits_is_told_of_his_own_rows() -> None:
     assert ["operator", "user 1"] == told
 
 
-def test_counts() -> None:
+def test_rows_and_bytes_are_counted_by_verdict() -> None:
     """
     By verdict, and the bytes.
     """

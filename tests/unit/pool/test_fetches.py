@@ -15,7 +15,7 @@ from leeward.wire.egress_control import FetchAnswer
 FAILED = {"failed": "dns", "message": "no", "url": ""}
 
 
-def test_each_is_answered_once() -> None:
+def test_each_fetch_is_answered_once() -> None:
     waiting, got = Fetches(), []
     number = waiting.begin(1, got.append)
 
@@ -25,7 +25,7 @@ def test_each_is_answered_once() -> None:
     assert [FAILED] == got
 
 
-def test_nobody_hears_of_one_that_was_given_up() -> None:
+def test_a_fetch_that_was_given_up_has_no_answer() -> None:
     waiting, got = Fetches(), []
     number = waiting.begin(1, got.append)
 

@@ -139,7 +139,7 @@ def test_a_queue_of_no_size_takes_nobody() -> None:
     assert 0 == len(line)
 
 
-def test_removing() -> None:
+def test_a_cancelled_job_is_removed_once() -> None:
     """
     A cancelled job, once.
     """
@@ -154,7 +154,7 @@ def test_removing() -> None:
 
 @given(st.lists(st.one_of(st.tuples(st.integers(0, 4), st.integers(0, 2)), st.none()), max_size=200),
        st.integers(1, 12))
-def test_whatever_comes(moves: list[tuple[int, int] | None], size: int) -> None:
+def test_the_queue_is_fair_whatever_comes(moves: list[tuple[int, int] | None], size: int) -> None:
     """
     Users add by connections (numbers), workers take (None). Nobody is lost, doubled or out of order, and between two
     jobs of one user everybody who waited then has had one; of one connection, all of the same user's.

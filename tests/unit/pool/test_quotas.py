@@ -62,7 +62,7 @@ def admitted(ledger: Ledger, user: int, times: list[float]) -> list[bool]:
     return got
 
 
-def test_a_rate() -> None:
+def test_a_rate_allows_a_seconds_worth_at_once() -> None:
     """
     A second's worth at once, and then as it comes in; a refusal costs nothing.
     """

@@ -61,7 +61,7 @@ def test_the_client_is_answered_once(world: World) -> None:
     assert ["finished", "answer"] == world.heard
 
 
-def test_its_session_hears_of_the_end_before_the_client_does(world: World) -> None:
+def test_a_session_hears_of_the_end_before_the_client_does(world: World) -> None:
     """
     Whoever sends the next job on the answer finds the session without one.
     """
@@ -70,7 +70,7 @@ def test_its_session_hears_of_the_end_before_the_client_does(world: World) -> No
     assert ["finished", "job over", "answer"] == world.heard
 
 
-def test_one_that_was_taken_back_tells_nobody_and_closes_what_it_has(world: World) -> None:
+def test_a_ticket_that_was_taken_back_tells_nobody_and_closes_what_it_has(world: World) -> None:
     fd = os.memfd_create("result", os.MFD_CLOEXEC)
     one = ticket(world, session=world)
     one.cancel()
@@ -81,7 +81,7 @@ def test_one_that_was_taken_back_tells_nobody_and_closes_what_it_has(world: Worl
         os.fstat(fd)
 
 
-def test_its_loss_and_its_bugs_are_the_pools(world: World) -> None:
+def test_a_tickets_loss_and_bugs_go_to_the_pool(world: World) -> None:
     one = ticket(world)
     one.lost()
     one.broken(ValueError("of ours"))

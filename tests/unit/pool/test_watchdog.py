@@ -75,7 +75,7 @@ def test_nor_one_that_turns(thread: Watchdog, loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("until", [0.0, 100.0], ids=["it works", "it should have woken"])
-def test_one_that_stands_still_is_told_afterwards(thread: Watchdog, loop: Loop, until: float) -> None:
+def test_a_loop_that_stood_still_is_told_afterwards(thread: Watchdog, loop: Loop, until: float) -> None:
     thread.look()
     loop.until = until
     watch(thread, loop, 2 * TELL_S)

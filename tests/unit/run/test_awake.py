@@ -43,7 +43,7 @@ class Sandbox:
         self._rested.append(self)
 
 
-def test_one_of_which_nothing_was_asked_rests_once() -> None:
+def test_a_sandbox_of_which_nothing_was_asked_rests_once() -> None:
     clock: Any = Clock()
     rested: list[Any] = []
     awake, one, other = Awake(), Sandbox(rested), Sandbox(rested)
@@ -70,7 +70,7 @@ def test_where_too_many_are_awake_the_one_used_longest_ago_rests() -> None:
     assert [boxes[1]] == rested
 
 
-def test_one_that_is_over_is_forgotten() -> None:
+def test_a_sandbox_that_is_over_is_forgotten() -> None:
     clock: Any = Clock()
     rested: list[Any] = []
     awake, one = Awake(), Sandbox(rested)

@@ -168,7 +168,7 @@ def test_a_listener_that_nobody_takes(birth: Birth, descriptor: Callable[[], int
 
 
 @pytest.mark.parametrize("raw", [None, b"\xff" * 20], ids=["the end", "garbage"])
-def test_one_that_goes_or_says_nothing_sensible(birth: Birth, raw: bytes | None) -> None:
+def test_a_runner_that_ends_or_breaks_the_protocol(birth: Birth, raw: bytes | None) -> None:
     if raw is not None:
         birth.there.socket.send(raw)
     else:

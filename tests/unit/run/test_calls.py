@@ -116,7 +116,7 @@ def test_an_answer_before_the_call_was_read_ends_it(far: Far) -> None:
     assert (1, []) == (len(far.lost), far.heard)
 
 
-def test_one_that_reads_no_more_is_ended(far: Far) -> None:
+def test_a_process_that_reads_no_more_is_ended(far: Far) -> None:
     """
     And the signal that ended one is told.
     """

@@ -54,7 +54,7 @@ def test_few_bytes_go_within_and_more_behind() -> None:
     assert len(head) < 100
 
 
-def test_they_go_into_a_sealed_file_and_what_follows_them_stays(pipe: tuple[int, int]) -> None:
+def test_files_go_into_a_sealed_file_and_what_follows_them_stays(pipe: tuple[int, int]) -> None:
     reader = ReplyReader(JOB)
     whole = b"".join(wire.reply_pieces(0, None, None, FILES))
     assert not read(reader, pipe, whole[:-1])  # control
@@ -71,7 +71,7 @@ def test_they_go_into_a_sealed_file_and_what_follows_them_stays(pipe: tuple[int,
     parcel.close()
 
 
-def test_they_go_in_the_reply_where_it_may_have_them(pipe: tuple[int, int]) -> None:
+def test_files_go_in_the_reply_where_it_may_have_them(pipe: tuple[int, int]) -> None:
     reader = ReplyReader(JOB)
     read(reader, pipe, b"".join(wire.reply_pieces(0, None, None, FILES)))
     files = reader.give_files()
@@ -83,8 +83,8 @@ def test_they_go_in_the_reply_where_it_may_have_them(pipe: tuple[int, int]) -> N
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOMEM])
-def test_they_stay_in_memory_where_no_memory_file_can_be_made(pipe: tuple[int, int], error: int,
-                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_stay_in_memory_where_no_memory_file_can_be_made(pipe: tuple[int, int], error: int,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
     """
     If a reply has room for them.
     """

@@ -92,5 +92,5 @@ def test_a_program_that_cannot_be_started_ends_as_in_a_shell(number: int, layer:
     assert says == complaint(Command((b"prog",), cwd=b"/there"), end)
 
 
-def test_one_that_was_started_has_no_complaint() -> None:
+def test_a_started_process_has_no_complaint() -> None:
     assert b"" == complaint(Command((b"prog",)), Exit(0))

@@ -27,7 +27,7 @@ def frame(body: bytes) -> bytes:
     return wire.HEADER.pack(len(body)) + body
 
 
-def test_it_is_complete_with_its_last_byte_wherever_it_is_cut(pipe: tuple[int, int]) -> None:
+def test_a_reply_is_complete_with_its_last_byte_wherever_it_is_cut(pipe: tuple[int, int]) -> None:
     """
     What comes behind it is left in the pipe.
     """
@@ -54,7 +54,7 @@ def test_what_others_have_read_counts(pipe: tuple[int, int]) -> None:
     assert b"the body" == reader.body
 
 
-def test_it_is_read_in_turns(pipe: tuple[int, int]) -> None:
+def test_a_reply_is_read_in_turns(pipe: tuple[int, int]) -> None:
     """
     Once it has taken so many bytes it stops, and others have their turn.
     """
@@ -73,7 +73,7 @@ def test_it_is_read_in_turns(pipe: tuple[int, int]) -> None:
     (Job(code=b""), wire.MAX_BARE_REPLY),
     (Job(code=b"", collect=("f",)), ReplyReader(Job(code=b"", collect=("f",))).most),
 ])
-def test_one_that_announces_more_than_it_may_have_is_none(job: Job, most: int, pipe: tuple[int, int]) -> None:
+def test_a_reply_that_announces_too_much_is_refused(job: Job, most: int, pipe: tuple[int, int]) -> None:
     read, write = pipe
     os.write(write, wire.HEADER.pack(most))
     assert not ReplyReader(job).read(read, REPLY_CHUNK)  # control

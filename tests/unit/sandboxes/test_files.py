@@ -122,7 +122,7 @@ def test_an_answer_that_is_none_ends_the_process(files: LiveFiles, process: Proc
     assert [{}] == second
 
 
-def test_one_that_never_comes_to_life_is_not_tried_for_ever(files: LiveFiles, process: Process) -> None:
+def test_a_process_that_never_starts_is_not_tried_for_ever(files: LiveFiles, process: Process) -> None:
     """
     Each of those that wait has failed; the next call tries again.
     """

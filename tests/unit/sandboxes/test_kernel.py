@@ -286,7 +286,7 @@ START = JobStart(7, b"x", 1, 5, 0.0, 0)
 ADDRESS = ReplyAddress(3, 5)
 
 
-def test_it_is_offered_to_the_fast_path_while_nothing_runs_or_waits() -> None:
+def test_a_kernel_is_offered_to_the_fast_path_while_nothing_runs_or_waits() -> None:
     """
     Nor while it starts, nor when it is lost.
     """

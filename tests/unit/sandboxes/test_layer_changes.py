@@ -87,7 +87,7 @@ def test_there_is_one_at_a_time(mounts: Mounts, end: Mapping[str, Any] | Leeward
     assert "other" == keep(box, mounts, "/b", "other", 100, told.append)
 
 
-def test_one_that_could_not_be_begun_is_not_under_way(mounts: Mounts) -> None:
+def test_a_change_that_could_not_begin_is_not_under_way(mounts: Mounts) -> None:
     told: list[object] = []
     box = Box()
     box.fails = True

@@ -63,7 +63,7 @@ def started() -> tuple[LiveProgram, Child]:
     return program, child
 
 
-def test_one_that_writes_more_than_is_read_waits() -> None:
+def test_a_program_that_writes_more_than_is_read_waits() -> None:
     """
     Until somebody reads.
     """
@@ -75,7 +75,7 @@ def test_one_that_writes_more_than_is_read_waits() -> None:
     assert not child.paused
 
 
-def test_one_that_is_killed_is_read_to_its_end_though_nobody_takes_it() -> None:
+def test_a_killed_program_is_read_to_its_end_though_nobody_takes_it() -> None:
     """
     What it writes until the kill has hit it makes it wait no more, or its end would be told to nobody. It isn't kept.
     """

@@ -73,7 +73,8 @@ def warm(clock: Clock) -> WarmPlace:
     return WarmPlace(clock)  # type: ignore[arg-type]
 
 
-def test_it_is_given_once_and_to_the_same_request_alone(warm: WarmPlace, starts: Starts, clock: Clock) -> None:
+def test_a_waiting_process_is_given_once_and_to_the_same_request_alone(warm: WarmPlace, starts: Starts,
+                                                                       clock: Clock) -> None:
     """
     From then on its output and its end are told to whoever has it; what it used before is said.
     """
@@ -114,7 +115,7 @@ def test_there_is_one_and_it_waits_for_a_while(warm: WarmPlace, starts: Starts, 
 
 
 @pytest.mark.parametrize("how", ["output", "exited"])
-def test_one_that_has_said_something_or_ended_is_given_to_nobody(warm: WarmPlace, starts: Starts, how: str) -> None:
+def test_a_process_that_has_written_or_ended_is_given_to_nobody(warm: WarmPlace, starts: Starts, how: str) -> None:
     """
     Whoever wrote it. After some of them in a row no more are started; one that is used begins the count again.
     """
@@ -143,14 +144,14 @@ def test_one_that_has_said_something_or_ended_is_given_to_nobody(warm: WarmPlace
     starts.tells[-1][1]("ended")  # told late, of one that was given up
 
 
-def test_one_that_cannot_be_started_is_no_error(warm: WarmPlace, starts: Starts) -> None:
+def test_a_process_that_cannot_be_started_is_no_error(warm: WarmPlace, starts: Starts) -> None:
     starts.fails = True
     warm.hold("a", starts)
     assert not warm.waits
     assert warm.take("a") is None
 
 
-def test_it_is_started_after_the_answer(warm: WarmPlace, starts: Starts, clock: Clock) -> None:
+def test_the_next_process_is_started_after_the_answer(warm: WarmPlace, starts: Starts, clock: Clock) -> None:
     told: list[Report] = []
     report = Report()
     warm.follow("a", starts, told.append)(report)
@@ -161,8 +162,8 @@ def test_it_is_started_after_the_answer(warm: WarmPlace, starts: Starts, clock: 
 
 
 @pytest.mark.parametrize("end", [WarmPlace.close, lambda warm: warm.broken(ValueError("x"))])
-def test_none_is_started_once_it_is_over(warm: WarmPlace, starts: Starts, clock: Clock,
-                                         end: Callable[[WarmPlace], None]) -> None:
+def test_no_process_is_started_once_the_sandbox_is_over(warm: WarmPlace, starts: Starts, clock: Clock,
+                                                        end: Callable[[WarmPlace], None]) -> None:
     warm.hold("a", starts)
     end(warm)
     assert clock.timers[0].call is None
@@ -171,7 +172,7 @@ def test_none_is_started_once_it_is_over(warm: WarmPlace, starts: Starts, clock:
     assert warm.take("a") is None
 
 
-def test_one_that_was_never_made_cannot_be_given() -> None:
+def test_a_process_that_was_never_made_cannot_be_given() -> None:
     with pytest.raises(Bug):
         WarmProcess("a", lambda _: None).give(lambda *_: None, lambda _: None)
 

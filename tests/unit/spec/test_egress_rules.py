@@ -81,7 +81,7 @@ def test_what_a_rule_names(text: str, rule: EgressRule) -> None:
     ("[fd6c:6565:7761:7264::7]:443", "names of sandboxes"), ("x" * 1025, "at most 1024"),
     ("https://a.org?x", "a label"), ("http:example.org", "1 to 65535"),
 ])
-def test_no_rules(text: str, reason: str) -> None:
+def test_what_is_no_rule_is_refused_with_its_place(text: str, reason: str) -> None:
     """
     Each with its place and its reason.
     """
@@ -103,7 +103,7 @@ def test_a_rules_text_reads_back(text: str) -> None:
 
 
 @given(st.text(max_size=60) | st.text("GET htps:/.*@[]0123456789abcdef,%?", max_size=60))
-def test_any_text(text: str) -> None:
+def test_any_text_is_a_rule_or_policy_error(text: str) -> None:
     """
     A rule that reads back as itself, or PolicyError.
     """

@@ -19,7 +19,7 @@ VIEW = View((Bind("/opt/python", "/opt/python"),), (Text("/etc/passwd", b""), Te
     ("/a", "/workspace"), ("/a/b", "/data"), ("/a", "/tmp/x"), ("/a", "/srv/a/b"), ("/processes", "/data"),
     ("/a b\n", "/d"),
 ])
-def test_taken(path: str, target: str) -> None:
+def test_folders_that_are_taken(path: str, target: str) -> None:
     folders.check([Folder(path, target)])
     folders.fits([Folder(path, target)], VIEW)
 
@@ -39,7 +39,7 @@ def test_taken(path: str, target: str) -> None:
     (Folder("/a", "/b", writable=True, file=True), "alone"),
     (Folder("/a", "/b", overlay=True, file=True), "alone"),
 ])
-def test_refused(folder: Folder, why: str) -> None:
+def test_folders_that_are_refused(folder: Folder, why: str) -> None:
     with pytest.raises(BadRequest, match=why):
         folders.check([folder])
 

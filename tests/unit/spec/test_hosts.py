@@ -49,7 +49,7 @@ def test_names_in_one_form(text: str, name: str) -> None:
     "[1.2.3.4]", ":::", "1::2::3", "stra\u00dfe.de", "a\u200db.org", "\u2100.org", "x" * 600, "\ud800.org",
     "a\n.org", "a.org\n",
 ])
-def test_no_hosts(text: str) -> None:
+def test_what_is_no_host_is_refused(text: str) -> None:
     """
     Texts that name none, or that programs read in different ways.
     """
@@ -89,7 +89,7 @@ def test_a_name_is_its_own_form(name: str) -> None:
 
 
 @given(st.text(max_size=40) | st.text("0123456789abcdefx.:[]%-\u3002\uff0e", max_size=40))
-def test_any_text(text: str) -> None:
+def test_any_text_is_a_host_or_invalid_host(text: str) -> None:
     """
     A host that reads back as itself, or InvalidHost.
     """
@@ -107,7 +107,7 @@ def test_any_text(text: str) -> None:
     ("example.org.evil.net", "example.org", False), (".example.org", "example.org", False), ("org", "example.org",
                                                                                              False),
 ])
-def test_sub_domains(name: str, parent: str, below: bool) -> None:
+def test_sub_domains_are_anchored_at_both_ends(name: str, parent: str, below: bool) -> None:
     """
     Anchored at both ends.
     """
@@ -128,7 +128,7 @@ def test_host_and_port(text: str, found: tuple[str, int]) -> None:
 @pytest.mark.parametrize("text", ["a:", "a:0", "a:65536", "a:+1", "a:1_0", "a:\u0661", "::1", "[::1", "[::1]80",
                                   "a:80:80",
                                   "a: 80", "a:000080"])
-def test_no_port(text: str) -> None:
+def test_doubtful_ports_are_refused(text: str) -> None:
     """
     Doubtful ones are refused.
     """

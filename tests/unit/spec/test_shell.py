@@ -81,7 +81,7 @@ def test_the_hosts_folders_take_the_place_of_the_profiles() -> None:
     assert set(OWN) == set(made.view.scratch.targets)
 
 
-def test_it_is_the_callers_and_says_what_it_is() -> None:
+def test_the_shell_profile_is_the_callers_and_says_what_it_is() -> None:
     made = spec()
 
     assert ("shell", 1234, True) == (made.profile, made.uid, made.host)

@@ -26,7 +26,7 @@ def read(**changes: Any) -> JobReply:
     return read_reply(msgpack.packb({**GOOD, **changes}), MAX_FILES, display=True)
 
 
-def test_they_survive_both_ways() -> None:
+def test_bundles_survive_both_ways() -> None:
     frame = reply_pieces(0, None, None, {}, [], TABLE, "x" * 70_000)[0]
     reply = read_reply(frame[HEADER.size:], MAX_FILES, display=True)
     result = Result(b"", b"", 0, Outcome.FINISHED, results=reply.results, value=reply.value)

@@ -119,7 +119,7 @@ def test_every_kind_of_refusal(page: str) -> None:
         assert f"| `{kind}` | `{error.__name__}` |" in table
 
 
-def test_every_bound(page: str) -> None:
+def test_every_bound_is_as_the_code_has_it(page: str) -> None:
     """
     As the code has it.
     """

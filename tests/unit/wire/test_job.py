@@ -153,5 +153,5 @@ def test_bytes_behind_a_reply_are_refused():
     ("", False), ("/etc/passwd", False), ("..", False), ("a/../b", False), ("a//b", False), ("a/", False), (".", False),
     ("a\0b", False), ("a\nb", False), ("\x1b[2J", False), ("x" * 1025, False), ("/".join("a" * 17), False), (3, False),
 ])
-def test_plain_names(name: object, plain: bool):
+def test_plain_names_of_files(name: object, plain: bool):
     assert plain is is_plain_name(name)

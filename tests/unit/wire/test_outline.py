@@ -95,6 +95,6 @@ def test_whoever_has_one_is_a_job_of_its_own(message: dict[str, object]) -> None
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes(data: bytes) -> None:
+def test_any_bytes_have_an_outline_or_none(data: bytes) -> None:
     for look in (outline.whole, outline.unread):
         assert look(data) >= 0

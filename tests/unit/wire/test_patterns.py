@@ -32,7 +32,7 @@ def test_a_name_below_the_workspace(given: str, meant: str) -> None:
     ("{a,b}{c,d}", ["ac", "ad", "bc", "bd"]),
     ("[{]a,b}", ["[{]a,b}"]), ("{a[,]b}", ["{a[,]b}"]), ("", [""]), ("{{a,b}}", ["{a}", "{b}"]), ("}{", ["}{"]),
 ])
-def test_braces(pattern: str, parts: list[str]) -> None:
+def test_braces_expand_as_in_bash(pattern: str, parts: list[str]) -> None:
     """
     As bash has them, but for the brackets.
     """

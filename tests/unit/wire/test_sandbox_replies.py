@@ -60,7 +60,7 @@ def test_an_end_that_says_nonsense_is_an_end(error: dict[str, Any]) -> None:
     assert ("unknown", 0.0, None) == (got.reason, got.when, got.limit)
 
 
-def test_chunks() -> None:
+def test_chunks_come_in_order() -> None:
     """
     In order.
     """
@@ -72,7 +72,7 @@ def test_chunks() -> None:
     None, {}, [[]], [[1, 1, 0.5]], [[0, 1, 0.5, b""]], [[1, 3, 0.5, b""]], [[1, True, 0.5, b""]], [[1, 1, 5, b""]],
     [[1, 1, 0.5, "x"]], [[2, 1, 0.5, b""], [2, 1, 0.5, b""]], [[1, 1, float("nan"), b""]], [[1, 1, -0.5, b""]],
 ])
-def test_wrong_chunks(chunks: Any) -> None:
+def test_wrong_chunks_are_refused(chunks: Any) -> None:
     """
     Are no chunks.
     """

@@ -73,7 +73,7 @@ def test_what_it_begins_with(begun: list[subprocess.Popen[bytes]]) -> None:
     assert b"/ True /nowhere 1 ['A'] True True b''\n" == found
 
 
-def test_nothing_is_left_of_one_that_nobody_needs(begun: list[subprocess.Popen[bytes]]) -> None:
+def test_nothing_is_left_of_a_zygote_that_nobody_needs(begun: list[subprocess.Popen[bytes]]) -> None:
     """
     Neither process nor descriptor.
     """
@@ -85,7 +85,7 @@ def test_nothing_is_left_of_one_that_nobody_needs(begun: list[subprocess.Popen[b
     assert -signal.SIGKILL == hatched.process.returncode
 
 
-def test_nothing_is_left_of_one_that_cant_be_started(begun: list[subprocess.Popen[bytes]]) -> None:
+def test_nothing_is_left_of_a_zygote_that_cant_be_started(begun: list[subprocess.Popen[bytes]]) -> None:
     """
     There is no such interpreter.
     """
@@ -97,8 +97,8 @@ def test_nothing_is_left_of_one_that_cant_be_started(begun: list[subprocess.Pope
     assert before == descriptors()
 
 
-def test_nothing_is_left_of_one_that_cant_be_told(begun: list[subprocess.Popen[bytes]],
-                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_of_a_zygote_that_cant_be_told(begun: list[subprocess.Popen[bytes]],
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The plan doesn't go through the channel.
     """
@@ -114,8 +114,8 @@ def test_nothing_is_left_of_one_that_cant_be_told(begun: list[subprocess.Popen[b
     assert [-signal.SIGKILL] == [process.returncode for process in begun]
 
 
-def test_one_that_ends_at_once_can_still_be_heard(monkeypatch: pytest.MonkeyPatch,
-                                                  begun: list[subprocess.Popen[bytes]]) -> None:
+def test_a_zygote_that_ends_at_once_can_still_be_heard(monkeypatch: pytest.MonkeyPatch,
+                                                       begun: list[subprocess.Popen[bytes]]) -> None:
     """
     Before it has read what it is to run; its last words are there for who waits for it.
     """

@@ -143,7 +143,7 @@ def test_without_descriptors_it_is_tried_less_often(serving):
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EMFILE])
-def test_it_gives_up_in_the_end(serving, number):
+def test_a_worker_gives_up_in_the_end(serving, number):
     worker, clock, _, _ = serving(number)
     while worker.state is WorkerState.SERVING:
         clock.step()
@@ -151,7 +151,7 @@ def test_it_gives_up_in_the_end(serving, number):
     assert 12.0 < clock.time < 15.0
 
 
-def test_what_is_its_own_fault_ends_it_at_once(serving):
+def test_a_workers_own_fault_ends_it_at_once(serving):
     worker, clock, group, pool = serving(errno.EACCES)
 
     assert WorkerState.RETIRING is worker.state

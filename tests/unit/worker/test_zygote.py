@@ -36,14 +36,14 @@ def zygote(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         made.process.wait()
 
 
-def test_it_has_its_time_and_no_more(zygote: Zygote) -> None:
+def test_a_zygote_has_its_time_and_no_more(zygote: Zygote) -> None:
     goes = zygote.process.args[-1] == GOES  # type: ignore[index]  # a list
     zygote.end(60.0 if goes else 0.0)
 
     assert (0 if goes else -signal.SIGKILL) == zygote.process.returncode
 
 
-def test_one_that_was_collected_before(zygote: Zygote) -> None:
+def test_a_zygote_that_was_collected_before_is_not_signalled(zygote: Zygote) -> None:
     """
     Its number may be somebody else's.
     """

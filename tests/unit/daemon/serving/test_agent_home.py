@@ -58,11 +58,11 @@ def test_the_operators_own_takes_its_place() -> None:
 
 @pytest.mark.parametrize("request_", [SandboxOpen(1, egress="agent"), SandboxOpen(1, profile="workdir", egress="agent"),
                                       SandboxOpen(1, profile="agent", egress="web")])
-def test_it_is_for_that_profile_alone(request_: SandboxOpen) -> None:
+def test_the_agents_policy_is_for_its_profile_alone(request_: SandboxOpen) -> None:
     assert {} == agent_home.operators(request_, ME, Config())
 
 
-def test_it_is_for_those_with_a_home_as_well() -> None:
+def test_the_agents_policy_is_for_profiles_with_a_home_as_well() -> None:
     own = Config(profiles={"own": Profile(base="agent")})
     for name in ("approved", "own"):
         asked = SandboxOpen(1, profile=name, egress="agent", policy={"allow": ["a.example"]})

@@ -44,7 +44,7 @@ def test_a_socket_has_no_name() -> None:
 
 
 @pytest.mark.parametrize("place", ["", "/run/x.sock", "127.0.0.1:9464", "127.1.2.3:0", "[::1]:65535"])
-def test_places(place: str) -> None:
+def test_where_the_exporter_may_listen(place: str) -> None:
     assert place == check_place(place)
 
 
@@ -124,7 +124,7 @@ def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
     box.close()
 
 
-def test_an_answer(box: Box) -> None:
+def test_an_answer_has_headers_length_and_text(box: Box) -> None:
     """
     Headers, length, text, end; also if the request comes byte by byte.
     """
@@ -144,7 +144,7 @@ def test_an_answer(box: Box) -> None:
 
 @pytest.mark.parametrize(("ailing", "status", "said"), [
     ("", b"200 OK", b"ok\n"), ("no worker stands", b"503 Service Unavailable", b"no worker stands\n")])
-def test_health(box: Box, ailing: str, status: bytes, said: bytes) -> None:
+def test_health_says_whether_jobs_are_taken(box: Box, ailing: str, status: bytes, said: bytes) -> None:
     """
     Whether jobs are taken, without a look at any worker's memory.
     """

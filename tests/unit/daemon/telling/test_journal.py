@@ -37,7 +37,7 @@ def fields(entry: bytes) -> dict[str, str]:
     return found
 
 
-def test_fields() -> None:
+def test_fields_of_an_entry_cannot_be_forged() -> None:
     """
     Priority by level, ours with a prefix, so that none is taken for one of the journal's own.
     """

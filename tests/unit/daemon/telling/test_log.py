@@ -159,7 +159,7 @@ def test_an_exception_comes_with_its_traceback(pipe: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("later", [False, True])
-def test_levels(level: str, later: bool, pipe: tuple[int, int]) -> None:
+def test_lines_below_the_level_are_not_written(level: str, later: bool, pipe: tuple[int, int]) -> None:
     """
     What is below the level isn't written, what is of it is; also where it was another before.
     """

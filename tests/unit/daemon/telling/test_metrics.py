@@ -38,7 +38,7 @@ def test_the_promised_names_are_there_from_the_start() -> None:
         assert {label} - {""} == {key for _, labels in family.samples for key, _ in labels}
 
 
-def test_now() -> None:
+def test_current_values_have_their_metrics() -> None:
     """
     What is looked up goes where it belongs.
     """

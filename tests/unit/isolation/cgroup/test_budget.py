@@ -28,5 +28,5 @@ def test_all_groups_above_are_asked() -> None:
             "/a/memory.max", "//memory.max"] == list(budget.files(hierarchies))
 
 
-def test_this_hosts() -> None:
+def test_the_budget_of_this_host() -> None:
     assert 64 << 20 < budget.memory() < 1 << 50

@@ -304,7 +304,7 @@ class Machine:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_it_is_never_charged_less_than_it_holds_nor_more_than_is_resident(seed):
+def test_a_tree_is_never_charged_less_than_it_holds_nor_more_than_is_resident(seed):
     """
     Whatever a tree of processes does between two looks.
     """

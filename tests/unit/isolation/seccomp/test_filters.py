@@ -24,7 +24,7 @@ WIDENED = {name: importlib.import_module(f"leeward.isolation.seccomp._generated_
 HOSTS = [(arch, counted, fixed) for arch in ARCHES for counted in (True, False) for fixed in (True, False)]
 
 
-def test_they_are_made_from_the_table() -> None:
+def test_the_packaged_programs_are_made_from_the_table() -> None:
     """
     `python -m leeward.isolation.seccomp.compiler programs` prints the module.
     """
@@ -90,7 +90,7 @@ def test_the_inits_is_tiny(arch: str) -> None:
 
 
 @pytest.mark.parametrize(("arch", "counted", "fixed"), HOSTS)
-def test_its_size_is_what_a_job_pays_for(arch: str, counted: bool, fixed: bool) -> None:
+def test_a_filters_size_is_bounded(arch: str, counted: bool, fixed: bool) -> None:
     """
     Each job installs the filter, at a cost by the instruction: a table that doubles it should be noticed.
     """

@@ -21,7 +21,7 @@ YES, NO = Instruction(bpf.RET_K, 0, 0, 1), Instruction(bpf.RET_K, 0, 0, 0)
     (bpf.JGE_K, 5, {5, 6, 7}),
     (bpf.JSET_K, 4, {4, 5, 6, 7}),
 ])
-def test_jumps(jump: int, k: int, yes: set[int]) -> None:
+def test_each_condition_jumps_right(jump: int, k: int, yes: set[int]) -> None:
     """
     Each condition, over eight numbers.
     """

@@ -50,7 +50,7 @@ def test_the_program_does_what_the_plan_says(wanted: SeccompPlan) -> None:
 
 @settings(max_examples=500, deadline=None)
 @given(st.sampled_from(sorted(HERE.calls)), st.tuples(*[st.integers(0, 0xFFFF_FFFF_FFFF_FFFF)] * 6))
-def test_any_arguments(number: int, args: tuple[int, ...]) -> None:
+def test_any_arguments_are_decided_as_by_the_plan(number: int, args: tuple[int, ...]) -> None:
     """
     Registers hold anything.
     """

@@ -96,7 +96,7 @@ def flag(names: str) -> int:
     ("mmap", (0, 4096, 3, flag("MAP_ANONYMOUS MAP_HUGETLB MAP_SHARED") | HIGH), errno(ENOMEM)),
     ("memfd_create", (0, flag("MFD_HUGETLB") | 1), errno(ENOMEM)),
 ])
-def test_decides(name: str, args: tuple[int, ...], want: Action) -> None:
+def test_each_call_is_decided_as_the_table_says(name: str, args: tuple[int, ...], want: Action) -> None:
     """
     Arguments count by their low 32 bits, which are all that the kernel sees.
     """
