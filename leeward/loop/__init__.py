@@ -3,5 +3,5 @@ The event loop: descriptors, deadlines, connections' bytes, and the fast path of
 
 Runs in:   the daemon, and `leeward run`.
 Theory:    `reactor` has one thread and never waits for a peer. `native` does the same by the shim (io_uring or
-           epoll), and moves connections' bytes; `fast_path` has short jobs go through the shim alone.
+           epoll), and moves connections' bytes; `fast_path` lets the shim alone pass short jobs and their answers.
 """

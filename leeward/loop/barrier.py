@@ -3,15 +3,15 @@ The barrier: where an exception in a callback ends.
 
 Runs in:   the daemon, and `leeward run`; pure but for a look at the clock.
 
-Theory of operation. Whatever the loop calls back has an owner: the object whose bound method it is, behind any
-`functools.partial`. An Exception that leaves the callback is counted, told with its traceback, and handed to the
-owner's `broken`, which ends what the owner is for: a job, a session, a worker, a zygote, a connection. An owner with
-nobody to end (server, pool, engine) puts up again in its `broken` what would have come of the callback; one without
-that method loses the one call. No exception reaches the loop, and those that `broken` raises are counted and told like
-any other. Where one owner calls into another's books (a job's end climbs from its worker to its client), it does
-so across the barrier, too, so that it costs the one whose code failed.
+Theory of operation. Each callback of the loop has an owner: the object whose bound method it is, behind any
+`functools.partial`. An Exception that leaves the callback is counted, logged with its traceback, and passed to the
+owner's `broken`, which ends what the owner stands for: a job, a session, a worker, a zygote, a connection. An owner
+that can't be ended (server, pool, engine) does in its `broken` what the callback should have done; an owner without
+that method loses the one call. No exception reaches the loop, and those that `broken` raises are counted and logged
+like any other. Where one owner calls another one's methods (the report of a job goes from worker to client), the call
+goes through the barrier, too, so that an exception ends the owner whose code failed.
 
-Only what isn't an Exception (KeyboardInterrupt, SystemExit) goes through: nothing here raises it.
+Only exceptions that aren't an Exception (KeyboardInterrupt, SystemExit) pass the barrier. Nothing here raises them.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
 """
-Descriptors that a client passes though nobody asked for one: nothing of them is closed in the loop's thread.
+Descriptors that a client passes though nobody asked for one: none of them is closed in the loop's thread.
 
-Runs in:   the daemon: on the loop's thread, but for what a thread of the closer's does, and a small process that it
-           starts.
-Trust:     none in what was passed: its last close may take as long as the sender has arranged (a TCP socket that
-           lingers, a memory file of gigabytes, a terminal that drains).
+Runs in:   the daemon: on the loop's thread, in a thread of the closer, and in a small process that this thread starts.
+Trust:     none in the descriptors: the sender decides how long the last close takes (a TCP socket that lingers, a
+           memory file of gigabytes, a terminal that drains).
 Source:    unix(7), SO_PASSRIGHTS; recv(2), MSG_CTRUNC; tcp(7) and socket(7), SO_LINGER
 
 Theory of operation. From Linux 6.16 on the kernel refuses the sender (listener.refuse_descriptors). On older kernels,
-and on a connection that is older than that option, the daemon looks before it receives: recvmsg(2) with MSG_PEEK and no
-room for control messages says by MSG_CTRUNC that there are descriptors, and takes none. Then as many bytes are received
-as were seen, which can't be beyond them. A connection with descriptors is ended.
+and on a connection that was made before the option was set, the daemon peeks before it receives: recvmsg(2) with
+MSG_PEEK and no room for control messages reports by MSG_CTRUNC that there are descriptors, and takes none. Then exactly
+the bytes that were seen are received, and no descriptor behind them. A connection with descriptors is ended.
 
-The descriptors are then still in the socket's queue, so they would be closed with the socket. First the socket takes no
-more from its peer (shutdown). Then what is in its queue is received in the same manner. If that comes to the end, no
-descriptor is left, and it is closed here: the rule. Else it is passed on to a process that receives such sockets and
-exits, by which the kernel closes them in that process, where TCP doesn't linger. Nobody waits for that.
+The descriptors are then still in the socket's queue, and closing the socket would close them. First the socket is shut
+down, so that it accepts nothing more from its peer. Then its queue is received in the same manner. If the queue comes
+to its end, no descriptor is left, and the socket is closed here; that is the usual case. Otherwise the socket is passed
+to a process that receives such sockets and exits. The kernel then closes them in that process, where TCP doesn't
+linger, and the daemon doesn't wait.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
-The daemon's event loop by the shim: by io_uring, or by epoll where the kernel refuses that.
+The daemon's event loop in the shim, over io_uring, or over epoll where the kernel refuses io_uring.
 
 Runs in:   the daemon.
 
-It does what `Reactor` does, whose timers and turn it has. And a connection's bytes come with the turn, and a short
-job may go by the fast path: fast_path.py.
+It does what `Reactor` does, and inherits its timers and its turn. In addition a turn brings connections' bytes, and a
+short job may take the fast path (fast_path.py).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """
 The daemon's event loop: descriptors and deadlines, one thread, no more.
 
-Runs in:   the daemon, and `leeward run`, as what native.py is made on.
+Runs in:   the daemon, and `leeward run`, as the base class of native.py.
 Always:    an Exception in a callback ends the callback's owner, and not the loop: barrier.py.
 Why ours:  one round trip by asyncio's streams costs 46 us, by epoll 15;
            docs/decisions/ has the figures.
 
-The product has the one of native.py, which takes timers and turns from here and does all else by the shim. This one, in
-Python over epoll, is the tests' reference for that: the same tests run on both.
+The product uses the loop of native.py, which takes timers and turns from here and does everything else by the shim.
+This one, in Python over epoll, is the reference of the tests: the same tests run on both.
 """
 
 from __future__ import annotations

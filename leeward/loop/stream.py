@@ -3,8 +3,8 @@ A client's connection, as bytes that come and go.
 
 Runs in:   the daemon.
 
-The words that the server's connections are written in, and their reference implementation: readiness by the
-reactor, then a system call. native.py has the one by the shim, where bytes come and go without a call of Python's.
+The interface that the server's connections use, and its reference implementation: the reactor reports readiness, then
+Python makes a system call. native.py implements it by the shim, where Python makes no system call.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Who may send a job, who waits for a worker, who is refused, and who is next.
+Which jobs are admitted, which wait for a worker, which are refused, and which is next.
 
 Runs in:   the daemon, and `leeward run`.
 

@@ -1,11 +1,11 @@
 """
-What rules of `ask` ask for, from when the broker tells of it until somebody answers or nobody waits any more.
+The asks of `ask` rules, from the broker's message until an answer, or until no connection waits for one any more.
 
 Runs in:   the daemon, on the reactor's thread.
-Trust:     none in the broker's texts, which are checked and only shown; whose sandbox asks is known by the daemon's own
-           books. Who may answer is for the caller to see to: the operator, and no guest.
-Listens:   a connection that has asked for asks with a time to wait listens until it is closed. When the last one was
-           closed, and no other one listens GRACE_S later, what waits is refused, and nothing waits from then on.
+Trust:     none in the broker's texts, which are checked and only shown. The daemon's own records say which sandbox
+           asks. The caller has to check who may answer: the operator, and no guest.
+Listens:   a connection that has requested asks with a time to wait listens until it is closed. When the last one was
+           closed, and no other one listens GRACE_S later, the waiting asks are refused, and none waits from then on.
 Bound:     MOST_OF_USER asks of one user's sandboxes, MOST of all; more are refused at once.
 """
 

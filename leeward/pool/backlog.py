@@ -1,27 +1,27 @@
 """
 How long a job would wait for a worker, and when that is too long: the queue is bounded by time.
 
-Runs in:   the daemon, and `leeward run`; pure: times are told, not asked for.
+Runs in:   the daemon, and `leeward run`; pure: times are arguments.
 
 Theory of operation. A worker is occupied from a job's start until it can take the next one, teardown and arming
-included; the *job time* is the moving average of that, and never less than the mean age of what runs now. Workers of
-which sessions have hold are left out. Who comes behind n others waits about (n + 1) * job time / workers.
+included. The *job time* is the moving average of that, and never less than the mean age of the jobs that run now.
+Workers that sessions hold are left out. A job behind n others waits about (n + 1) * job time / workers.
 
 A burst and an overload look the same when they begin, and differ in what follows: a burst is worked off, and then
 nobody waits. So there are three states:
 
-    calm         whoever comes may wait, as far as the queue has places
-    standing     somebody has been waiting for a worker all the time for longer than *bound*, which is the greater of
-                 the configured delay and 10 job times: who would wait longer than *bound* is refused
-    overloaded   somebody was refused so, or found a queue full that stands, within the last second or so: who would
-                 wait longer than half a job time is refused, so that those who are taken hardly wait at all
+    calm         every job may wait, as far as the queue has places
+    standing     at every moment some job has waited for a worker, for longer than *bound*, which is the greater of
+                 the configured delay and 10 job times: a job that would wait longer than *bound* is refused
+    overloaded   a job was refused for that reason, or found a standing queue full, within the last second or so: a job
+                 that would wait longer than half a job time is refused, so that admitted jobs hardly wait at all
 
-The third state is what keeps latency low under an overload that lasts: a queue that is refilled up to its bound all
-the time would have everybody wait for all of the bound, and get nothing more done. Clients that wait for
-answers before they send more, however many, don't come to it unless they wait for longer than *bound* already.
+The third state keeps latency low under an overload that lasts. If the queue were always refilled up to its bound,
+every job would wait for all of the bound, and no more jobs would be done. Clients that wait for answers before they
+send more, however many, don't reach it unless they wait for longer than *bound* already.
 
-Nobody is refused before a job has ended, nor for somebody else's jobs: n counts only who comes before by the line's
-order, and who may start.
+No job is refused before any job has ended, nor because of another user's jobs: n counts only the jobs that come before
+it in the line's order, and that may start.
 """
 
 from __future__ import annotations

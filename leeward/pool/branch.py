@@ -3,7 +3,7 @@ A branch of an engine: one plan, with the zygote that was made for it and the po
 
 Runs in:   the daemon, and `leeward run`.
 
-The engine has what all branches share: the loop, the cgroup driver, the supervisor, the books of the quotas.
+The engine has what all branches share: the loop, the cgroup driver, the supervisor, the accounts of the quotas.
 """
 
 from __future__ import annotations

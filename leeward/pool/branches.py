@@ -4,9 +4,9 @@ The branches of an engine beside its main one: begun on first use, ended when no
 Runs in:   the daemon, on the reactor's thread.
 
 Theory of operation. A request names a key; the first one with a new key begins a branch, and waits in its queue like
-any other until a worker is there. A branch that makes no runner refuses what waits, with the reason, and is
-ended; for some seconds whoever asks again hears the same. All branches together have a bounded number of slots,
-and so of workers, uids and descriptors. A branch that needs slots which nobody has left takes the place of the one
+any other until a worker is there. A branch that can't make a runner refuses its waiting jobs, with the reason, and is
+ended; for some seconds further requests get the same answer. All branches together have a bounded number of slots,
+and so of workers, uids and descriptors. If no slots are free for a new branch, it takes the place of the branch
 that has been idle for longest, if there is one. Slots are free again when the last process of a branch is gone.
 """
 

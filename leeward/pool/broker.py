@@ -5,9 +5,10 @@ when it dies.
 Runs in:   the daemon, on the reactor's thread.
 Owns:      the process and its channel, and copies of listeners that wait to be sent. The listeners are their workers'.
 
-Theory of operation. What the broker has to know is here: each worker's listeners, and who has the lease of them. So one
-           that has died is replaced by another that is told all of it; the connections of the first are lost. No call
-           waits: what the channel doesn't take is queued, and a broker that takes nothing for STUCK_S is replaced, too.
+Theory of operation. The daemon has all that the broker needs: each worker's listeners, and their lease. So a broker
+           that has died is replaced by another one, which gets all of it; the connections of the first are lost. No
+           call blocks: messages that the channel doesn't accept are queued, and a broker that reads nothing for
+           STUCK_S is replaced, too.
 Trust:     its rows are checked (wire/egress_control.py), and only shown.
 """
 

@@ -1,9 +1,9 @@
 """
-Can this kernel's /proc be covered in part before it shows processes alone? It is tried once, by a process of its own.
+Can files of this kernel's /proc be covered before it is changed to show processes alone? A process tries it once.
 
-Runs in:   the daemon, and `leeward run`. The process is exec'd, because a daemon has threads, and namespaces aren't for
-           one of them to try.
-Stands if: it ends otherwise than it should: then it is taken for granted, and the first runner says what fails.
+Runs in:   the daemon, and `leeward run`. The process is exec'd, because a daemon has threads, and one of them can't
+           enter namespaces alone.
+Stands if: the process fails in another way: then the daemon assumes that it works, and the first runner reports errors.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
-The end of a pool's service: no more jobs, an answer to each that was taken, and then a word that all is over.
+The end of a pool's service: no new jobs, an answer to each admitted job, and then a callback.
 
 Runs in:   the daemon, and `leeward run`.
 
-Theory of operation. What waits is refused at once: it has not run. What runs has time until a deadline; then it is
-cut: stopped, and answered when its processes have ended, or after _CUT_S if they don't.
+Theory of operation. Waiting jobs are refused at once: they have not run. Running jobs have time until a deadline. Then
+they are stopped, and answered when their processes have ended, or after _CUT_S if these don't end.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@ The record of what sandboxes tried to reach, by user, for `leeward egress log` a
 
 Runs in:   the daemon; pure.
 Trust:     none in a row's texts, which jobs choose; the broker's channel has checked their lengths. A row belongs to
-           the user of its lease, by the daemon's own books: what the broker says is only the lease's number.
-Bound:     MOST_ROWS of all users together. Where there are more, whoever has the most loses his oldest, so that nobody
-           pushes another's rows out. Leases that are over are known for their last rows, MOST_PAST of them.
+           the user of its lease, by the daemon's own records: the broker sends only the lease's number.
+Bound:     MOST_ROWS of all users together. Beyond that the user with the most rows loses the oldest one, so no user
+           pushes out another one's rows. MOST_PAST leases that are over are remembered, for their last rows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-The fetches that a broker is asked for, until each has its one answer.
+The fetches that were passed to a broker, until each has its one answer.
 
 Runs in:   the daemon, on the reactor's thread.
-Bound:     MOST_OF_USER of one user's at a time.
+Bound:     MOST_OF_USER fetches of one user at a time.
 """
 
 from __future__ import annotations

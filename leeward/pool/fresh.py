@@ -3,11 +3,11 @@ A zygote for each keeper, where `fresh_layout` asks for it: no two jobs share an
 
 Runs in:   the daemon.
 
-Theory of operation. A worker of such a pool serves one job, session or sandbox. For each worker that is wanted a zygote
-is started, as many at a time as there are processors. When it is ready it takes one order, makes that keeper, and is
-let go when the keeper serves. A worker waits here until a zygote has taken its order; jobs wait until a worker is
-there, so none ever runs by a layout that another has seen. A zygote that ends early, or is silent for too long, is
-followed by another one: at once, or, if several end one after the other, after a pause.
+Theory of operation. A worker of such a pool serves one job, session or sandbox. A zygote is started for each worker
+that is needed, as many at a time as there are processors. When the zygote is ready it takes one order and makes that
+keeper; it is ended when the keeper serves. A worker waits here until a zygote has taken its order, and jobs wait for a
+worker, so no job ever runs with a layout that another one has seen. A zygote that ends early, or is silent for too
+long, is followed by another one: at once, or, if several end one after the other, after a pause.
 """
 
 from __future__ import annotations

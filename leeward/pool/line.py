@@ -1,13 +1,13 @@
 """
-Who waits for a worker, and who is next: the user with the fewest workers, users with as many in turn, each one's
-connections in turn, each connection's jobs in order.
+The queue of jobs that wait for a worker, and which is next: the user with the fewest workers comes first, users with
+the same number take turns, so do the connections of a user, and a connection's jobs come in order.
 
 Runs in:   the daemon, and `leeward run`; pure.
 
-A user who sends a thousand jobs makes only their own wait, and a connection with two hundred only its own. A user whose
-jobs are long has workers while others have none, and these come first. When the
-queue is full, one who has less in it than another takes the place of that other's newest job, so nobody can fill it
-against everybody else: neither a user against the others, nor a connection against the same user's.
+A thousand jobs of one user delay only that user's jobs, and two hundred jobs of a connection only that connection's. A
+user with long jobs has workers while others have none, and the others come first. When the queue is full, a user with
+fewer jobs in it takes the place of the newest job of the user with the most, and a connection likewise among those of
+its user. So nobody can fill the queue against the others.
 """
 
 from __future__ import annotations

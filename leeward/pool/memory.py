@@ -3,8 +3,8 @@ How much memory a worker has now, its keeper and armed runners included: for met
 
 Runs in:   the daemon, when somebody asks.
 
-With controllers the kernel's own count. Without, the anonymous memory of the worker's processes added
-up, which counts a page once for each process that shares it: more than they have, never less.
+With controllers it is the kernel's own count. Without, it is the sum of the anonymous memory of the worker's processes.
+That counts a page once for each process that shares it, so it is more than they have, never less.
 """
 
 from __future__ import annotations

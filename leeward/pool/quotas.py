@@ -1,13 +1,13 @@
 """
 How much of the daemon one user may have at once.
 
-Runs in:   the daemon, and `leeward run`; pure: times are told, not asked for.
+Runs in:   the daemon, and `leeward run`; pure: times are arguments.
 
-Jobs at once and memory in sum make a user's further jobs wait; a rate, and a job that could never
-run, are refused. The daemon's own user and root have no quota unless one is set for them by number.
+Beyond a user's bound on jobs at once or on memory in sum, further jobs wait. Beyond the rate they are refused, and so
+is a job that could never run. The daemon's own user and root have no quota unless one is set for them by number.
 
-A job may run for long, and none is ended to make room for another. So what has to be free when somebody comes is kept
-free before: guests leave workers to root and the daemon's owner, and each of them leaves one to other guests.
+A job may run for long, and none is ended to make room for another. So workers are kept free in advance: guests leave
+workers to root and the daemon's owner, and each guest leaves one to other guests.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """
-Whose turn it is to arm a runner: few at a time, so that refilling isn't in the way of requests.
+Which worker may arm a runner: few at a time, so that arming doesn't delay requests.
 
 Runs in:   the daemon.
 
-Arming a runner costs some milliseconds of processor time; a request costs a fraction of one. A
-request that meets as many armings as there are processors waits for one of them. So while
-there is a runner in store for every worker, one is armed at a time, and with what the processors
-have to spare; when the store runs low, as many as there are processors.
+Arming a runner costs some milliseconds of processor time; a request costs a fraction of one. A request that comes while
+as many runners are being armed as there are processors waits for one of them. So while there is a runner in store for
+every worker, one is armed at a time, with idle processor time alone; when the store runs low, as many as there are
+processors.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """
-Which worker may go, and when another is made in advance: workers of an old zygote are renewed, and nobody waits for it.
+Which worker may be retired, and when one is made in advance: workers of an old zygote are replaced without delaying
+jobs.
 
 Runs in:   the daemon; pure.
 
-Theory of operation. Workers whose zygote another one has followed are outdated. One worker more than the pool's size is
-made, by the new zygote. Once as many others as the pool's size are ready, an outdated worker that is idle is let go;
-then the next one is made. So jobs never have fewer workers than the pool's size, and an idle pool is renewed within
-moments. Where there are no descriptors for one worker more, an idle one goes first, and is replaced then. A worker that
-a session holds stays until that is over.
+Theory of operation. A worker is outdated if its zygote has a successor. The new zygote makes one worker more than the
+pool's size. Once as many others as the pool's size are ready, an idle outdated worker is retired, and the next one is
+made. So jobs never have fewer workers than the pool's size, and an idle pool is renewed within moments. Where there are
+no descriptors for one more worker, an idle one is retired first, and then replaced. A worker that a session holds stays
+until the session is over.
 
-Sessions may hold half of the workers. For each session beyond that a worker more is made, up to the pool's *room*, so
-that jobs have the other half whatever sessions there are; it goes when it has been idle for a while afterwards.
+Sessions may hold half of the workers. For each session beyond that one more worker is made, up to the pool's *room*, so
+that jobs always have the other half. It is retired when it has been idle for a while afterwards.
 """
 
 from __future__ import annotations

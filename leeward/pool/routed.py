@@ -1,9 +1,9 @@
 """
-Can every address be made a sandbox's own on this host? It is tried once, by a process of its own.
+Can every address be made local to a sandbox on this host? A process tries it once.
 
 Runs in:   the daemon, and `leeward run`: once it is known that a policy of egress may be asked for. The process is
-           exec'd, because a daemon has threads, and namespaces aren't for one of them to try.
-Stands if: it ends otherwise than it should: then the route is taken for granted, and the first keeper says what fails.
+           exec'd, because a daemon has threads, and one of them can't enter namespaces alone.
+Stands if: the process fails in another way: then the daemon assumes that it works, and the first keeper reports errors.
 """
 
 from __future__ import annotations

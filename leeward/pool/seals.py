@@ -4,9 +4,9 @@ there trust the authority.
 
 Runs in:   the daemon, and `leeward run`, when a pool with such a policy is made. Needs cryptography, of the extra
            `egress`.
-Stands if: a job has everything that its sandbox shows: the certificate, and no key.
-Leaves:    the authority's key in the daemon's memory as long as the pool is. It opens nothing but connections of this
-           pool's sandboxes, which the broker reads anyway.
+Stands if: a job reads everything that its sandbox shows: the certificate is there, and no key.
+Leaves:    the authority's key in the daemon's memory as long as the pool exists. It can decrypt only connections of
+           this pool's sandboxes, which the broker reads anyway.
 """
 
 from __future__ import annotations

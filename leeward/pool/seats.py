@@ -1,12 +1,12 @@
 """
-A seat: how a live sandbox comes by a worker, and loses it.
+A seat: how a live sandbox gets a worker, and gives it back.
 
 Runs in:   the daemon, on the reactor's thread.
 
-Theory of operation. As a session does, a sandbox waits in the pool's queue for a worker and counts as one running job
-of its user as long as it has one. What it gets there is a live runner, which takes processes until it ends. A seat that
-is given back is forgotten; the runner then takes its time to end, and only the user's account still knows of it, and
-whoever wants to know that nothing of it is left.
+Theory of operation. Like a session, a sandbox waits in the pool's queue for a worker, and counts as one running job of
+its user as long as it has one. It gets a live runner, which takes processes until it ends. A seat that is given back is
+forgotten, though its runner takes some time to end. Until then only the user's account counts it, and a callback can be
+set for when nothing of it is left.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """
-A session: what one client has between its jobs, and how it comes by a worker and loses it.
+A session: the state that one client has between its jobs, and how the session gets a worker and loses it.
 
 Runs in:   the daemon, on the reactor's thread.
 
 Theory of operation. A session waits for a worker in the pool's queue, like a job, and counts as one running job of its
 user as long as it has one. The worker's runner is its *lease*, and its jobs run there one after the other. When the
-lease is over, for whatever reason, the state that the jobs had is gone: the session is LOST, holds no worker
-any more, and says why to whoever sends the next job, until it is reset or closed. A lease that is given back
-while a job runs takes its time; the session has forgotten it then, and only the user's account still knows.
+lease is over, for whatever reason, the jobs' state is lost: the session is LOST and holds no worker any more. It
+refuses further jobs with the reason, until it is reset or closed. A lease that is given back while a job runs takes
+some time to end. The session has forgotten it by then, and only the user's account still counts it.
 """
 
 from __future__ import annotations

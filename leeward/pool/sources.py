@@ -1,10 +1,10 @@
 """
-Where the values of secrets come from: each is read by the broker, from a descriptor that the daemon opens.
+Where the values of secrets come from: the broker reads each one from a descriptor that the daemon opens.
 
-Runs in:   the daemon, on the reactor's thread. No call waits.
-Stands if: the daemon's memory is read later on: the value of a file or a command was never there, and one of the
-           daemon's environment is there as the operator has put it there, and in no other place.
-Bound:     a command has COMMAND_S. Its errors go nowhere: they may hold what it was asked for.
+Runs in:   the daemon, on the reactor's thread. No call blocks.
+Stands if: the daemon's memory is read later on: it never had the value of a file or a command. A value of the daemon's
+           environment is only there, where the operator has put it.
+Bound:     a command has COMMAND_S. Its error output is dropped, since it may contain the secret.
 """
 
 from __future__ import annotations

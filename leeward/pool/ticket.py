@@ -3,9 +3,9 @@ A submitted job, from its request to its one report.
 
 Runs in:   the daemon, and `leeward run`.
 
-Theory of operation. The ticket is whom an execution answers (run/holder.py). Its steps, in order: the pool takes it out
-of the books; the session that it ran in, if it has one, hears that the job is over; the client is answered by `done`;
-and the pool looks what can start now.
+Theory of operation. An execution reports to a ticket (run/holder.py). The steps are, in order: the pool removes the
+ticket from its records; the session of the job, if there is one, learns that the job is over; `done` answers the
+client; and the pool starts the jobs that can start now.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-The file of certificates that a pool's sandboxes trust, on this host, for as long as the pool is there.
+The file of certificates that a pool's sandboxes trust, on this host, for as long as the pool exists.
 
 Runs in:   the daemon, and `leeward run`.
-Leaves:    where the daemon was killed, the file, which holds nothing but certificates; the next such pool removes it.
+Leaves:    the file, if the daemon is killed. It holds nothing but certificates, and the next such pool removes it.
 """
 
 from __future__ import annotations

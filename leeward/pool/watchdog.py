@@ -3,29 +3,28 @@ A thread that holds jobs to their limits while the event loop stands still.
 
 Runs in:   the daemon, on a thread of its own.
 
-Theory of operation. Time limits, and the memory watch where no controller counts, are callbacks of the loop. Should a
-call of the loop's thread block, on a disk or a peer, or take long, jobs would run on without limits. So this thread
-looks at the loop every LOOK_S while something runs. The loop says when it waits, until when, and how many waits are
-over (`Reactor.pulse`): plain stores, nothing for each job. It stands still if it has worked in one turn since the look
-before, or should have woken as long ago. Only then this thread acts: it ends what is past its time limit by LATE_S,
-and takes the memory watch's looks. Every _REST-th look asks whether anything runs; if not, the thread sleeps until the
-loop calls `Reactor.rouse`. A look at a loop that turns asks nothing else: it runs beside all jobs, and takes the
-interpreter's lock (GIL) from the loop.
+Theory of operation. Time limits, and the memory watch where no controller counts, are callbacks of the loop. If a call
+of the loop's thread blocked, on a disk or a peer, or took long, jobs would run on without limits. So this thread
+checks the loop every LOOK_S while a job runs. The loop publishes whether it waits, until when, and how many waits are
+over (`Reactor.pulse`), by plain stores, and does nothing for each job. The loop stands still if it has been in one turn
+since the check before, or should have woken as long ago. Only then this thread acts: it ends jobs that are past their
+time limit by LATE_S, and does the checks of the memory watch. Every _REST-th check asks whether anything runs; if not,
+the thread sleeps until the loop calls `Reactor.rouse`. A check of a loop that turns does nothing else, because it runs
+beside all jobs and takes the interpreter's lock (GIL) from the loop.
 
-It signals, and writes down why (`ended_by_watchdog`), and does nothing else. When the loop comes back it finds the
-runner empty, as after any other end, and reports `timed_out` or `out_of_memory`; a reply that was complete before
-counts, as in a loop that is late. All books, descriptors and timers are the loop's.
+The thread sends a signal, records the reason (`ended_by_watchdog`), and does nothing else. When the loop comes back it
+finds the runner empty, as after any other end, and reports `timed_out` or `out_of_memory`. A reply that was complete
+before counts, as in a loop that is late. Bookkeeping, descriptors and timers belong to the loop.
 
-Why it can't signal a stranger. The loop may close a pidfd, and be given its number for another file, between two
-steps of this thread. So this thread never uses the number for a signal. It makes a duplicate, and then looks whether
-the owner still has that number. Owners forget a descriptor before they close it (`Runner.dispose`, `Group.close`) and
-never get another one: who still has it afterwards had not closed it when the duplicate was made, and the duplicate is
-of the right file. It stays so whatever the loop does then. The duplicate goes over a descriptor that is kept for this
-(dup3), so it needs no free number. Numbers of processes are used only by isolation/cgroup/descent.py, which checks
-each.
+Why it can't signal another process. The loop may close a pidfd, and get its number for another file, between two steps
+of this thread. So this thread never uses the number for a signal. It makes a duplicate, and then checks that the owner
+still has that number. Owners forget a descriptor before they close it (`Runner.dispose`, `Group.close`) and never get
+another one. So an owner that still has the number had not closed it when the duplicate was made, and the duplicate is
+of the right file, whatever the loop does afterwards. The duplicate replaces a descriptor that is kept for this (dup3),
+so it needs no free number. Only isolation/cgroup/descent.py uses process numbers, and it checks each.
 
-What can't be helped: a call that keeps the interpreter's lock (GIL) stops this thread, too. docs/reliability.md has the
-list of the loop's calls that do.
+A call that keeps the interpreter's lock (GIL) stops this thread, too. docs/reliability.md has the list of such calls of
+the loop.
 """
 
 from __future__ import annotations

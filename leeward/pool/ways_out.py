@@ -1,5 +1,5 @@
 """
-The ways out of sandboxes: each pool's policy, the broker that keeps them all, and the record of what they tried.
+Egress of sandboxes: each pool's policy, the broker that enforces them all, and the record of connections.
 
 Runs in:   the daemon, on the reactor's thread.
 """

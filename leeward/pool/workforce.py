@@ -3,10 +3,10 @@ The workers of a pool: they are made, take jobs, are renewed after their number 
 
 Runs in:   the daemon, and `leeward run`.
 
-Theory of operation. There is a worker for each slot, or one on its way; after failures another is made only after a
-pause. Workers of an old zygote are renewed, and further ones are made for sessions, as relief.py says. A worker that
-has had its number of jobs goes, if another can be made in its place; while there is no zygote, workers go on past that
-number, and are renewed one after the other when there is one again.
+Theory of operation. Each slot has a worker, or one that is being made; after failures another is made only after a
+pause. Workers of an old zygote are replaced, and further ones are made for sessions, as relief.py says. A worker that
+has had its number of jobs is retired, if another can be made in its place. While there is no zygote, workers go on past
+that number, and are replaced one after the other when there is one again.
 """
 
 from __future__ import annotations

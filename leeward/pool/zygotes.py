@@ -1,12 +1,12 @@
 """
-The zygote that makes a pool's keepers: it is given orders, watched, and replaced when it ends.
+The zygote that makes a pool's keepers: it gets orders, is watched, and is replaced when it ends.
 
 Runs in:   the daemon, and `leeward run`.
 
-Theory of operation. Workers wait here until the zygote serves and takes their order. While it owes a keeper, it has so
-many seconds for each sign of life; a zygote that is stopped or stuck is killed. When it ends, keepers live on; those on
-order retire, and another zygote is started, at once or, if zygotes end one after the other, after a pause. Now and then
-another one takes over from one that serves: worker/succession.py.
+Theory of operation. Workers wait here until the zygote serves and takes their order. While it has a keeper to make, it
+has to send something within some seconds; a zygote that is stopped or stuck is killed. When it ends, its keepers live
+on, and workers whose keeper was on order are retired. Another zygote is started, at once or, if zygotes end one after
+the other, after a pause. Now and then a new one takes over from one that serves (worker/succession.py).
 """
 
 from __future__ import annotations

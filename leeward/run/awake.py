@@ -1,12 +1,12 @@
 """
-Which live sandboxes hold all their descriptors: those that were used in the last seconds, and only so many of them.
+Which live sandboxes hold all their descriptors: those that were used in the last seconds, and a bounded number of them.
 
 Runs in:   the daemon, on the reactor's thread.
 
-Theory of operation. An open sandbox holds some forty descriptors, of which it needs thirteen while nothing is asked of
-it. When nothing was asked for QUIET_S, or others were used meanwhile, it rests: its worker lets its other runners and
-what only jobs need go for good, and the files of its groups are closed until one is needed. They are opened again by
-what is asked next, in some 100 us.
+Theory of operation. An open sandbox holds some forty descriptors, and needs thirteen of them while it has no request.
+A sandbox without a request for QUIET_S, or one that is displaced by others, rests: its worker gives up its other
+runners and what only jobs need, and closes the files of the sandbox's groups. The next request opens these files again,
+which takes some 100 us.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@ An interpreter in a live sandbox: a process beside its first one that is used as
 
 Runs in:   the daemon.
 
-Theory of operation. The process is a copy of the keeper, as a runner's first is, and says Locked and Ready by a birth
-channel of its own; then it waits on its job pipe. To an Execution or a Lease it is a runner like any other; what is
-different is here: it has no init of its own, its limits are the sandbox's, and its end is that of all that descends
-from it. Its tenant is told that it is empty when the direct child has ended and what descends from it was killed.
+Theory of operation. The process is a copy of the keeper, as a runner's first process is. It sends Locked and Ready on a
+birth channel of its own, and then waits on its job pipe. An Execution or a Lease uses it like any other runner. This
+module has the differences: the process has no init of its own, its limits are the sandbox's, and all its descendants
+end with it. Its tenant is told that the runner is empty when the direct child has ended and its descendants were
+killed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-A runner's birth, as it tells it itself: locked, then ready; or what failed.
+A runner's birth, as the runner reports it: locked, then ready; or which step failed.
 
 Runs in:   the daemon.
-Trust:     the runner has no code of a job yet, but what it says is checked like a peer's: a message out of
+Trust:     the runner has no code of a job yet, but its messages are checked like a peer's: a message out of
            turn ends the birth, and no descriptor that comes with it stays open.
 """
 

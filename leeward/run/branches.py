@@ -1,16 +1,17 @@
 """
-Branches of a kernel: processes that it has forked, each of which is a kernel then.
+Branches of a kernel: processes that a kernel has forked, and that are kernels themselves.
 
 Runs in:   the daemon.
-Trust:     none in what a kernel and its branch say. A branch's number is the system's word (SCM_CREDENTIALS), asked
-           for before and after its pidfd was opened, so the pidfd is the sender's. It is taken if it is a child of the
-           sandbox's init or of a process that is known there, leads a session of its own, and isn't known itself.
+Trust:     none in what a kernel and its branch send. The kernel of the system gives a branch's process number
+           (SCM_CREDENTIALS). It is read before and after the pidfd is opened, so the pidfd is the sender's. A branch is
+           accepted if it is a child of the sandbox's init or of a known process there, leads a session of its own, and
+           isn't known itself.
 
-Theory of operation. A branch has its kernel's locks by inheritance, and shares two things with it that were that one's
-alone: the group below the leaf, and the listener of the filter. Both are the family's (`Kin`): as
-long as it has several members, what descends from one of them is found by walks, which pass by the others; the last one
-has the group again. The listener is removed with the last member. No keeper made a branch, so its end is seen by its
-pidfd, and its status is told to nobody.
+Theory of operation. A branch inherits its kernel's locks, and shares two things with it: the group below the leaf, and
+the listener of the filter. Both belong to the family (`Kin`). As long as a family has several members, descendants of
+one member are found by walking the tree of processes, which leaves out the other members. The last member has the group
+to itself again. The listener is removed with the last member. No keeper has made a branch, so its end is seen by its
+pidfd, and its wait status isn't known.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ whichever comes first:
     time, output, memory     kill; the answer waits until the runner is empty
     cancelled                the same, and nobody is answered
 
-It calls its holder's `conclude` exactly once, or else `gone`, also when a callback of its own fails: the job ends as
-internal then. run/holder.py says where the report goes. The daemon alone says outcome, limit, times and counts.
+It calls its holder's `conclude` or `gone` exactly once, also when a callback of its own fails: the job then ends as
+`internal`. run/holder.py says where the report goes. The daemon alone decides outcome, limit, times and counts.
 
-A job that is on the fast path is the shim's until it ends in order (`completed`), ends otherwise (`handed_over`), or
-is taken back (`take_back`): then its reply comes here, as that of any other.
+The shim handles a job on the fast path until the job ends normally (`completed`), ends otherwise (`handed_over`), or
+is withdrawn (`take_back`). In the last two cases its reply comes here, as that of any other job.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 The files that follow a job's reply, from its reply pipe straight into the memory file that its client gets.
 
 Runs in:   the daemon.
-Trust:     none in what comes: nobody looks at it. How much it is was announced and bounded before, and what comes
-           beyond that stays in the pipe.
+Trust:     none in the bytes, which aren't read here. Their number was announced and checked before; further bytes stay
+           in the pipe.
 """
 
 from __future__ import annotations

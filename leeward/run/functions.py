@@ -2,20 +2,20 @@
 A job that calls functions of its client: what comes up its reply pipe before the reply, and what goes down.
 
 Runs in:   the daemon.
-Trust:     none in a call's bytes. Its head is checked here, and its body is carried unread. Whatever a job sends costs
-           that job alone: it ends as one whose reply was broken.
+Trust:     none in a call's bytes. Its head is checked here, and its body is passed on unread. Wrong bytes end only the
+           job that sent them, as a broken reply does.
 
-Theory of operation. A `Calling` is an Execution whose reply pipe has calls before the reply. Each is told to the
-exchange, which the client's connection has at its other end, and is *open* from then until its answer is written. So
-what stands here is bounded: MAX_OPEN calls, and as many answers. A call that waits for too long gets its answer from
-here: a TimeoutError. Answers are written in pieces that the pipe takes whole or not at all; while it is full they
-wait, and the loop doesn't. A job that takes none of them keeps its calls open, and can make no others.
+Theory of operation. A `Calling` is an Execution whose reply pipe has calls before the reply. Each call goes to the
+exchange, whose other end is the client's connection. A call is *open* until its answer is written. At most MAX_OPEN
+calls are open, so the memory for calls and answers is bounded. A call that waits for too long is answered here, by a
+TimeoutError. Answers are written in pieces that the pipe takes whole or not at all; while the pipe is full they wait,
+and the loop goes on. A job that reads no answers keeps its calls open, and can make no others.
 
-The job's time limit runs on while a call waits, unless its client said that it stands still: then for `standing`
-seconds in all.
+The job's time limit runs while a call waits, unless the client asked that it stands still: then it stands still for
+`standing` seconds in all.
 
-`unread` bytes in the job pipe say of other jobs that they haven't started. Here they may be answers, so a job that has
-called anything has started.
+Of other jobs, `unread` bytes in the job pipe mean that they haven't started. Here these bytes may be answers, so a job
+that has made a call counts as started.
 """
 
 from __future__ import annotations

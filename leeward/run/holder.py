@@ -1,16 +1,16 @@
 """
-Who has a runner while a job runs on it, and who hears of the job's end.
+Which object holds a runner while a job runs on it, and which objects get the job's report.
 
-Runs in:   the daemon; protocols alone.
+Runs in:   the daemon; has only protocols.
 
-Theory of operation. The report of a job goes one way, and each on it calls the next by name:
+Theory of operation. The report of a job passes three objects, each of which calls the next one by name:
 
-    Execution     puts the report together, and hands it to its holder
-    holder        what has lent the runner: the worker's Leasing, or the Lease of a session. It has the caller answered
-                  before it ends the runner, or gets it ready for the session's next job
-    Caller        the ticket of the pool: it leaves the books, tells its session, and answers the client
+    Execution     makes the report, and passes it to its holder
+    holder        the object that has lent the runner: the worker's Leasing, or the Lease of a session. It lets the
+                  caller answer before it ends the runner or prepares it for the session's next job
+    Caller        the ticket of the pool: it removes itself from the pool, tells its session, and answers the client
 
-A job that no runner has read goes the same way, by `gone` and `lost`; its ticket waits for another worker.
+A job that no runner has read takes the same way, by `gone` and `lost`; its ticket waits for another worker.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ KeyboardInterrupt in a job that runs.
 
 Runs in:   the daemon.
 
-Theory of operation. It is a SIGINT to the job's process, sent only when that has read all of its job: before that it
-would hit code of ours, or in a session the job before it. What a job does about it is its own affair.
+Theory of operation. An interrupt is a SIGINT to the job's process, sent only when the process has read all of its job:
+an earlier one would hit code of leeward, or in a session the job before. The job decides what it does about it.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 What faulthandler has written of a job that a fault ended, without leeward's frames.
 
 Runs in:   the daemon; pure.
-Trust:     none in the bytes: they are the end of a job's stderr, as much as `Output.tail` gives. Each line is looked at
-           once. What is left out are lines that name a file of our own package.
+Trust:     none in the bytes: they are the end of a job's stderr, as much as `Output.tail` gives. Each line is read
+           once. Only lines that name a file of our own package are removed.
 
 faulthandler writes each thread's frames from the innermost outwards. A job's frames come first. Below them are those of
-`inside` and `crossing`, which brought the job to its place, and at last the two of the zygote's first lines, which have
-no file. Between a job's frames are ours where it called us: `display`, or a function of its client's.
+`inside` and `crossing`, which called the job's code, and then two frames of the zygote's first lines, which have no
+file. Frames of leeward are between a job's frames where the job called leeward: `display`, or a client's function.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@ A runner that one session has for many jobs, and each of those jobs.
 
 Runs in:   the daemon.
 
-Theory of operation. A lease begins with an armed runner and ends with its death; in between it has one job at
-a time. The pipes are the runner's and stay. A job's end is its reply's last byte, so whatever is on the reply pipe
-before a job was sent is a breach of the protocol, and the end of the lease. What is on the output
-pipes then was written by threads or children that jobs left, and is taken with the next job's output: nobody
-reads it before, so it is 64 KiB at most, and whoever writes more waits.
+Theory of operation. A lease begins with an armed runner and ends with the runner's death; in between it has one job at
+a time. The pipes are the runner's and stay open. A job's end is its reply's last byte, so bytes on the reply pipe
+before a job was sent are a breach of the protocol, and end the lease. Bytes on the output pipes between two jobs were
+written by threads or children that jobs left, and are taken with the next job's output. Nobody reads them before, so
+they are 64 KiB at most, and whoever writes more waits.
 
-The lease is over when the runner is (Ended), when a job was stopped by a limit or taken back, or when the
-session gives it back. It then gives the runner back to its owner, which kills what is left of it.
+The lease is over when the runner is (Ended), when a job was stopped by a limit or withdrawn, or when the session gives
+the lease back. It then gives the runner back to its owner, which kills the processes that are left.
 """
 
 from __future__ import annotations

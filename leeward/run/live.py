@@ -3,13 +3,13 @@ A runner that is kept open: its keeper puts more processes beside its first one.
 
 Runs in:   the daemon.
 
-Theory of operation. The runner's first process stays as it was armed, on its job pipe, and never gets a job; with it
-the sandbox's init lives, and when it ends the sandbox does. Each further process is the keeper's child, in the same
-namespaces and in a group of its own below the runner's leaf, and goes through the same locks (crossing/beside.py).
-Nothing that one of them does is needed by another.
+Theory of operation. The runner's first process stays as it was armed, waits on its job pipe, and never gets a job. The
+sandbox's init lives as long as this process does, and so does the sandbox. Each further process is the keeper's child,
+in the same namespaces and in a group of its own below the runner's leaf, and goes through the same locks
+(crossing/beside.py). No process relies on another one.
 
-All ends lead to `emptied`: the worker says that no process of the runner is left. Then the ends of processes that
-haven't been told are told, and *over* and *lost* are called, once.
+Every end leads to `emptied`: the worker reports that no process of the runner is left. Then the ends of processes that
+haven't been reported are reported, and *over* and *lost* are called, once.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What a live runner needs of its worker and its keeper, and what it is for a job.
+The protocols by which a live runner uses its worker and its keeper, and by which a job uses a live runner.
 
 Runs in:   the daemon.
 """

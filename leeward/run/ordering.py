@@ -1,5 +1,5 @@
 """
-The order by which a keeper makes one process more in a runner's namespaces.
+The order by which a keeper makes one more process in a runner's namespaces.
 
 Runs in:   the daemon.
 """

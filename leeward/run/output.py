@@ -5,9 +5,9 @@ Runs in:   the daemon. The job never holds the memfd, so nothing it does can kee
            file from being sealed, and no length in it is the job's word.
 Source:    memfd_create(2), splice(2), pipe(7)
 
-A pipe is locked while somebody copies into it or out of it. What is spliced from the job's pipe into a file is copied
-under that lock, and the job waits for each byte of it. So it goes by a pipe of our own: from pipe to pipe only
-pages' owners change, and the copy is made while the job writes on.
+The kernel locks a pipe while bytes are copied into or out of it. A splice from the job's pipe into a file copies under
+that lock, and the job waits for it. So long output goes through a pipe of our own: from pipe to pipe the kernel only
+moves pages, and the copy into the file is made while the job goes on writing.
 """
 
 from __future__ import annotations

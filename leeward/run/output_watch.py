@@ -3,9 +3,9 @@ When a job's output is taken out of its pipes while the job runs.
 
 Runs in:   the daemon.
 
-Theory of operation. A short job's output is taken in one go at its end, and the daemon isn't woken for each line. The
-pipes are looked at every millisecond, so that a flood doesn't wait, and from _FIRST_LOOK_S on they are watched. After
-some output the daemon looks again only after _NEXT_LOOK_S; of a flood it takes on at once.
+Theory of operation. A short job's output is read at once at its end, and the daemon isn't woken for each line. At first
+the pipes are checked every millisecond, so that a flood doesn't wait, and from _FIRST_LOOK_S on the loop waits for
+them. After some output the daemon reads again only after _NEXT_LOOK_S; a flood it goes on reading at once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """
-The moment that a job gets for its files when its time is up.
+The additional time that a job gets to return its files when its time is up.
 
 Runs in:   the daemon.
 
-Theory of operation. A job that wants files back is sent LATE at its time limit (inside/answer.py), and its reply is
-waited for: COLLECT_S at most. Whatever the job does, it is ended then, and the result says that its time was up.
+Theory of operation. At its time limit a job with `collect` gets the signal LATE (inside/answer.py), and the daemon
+waits for its reply, COLLECT_S at most. Whatever the job does, it is ended then, and the result says that its time was
+up.
 """
 
 from __future__ import annotations

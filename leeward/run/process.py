@@ -4,10 +4,10 @@ One process of a live runner, seen from the daemon.
 Runs in:   the daemon.
 Owns:      its pidfd, the daemon's ends of its pipes, its birth channel until it is locked, its group below the leaf.
 
-Theory of operation. Its keeper makes it on an order (control.Start) and says Started or Unstarted, then Exited; its
-own birth channel brings the listener of its filter. When the direct child has ended, what is in its pipes is read to
-the end; where a descendant still holds them, for DRAIN_S. Then its end is told, once. Descendants that are left are
-known by its group as long as there are any; where the driver has no groups, by the session that the child led.
+Theory of operation. Its keeper makes it on an order (control.Start) and reports Started or Unstarted, then Exited. The
+process's own birth channel brings the listener of its filter. When the direct child has ended, its pipes are read to
+the end, or for DRAIN_S where a descendant still holds them. Then its end is reported, once. Descendants that are left
+are found by its group; where the driver has no groups, by the session that the child led.
 """
 
 from __future__ import annotations

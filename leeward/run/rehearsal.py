@@ -1,10 +1,10 @@
 """
-Going the way of an answer once, while a job runs and the daemon would sleep.
+Execute the code of an answer once, while a job runs and the daemon would sleep.
 
 Runs in:   the daemon.
 
-After some idle milliseconds that code, the kernel's too, has left the processor's caches, and the client would wait
-for each line of it to come back.
+After some idle milliseconds that code, with the kernel's part of it, has left the processor's caches, and the client
+would wait until it is loaded again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The one frame that a job sends by its reply pipe, as far as it is here, and the files that follow it.
+The one frame that a job sends on its reply pipe, as far as it has been read, and the files that follow it.
 
 Runs in:   the daemon.
 Trust:     none in its bytes: they are the job's.

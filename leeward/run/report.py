@@ -1,5 +1,5 @@
 """
-What the pool says of a job when it is over, and where its bytes are.
+The report of a job that is over, and where its bytes are.
 
 Runs in:   the daemon, and `leeward run`; pure but for `Arena.close`.
 """

@@ -2,7 +2,8 @@
 The output pipe, or the terminal, of one process of a live runner, read as it comes.
 
 Runs in:   the daemon.
-Trust:     none in who writes: a turn of the loop takes at most one chunk, and a pipe that is paused is full some time.
+Trust:     none in the writer: a turn of the loop reads at most one chunk, and the writer of a pipe that isn't read
+           blocks when the pipe is full.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The states of a runner, as a table; and the step that every such table takes.
+The states of a runner, as a table, and the function that looks up a transition in any such table.
 
 Runs in:   the daemon; pure.
 A pair that is missing is a bug, in us or in the peer, and the exception names it.

@@ -1,5 +1,5 @@
 """
-What is looked after at intervals while a job runs, because the kernel doesn't.
+Checks at intervals while a job runs, for limits that the kernel doesn't hold.
 
 Runs in:   the daemon.
 """

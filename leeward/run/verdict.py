@@ -1,8 +1,8 @@
 """
-How a job ended, from what was seen of its end.
+How a job ended, decided from what the daemon has observed.
 
 Runs in:   the daemon; pure.
-Trust:     a reply's bytes are the job's; all else is what the daemon saw itself.
+Trust:     none in a reply's bytes, which are the job's; the daemon has observed the rest itself.
 """
 
 from __future__ import annotations

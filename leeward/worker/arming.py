@@ -3,10 +3,10 @@ A worker's runners: armed one after the other, one for the next job and `spares`
 
 Runs in:   the daemon.
 
-Theory of operation. A runner is asked for when the pool gives its worker a turn. It comes by two ways: the keeper sends
-its descriptors (Armed), and it tells itself what locks it has set (its birth, run/births.py). When both are here it
-is put in store. One that fails is followed by another one, after a pause that grows; where the cause is the
-worker's own, or lasts, the worker is given up.
+Theory of operation. A runner is ordered when the pool gives its worker a turn. Two messages come: the keeper sends the
+runner's descriptors (Armed), and the runner reports which locks it has set (its birth, run/births.py). When both have
+come the runner is put in store. If arming fails, another runner is ordered after a pause that grows. If the worker
+itself is the cause, or the failures last, the worker is given up.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The start of a zygote: a process and its channel, before anybody waits for it.
+The start of a zygote: a process and its channel, before the daemon waits for it.
 
 Runs in:   the daemon, and imports little: while the zygote warms up the daemon imports the rest of itself.
 """

@@ -1,11 +1,11 @@
 """
-Who has a worker's runner: a job, one after the other, or a session, or a live sandbox.
+What uses a worker's runner: a job, a session, or a live sandbox; one at a time.
 
 Runs in:   the daemon.
 
-Theory of operation. A worker has one job or session at a time. Its runner is taken out of the store; the fast path may
-take the one that is on offer by itself. After the answer the runner is killed; the worker is free again when no process
-of it is left, because two jobs of one worker share its user and network namespaces.
+Theory of operation. A worker has one job, session or live sandbox at a time. A runner is taken out of the store for it;
+the fast path may take the runner that is on offer by itself. After the answer the runner is killed. The worker is free
+again when no process of the runner is left, because two jobs of one worker share its user and network namespaces.
 """
 
 from __future__ import annotations

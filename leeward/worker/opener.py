@@ -1,10 +1,10 @@
 """
-The opener, seen from the daemon: started once the daemon is ready, asked, and started again when it has died.
+The opener, seen from the daemon: started once the daemon is ready, sent orders, and started again when it has died.
 
 Runs in:   the daemon.
 Owns:      the process, its channel, and one socket for each order that has no answer yet.
 
-An order is answered once: by the child that has it, or by LATE_S.
+An order is answered once: by the child that has it, or here when LATE_S have passed.
 """
 
 from __future__ import annotations

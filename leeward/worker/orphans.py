@@ -1,7 +1,7 @@
 """
 Processes that lost their parent, and came to the daemon to be collected.
 
-Runs in:   the daemon, a subreaper: what a dead zygote or keeper leaves becomes its child.
+Runs in:   the daemon, which is a subreaper: children of a dead zygote or keeper become its children.
 Source:    prctl(2) PR_SET_CHILD_SUBREAPER, waitid(2)
 """
 

@@ -1,5 +1,5 @@
 """
-The groups of runners that are gone, until the kernel lets go of them.
+The cgroups of runners that have ended, until the kernel allows their removal.
 
 Runs in:   the daemon.
 """

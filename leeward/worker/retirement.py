@@ -1,12 +1,12 @@
 """
-How a worker goes: its keeper, its runners, and then its groups.
+The end of a worker: its keeper, its runners, and then its groups.
 
 Runs in:   the daemon.
 
-Theory of operation. The keeper is killed and its channel closed; its runners die with it, which is seen by their
-inits' pidfds, for the keeper can't tell any more. The worker is gone when no process and no group is left. Each step
-may be taken again, and all are, as long as something is left: after a callback of ours has failed, half of them may
-have been taken.
+Theory of operation. The keeper is killed and its channel closed. Its runners die with it; their inits' pidfds show
+that, since the keeper can't report it any more. The worker is gone when no process and no group is left. Each step can
+be repeated, and all steps are repeated as long as something is left, because an exception in a callback may have come
+between two of them.
 """
 
 from __future__ import annotations

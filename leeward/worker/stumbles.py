@@ -1,7 +1,7 @@
 """
-Runners in a row that couldn't be armed: how soon the next one is tried, and when a worker is given up.
+Failures to arm a runner, one after the other: how soon the next one is tried, and when a worker is given up.
 
-Runs in:   the daemon; pure: times are told, not asked for.
+Runs in:   the daemon; pure: times are arguments.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@ A new zygote in place of the old one, now and then: when, and how it takes over.
 
 Runs in:   the daemon.
 
-All keepers and jobs of one zygote are clones of it, and share its address layout and hash seed: what one job learns of
-them holds for the next. So after a number of jobs, or some time, another zygote is started beside it. It warms up while
-the old one serves, takes over when it is ready and the old one owes no keeper, and the old one is let go. Keepers and
-what they run live on without it; the pool renews them as they fall idle (pool/relief.py).
+All keepers and jobs of one zygote are clones of it, and share its address layout and hash seed. A job can learn both,
+and use them in later jobs. So after a number of jobs, or some time, another zygote is started beside the old one. It
+warms up while the old one serves, and takes over when it is ready and the old one has no keeper left to make. Then the
+old one is ended. Its keepers and their runners live on; the pool replaces them when they are idle (pool/relief.py).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The terms that all workers of a pool share.
+The settings and objects that all workers of a pool share.
 
 Runs in:   the daemon, and `leeward run`.
 """

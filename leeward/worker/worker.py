@@ -9,9 +9,8 @@ job and `spares` more, and leases one per job, or to a session. A runner that ha
 answer, and the next job's code is sent only when that runner's init is gone: two jobs of one worker share its
 user and network namespaces, so they must not overlap.
 
-Whatever goes wrong in a keeper retires the whole worker; its owner makes another. So does an exception in one of our
-own callbacks. The steps of retiring are such that each may be taken again, and taken again they are, while
-anything is left.
+Any failure of a keeper retires the whole worker, and its owner makes another. So does an exception in one of our own
+callbacks. Each step of retiring can be repeated, and is repeated while anything is left.
 """
 
 from __future__ import annotations
