@@ -1,11 +1,11 @@
 """
-What a daemon does with the descriptors that it may have (RLIMIT_NOFILE): how many are whose.
+How a daemon divides the descriptors that it may have (RLIMIT_NOFILE).
 
 Runs in:   the daemon; pure but for `limit`.
 
-Workers come first, because a job that finds no descriptor ends for it; then the daemon's own; then results that wait
-for their clients and request arenas; and connections have what is left. So no number of idle clients takes what a job
-needs. Where the limit is generous none of this shows: `max_connections` is what the configuration says.
+Workers come first, because a job without a free descriptor fails; then the daemon itself; then results that wait
+for their clients and request arenas. Connections have the rest. So no number of idle clients takes descriptors that a
+job needs. Where the limit is high this changes nothing: `max_connections` is what the configuration says.
 """
 
 from __future__ import annotations

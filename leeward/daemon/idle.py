@@ -1,12 +1,12 @@
 """
-A daemon that nobody needs ends by itself: `idle_exit`.
+A daemon without clients ends by itself: `idle_exit`.
 
 Runs in:   the daemon, on the reactor's thread.
 
-Theory of operation. One timer looks ten times in that time; requests that come don't touch it. If the number of
-requests has changed since the last look, or something runs or waits, the time begins anew. So the daemon ends between
-1 and 1.1 times that time after it was last needed. A connection that is open and asks nothing doesn't keep it: its
-client connects again by itself.
+Theory of operation. One timer checks ten times within the idle time; requests don't touch it. If the number of
+requests has changed since the last check, or something runs or waits, the idle time begins anew. So the daemon ends
+between 1 and 1.1 times the idle time after it was last used. An open connection without requests doesn't keep it
+running: its client connects again by itself.
 """
 
 from __future__ import annotations

@@ -3,18 +3,18 @@ The daemon, put together: socket, engine, server, signals, metrics, the service 
 
 Runs in:   the daemon.
 
-Theory of operation. Everything happens on the reactor's thread, signals among it. The
-first of SIGTERM, SIGINT or a client's `shutdown` drains: clients are still
-served, new jobs are refused as shutting down, running ones have DRAIN_S and are then cut: their
-results say so. Then replies are flushed, what clients have sent meanwhile is refused, the socket goes away,
-and the workers with it. Asked again, a daemon that drains goes on as it does, also by a second Ctrl-C: who is in a
-hurry says so by a `shutdown` that asks for it. A signal that comes while the engine starts ends the start.
+Theory of operation. Everything happens on the reactor's thread, the handling of signals included. The
+first SIGTERM, SIGINT or `shutdown` of a client starts a drain: clients are still served, new jobs are refused
+because the daemon shuts down, running jobs have DRAIN_S and are then stopped, which their results say. Then replies are
+flushed, requests that came meanwhile are refused, and the socket and the workers are removed. Another such signal, also
+a second Ctrl-C, doesn't change the drain; only a `shutdown` that asks for haste does. A signal that comes while the
+engine starts ends the start.
 
-A socket that a service manager gave us stays when we go. Then draining also means to accept nobody
-and to take no new request: who connects or sends meanwhile is the next daemon's client.
+A socket that a service manager has passed stays open for the next daemon. Then a drain also means to accept no
+connection and to read no new request: clients that connect or send meanwhile are served by the next daemon.
 
-SIGHUP reads the configuration again, unless it says that the terminal has gone that we were started
-on: then it ends the daemon as SIGTERM does.
+SIGHUP reads the configuration again, unless it reports the end of the terminal on which the daemon was started:
+then it ends the daemon as SIGTERM does.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What each pool of a daemon is: from the configuration and a key to the settings of a pool.
+The settings of each pool of a daemon, made from the configuration and the pool's key.
 
 Runs in:   the daemon, on the reactor's thread.
 

@@ -3,8 +3,8 @@ Signals as events of the reactor.
 
 Runs in:   the daemon, and `leeward run`.
 
-A byte on a socketpair that the reactor watches tells of each signal, so whatever it
-leads to never happens in the middle of anything else.
+Each signal writes a byte to a socketpair that the reactor watches, so a signal is never handled in the middle of
+another callback.
 """
 
 from __future__ import annotations

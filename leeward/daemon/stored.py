@@ -1,9 +1,9 @@
 """
 Environments that `leeward env` has made, as the daemon finds them: by name, when a pool begins.
 
-Runs in:   the daemon, on the reactor's thread. It reads two small files and looks at some folders; no interpreter is
-           started, because what it would say is in the manifest.
-Trust:     the folder is the daemon's user's or root's, and nobody else may write there; so is what is in it.
+Runs in:   the daemon, on the reactor's thread. It reads two small files and checks some folders. It starts no
+           interpreter, because the manifest has what the interpreter would report.
+Trust:     the folder and its content belong to the daemon's user or root, and nobody else may write there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-What a service says to systemd, and what it is given: sd_notify(3), sd_listen_fds(3), by ourselves.
+Messages of a service to systemd, and the sockets that systemd passes: our own sd_notify(3) and sd_listen_fds(3).
 
 Runs in:   the daemon. Without systemd nothing here does anything.
-Trust:     the environment is the service manager's. The variables are taken out of it, so that no
-           child takes itself for the service.
+Trust:     the environment is the service manager's. The variables are removed from it, so that no child takes them
+           for its own.
 
     NOTIFY_SOCKET       a datagram socket, a path or "@" and an abstract name, for lines such as READY=1
     WATCHDOG_USEC       microseconds within which WATCHDOG=1 has to come again, for WATCHDOG_PID

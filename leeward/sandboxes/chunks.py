@@ -1,5 +1,5 @@
 """
-What a process has written and nobody has taken yet: numbered chunks, in the order in which they were read.
+Output of a process that no client has taken yet: numbered chunks, in the order in which they were read.
 
 Runs in:   the daemon; pure.
 """

@@ -1,5 +1,5 @@
 """
-What a shell says of a program that couldn't be started.
+The message and status of a shell for a program that couldn't be started.
 
 Runs in:   the daemon; pure.
 """

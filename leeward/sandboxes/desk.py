@@ -3,10 +3,10 @@ The daemon's live sandboxes: opened, found, extended, ended.
 
 Runs in:   the daemon, on the reactor's thread.
 
-Theory of operation. The registry knows who has what and until when; the pool gives workers; one timer looks for
-sandboxes that are due. A request that waits for a sandbox (a program that runs, a read) counts as use of it: `busy` and
-`free` say when. A sandbox ends in one place, `_end`, whoever wants it: its processes are answered, the registry
-remembers why, the seat goes back.
+Theory of operation. The registry has each user's sandboxes and when they end; the pool provides workers; one timer ends
+sandboxes whose time is over. A request that waits for a sandbox (a program that runs, a read) counts as use of it,
+between `busy` and `free`. Every end of a sandbox goes through `_end`: the registry stores the reason, requests that
+wait are answered, and the seat is given back.
 """
 
 from __future__ import annotations

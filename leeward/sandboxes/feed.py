@@ -1,7 +1,7 @@
 """
-What clients write to one process's stdin, as the pipe takes it.
+Input of clients for one process's stdin, written as fast as the pipe accepts it.
 
-Runs in:   the daemon. Never waits: a process that doesn't read makes only its own writers wait.
+Runs in:   the daemon. Never blocks: a process that doesn't read delays only its own writers.
 """
 
 from __future__ import annotations

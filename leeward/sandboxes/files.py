@@ -5,10 +5,11 @@ Runs in:   the daemon, on the reactor's thread.
 Trust:     none in that process (inside/file_calls.py): other processes of the sandbox may have it killed, stopped or
            starved, and its answers may be anything.
 
-Theory of operation. The process is started by the first call and kept. Each call is answered once: by the process; as
-failed when the process ends under it; when its time is up, and then the process is given up with it; or not at all
-when the sandbox is over, of which whoever asked hears otherwise. The process has a call's time, too, and ends the call
-itself; ours is longer. A call that is taken back while it runs goes on, and its answer is dropped.
+Theory of operation. The first call starts the process, which is kept. Each call is answered once: by the process, or as
+failed when the process ends during the call or the call's time is up. In the last case the process is given up as well.
+When the sandbox ends no answer comes from here, because the end of the sandbox answers its requests. The process
+has a time limit for a call, too, and ends the call itself; the one here is longer. A call that is withdrawn while it
+runs goes on, and its answer is dropped.
 """
 
 from __future__ import annotations

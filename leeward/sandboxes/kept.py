@@ -1,5 +1,5 @@
 """
-All that a process writes up to its output limit: in memory while it is little, then in a memory file.
+All output of a process up to its output limit: in memory at first, and in a memory file when it gets large.
 
 Runs in:   the daemon. No process of a sandbox ever holds the file, so it can be sealed.
 Source:    memfd_create(2), fcntl(2)

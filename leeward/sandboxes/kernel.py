@@ -1,11 +1,11 @@
 """
-A Python with state in a live sandbox: requests one after the other, in the order in which they came.
+A Python interpreter with state in a live sandbox: requests one after the other, in the order in which they came.
 
 Runs in:   the daemon, on the reactor's thread.
 
 Theory of operation. A kernel is a process of the sandbox with a lease of its own (`run/lease.py`), which ends with it.
 Its requests wait here while it starts and while another one runs. When the process is lost, for whatever reason, the
-state is gone: what waits is refused, and so is every later request until a reset.
+state is lost: waiting requests are refused, and so is every later request until a reset.
 """
 
 from __future__ import annotations

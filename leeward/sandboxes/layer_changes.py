@@ -3,12 +3,12 @@ Changes of an overlay's layers, which are made while nothing runs in the sandbox
 
 Runs in:   the daemon, on the reactor's thread.
 
-Theory of operation. A layer can't be changed below a mounted overlay, so the porter unmounts it, changes the layer and
-mounts it again. Meanwhile no process may be in the sandbox: it is refused where one that a client started runs, a
-kernel among them. What commands have left in the background, which nobody can name any more, is ended, and so is the
-process for file calls; until the porter has answered, the sandbox starts none. The kernel has the last word: an overlay
-that is in use isn't unmounted. A porter that was to change something and ends without an answer has left nobody knows
-what: then the sandbox is over.
+Theory of operation. A layer can't be changed below a mounted overlay, so the porter unmounts the overlay, changes the
+layer and mounts it again. Meanwhile no process may be in the sandbox. The change is refused while a process runs that a
+client has started, a kernel included. Background processes that commands have left are ended, and so is the process for
+file calls; the sandbox starts none until the porter has answered. The system's kernel decides in the end: it doesn't
+unmount an overlay that is in use. If a porter ends without an answer during a change, the layer's state is unknown, and
+the sandbox is ended.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-How a sandbox comes by folders of the host: opened for its client, shown as its processes' own, mounted.
+Folders of the host in a sandbox: opened for its client, with owners mapped for its processes, and mounted.
 
 Runs in:   the daemon, on the reactor's thread.
 Owns:      the trees, until they are mounted or given up; afterwards the upper folders of overlays.

@@ -1,7 +1,7 @@
 """
-What a live sandbox needs of the runner that it has: `leeward.run.live.LiveRunner`, by its interface.
+The interface by which a live sandbox uses its runner, `leeward.run.live.LiveRunner`.
 
-Runs in:   the daemon; declarations alone, so that tests can put something else in its place.
+Runs in:   the daemon; declarations alone, so that tests can use another implementation.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 The request arena: a memory file of one connection, whose client writes large requests into it.
 
 Runs in:   the daemon.
-Trust:     none in what lies in there, which the client may rewrite at any moment: a request is copied out once,
-           by read(2), and only the copy is looked at. None in the file: its size is sealed before the
-           client gets it, and it is never mapped here, so nothing that is done to it can end the daemon.
+Trust:     none in the content, which the client may rewrite at any moment: a request is copied out once,
+           by read(2), and only the copy is decoded. None in the file: its size is sealed before the
+           client gets it, and it is never mapped here, so no change of the file can kill the daemon.
 Source:    memfd_create(2), fcntl(2) on file sealing
 """
 

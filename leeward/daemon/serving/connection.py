@@ -2,23 +2,22 @@
 One client's connection: when it is read, what its answers wait for, and when it ends.
 
 Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client. One that sends half a frame, floods, stops reading, or
-           vanishes costs itself: its connection, and the jobs that it asked for.
+Trust:     none in a client. A client that sends half a frame, floods, stops reading, or
+           vanishes loses only its own connection, and the jobs that it asked for.
 Waits:     never. Sockets are non-blocking, and one turn of the loop serves a user
            a bounded amount before the others have theirs: rounds.py.
 
 Theory of operation. A connection has an input side (`inbox`: frames, then payloads that wait), the operations that
 requests ask for (`operations`), requests in flight by the client's ids (`flight`), and an output side (`outbox`:
 parcels in order).
-It is read while its pending payloads are served and its output is short; else the
+It is read while its pending payloads are served and its output is short; otherwise the
 kernel's buffer fills and the client waits. Every request gets one reply, in the order in
 which they are ready, unless the connection ends first. When it ends, for whatever
-reason, its tickets are cancelled and its sessions closed: nobody is there to take the results. A peer that
+reason, its tickets are cancelled and its sessions closed, since no client is left to take the results. A peer that
 breaks the protocol gets one refusal with id 0 and is closed, because after a bad frame
-there is no knowing where the next one starts. Its life is the table in `states`.
+the start of the next one is unknown. The table in `states` has the states of a connection.
 
-Deadlines are looked at by one sweep a second for all connections: a timer for each
-request would cost more than the request.
+One sweep a second checks the deadlines of all connections: a timer for each request would cost more than the request.
 """
 
 from __future__ import annotations

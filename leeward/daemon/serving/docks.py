@@ -2,8 +2,8 @@
 Docks: sockets on which a client leaves descriptors of its folders.
 
 Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client. A connection's own socket takes no descriptor at all. A dock's are taken by the opener, one
-           message of them, for the one request that names the dock; the daemon itself never has one of them open.
+Trust:     none in a client. A connection's own socket takes no descriptor at all. The opener receives those of a dock,
+           in one message, for the one request that names the dock. The daemon itself never has one of them open.
 """
 
 from __future__ import annotations

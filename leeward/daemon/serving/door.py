@@ -1,11 +1,11 @@
 """
-Clients of the owner's that were accepted where all places are taken: they wait for one, a moment.
+The owner's clients that were accepted while all places are taken: they wait a moment for a place.
 
 Runs in:   the daemon, on the reactor's one thread.
 
-Why not refuse them at once: a connection that has just been made gives its place away only when it has said nothing
-for a quarter of a second. So a burst of connections that say nothing could take all places, that of an idle client of
-the owner's included, and whoever connected next, this client too, was refused for that time.
+They aren't refused at once for this reason: a new connection loses its place only when it has sent nothing for a
+quarter of a second. So a burst of silent connections could take all places, that of an idle client of the owner
+included, and every client that connected then, the owner's too, would be refused for that time.
 """
 
 from __future__ import annotations

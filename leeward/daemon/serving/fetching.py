@@ -1,9 +1,9 @@
 """
-What a connection has the broker fetch for it, by the policy of a sandbox.
+Fetches that the broker does for a connection, by the policy of a sandbox.
 
 Runs in:   the daemon, on the reactor's one thread. The broker fetches; the daemon sends nothing and resolves nothing.
-Trust:     none in the client, nor in what the broker says of a response and has written of it: both go to the client,
-           the fields checked, the body as it is.
+Trust:     none in the client, nor in the broker's fields and body of a response: both go to the client, the fields
+           checked, the body unchanged.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-What one connection asks of the files in a live sandbox.
+The file calls of one connection, to files in a live sandbox.
 
 Runs in:   the daemon, on the reactor's one thread.
 Trust:     none in a client, none in the answers of the process inside; no path is opened here. A call that waits counts
-           as use of its sandbox; it doesn't end with its connection, which gets no answer then.
+           as use of its sandbox. It goes on when its connection ends, and its answer is then dropped.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ The requests of one connection that have no answer yet, and the answers that the
 
 Runs in:   the daemon, on the reactor's one thread.
 
-Each request has one answer. It is in `tickets` from when it was taken until then, and whoever answers it takes it out
-first. The sessions of the connection are here as well: a job that is taken back ends the session that it ran in.
+Each request has one answer. It is in `tickets` from its acceptance to its answer, and the code that answers it removes
+it first. The sessions of the connection are here as well: a job that is withdrawn ends the session in which it runs.
 """
 
 from __future__ import annotations

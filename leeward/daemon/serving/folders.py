@@ -1,8 +1,8 @@
 """
-The opening of a sandbox that is to have folders of the host.
+The opening of a sandbox that shows folders of the host.
 
 Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client: what it says of its folders is compared with what its descriptors are (crossing/opener.py).
+Trust:     none in a client: the folders that it names are compared with its descriptors (crossing/opener.py).
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ The functions that jobs of one connection may call: the calls that wait for the 
 Runs in:   the daemon, on the reactor's one thread.
 Trust:     none in a client, none in a job. A call's head was checked by `run/functions.py`, and no body is read here.
 
-Theory of operation. Each job that was given functions has an exchange, by the number of its request, from when the
-request was taken until it is answered. The client asks for calls with one request at a time, which waits until there
-are some or the job is over; so the wire's rule stays: one request, one reply. What waits is bounded by the calls that
-a job may have open. An answer goes to the job that runs at the moment; one that nobody waits for is nobody's loss.
+Theory of operation. Each job with functions has an exchange, under the number of its request, until the request is
+answered. The client asks for calls with one request at a time, which waits until there are calls or the job is over. So
+the rule of the wire stays: one request, one reply. The number of calls that a job may have open bounds what waits. An
+answer goes to the job that runs at the moment; an answer to no open call is dropped.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What one client has sent and nobody has served: requests that are whole, and the frame that isn't.
+Bytes that one client has sent and that aren't served yet: complete requests, and one incomplete frame.
 
 Runs in:   the daemon.
 Trust:     none in a client. The bytes of unfinished frames are bounded for all connections together, and for those of

@@ -1,17 +1,17 @@
 """
-Memory files that stay here: those in the answers to a client that can't take descriptors, which it reads by requests.
+Memory files of results that stay in the daemon: a client that can't receive descriptors reads them by requests.
 
 Runs in:   the daemon, on the reactor's one thread.
-Owns:      the descriptors of these files, until the client lets go of them or is gone.
-Trust:     none in a client. What it asks for is bounded by one answer, by the file's own size, and by what its
-           connection may ask for at all.
+Owns:      the descriptors of these files, until the client drops them or is gone.
+Trust:     none in a client. A read is bounded by the size of one answer, by the file's own size, and by the bounds on
+           a connection's requests.
 
 Theory of operation. Some programs read their sockets in a way that loses descriptors: Node's streams, or a relay in
-between. Such a client says so once (`keep_results`). An answer to it is the same, but for the descriptors; their files
-stay in a table by the number of the request that they answer, and `kept_read` copies from them with pread(2). So the
-client sets the pace, and what it hasn't asked for takes no room among the bytes that wait for it. Each file counts as a
-large result that waits to be read, as one does whose frame wasn't sent: with too many of them there are no new jobs. A
-client that takes nothing for as long as an unread reply may wait is closed, and its files with it.
+between. Such a client says so once (`keep_results`). Its answers are the same, except for the descriptors. The files
+stay in a table under the number of the answered request, and `kept_read` copies from them with pread(2). So the client
+sets the pace, and bytes that it hasn't asked for aren't in the daemon's memory. Each file counts as a large result that
+waits to be read: with too many of them new jobs are refused. A client that reads nothing for as long as an unread reply
+may wait is closed, and its files with it.
 """
 
 from __future__ import annotations

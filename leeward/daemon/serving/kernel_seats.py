@@ -5,10 +5,10 @@ Runs in:   the daemon, on the reactor's one thread.
 Trust:     none in a client. A number is the connection's, and a sandbox is found by its id and the connection's uid at
            each request, as for requests that name it.
 
-Theory of operation. The fast path knows a session by the connection and a number. A client binds a kernel to such a
+Theory of operation. The fast path knows a session by its connection and a number. A client binds a kernel to such a
 number, and sends it code as to a session. After each of these jobs the kernel is offered to the fast path, for this
-connection; any other request to it, of whatever connection, takes it back first (`run/lease.py`). The first job of a
-kernel always comes by Python, and brings the variables that its sandbox was opened with.
+connection; any other request to the kernel, from any connection, withdraws it first (`run/lease.py`). The first job of
+a kernel always goes through Python, and brings the variables with which its sandbox was opened.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """
-Results in memory files that a guest has, or is about to get: their memory counts until he lets go of it.
+Results in memory files that a guest has, or is about to get: their memory counts until the guest closes them.
 
 Runs in:   the daemon, on the reactor's one thread.
 Source:    fcntl(2), F_SETLEASE: a write lease can be had only on a file that nobody else has open or mapped.
 
-Theory of operation. The pages of such a file were written by the daemon, so the kernel charges them to the daemon's
-account, for as long as anybody has the file: its receiver too, by a descriptor, by a mapping, or in a message that he
-has not taken yet. No event tells when he lets go. But the kernel tells who asks for a write lease whether the file is
-open elsewhere. For that the receiver gets an open file of his own, and the daemon keeps another one of the same file,
-and asks by it when his user wants another job. Both are read-only, and the one that wrote is closed.
+Theory of operation. The daemon has written the pages of such a file, so the kernel charges them to the daemon for as
+long as any process holds the file: also the receiver, by a descriptor, by a mapping, or in a message that it hasn't
+received yet. No event reports the last close. But an attempt to take a write lease tells whether the file is open
+elsewhere. So the receiver gets one open file, the daemon keeps another one of the same file, and tries the lease with
+it when the user wants another job. Both are read-only, and the descriptor that wrote is closed.
 
-Only a guest's are counted: the owner and root take their own memory.
+Only a guest's files are counted: the owner and root use their own memory.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """
-The daemon's socket in the file system: made safely, owned once, removed when over.
+The daemon's socket in the file system: made safely, owned by one daemon, removed at the end.
 
 Runs in:   the daemon.
-Trust:     everybody who can write the folder can put another socket in its place, so the
-           folder has to be ours, and closed to others. The rest is 0600 and SO_PEERCRED.
+Trust:     everybody who can write to the folder can put another socket in its place. So the folder must belong to the
+           daemon's user, and be closed to others. Mode 0600 and SO_PEERCRED do the rest.
 
-Two daemons that start at once must not both take a stale socket for free, so looking and
-binding happen under a lock on the folder, which the kernel drops with the process. After
-that the listening socket itself tells others that the place is taken.
+Two daemons that start at once must not both replace a stale socket. So the check and bind(2) happen under a lock on the
+folder, which the kernel releases with the process. After that the listening socket itself shows others that a daemon
+runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Policies of egress that clients send: checked, and put within the operator's (decision 0061).
 
-Runs in:   the daemon; pure. What it needs is imported where a client sends a policy: most daemons see none.
+Runs in:   the daemon; pure. Its imports are made when a client sends a policy, since most daemons get none.
 Trust:     none in the policies.
 """
 

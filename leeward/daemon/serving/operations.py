@@ -2,8 +2,8 @@
 What each operation of the wire does for the connection that asks for it.
 
 Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client. A request that can't be read ends its connection; one that can't be had is refused. A
-           guest, who is let in by the group, can have a share of what is counted for all, and not end the daemon.
+Trust:     none in a client. A request that can't be decoded ends its connection; one that can't be fulfilled is
+           refused. A guest, whom the group lets in, gets a share of what is bounded for all, and can't end the daemon.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What waits for one client to read it.
+Answers that one client hasn't read yet.
 
 Runs in:   the daemon.
 """

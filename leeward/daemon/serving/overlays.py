@@ -1,9 +1,9 @@
 """
-What a connection asks of a sandbox's folders: what has changed in overlays, the content of what has, and the way back;
-and that names are hidden.
+A connection's requests about a sandbox's folders: which paths of overlays have changed, their content, going back to an
+earlier state, and hiding names.
 
 Runs in:   the daemon, on the reactor's one thread. A porter does it, in the sandbox; the daemon opens nothing there.
-Trust:     none in a client, nor in what the memory files hold: they go to the client as they are.
+Trust:     none in a client, nor in the content of the memory files: they go to the client unchanged.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Whom the daemon serves, and who hears of those that it doesn't.
+Which users the daemon serves, and what is logged of those that it refuses.
 
 Runs in:   the daemon.
 Source:    unix(7), SO_PEERCRED and SO_PEERGROUPS

@@ -1,5 +1,5 @@
 """
-A request for ends, or for decisions about egress, that haven't come yet, as a ticket.
+A request that waits for the next ends of jobs, or for the next decisions about egress, as a ticket.
 
 Runs in:   the daemon, on the reactor's one thread.
 """

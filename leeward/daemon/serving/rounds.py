@@ -1,18 +1,18 @@
 """
-Whose requests are served next: users in turn, each one's connections in turn, and of each a bounded amount.
+Whose requests are served next: users take turns, so do the connections of a user, and each gets a bounded amount.
 
 Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a guest, who may flood by as many connections as he may have.
+Trust:     none in a guest, who may flood over all connections that a guest may have.
 
-Theory of operation. What a request costs is counted in units: one for itself, and one for each UNIT bytes that have to
-be decoded. A user has an allowance of units for each turn of the loop, whatever the number of his connections. What
-comes while some of it is left is served at once. The rest waits in a ring of users, each of whom has a ring of
-connections, and these are served in the turns that follow. A turn ends its round after ROUND_S, and the next one goes
-on with the user behind. So what a turn of the loop takes, which is what everybody else's events wait for, grows with
-the number of users who flood and not with that of their connections.
+Theory of operation. The cost of a request is counted in units: one for the request, and one for each UNIT bytes that
+have to be decoded. A user has an allowance of units for each turn of the loop, whatever the number of connections.
+Requests are served at once while some of it is left. The others wait in a ring of users, each with a ring of
+connections, and are served in the following turns. A turn ends its round after ROUND_S, and the next turn goes on with
+the next user. So the length of a turn, for which the events of all others wait, grows with the number of flooding users
+and not with that of their connections.
 
-A guest has a budget a second beside that, of requests and of bytes. Whoever has used it up isn't read: his bytes fill
-the kernel's buffers, and then he waits. The budget is remembered when his last connection is gone.
+A guest also has a budget of requests and of bytes for each second. The daemon doesn't read from a guest whose budget is
+used up: the kernel's buffers fill, and the guest waits. The budget is kept when the guest's last connection is gone.
 """
 
 from __future__ import annotations

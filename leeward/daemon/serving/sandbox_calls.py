@@ -1,5 +1,5 @@
 """
-A connection, as far as its requests about live sandboxes need it, and those that wait.
+The part of a connection that its requests about live sandboxes use, and those requests that wait.
 
 Runs in:   the daemon, on the reactor's one thread.
 """

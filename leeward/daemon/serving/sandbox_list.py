@@ -1,8 +1,8 @@
 """
-The sandboxes of a user, page by page: what is told of a thousand of them has more values than a frame may have.
+The sandboxes of a user, page by page: a list of a thousand has more values than a frame may have.
 
 Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client: what is in the rows are its own texts, which may be large.
+Trust:     none in a client: the rows contain its own texts, which may be large.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
-What one connection asks of live sandboxes.
+The requests of one connection about live sandboxes.
 
 Runs in:   the daemon, on the reactor's one thread.
 Trust:     none in a client. A sandbox is found by its id together with the connection's uid, so an id is worth nothing
-           to another user. Sandboxes belong to the user and not to the connection: they outlive it. What a connection
-           waits for ends with it: a program that it *runs* is killed then, one that it has *started* lives on.
+           to another user. Sandboxes belong to the user and not to the connection, and outlive it. When a connection
+           ends, a program that it *runs* is killed, and one that it has *started* lives on.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """
 The last ends of each user's jobs and sandboxes, for `leeward logs` and `leeward explain`.
 
-Runs in:   the daemon; pure: the time is told by a function that is given.
-Trust:     none in a job, which chooses its title and how often it is denied what; none in a client. What is kept has a
-           bound for each user and for all. A user hears of his own alone, and numbers count each user's by themselves.
+Runs in:   the daemon; pure: a function that is passed in gives the time.
+Trust:     none in a job, which chooses its title and how often it is denied what; none in a client. The events that are
+           kept are bounded for each user and for all. A user gets only their own events, and each user's are numbered
+           separately.
 
-An end that is nothing special makes room for others of its kind, so that many of them don't hide the one that matters.
+An ordinary end replaces an older ordinary one, so that many of them don't displace an unusual one.
 """
 
 from __future__ import annotations

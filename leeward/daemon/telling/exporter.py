@@ -3,14 +3,13 @@ The metrics' endpoint: just enough HTTP to be asked by Prometheus, on a Unix soc
 says whether the daemon takes jobs.
 
 Runs in:   the daemon, on the reactor's one thread. Off unless it is configured.
-Trust:     none. Whoever asks gets numbers that are nobody's secret, and can make nobody wait: a
-           request has at most REQUEST bytes and LIFE_S seconds, its answer included, and there are
-           CLIENTS places; who comes when all are taken takes the oldest one's. However many ask, RATE of
-           them a second are let in, and a text is put together once in FRESH_S: all of that costs the
-           loop, which serves jobs too, some hundredths of its time.
+Trust:     none. The numbers aren't secret, and a client can't delay others: a request has at most REQUEST bytes and
+           LIFE_S seconds, its answer included. There are CLIENTS places, and a client that comes when all are taken
+           replaces the oldest one. At most RATE clients a second are accepted, and the text is made once in
+           FRESH_S. All of that costs the loop, which serves jobs too, some hundredths of its time.
 
-A web page that a browser on this host shows can reach a loopback port, by a name of its own that it
-points there. Such a request has that name as its Host, and is refused.
+A web page in a browser on this host can reach a loopback port, by a name of its own that resolves to 127.0.0.1 (DNS
+rebinding). Such a request has that name as its Host, and is refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-What the daemon counts for Prometheus, and the text in which it says so.
+What the daemon counts for Prometheus, and the text in which it is exposed.
 
 Runs in:   the daemon; pure. `exporter` serves it, `observer` and the server count into it.
-Trust:     no client and no job chooses a label: their values are from lists of ours, so that
+Trust:     no client and no job chooses a label: the values are from fixed lists, so that
            nobody can make the number of series grow.
 Source:    the text format, version 0.0.4, of prometheus.io/docs/instrumenting/exposition_formats
 """

@@ -1,7 +1,7 @@
 """
 Counts and records what happens: metrics and the security log, put together.
 
-Runs in:   the daemon; told by engine and server, in each case after the client.
+Runs in:   the daemon. Engine and server call it, always after the client was answered.
 """
 
 from __future__ import annotations

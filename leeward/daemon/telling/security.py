@@ -1,16 +1,16 @@
 """
-The security log: what was denied, limited or refused, and whose doing it was.
+The security log: what was denied, limited or refused, and which user caused it.
 
-Runs in:   the daemon; pure, but for what the sink does. Times are told, not asked for.
-Trust:     a job chooses how often it is denied what, a client how often it is refused. No text of
-           theirs is in a record; how many records there are is bounded three times:
+Runs in:   the daemon; pure, except for the sink. Times are arguments.
+Trust:     a job chooses how often it is denied what, a client how often it is refused. No record has a text
+           of theirs, and the number of records is bounded three times:
 
     of one call of one job there is a record for the first, the tenth, the hundredth time and so on,
     and one at the job's end for the rest: each denied call is counted in exactly one of them;
 
     of one event, for one reason and by one user, OWN_BURST records may come at once and OWN_RATE a second after that,
-    so that nobody's flood hides what others do; of all kinds together BURST, and RATE. What is more is added up by
-    event, reason and user, and told by a record `records left out` every SUMMARY_S.
+    so that a flood by one user doesn't hide what others do; of all kinds together, BURST and RATE. Further ones are
+    added up by event, reason and user, and reported by a record `records left out` every SUMMARY_S.
 """
 
 from __future__ import annotations
