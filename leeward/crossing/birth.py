@@ -1,7 +1,7 @@
 """
 The steps of a new runner: every lock, in order, and the proof that each holds.
 
-Runs in:   laid out in the zygote, once; C takes them in each runner, before any bytecode.
+Runs in:   laid out in the zygote, once; executed by C in each runner, before any bytecode.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 The signal handlers that every job begins with, as steps: those of faulthandler, and the one for SIGURG.
 
 Runs in:   installed and read in the zygote, once; the steps are taken by each job.
-Source:    rt_sigaction(2), sigaltstack(2). The kernel gets back what it said: nothing here knows how that is laid out.
+Source:    rt_sigaction(2), sigaltstack(2). The kernel's structures are read in the zygote and passed back to it in the
+           job; no code here depends on their layout.
 
-By Python, in each job, they cost 73 copied pages, a fifth of a short job's. The zygote can't keep them: an init shares
-the keeper's memory and inherits its handlers, and a job may send its init signals. So in the zygote the interpreter has
-its handlers, and the kernel the defaults.
+Installed by Python in each job, they cost 73 copied pages, a fifth of a short job's. The zygote can't keep them
+installed: an init shares the keeper's memory and inherits its handlers, and a job may send signals to its init. So in
+the zygote the interpreter has the handlers, and the kernel has the defaults.
 """
 
 from __future__ import annotations

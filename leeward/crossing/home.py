@@ -1,9 +1,10 @@
 """
-The home folder of a sandbox for an agent: on its scratch, with the account's entry, and what is hidden in its mounts.
+The home folder of an agent's sandbox, on its scratch file system, with the account's entry; and hidden names in its
+mounts.
 
-Runs in:   the porter, before any process of the client's is in the sandbox.
-Leaves:    mounts that no process of the sandbox can take away. A mount on a file or a folder ends when the *host*
-           renames another one over it, or removes it: what comes later by that name is seen (docs/agent-command.md).
+Runs in:   the porter, before any process of the client is in the sandbox.
+Leaves:    mounts that no process of the sandbox can remove. A mount on a file or a folder ends when the *host* renames
+           another one over it, or removes it: a later file of that name is visible (docs/agent-command.md).
 Source:    mount_namespaces(7): "a mount point in one namespace may be removed in another"
 """
 

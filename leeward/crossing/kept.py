@@ -1,11 +1,10 @@
 """
-Kept states of an overlay: copies of its upper folder, and the way back to one.
+Kept states of an overlay: copies of its upper folder, and restoring one.
 
-Runs in:   the porter. A copy is made beside whatever the sandbox's processes do; the way back is gone while there are
-           none.
-Trust:     none in what lies in the upper folder. No link is followed, only regular files are opened, and how much is
-           copied is bounded. The copies lie beside it on the scratch file system, where no process of the sandbox
-           comes.
+Runs in:   the porter. A copy is made while the sandbox's processes run; a state is restored while there are none.
+Trust:     none in the content of the upper folder. No link is followed, only regular files are opened, and the size of
+           a copy is bounded. The copies lie beside the folder on the scratch file system, where no process of the
+           sandbox can reach them.
 Source:    the kernel's overlayfs document: a layer isn't changed below a mounted overlay
 
 Whiteouts, marks of opaque folders and all other user attributes, holes and hard links are what they were.

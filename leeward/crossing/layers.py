@@ -1,5 +1,5 @@
 """
-Overlays: a folder of the host below, and what a sandbox changes in it above, on the sandbox's own scratch.
+Overlays: a folder of the host as the lower layer, and the sandbox's changes as the upper one, on its own scratch.
 
 Runs in:   the porter.
 Leaves:    the layers' own mounts, below the overlay on its target, where no process reaches them.

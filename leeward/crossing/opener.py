@@ -1,13 +1,13 @@
 """
 The opener: clones the folders of the host that clients give to their sandboxes.
 
-Runs in:   a process of its own, exec'd by the daemon when that is ready; and, for each order, a child
-           of it with a deadline: what a client's descriptor leads to may be slow, or never answer. The child is made
-           before its order comes: to fork takes a millisecond, and as long again the pages that a child writes.
+Runs in:   a separate process, exec'd by the daemon once the daemon is ready; and, for each order, a child
+           of it with a deadline, because a client's file system may be slow, or never answer. The child is made
+           before its order comes: a fork takes a millisecond, and copying the pages that a child writes another one.
 Holds:     run by root CAP_SYS_ADMIN, CAP_SETUID and CAP_SETGID alone; run by another user nothing: each child makes a
            user and a mount namespace, in which it may clone mounts.
-Trust:     the daemon's orders. None in a client: what it gives is descriptors, which the daemon never receives. They
-           are taken from the client's socket here, in the child, and a tree is only made of what the descriptor is.
+Trust:     the daemon's orders. None in a client: it sends descriptors, which the daemon never receives. The child here
+           receives them from the client's socket, and clones only the folder that the descriptor itself refers to.
 Ends:      when the daemon's end of its channel closes.
 Source:    open_tree(2), mount_setattr(2), user_namespaces(7), unix(7)
 

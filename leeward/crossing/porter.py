@@ -2,13 +2,13 @@
 A porter: mounts, compares, reads, keeps and restores the folders of a live sandbox.
 
 Runs in:   a copy of the keeper, in the namespaces of one sandbox, for one order; it never sees a client's code.
-Holds:     the keeper's capabilities in its user namespace, since it mounts; for all else it keeps the one to read files
-           whatever their mode is.
-Trust:     the daemon's order. None in the files: a path of theirs is opened beneath a folder alone, and only regular
-           files are read. Mounts are made before the first process of a client's is in the sandbox.
+Holds:     the keeper's capabilities in its user namespace when it mounts; for other orders it keeps only the one to
+           read files whatever their mode is.
+Trust:     the daemon's order. None in the files: paths are opened only beneath a folder, and only regular files are
+           read. Mounts are made before the first process of a client is in the sandbox.
 Source:    move_mount(2), pivot_root(2), landlock(7), openat2(2), the kernel's overlayfs document
 
-An order and its answer are one datagram of MessagePack each, on the channel by which others tell their birth.
+An order and its answer are one datagram of MessagePack each, on the channel that is a runner's birth channel.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The threads that imported modules have left in the zygote, which is to have one.
+Threads that imported modules have left in the zygote, which must have only one thread.
 
 Runs in:   the zygote, after each module of `preload`.
 Source:    proc(5): /proc/self/task/TID/comm, syscall and status

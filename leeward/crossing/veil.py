@@ -1,11 +1,11 @@
 """
-What the view of the host doesn't show: secrets, by their names.
+The veil: what the view of the host doesn't show, which is secrets, by their names.
 
-Runs in:   the porter, before any process of a client's is in the sandbox.
-Leaves:    mounts that no process of the sandbox can take away.
+Runs in:   the porter, before any process of a client is in the sandbox.
+Leaves:    mounts that no process of the sandbox can remove.
 Stands if: the host renames or makes files meanwhile. A mount on a file ends when the host puts another file in its
-           place. So the folder is covered, and each other entry of it is mounted on the cover: what comes later by a
-           hidden name isn't there either. What comes later by any other name isn't seen.
+           place. So the folder is covered, and each of its other entries is mounted on the cover: a later file with a
+           hidden name isn't visible either. Nor is a later file with any other name.
 Source:    mount_namespaces(7): "a mount point in one namespace may be removed in another"
 """
 

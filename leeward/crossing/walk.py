@@ -1,9 +1,9 @@
 """
 What a sandbox has changed in an overlay: a walk of its upper folder, and the content of one file there.
 
-Runs in:   the porter, beside whatever the sandbox's processes do meanwhile.
-Trust:     none in what lies there. No link is followed, only regular files are opened, names are bytes; how much there
-           may be is bounded, and so is the time, by the daemon.
+Runs in:   the porter, while the sandbox's processes run.
+Trust:     none in the content. No link is followed, only regular files are opened, names are bytes. The size of the
+           report is bounded, and the daemon bounds the time.
 Source:    the kernel's overlayfs document: whiteouts, opaque folders, user.overlay.*
 """
 

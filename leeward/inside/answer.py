@@ -3,9 +3,9 @@ The reply of a job, as bytes for the reply pipe; and the files of one whose time
 
 Runs in:   the job's process, after the last lock.
 
-When the time of a job that wants files back is up, the daemon sends it LATE and waits a moment. The handler runs
-between two lines of Python in the main thread, or ends a call there that sleeps. It collects, replies, and waits to be
-killed. A job that is in C code all the while, or has another handler, is killed without: then its files are lost.
+When the time of a job with `collect` is up, the daemon sends it LATE and waits for a moment. The handler runs between
+two bytecodes in the main thread, or ends a blocking call there. It collects the files, replies, and waits to be killed.
+A job that stays in C code, or has another handler, is killed without a reply, and its files are lost.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ Runs in:   the job's process, after the last lock.
 Trust:     none in what earlier jobs left, as in `session`. A branch has every lock of its kernel: filter, Landlock,
            namespaces, capabilities and limits are inherited, and none can be taken off.
 
-The daemon sends five descriptors by the door, and then the frame that asks: a door of the branch's own, job, reply,
-stdout, stderr. The branch is a grandchild, whose parent has gone, so that the sandbox's init reaps it and not code of a
-job. It says two words by its door, from which the daemon knows its number by the kernel's word.
+The daemon sends five descriptors over the *door*, a socket of the kernel's process, and then the frame that asks for a
+branch. The descriptors are a door for the branch, job, reply, stdout, stderr. The branch is a grandchild whose parent
+has exited, so that the sandbox's init reaps it, and no job can. It sends two messages over its door, by which the
+daemon learns its process number from the system (SCM_CREDENTIALS).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """
-Brings back the files that a job's `collect` asks for, and says what it left out.
+Returns the files that a job's `collect` asks for, and lists what it left out.
 
 Runs in:   the job's process, after the last lock, so that a mistake here has effects only
            inside. The daemon checks patterns before, and names, sizes and reasons again after.
 
-A pattern without wildcards names a file, or a folder with all that is in it. One with wildcards is as glob.glob has it,
-`**` included: it stands for files, and leaves out what begins with a dot unless it has that dot itself. With a slash at
-its end it stands for folders with all that is in them.
+A pattern without wildcards names a file, or a folder with everything in it. A pattern with wildcards works as in
+glob.glob, `**` included: it matches files, and no name that begins with a dot unless the pattern has that dot. With a
+slash at its end it matches folders with everything in them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
-Figures of matplotlib, which a job that shows things need not save itself.
+Figures of matplotlib, which a job with `display` needn't save itself.
 
 Runs in:   the job's process, after the last lock. Imports nothing of matplotlib's before the job does.
 
-They are drawn by Agg, which needs no screen. `pyplot.show` shows what is open and closes it, as somebody does who looks
-at a window and closes it; what is still open at the end is shown then.
+They are drawn by Agg, which needs no screen. `pyplot.show` shows all open figures and closes them, as a user would
+close the windows; figures that are still open at the end are shown then.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """
 Does file calls for the clients of a live sandbox, one after the other.
 
-Runs in:   a process of its own in the sandbox, after the last lock: it can reach what a job there can reach, and no
-more. Trust:     the calls come from the daemon, which has checked them. The files may change under every call: other
-           processes of the sandbox swap them for FIFOs, loops and links, fill folders, and stop or kill this one. What
-           a call must not do is wait for ever or take memory without bound; what is read is checked outside.
+Runs in:   a separate process in the sandbox, after the last lock: it can reach what a job there can reach, and no more.
+Trust:     the calls come from the daemon, which has checked them. The files may change during every call: other
+           processes of the sandbox replace them by FIFOs, loops and links, fill folders, and stop or kill this process.
+           A call must not block for ever, nor take memory without bound; the content that it reads is checked outside.
 
-A call's time is up by SIGALRM, whose handler raises between two lines of Python and inside the matcher of `re`, which
-looks for signals. Where even that doesn't help, the daemon kills this process and makes another one.
+SIGALRM ends a call whose time is up. Its handler raises between two bytecodes, and inside the matcher of `re`, which
+checks for signals. Where even that doesn't help, the daemon kills this process and makes another one.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@ What is in files: read in pieces, written in pieces and then put in place at onc
 
 Runs in:   as file_calls.py says. Paths are bytes; a relative one begins where jobs begin.
 
-A file is opened without waiting, and what isn't a regular file then is refused. One that is written lies beside its
-place by another name until its last piece is here, and is then renamed. What is read or written in several pieces is
-kept by a handle, so that all pieces are of one file, whatever happens to its name.
+A file is opened without blocking, and refused if it isn't a regular file. A file that is written has another name in
+the same folder until its last piece has come, and is then renamed. A file that is read or written in several pieces
+stays open under a handle, so that all pieces are of one file, whatever happens to its name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 Names that match a pattern, and lines that match one.
 
-Runs in:   as file_calls.py says. Patterns are the client's: one may take for ever, and is then ended by the call's
-time.
+Runs in:   as file_calls.py says. Patterns come from the client: one may take for ever, and the call's time limit then
+           ends it.
 """
 
 from __future__ import annotations

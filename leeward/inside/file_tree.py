@@ -3,8 +3,8 @@ Names: what is in folders, and making, moving, copying and removing.
 
 Runs in:   as file_calls.py says. Paths are bytes.
 
-A folder may have any number of entries, and more while it is read: what is kept of it at once is bounded, and no link
-to a folder is followed on the way down.
+A folder may have any number of entries, and get more while it is read: only a bounded number of them is kept at once,
+and no link to a folder is followed on the way down.
 """
 
 from __future__ import annotations

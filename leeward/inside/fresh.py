@@ -1,5 +1,5 @@
 """
-Reseeds random generators, whose state no two jobs may share though they are clones of one interpreter.
+Reseeds random generators: jobs are clones of one interpreter, and no two may share a generator's state.
 
 Runs in:   the job's process, before it waits for its job.
 

@@ -1,15 +1,15 @@
 """
-Functions of the client's, as a job finds them: each call goes out by the reply pipe, and its answer comes in by the job
-pipe.
+The client's functions in a job: each call is written to the reply pipe, and its answer is read from the job pipe.
 
 Runs in:   the job's process, after the last lock.
-Trust:     none in the job, which can reach all of this: it breaks its own calls alone. The daemon counts and bounds
-           what comes out, whoever has written it.
+Trust:     none in the job, which can change all of this and then breaks only its own calls. The daemon counts and
+           bounds the bytes that come out, whoever has written them.
 
-Theory of operation. One thread, the *carrier*, writes calls and reads answers; it starts with the first call, and ends
-before the reply goes the same way. So an interrupt, which is the main thread's, can't cut a frame. Who calls leaves
-the call in a queue, wakes the carrier by a pipe, and sleeps on a lock of the call's own; in an event loop it gets a
-future instead. More calls than may wait at once wait in the queue. The queue is one that a signal handler may use, too.
+Theory of operation. One thread, the *carrier*, writes calls and reads answers. It starts with the first call, and ends
+before the reply is written to the same pipe. So an interrupt, which is raised in the main thread, can't cut off a
+frame. A caller puts the call into a queue, wakes the carrier by a pipe, and waits for a lock that belongs to the call;
+in an event loop it gets a future instead. Calls beyond the bound on open calls wait in the queue. A signal handler may
+use this queue, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """
 Runs the hooks that libraries register for a child of fork, in each job.
 
-Runs in:   recorded in the zygote, while it imports them; run in the job's process, before it waits for its job.
+Runs in:   recorded in the zygote, while it imports the libraries; run in the job's process, before it waits for its
+           job.
 
 A runner is cloned in C, and os.register_at_fork's hooks aren't run there: bytecode is expensive in a fresh clone (70
 pages and 0.5 ms of processor time for the standard library's hooks). The standard library's hooks renew locks, which

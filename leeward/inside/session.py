@@ -7,8 +7,8 @@ Trust:     none in what earlier jobs left: they may have installed signal handle
 
 An interrupt is a SIGINT, and must hit the job that it is meant for. The daemon sends one only after the job's frame
 has left the pipe, and before it has read the reply. So a signal that comes while no job runs here is either for the
-job that is about to start, whose frame was read to its end, or late for the job before. By the time between the two
-reads of a frame all late signals have arrived, and are discarded. The handler is installed before the first job's
+job that is about to start, whose frame was read to its end, or late for the job before. Between the two reads of a
+frame all late signals have arrived, and are discarded. The handler is installed before the first job's
 frame is read: the session's first frame holds no job.
 """
 

@@ -1,13 +1,13 @@
 """
 What a job shows: the value of its last expression, `display(...)`, and figures of matplotlib that it left open.
 
-Runs in:   the job's process, after the last lock, for a job that asked for it. The zygote has the module, because
-           nothing of leeward can be imported in a job; what it imports itself it imports when it is used.
-Trust:     none. It runs the job's own methods, and the job can change all that is here; the daemon checks and bounds
+Runs in:   the job's process, after the last lock, for a job with `display`. The zygote imports the module, because
+           a job can't import leeward's modules; the module's own imports are made at its first use.
+Trust:     none. It runs the job's own methods, and the job can change everything here; the daemon checks and bounds
            what it sends.
 
-Such code is IPython's dialect where that is cheap: top-level `await`, `_`, a semicolon behind the last expression that
-keeps it quiet, and a hint for lines that are no Python.
+Such code may use some of IPython's dialect: top-level `await`, `_`, a semicolon that suppresses the value of the last
+expression, and a hint for lines that aren't Python.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ Backstage: where a zygote imports modules. Its own mount and network namespace, 
 
 Runs in:   the daemon decides and lays out the steps; the child that becomes a zygote takes them, before it is
            a program.
-Stands if: an imported module believes what it finds in /tmp, in a home or on the network: none of the host's is there.
+Stands if: an imported module trusts files in /tmp or in a home, or the network: none of the host's is there.
 Leaves:    the host's /proc, whole, since a process of an inner user namespace may mount a /proc only where it sees
            all of another; and the processes in it.
 Source:    mount_namespaces(7), network_namespaces(7), user_namespaces(7), capabilities(7)
@@ -11,14 +11,14 @@ Source:    mount_namespaces(7), network_namespaces(7), user_namespaces(7), capab
 A zygote's root has the folders and files that a job's view is made of, at the same paths, and leeward's own modules.
 All of it is read-only. /tmp and /dev/shm are the zygote's own; $HOME, which is a job's /workspace, doesn't exist.
 
-Keepers have copies of these mounts, and need the host's tree as it is when they bind a part of it: a file that was
-replaced since, /etc/ld.so.cache say, can't be mounted any more by whoever has the old one. So the tree is there,
-read-only, at COVERED, and covered by an empty folder: no path leads to it. The zygote has a descriptor of it, HOST,
-and makes it the current folder when it has imported everything; a keeper's current folder is then the same in its
+Keepers have copies of these mounts, and need the host's present tree when they bind a part of it: a file that was
+replaced since, such as /etc/ld.so.cache, can't be mounted any more through a mount of the old one. So the tree is
+there, read-only, at COVERED, and covered by an empty folder: no path leads to it. The zygote has a descriptor of it,
+HOST, and makes it the current folder when it has imported everything; a keeper's current folder is then the same in its
 own copy.
 
-Root makes the namespaces by its right to. Who hasn't got CAP_SYS_ADMIN, an ordinary user or a container's root, makes a
-user namespace with them, in which all ids of the daemon's that may be needed have the numbers that they have outside.
+Root makes the namespaces with its capabilities. A daemon without CAP_SYS_ADMIN, of an ordinary user or a container's
+root, makes a user namespace with them, in which all ids that the daemon may need have the same numbers as outside.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-A control channel: messages over SOCK_SEQPACKET, with descriptors beside them.
+A control channel: messages over SOCK_SEQPACKET, which may carry descriptors.
 
 Runs in:   daemon, zygote, keeper, newborn runner.
 Source:    unix(7), SCM_RIGHTS. With MSG_CMSG_CLOEXEC no received descriptor leaks through an exec.

@@ -1,11 +1,12 @@
 """
-Egress, the sandbox's side: a route by which every address is here, and listeners that the broker accepts from.
+Egress, the sandbox's side: a route by which every address is local, and listeners from which the broker accepts.
 
 Runs in:   plan() in the daemon; the steps are made in the zygote, and taken in the keeper, before its first runner.
 Stands if: Landlock is missing: a port without a listener refuses at once, and nothing but `lo` is in the namespace.
 Without:   a kernel or a container that refuses the route leaves the proxy's port alone, on 127.0.0.1, and a name server
            whose answers lead nowhere: programs that don't use the proxy are refused at once. decision 0110
-Leaves:    nothing open on the host. The broker is the only process of both worlds; leeward/egress.
+Leaves:    nothing open on the host. The broker alone has sockets in the sandbox's namespace and on the host
+           (leeward/egress).
 Source:    ip-route(8) on `local`, rtnetlink(7), ip(7) on IP_PKTINFO
 
 With the route `local default dev lo` a listener on 0.0.0.0:443 takes connections to any address on port 443, and

@@ -1,9 +1,9 @@
 """
-Terminals for clients: a devpts of each worker's own, out of which the daemon opens pseudo-terminals.
+Terminals for clients: each worker has a devpts, in which the daemon opens pseudo-terminals.
 
 Runs in:   `devpts_steps` in the keeper, at its setup; `pseudo_terminal` and `resize` in the daemon.
-Trust:     none in who holds the other end. It may change its file's mode and owner: the file system is mounted nowhere,
-           so nobody can open it by a path, neither on the host nor in a sandbox.
+Trust:     none in the process at the other end. It may change the mode and owner of its file, but the file system is
+           mounted nowhere, so nobody can open the file by a path, neither on the host nor in a sandbox.
 Bound:     `max=` is the file system's own: one sandbox at a time has the worker. Of all pseudo-terminals of the host
            the kernel keeps `kernel.pty.reserve` for file systems made outside of user namespaces.
 Source:    pts(4), ioctl_tty(2), Documentation/filesystems/devpts.rst

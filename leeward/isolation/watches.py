@@ -1,11 +1,11 @@
 """
-How many descriptors jobs may wait for by epoll, where the kernel counts that for all of them together.
+How many descriptors jobs may watch by epoll, where the kernel counts the watches of all jobs together.
 
 Runs in:   the daemon.
-Holds:     where workers have one user id for all, or no cgroup counts memory, the filter has the supervisor asked for
-           each watch (supervisor_charges.c). All jobs together get half of what the kernel grants the user, and each
-           as many as it leaves to the others; where no cgroup counts memory, it is charged with a watch's, too.
-Leaves:    a watch that was removed counts until its process is over: nobody tells the supervisor.
+Holds:     where all workers have one user id, or no cgroup counts memory, the filter passes each new watch to the
+           supervisor (supervisor_charges.c). All jobs together get half of what the kernel grants the user, and each
+           job as many as it leaves to the others. Where no cgroup counts memory, the job is charged for it as well.
+Leaves:    a watch that was removed counts until its process has ended: the supervisor isn't told of the removal.
 Source:    epoll(7), /proc/sys/fs/epoll/max_user_watches
 """
 

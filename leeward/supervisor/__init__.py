@@ -3,8 +3,9 @@ The supervisor: refuses, counts and reports the system calls that no row allows,
 
 Runs in:   the daemon; a native thread answers, which never waits for Python.
 Stands if: Python is busy, stopped at a breakpoint, out of descriptors or of memory.
-Leaves:    every decision but one. The filter sends it only calls to refuse, and it answers EACCES, except for memory
-           that no resident set shows: where no cgroup counts that, it grants and charges it.
+Leaves:    every decision to the filter, but one. The filter passes only calls that must be refused, and the supervisor
+           answers EACCES. The exception is memory that no resident set shows: where no cgroup counts it, the supervisor
+           grants and charges it.
 Source:    seccomp_unotify(2)
 
 Parties: each job's tasks, which wait in the kernel for an answer; the thread, which waits

@@ -1,16 +1,17 @@
 """
-What descends from one process of a live sandbox, where no group holds it: found by /proc, stopped, and killed.
+The descendants of one process of a live sandbox, where no group holds them: found by /proc, stopped, and killed.
 
 Runs in:   the daemon.
 Needs:     CONFIG_PROC_CHILDREN.
 Source:    proc_pid_task_tid_children(5), prctl(2) PR_SET_CHILD_SUBREAPER, setsid(2)
 
-The process leads a session of its own and is a subreaper. As long as it lives, all that descends from it is below it:
-orphans come to it. When it has ended they come to the sandbox's init, and those that stayed in its session are known
-by that; one that has left it (setsid) is nobody's any more, and ends with the sandbox.
+The process leads a session of its own and is a subreaper. As long as it lives, all its descendants are below it in the
+tree, because orphans become its children. When it has ended they become children of the sandbox's init, and those that
+stayed in its session are found by that. A descendant that has left the session (setsid) can't be found any more, and
+ends with the sandbox.
 
-A walk that kills what it finds can miss what is forked meanwhile. So it stops first: SIGSTOP to each, again and again
-until a walk finds nothing that isn't stopped; then nothing can fork, and SIGKILL to all.
+A walk that kills what it finds can miss processes that are forked meanwhile. So it stops them first: SIGSTOP to each,
+again and again until a walk finds no running one. Then none can fork, and all get SIGKILL.
 """
 
 from __future__ import annotations
