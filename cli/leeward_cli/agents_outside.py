@@ -12,7 +12,7 @@ import sys
 
 import click
 
-#: The program that an agent is told of. It stands beside `leeward`.
+#: The program whose path agents get. It is installed beside `leeward`.
 PROGRAM = "leeward-shell-prefix"
 
 _HELP = """\

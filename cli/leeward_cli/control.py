@@ -211,7 +211,8 @@ def reload(socket: str) -> int:
     finally:
         daemon.close()
     if not background:
-        complain(f"daemon {daemon.pid} was told to read its configuration again; what comes of it: {daemon.log}")
+        complain(f"daemon {daemon.pid} was told to read its configuration again; the log says whether it could:"
+                 f" {daemon.log}")
         return 0
     until = time.monotonic() + RELOAD_S
     while time.monotonic() < until:

@@ -35,7 +35,7 @@ def run_group(group: click.Group, argv: Sequence[str]) -> int:
 
 def run_alone(command: click.Command, argv: Sequence[str]) -> int:
     """
-    Run *command*, the first word of *argv*, as `leeward` would that has no other.
+    Run *command*, the first word of *argv*, as a `leeward` with this one command would.
     """
     group = click.Group("leeward", {command.name or "": command},
                         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -131,7 +131,7 @@ def _stat(pid: int) -> str:
 
 def _environment() -> dict[str, str]:
     """
-    What a line is told of the agent.
+    The variables that tell a line about the agent.
     """
     return {name: value for name, value in os.environ.items() if name in _PASSED and value.isprintable()}
 

@@ -4,7 +4,7 @@ The registry of running agents: a file for each, and a lock that is its liveness
 Runs in:   the user's program. The process that starts an agent holds its lock until everything is undone.
 Trust:     the folder is the user's alone; no sandbox is shown it. A file in it that can't be read is named and left.
 Stands if: that process, the daemon or both are killed: what the start was about to do stands in the file beforehand,
-           and the kernel lets go of the lock with the process.
+           and the kernel releases the lock with the process.
 Theory:    NAME.lock is made first and locked, then NAME.json is written, and they go in the other order. Whoever opens
            a lock file compares it with what has its name by then, since the one before may have been removed meanwhile.
 Source:    flock(2): a lock is of the open file, and ends with the last descriptor of it.
@@ -74,7 +74,7 @@ class Instance:
 
 class HeldInstance:
     """
-    An instance whose lock this process holds; a context, which lets go of the lock and leaves the file.
+    An instance whose lock this process holds; a context, which releases the lock and leaves the file.
     """
 
     def __init__(self, folder: str, lock: int, instance: Instance) -> None:

@@ -5,10 +5,9 @@ against.
 Runs in:   the operator's program, with that user's own rights.
 Trust:     none in an order's names, content and links. Everything is opened beneath the project; no link is followed.
 Once:      the queue records that an order is begun before anything is written. If the program ends in between, the
-           host tells what became of it: the file is what it was, or what it is to be, since one rename makes the
-           difference.
-Leaves:    somebody else on the host who writes the same file in the microseconds between the comparison and the rename
-           loses what he wrote.
+           file on the host shows what happened: it has the old or the new content, since one rename changes it.
+Leaves:    a write of another program to the same file, in the microseconds between the comparison and the rename, is
+           lost.
 Source:    openat2(2), rename(2), link(2), fsync(2)
 """
 

@@ -2,8 +2,8 @@
 Requests from what a stranger sends: fields of JSON become what the queue takes, or one typed error.
 
 Runs in:   the operator's program that decides.
-Trust:     none. Each field is checked here for its type, and below for its form. What a stranger says about his request
-           is under "said" of its metadata; everything beside it is this module's own.
+Trust:     none. Each field is checked here for its type, and below for its form. What the sender says about the request
+           is under "said" of its metadata; everything else in the metadata comes from this module.
 """
 
 from __future__ import annotations

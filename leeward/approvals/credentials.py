@@ -3,7 +3,7 @@ Who calls: the operator, who decides, or a process of a sandbox, which asks.
 
 Runs in:   the operator's program that decides; pure.
 Trust:     a listener makes the credential from the connection itself, and puts it into the ASGI scope under SCOPE_KEY.
-           No byte of a request has a part in it. A scope without one is nobody's.
+           No byte of a request takes part in that choice. A scope without an entry belongs to nobody.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ class Ruling:
     @property
     def reason(self) -> str:
         """
-        What whoever asked is told of a denial.
+        The text of a denial for the one who asked.
         """
         return {"operator": "Blocked by policy", "rule": "Blocked by rule",
                 "mode": "Blocked by policy"}.get(self.by, "") if "deny" == self.answer else ""

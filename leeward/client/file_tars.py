@@ -4,8 +4,9 @@ Tar archives out of a live sandbox, and into one.
 Runs in:   the clients. As file_trees.py.
 
 An archive is written and read as a stream, member by member, so its size doesn't matter. It is made here and not
-inside: what is in it are the names that `wire/file_answers.py` has checked, so whoever unpacks it gets nothing outside
-his folder. In one that is read, names that lead out are left out, and links lead where they say, inside the sandbox.
+inside the sandbox: it has only names that `wire/file_answers.py` has checked, so unpacking it writes nothing outside
+the target folder. When one is read, names that lead out of the folder are left out; links are kept, and are followed
+only inside the sandbox.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def download(inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Call[Trans
     os.makedirs(above or b".", exist_ok=True)
     if row[1] == "folder":
         os.makedirs(target, exist_ok=True)
-        # The top is the caller's own word: a link there leads where he wants.
+        # The caller has chosen the top folder: if it is a link, it is followed.
         top = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             yield from _folder(path, top, row, done, bounds, 0)

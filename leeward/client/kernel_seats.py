@@ -61,7 +61,7 @@ def _bound(link: Link, sandbox: str, kernel: int) -> int:
         seat = whole(reply, "session", 1)
     except DaemonAway:
         return NAMED
-    except (Refused, PeerError):  # what is over says so to the request itself
+    except (Refused, PeerError):  # if the kernel is over, the request itself is refused for that
         seat = NAMED
     link.seats[sandbox, kernel] = seat
     return seat

@@ -285,7 +285,7 @@ class Link:
     def _answer(self, number: int, deadline: float | None,
                 heard: Callable[[Reply], None] | None = None) -> tuple[Reply, list[int]]:
         """
-        The reply to request *number*; *heard* is told of those to others.
+        The reply to request *number*; replies to other requests go to *heard*.
         """
         asked = False
         while True:

@@ -160,7 +160,7 @@ def program_fields(what: Sequence[str] | str, *, cwd: str | None = None, env: Ma
 
     Args:
         what: an argv, or a line for the shell.
-        stdin: None is nothing, too; who wants it open says so elsewhere.
+        stdin: None is empty, too; another argument leaves it open.
 
     Raises:
         RequestRejected: as `open_fields`.

@@ -116,7 +116,7 @@ class Gate:
 
     def close(self, error: Callable[[], BaseException]) -> None:
         """
-        The connection is over: whoever waits gets an *error* of his own.
+        The connection is over: each call that waits gets a new *error*.
         """
         while self._waiting:
             future, _ = self._waiting.popleft()

@@ -319,7 +319,7 @@ class WorkdirSandbox:
                 if "link" == self._ask(lambda there=there: self._box.files.stat(there, follow=False)).kind:  # type: ignore[misc]
                     raise PathTraversal(name)
         except FileNotFoundError:
-            pass  # the call says so, or makes it
+            pass  # the call itself reports that, or makes it
         except OSError as error:
             raise io_error(error, name) from None
         try:

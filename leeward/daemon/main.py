@@ -57,10 +57,10 @@ from leeward.worker.worker import Worker
 
 #: Seconds that running jobs have after a SIGTERM. With what follows, all is over within 5.
 DRAIN_S = 4.0
-#: Seconds that clients have to take their last replies, and at least until so long after we were told to end: who
-#: has just connected, on a host that has no time to spare, sends his request later than one may think.
+#: Seconds that clients have to read their last replies; and seconds after the order to end before which the socket
+#: stays: on a busy host a client that has just connected may send its request late.
 FLUSH_S, SETTLE_S = 0.3, 2.0
-#: Seconds beyond the drain and its cut after which we don't wait to be told that it is over.
+#: Seconds after the drain and its cut, after which the daemon doesn't wait for their end any more.
 _OVERDUE_S = 1.5
 #: Bytes from which on a freed block goes back to the kernel: contents of jobs do, the daemon's own objects don't.
 _LARGE_BLOCK = 1 << 20

@@ -186,7 +186,7 @@ class Served:
 
     def _check_goal(self, head: Head) -> None:
         """
-        Is the request for the one to whom the job has connected?
+        Is the request for the host to which the job has connected?
         """
         if "authority" == head.form:
             raise refusal("CONNECT on a port that is no proxy's", status=405)

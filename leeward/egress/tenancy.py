@@ -202,7 +202,7 @@ class Tenancy:
 
     async def close(self) -> None:
         """
-        End every connection. From now on nothing is told of them but their end.
+        End every connection. From now on only their end is reported.
         """
         tasks = dict(self._tasks)
         for client in tasks.values():

@@ -34,7 +34,8 @@ IDS = "/proc/self/uid_map"
 
 #: Capabilities, by bit, that root needs to give workers ids and to drop their privileges.
 ROOTS = {6: "CAP_SETGID", 7: "CAP_SETUID", 8: "CAP_SETPCAP"}
-#: Root who may not mount makes a user namespace for his zygote, in which he has his own id: that takes CAP_SETFCAP.
+#: Root without the right to mount makes a user namespace for the zygote, which maps root's own id: that takes
+#: CAP_SETFCAP.
 _SYS_ADMIN, _SETFCAP = 21, 31
 
 #: Where root's workers have their ids; see worker/idmaps.py.

@@ -122,7 +122,7 @@ def in_any_case(*steps: Callable[[], object]) -> None:
 
 def owner_of(callback: object) -> Any:
     """
-    The object whose bound method *callback* is; None for a function that is nobody's.
+    The object whose bound method *callback* is; None for a plain function.
     """
     while isinstance(callback, partial):
         callback = callback.func

@@ -125,7 +125,7 @@ class Closer:
 
     def close(self, sock: socket.socket) -> None:
         """
-        Close *sock*, which is nobody's any more, without waiting for what is in its queue.
+        Close *sock*, which is used no more, without waiting for the descriptors in its queue.
         """
         if sock.fileno() < 0:
             return

@@ -74,7 +74,7 @@ class _Failing:
 
 class _Door:
     """
-    A listening socket, and who is told of connections.
+    A listening socket, and the callback for its connections.
     """
 
     def __init__(self, reactor: Reactor, listener: socket.socket, met: Callable[[socket.socket], None],
@@ -208,7 +208,7 @@ class Reactor:
 
     def stream(self, sock: socket.socket, receiver: Receiver) -> Stream:
         """
-        Let *receiver* have what comes by *sock*, which doesn't block and stays the caller's.
+        Let *receiver* have the bytes that *sock* receives. It doesn't block, and the caller still owns it.
         """
         return ReferenceStream(self, sock, receiver)
 

@@ -159,7 +159,7 @@ class Admission:
             why = f"no worker came free within {waited:g} s"
             running = self.ledger.running_anywhere(ticket.user)
             if running and not self.may_start(ticket):
-                why = (f"user {ticket.user} has {running} jobs running, and no more fitted into his quota within"
+                why = (f"user {ticket.user} has {running} jobs running, and no more fitted into the quota within"
                        f" {waited:g} s")
             self.refuse(ticket, QueueTimeout(why))
             self._pool.check_drained()

@@ -211,7 +211,7 @@ def _binds(paths: Iterable[str], view: View) -> list[Bind]:
 
 def _ways_out(settings: Settings) -> dict[str, Any]:
     """
-    What a profile is told of egress. Imported only here: most daemons have none.
+    The egress settings of a profile. Imported only here: most daemons have none.
     """
     if settings.egress is None:
         return {}
@@ -224,7 +224,7 @@ def _ways_out(settings: Settings) -> dict[str, Any]:
 
 def _with_proxy(spec: SandboxSpec, policy: Policy) -> SandboxSpec:
     """
-    *spec* whose programs are told of the proxy, where the policy says so or nothing else is there.
+    *spec* with the variables that name the proxy, where the policy says so or there is no route.
     """
     from leeward.isolation.egress import PROXY_VARIABLES
     from leeward.pool.routed import is_routed

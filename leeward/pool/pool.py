@@ -122,7 +122,7 @@ class Pool:
 
     def job_started(self, job: Job, done: Done, user: int, start: JobStart) -> Ticket:
         """
-        Take into the books what the fast path has started for *user*, whom no quota holds.
+        Record a job that the fast path has started for *user*, who has no quota.
         """
         ticket = Ticket(job, done, self, self.now(), user=user, runner=start.runner)
         self._running.add(ticket)
@@ -141,7 +141,7 @@ class Pool:
 
     def _forget(self, ticket: Ticket) -> bool:
         """
-        Take a job that runs in a worker of its own out of the books; was it there?
+        Remove a job that runs in a worker of its own from the records; was it there?
         """
         if ticket not in self._running:
             return False

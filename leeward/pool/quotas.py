@@ -26,7 +26,7 @@ class Quota:
 
     Attributes:
         jobs: that run at once.
-        memory: bytes, the limits of all his running jobs together.
+        memory: bytes, the limits of all running jobs of the user together.
         rate: jobs a second; a second's worth may come at once.
         connections: at once.
         sandboxes: live ones at once.
@@ -89,7 +89,7 @@ class Quotas:
 @dataclass(slots=True)
 class _Account:
     """
-    What a user has now. *tokens* are jobs that he may still send, as of *counted*.
+    What a user has now. *tokens* are jobs that the user may still send, as of *counted*.
     """
 
     jobs: int = 0
@@ -98,7 +98,7 @@ class _Account:
     counted: float = 0.0
 
 
-#: Accounts of users of whom nothing runs, before they are looked through.
+#: Accounts of users without a running job, before unused ones are removed.
 _IDLE = 256
 
 
@@ -154,12 +154,12 @@ class Ledger:
 
         Raises:
             BadRequest: it could never run.
-            Busy: he sends more jobs than his rate.
+            Busy: the user sends more jobs than the rate allows.
         """
         quota = self.quotas.of(user)
         if 0 < quota.memory < memory:
             raise BadRequest(f"limit memory={memory} is above the quota of user {user}, {size_text(quota.memory)}"
-                             " for all his jobs together")
+                             " for all jobs of a user together")
         if quota.rate:
             self._book.ledgers[0].count(user, quota, now)
 
@@ -245,6 +245,6 @@ class Ledger:
         return account
 
     def _tidy(self) -> None:
-        # Who has used some of his rate is remembered, or forgetting would give it back to him.
+        # An account with a rate is kept: without it the user would have the whole rate again.
         self._accounts = {user: account for user, account in self._accounts.items()
                           if account.jobs or (account.tokens is not None and self.quotas.of(user).rate)}

@@ -18,8 +18,8 @@ from functools import partial
 from leeward.loop.reactor import Reactor, Timer
 from leeward.worker.worker import Worker
 
-#: An arming that isn't over by then, its keeper stopped say, keeps nobody else from his any longer; and
-#: one on a host that has no time to spare gets a full share of what there is.
+#: An arming that takes longer (its keeper may be stopped) no longer delays the others; and it gets a full share of
+#: processor time, so that it ends on a busy host, too.
 PATIENCE_S = 0.1
 
 

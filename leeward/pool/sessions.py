@@ -132,7 +132,7 @@ class PoolSession:
     Made by `Pool.open_session`.
 
     Attributes:
-        user: the uid of whom it belongs to.
+        user: the uid of its user.
         egress: the policy of its egress, where its client takes less than the pool's.
         since: when it was last used, as the reactor tells the time.
         opened: when it was opened.
@@ -222,7 +222,7 @@ class PoolSession:
         Run *job* in this session.
 
         Raises:
-            Busy: it has a job, or waits for a worker; or its user sends more than he may.
+            Busy: it has a job, or waits for a worker; or its user sends more than the rate allows.
             SessionOver: its process has ended.
             ShuttingDown: the daemon is draining.
         """

@@ -23,7 +23,7 @@ _PREFIX, _NAME = "leeward-trust-", "certificates.pem"
 
 #: Where a sandbox has folders of its own.
 _HIDING = ("/tmp", "/var/tmp", "/workspace", "/dev", "/proc")
-#: Seconds after which a folder without a lock is nobody's any more.
+#: Seconds after which a folder without a lock counts as abandoned.
 _OLD_S = 60.0
 
 

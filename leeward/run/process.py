@@ -69,7 +69,7 @@ class LiveProcess:
         pid: in its own pid namespace; -1 before it runs, and for an interpreter.
         exit: once it is known.
         terminal: it is on one of ours, which it may keep open until nothing of it is left.
-        ends: when it has to be over, as the reactor tells the time; whoever has set its deadline says so.
+        ends: its deadline by the reactor's clock; set by the code that has the deadline.
         ended_by_watchdog: why the watchdog's thread has ended it, while the loop stood still.
         spare: pids that aren't its descendants, whatever they look like: run/branches.py.
     """

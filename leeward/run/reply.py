@@ -97,7 +97,7 @@ class ReplyReader:
 
     def _announced(self) -> dict[str, int]:
         """
-        The sizes of the files that follow; none behind a frame that is no reply, of which `told` says so.
+        The sizes of the files that follow; none behind a frame that is no reply, which `told` reports.
         """
         if not self._job.collect:
             return {}

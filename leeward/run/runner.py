@@ -181,12 +181,12 @@ class Runner:
 
     def _check_there(self) -> None:
         """
-        The init lives, so the job's number is the job's, dead or alive: nobody else reaps it.
+        The init lives, so the process number is the job's, dead or alive: only the init reaps it.
 
-        prlimit(2) goes by number; no kernel takes a pidfd for it. To be a stranger's at the call the job
-        would have to die, be reaped and all other free numbers be given away within these microseconds:
-        the kernel gives them in turn (32,768 at least; pid_max), at some 50 us each, and who may
-        choose his number (ns_last_pid, set_tid) is root in the daemon's namespace.
+        prlimit(2) takes a number; no kernel takes a pidfd for it. For the number to be another process's at the call,
+        the job would have to die, be reaped, and all other free numbers be used, within these microseconds: the kernel
+        gives numbers in turn (32,768 at least; pid_max), at some 50 us each, and only root in the daemon's namespace
+        may choose a number (ns_last_pid, set_tid).
 
         Raises:
             LeewardError: the init has ended.

@@ -21,7 +21,7 @@ class Streams:
     The ends of a process's standard streams. The process's own are closed when the order is out.
 
     Args:
-        owner: to whom pipes belong: a process may open /dev/stdout anew.
+        owner: the uid and gid that own the pipes: a process may open /dev/stdout anew.
         given: closes the process's ends.
         kept: closes the daemon's, unless there is a process to keep them.
     """

@@ -120,7 +120,7 @@ class Desk:
         Open a sandbox for *user*; *on_open* is called once, after this call, with its id or why there is none.
 
         Args:
-            most: sandboxes that he may have, 0 for the registry's bound.
+            most: sandboxes that the user may have, 0 for the registry's bound.
             patience: seconds that it may wait for a worker.
             mounts: folders of the host; they are the desk's from now on, unless this raises.
             pool: gives the worker, if it isn't the daemon's usual pool.
@@ -222,7 +222,7 @@ class Desk:
         Count *size* bytes that a process of *user* is to read. What it gives has to be called once, when that is over.
 
         Raises:
-            Busy: others of his have left too many unread.
+            Busy: other processes of the user have left too much input unread.
         """
         held = self._input.get(user, 0)
         if held and held + size > MOST_INPUT_OF_USER:

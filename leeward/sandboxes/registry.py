@@ -125,14 +125,14 @@ class Registry(Generic[T]):
         May *user* have one more?
 
         Args:
-            most: sandboxes that he may have, 0 for MOST_OF_ONE.
+            most: sandboxes that the user may have, 0 for MOST_OF_ONE.
 
         Raises:
-            Busy: he has as many as he may.
+            Busy: the user has as many as that.
         """
         have, most = self._of.get(user, 0), most or MOST_OF_ONE
         if have >= most:
-            raise Busy(f"user {user} has {have} sandboxes open already, all that he may have")
+            raise Busy(f"user {user} has {have} sandboxes open already, the most that one user may have")
 
     def add(self, user: int, sandbox: T, *, idle: float, lifetime: float, now: float) -> RegistryEntry[T]:
         """

@@ -124,7 +124,7 @@ class WarmPlace:
 
     def hold(self, what: Hashable, start: Callable[[OnOutput, OnExit], Child]) -> None:
         """
-        Have *start* make one that waits for *what*. That it can't be made is nobody's failure.
+        Have *start* make one that waits for *what*. No request fails if it can't be made.
         """
         if self._closed or self._failed >= MOST_FAILED or (self._held is not None and self._held.what == what):
             return

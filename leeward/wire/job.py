@@ -100,7 +100,7 @@ def session_frame(job: Job) -> bytes:
 
 def _beside_code(job: Job) -> Job:
     """
-    What a process is told of *job* beside its code.
+    The fields of *job* that a process gets besides the code.
     """
     return replace(job, code=None, limits=_NOTHING.limits, label="")
 

@@ -285,7 +285,7 @@ class Leasing:
         """
         caller = execution.caller
         try:
-            caller.finished(report)  # the client first; what follows is nobody's wait
+            caller.finished(report)  # the client first; nobody waits for what follows
         except Exception as error:
             self._reactor.barrier.caught(caller.finished, error)
         self.execution = None

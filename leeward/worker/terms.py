@@ -55,7 +55,7 @@ class WaysOut(Protocol):
 
     def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> None:
         """
-        From now on what comes to them is of the one to whom *runner* is given, and under *policy*, or the pool's.
+        From now on their connections belong to the tenant of *runner*, under *policy*, or the pool's.
         """
 
     def owned(self, runner: int, owner: LeaseOwner) -> None:

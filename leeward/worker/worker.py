@@ -386,7 +386,7 @@ class Worker:
 
     def _show_default(self) -> None:
         """
-        The next job may take the fast path, which tells nobody of its limits.
+        The next job may take the fast path, which doesn't report its limits.
         """
         try:
             self.keeper.show(self._terms.limits)

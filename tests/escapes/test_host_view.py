@@ -351,7 +351,7 @@ def test_c280_nobody_else_and_nothing_else(daemon: LiveDaemon, home: Path, token
     if ROOT:
         def refused() -> None:
             assert "opened" == opened()
-            assert "other rights than his own" in opened(profile="shell")
+            assert "other rights than that user has" in opened(profile="shell")
         assert as_user(_TWO_USERS, refused)
 
 

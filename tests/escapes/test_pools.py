@@ -130,7 +130,7 @@ def test_c228_cannot_have_more_than_a_quota_by_several_pools(shown: Path, tmp_pa
             _patiently(lambda: box.run(["true"]))
             if jobs:
                 for environment in (None, "other"):
-                    with pytest.raises(QueueTimeout, match="fitted into his quota"):
+                    with pytest.raises(QueueTimeout, match="fitted into the quota"):
                         client.execute("print(1)", environment=environment)
             else:
                 with control():

@@ -111,7 +111,7 @@ def test_a_changed_quota_holds_in_all_pools(tmp_path: Path) -> None:
         path.write_text(CONFIG.format(user=os.geteuid(), jobs=1, patience=0.5))
         daemon.process.send_signal(signal.SIGHUP)
         daemon.logged(lambda rows: any("configuration reloaded" == row.get("event") for row in rows))
-        with client.session(), pytest.raises(QueueTimeout, match="fitted into his quota"):
+        with client.session(), pytest.raises(QueueTimeout, match="fitted into the quota"):
             client.execute("1", environment="other")
 
 

@@ -46,7 +46,7 @@ struct lw_uring {
 	uint32_t refusals;	/* enters in a row that failed for a moment */
 	bool cancelled;		/* leaving: nothing is in the ring any more, as far as can be known */
 	bool emptied;		/* and the kernel said so itself */
-	struct io_uring_sqe unread; /* what is asked for of a ring that has failed goes here, and nowhere */
+	struct io_uring_sqe unread; /* requests to a ring that has failed are written here, and not submitted */
 };
 
 uint64_t lw_ring_tag(enum lw_ring_operation operation, int fd, uint32_t generation);

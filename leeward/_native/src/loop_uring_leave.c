@@ -4,7 +4,7 @@
  * Source:   io_uring_register(2), IORING_REGISTER_SYNC_CANCEL, Linux 6.0
  *
  * Theory of operation. A ring that fails is noted, and left at the start of the next turn, when nobody uses what the
- * turn before has told. First the kernel is told to cancel what is in the ring. What had ended before is served as
+ * turn before has reported. First the kernel is asked to cancel what is in the ring. What had ended before is served as
  * ever; that may take some turns, since each can tell only so much. Then every descriptor is given to epoll.
  *
  * Where the kernel can't cancel, nobody knows what it still does with a connection: bytes may have been taken from it,

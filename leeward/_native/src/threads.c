@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The last one of the real-time signals: nobody else's. */
+/* The last one of the real-time signals: no other code uses it. */
 #define LEAVE SIGRTMAX
 
 __attribute__((no_sanitize("address", "undefined", "thread")))

@@ -63,7 +63,7 @@ def too_large(most: int) -> WebProblem:
 
 def problem_of(error: LeewardError) -> WebProblem:
     """
-    What a caller is told of *error*. Of one that nobody expects, nothing.
+    The answer to a caller for *error*. For an unexpected error it has no details.
     """
     match error:
         case WebProblem():

@@ -45,13 +45,13 @@ def plan(request: SandboxOpen, spec: SandboxSpec | None, config: Config) -> Home
 def operators(request: SandboxOpen | SessionOpen | Execute, user: int, config: Config) -> Mapping[str, Any]:
     """
     The policies of egress that *request* may narrow: those of the configuration. The daemon's own user has one more,
-    `agent`, for profiles with a home alone, unless the operator has one of that name: he can reach as much without a
-    sandbox. For others it is what `allow_network` lets all have, and they have to narrow it: without a policy of its
-    own a sandbox has its pool's, which is the own user's.
+    `agent`, for profiles with a home alone, unless the configuration has a policy of that name: this user can reach as
+    much without a sandbox. For others `agent` is what `allow_network` gives to all, and they have to narrow it: without
+    a policy of its own a sandbox has its pool's, which is the daemon's user's.
 
     Raises:
-        Forbidden: another user asks for that one, and the configuration has neither it nor `allow_network`, or has
-            a policy in place of what that stands for; or he asks for no policy.
+        Forbidden: another user asks for `agent`, and the configuration has neither that policy nor `allow_network`, or
+            has a policy in place of what that stands for; or the user's request has no policy.
     """
     if AGENT != request.egress or AGENT in config.egress or not may_have_home(request.profile, config.profiles):
         return config.egress

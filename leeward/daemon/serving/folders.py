@@ -47,8 +47,8 @@ class FolderOpening:
         self._take_back: Callable[[], None] | None = None
         try:
             if os.geteuid() not in (0, user[0]):
-                raise Forbidden(f"this daemon runs as user {os.geteuid()}, with whose rights user {user[0]} would have"
-                                " his folders: ask a daemon of your own, or one of root's")
+                raise Forbidden(f"this daemon runs as user {os.geteuid()}, with whose rights user {user[0]} would open"
+                                " these folders: use a daemon of your own, or one that root runs")
             rules.check(folders)
             view = desk.view if view is None else view
             self._needless = [skip_shown and needless(folder, view) for folder in folders]

@@ -38,7 +38,7 @@ GUEST_TAKEN = 256 << 20
 GUEST_SHARE = 4
 
 
-#: The lease, what is asked for, the descriptors, the user, and who is answered; it gives what takes it back.
+#: Takes the lease, the request, the descriptors, the user, and the callback for the answer; returns what cancels it.
 Fetch = Callable[[int, dict[str, object], Sequence[int], int, Answered], Callable[[], None]]
 
 
@@ -166,7 +166,7 @@ class ServerContext(Protocol):
 
     def lent_too_much(self, user: int) -> str:
         """
-        Which results *user* has to let go of before he gets others, if any.
+        Which results *user* has to close before the user gets others, if any.
         """
 
 

@@ -38,7 +38,7 @@ def check(request: SandboxOpen, user: int, config: Config) -> bool:
         return False
     if user != os.geteuid():
         raise Forbidden(f"this daemon runs as user {os.geteuid()}: the profile {NAME!r} would show user {user} the"
-                        " host with other rights than his own. Start a daemon of your own")
+                        " host with other rights than that user has. Start a daemon of your own")
     if request.show_secrets and not config.show_secrets:
         raise Forbidden("the operator of this daemon has set show_secrets = false")
     if request.environment or request.egress:

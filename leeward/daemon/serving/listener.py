@@ -198,7 +198,8 @@ def _open_folder(folder: str, own: bool, group: int | None) -> int:
     except PermissionError as error:
         os.close(fd)
         raise BadRequest(f"folder {folder!a} of the socket can't be given to group {group}:"
-                         f" {(error.strerror or '').lower()}; only root gives to a group that he isn't in") from None
+                         f" {(error.strerror or '').lower()};"
+                         " only root can give it to a group without being a member") from None
     except BaseException:
         os.close(fd)
         raise

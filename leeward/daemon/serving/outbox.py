@@ -82,7 +82,7 @@ class Outbox:
 
     def close(self) -> None:
         """
-        Give up all, but for what the kernel may still send: that goes when it says so.
+        Drop everything, except what the kernel may still be sending: that is dropped when it reports the end.
         """
         while len(self._parcels) > self._flying:
             self._give_up(self._parcels.pop())

@@ -128,7 +128,7 @@ class Server:
 
     def _meet(self, sock: socket.socket) -> None:
         """
-        Serve who has just connected, or turn him away.
+        Serve a client that has just connected, or refuse it.
         """
         if self._closed:
             self.reactor.closer.close(sock)
@@ -192,7 +192,7 @@ class Server:
     def _refuse(self, client: WaitingClient) -> None:
         mine, part = self._all_its_own(client.uid), self._rest_is_others(client.uid)
         if mine:
-            why = f"user {client.uid} has {mine} connections open already, all that he may have"
+            why = f"user {client.uid} has {mine} connections open already, the most that one user may have"
         elif part and len(self.connections) < self._most(client.uid):
             why = f"user {client.uid} has {part} connections open already, and the last ones are kept for other users"
         else:

@@ -39,7 +39,7 @@ CONNECTION: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = 
     (ConnectionState.AWAITED, ConnectionEvent.PART): ConnectionState.AWAITED,
     (ConnectionState.PARTING, ConnectionEvent.PART): ConnectionState.PARTING,
     (ConnectionState.ENDED, ConnectionEvent.PART): ConnectionState.ENDED,
-    # A client that goes by itself isn't waited for: what it asked for is nobody's any more.
+    # A client that disconnects isn't waited for: nobody will read its answers.
     (ConnectionState.NEW, ConnectionEvent.END): ConnectionState.CLOSED,
     (ConnectionState.OPEN, ConnectionEvent.END): ConnectionState.CLOSED,
     # Of one that parts the end is our own doing: it gets its answers.

@@ -21,7 +21,7 @@ from leeward.dataclass import dataclass, field
 from leeward.loop.barrier import in_any_case
 from leeward.outcome import Outcome, Result
 
-#: Of one user: ends that are something special, and others; and users of whom there are any.
+#: Of one user: the most unusual ends that are kept, and the most ordinary ones; and the most users.
 SPECIAL, ORDINARY, USERS = 192, 64, 64
 #: Denied calls of one end that are named, and characters of a text.
 NAMED, TEXT = 32, 200
@@ -129,7 +129,7 @@ class EventBook:
 
     def _forget_one(self, but: int) -> None:
         """
-        The user of whom nothing was heard for the longest time; nobody who waits.
+        The user whose last event is the oldest, and who doesn't wait for one.
         """
         for user, book in self._books.items():
             if user != but and not book.waiting:

@@ -34,7 +34,7 @@ PEERS = ("forbidden", "busy", "protocol")
 MOST_CALLS = 600
 #: For calls by numbers that have no name, which a job may choose among four billion.
 OTHER = "other"
-#: Users of whom there are series; whoever comes later is counted together with all others.
+#: Users with a series of their own; users that come later are counted together.
 MOST_USERS = 64
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -54,7 +54,7 @@ def test_another_user_is_refused(user: int) -> None:
     """
     Root too, by the daemon of another one.
     """
-    with pytest.raises(Forbidden, match="with other rights than his own"):
+    with pytest.raises(Forbidden, match="with other rights than that user has"):
         check(opening(), user, Config())
 
 
