@@ -18,12 +18,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.client import kernel_seats
+from leeward.client.fetching import Fetched, Headers, fetch_fields, fetched_of
 from leeward.client.free_links import FreeLinks
 from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount, mounts_of, open_with
 from leeward.client.options import TurnOptions, packages_of, served_by
 from leeward.client.overlay_calls import OverlayCalls
 from leeward.client.process import Kernel, Process
+from leeward.client.results import result_of
 from leeward.client.sandbox_calls import (
     CLOSE_S,
     CodeOptions,
@@ -48,7 +51,6 @@ from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import answer, rows, sandbox_id, whole
 
 if TYPE_CHECKING:
-    from leeward.client.fetching import Fetched, Headers
     from leeward.client.files import Files
     from leeward.client.overlay import Overlay
 
@@ -225,8 +227,6 @@ class Sandbox(OverlayCalls):
              on_stderr: OnData | None) -> Result:
         fields = program_fields(what, **options)
         if on_stdout is None and on_stderr is None:
-            from leeward.client.results import result_of
-
             return result_of(*self.run_fields(fields))
         process = self._start(bounded_fields(fields))
         try:
@@ -309,8 +309,6 @@ class Sandbox(OverlayCalls):
             Busy: 16 fetches of yours are under way.
             SandboxOver, DaemonError: as for `run`.
         """
-        from leeward.client.fetching import fetch_fields, fetched_of
-
         fields = {"sandbox": self.id, **fetch_fields(url, method, headers, body)}
         return fetched_of(*self._links.call("sandbox_fetch", fields))
 
@@ -346,13 +344,9 @@ class Sandbox(OverlayCalls):
         return self._execute(0, code, options)
 
     def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
-        from leeward.client.results import result_of
-
         fields = {"sandbox": self.id, **code_fields(code, options), **({"kernel": kernel} if kernel else {})}
         if kernel and {"display": True} == options:  # code alone
             with self._links.one() as link:
-                from leeward.client import kernel_seats
-
                 return result_of(*kernel_seats.execute(link, fields))
         return result_of(*self._links.call("sandbox_execute", fields, functions=served_by(options)))
 
