@@ -154,7 +154,6 @@ class Sandbox(OverlayCalls):
         The files in it.
         """
         from leeward.client.files import Files  # archives of folders, of which most sandboxes have none
-
         return Files(self)
 
     def _open(self) -> Reply:
