@@ -31,6 +31,7 @@ class Call(enum.IntEnum):
     CAPSET = lib.SYS_capset
     CHDIR = lib.SYS_chdir
     CHROOT = lib.SYS_chroot
+    CLONE = lib.SYS_clone
     CLOSE = lib.SYS_close
     CLOSE_RANGE = lib.SYS_close_range
     DUP3 = lib.SYS_dup3
@@ -78,6 +79,7 @@ class Call(enum.IntEnum):
     UMASK = lib.SYS_umask
     UMOUNT2 = lib.SYS_umount2
     UNSHARE = lib.SYS_unshare
+    WAIT4 = lib.SYS_wait4
     WRITE = lib.SYS_write
 
 

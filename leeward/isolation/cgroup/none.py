@@ -23,14 +23,12 @@ import contextlib
 import errno
 import os
 import resource
-import select
 import signal
+import struct
 import time
 from collections.abc import Mapping
-from typing import NoReturn
 
-from leeward._native import privileges
-from leeward._native.spawn import Clone, clone
+from leeward._native.steps import Block, Call, Cell, Gives, Step, Table, gives, returns
 from leeward.errors import SHORT, KernelRefusal, Unsupported
 from leeward.isolation.cgroup import watch
 from leeward.isolation.cgroup.entry import Entry, Gauges, Nest, Sockets, Usage, no_sockets
@@ -73,6 +71,9 @@ FREE_SOCKETS = 32
 
 #: Bytes of the kernel's for a file, folder or link on tmpfs, with its name: 840 to 940 were measured (Linux 6.18).
 _INODE = 1 * KIB
+
+#: <linux/capability.h>: _LINUX_CAPABILITY_VERSION_3.
+_CAPABILITY_VERSION = 0x20080522
 
 #: Looks in a row that may fail, which is half a second, before a job that can't be watched is ended.
 MOST_MISSED = 50
@@ -236,51 +237,28 @@ class NoneWorker:
         return True
 
 
-#: Seconds for a copy of this process that asks the kernel, and copies at most. Where another thread of Python's waits
-#: for its turn when the copy is made, the copy waits for ever for that thread, which it doesn't have.
-_ASKING_S, _ASKED = 5.0, 3
-
-
 def _tasks_are_refused() -> bool:
     """
     Whether the kernel refuses a fork beyond RLIMIT_NPROC to a process with this user's id and no capability; False
     where that can't be found out. setrlimit(2)
-    """
-    for _ in range(_ASKED):
-        try:
-            pid, pidfd = clone(Clone(0))
-        except KernelRefusal:
-            return True  # without clone3 no worker can be made, and the start reports that by itself
-        if 0 == pid:
-            _ask_for_a_task()
-        try:
-            answered = bool(select.select([pidfd], [], [], _ASKING_S)[0])
-            if not answered:
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            status = os.waitpid(pid, 0)[1]
-        finally:
-            os.close(pidfd)
-        if answered:
-            return 0 == status
-    return False
 
-
-def _ask_for_a_task() -> NoReturn:
+    The one that asks takes steps of a table in C. It may not run Python: another thread may hold the interpreter's
+    lock at the moment of the fork, and would never give it back to a copy that lacks that thread.
     """
-    In the copy: end with 0 if it was refused.
-    """
-    refused = False
+    forked = Cell("forked")
+    steps = Table([
+        # CAP_SYS_ADMIN and CAP_SYS_RESOURCE each exempt from the limit. Version and 0, itself; two words of three sets.
+        returns(Call.CAPSET, Block(struct.pack("=Ii", _CAPABILITY_VERSION, 0)), Block(bytes(24))),
+        # This process and the one that asks are two already.
+        returns(Call.PRLIMIT64, 0, resource.RLIMIT_NPROC, Block(struct.pack("=QQ", 1, 1)), 0),
+        gives(forked, Call.CLONE, signal.SIGCHLD, 0, 0, 0, 0, optional=True),
+        Step(Call.WAIT4, (-1, 0, 0, 0), (), Gives.ANYTHING),  # it waits for the one that wasn't refused
+    ])
     try:
-        privileges.drop_capabilities()  # CAP_SYS_ADMIN and CAP_SYS_RESOURCE each exempt from the limit
-        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))  # this process and its parent are two already
-        child, _ = clone(Clone(0))
-        if 0 == child:
-            os._exit(0)
-        os.waitpid(child, 0)
+        steps.run_aside(0, len(steps.steps))
     except KernelRefusal as refusal:
-        refused = errno.EAGAIN == refusal.errno
-    finally:
-        os._exit(not refused)
+        return "clone3" == refusal.call  # without it no worker can be made, and the start reports that by itself
+    return -errno.EAGAIN == steps.value(forked)
 
 
 class NoneDriver:
