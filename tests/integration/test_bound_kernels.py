@@ -219,26 +219,32 @@ def test_the_end_of_its_process(kernel: leeward.Kernel, end: str) -> None:
 
 def test_a_process_that_writes_a_reply_between_two_jobs(box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
     """
-    No request has that as its answer.
+    No request has that as its answer: the next one isn't run, is told why, and the kernel is over.
     """
     forged = kernel.execute(f"""
-import os, threading
+import os, threading, time
 
 def write():
+    while not os.path.exists("/tmp/go"): time.sleep(0.005)
     for fd in range(3, 10):
         try: os.write(fd, {NOTHING_FRAME!r})
         except OSError: pass
     open("/tmp/written", "w").close()
 
-threading.Timer(0.01, write).start()
+threading.Thread(target=write).start()
 """)
     assert Outcome.FINISHED is forged.outcome
+    box.files.write("/tmp/go", b"")
     poll_until(lambda: box.files.exists("/tmp/written"), "a file inside a sandbox")
-    try:
-        after = kernel.execute("print('mine')")
-    except SessionOver:
-        return  # its process was ended for it
-    assert b"mine\n" == after.stdout or Outcome.INTERNAL is after.outcome
+    after = kernel.execute("open('/tmp/run', 'w').close(); print('mine')")
+    assert after.error is not None
+    assert (Outcome.INTERNAL, b"") == (after.outcome, after.stdout)
+    assert "broke the protocol of its reply pipe" in after.error.message
+    assert not box.files.exists("/tmp/run")
+    with pytest.raises(SessionOver):
+        kernel.execute("print('mine')")
+    kernel.reset()
+    assert b"mine\n" == kernel.execute("print('mine')").stdout
 
 
 def test_a_connection_that_vanishes_takes_what_it_runs_along(daemon: LiveDaemon, box: leeward.Sandbox,
