@@ -29,8 +29,7 @@ from leeward.inside import main as inside
 from leeward.isolation import backstage, egress, landlock, namespaces, privileges, terminals
 from leeward.isolation.channel import Channel, send_step
 from leeward.isolation.plan import WorkerPlan
-from leeward.isolation.template import Template, has_sizes
-from leeward.spec.machine import SIZED
+from leeward.isolation.template import Template, written_by_daemon
 from leeward.wire import control
 from leeward.wire.control import Kind
 
@@ -41,8 +40,6 @@ BEGIN_EARLY = True
 
 #: What the daemon opens terminals of sandboxes out of; it alone keeps it.
 _DEVPTS = Cell("devpts")
-#: The files with which the daemon tells a job its size; it alone keeps them.
-_SIZED = tuple(map(Cell, SIZED))
 
 _RUNNER_NAMESPACES = Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS
 
@@ -139,10 +136,11 @@ def settling(plan: WorkerPlan) -> Template:
     mapped = control.encode(control.Mapped())
     outside, back = backstage.host_steps()  # the sources are the host's, as they are now
     ways_out, listeners = egress.steps(plan.egress) if plan.egress is not None else ([], [])
-    sent = [*([_DEVPTS] if plan.enterable else []), *(_SIZED if has_sizes(plan.view) else ())]
+    written = tuple(map(Cell, written_by_daemon(plan.view)))  # the daemon alone keeps them
+    sent = [*([_DEVPTS] if plan.enterable else []), *written]
     return Template(
         plan.view,
-        sized=_SIZED,
+        written=written,
         first=[returns(Call.READ, CHANNEL, Block(bytes(len(mapped) + 1)), len(mapped) + 1, value=len(mapped)),
                *outside],
         before=[*back,

@@ -23,11 +23,12 @@ from leeward._native import privileges
 from leeward._native.spawn import Clone, twin
 from leeward.crossing import handlers, keeper, scout, setup, threads
 from leeward.errors import LeewardError, PeerError
-from leeward.inside import hooks
+from leeward.inside import contexts, hooks
 from leeward.inside import main as inside
 from leeward.isolation import backstage
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
+from leeward.spec.trust import TRUST
 from leeward.wire import control, records
 
 _NAMESPACES = Clone.NEWUSER | Clone.NEWNET | Clone.NEWNS
@@ -80,6 +81,8 @@ def warm_up(plan: ZygotePlan) -> None:
     with setup.own_caches():
         for name in plan.preload:
             preload(name, plan.idle_threads)
+    if TRUST == dict(plan.environment).get("SSL_CERT_FILE"):
+        contexts.find(TRUST)
     setup.keep_ours_apart()
     if plan.warm:
         gc.collect()

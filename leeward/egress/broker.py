@@ -29,7 +29,7 @@ from leeward.spec.egress import parse_policy
 from leeward.wire import egress_control as control
 
 if TYPE_CHECKING:
-    from leeward.egress.sealing import Sealing
+    from leeward.egress.sealing import PoolSealing
 
 _MOST_ROWS = 4096
 
@@ -44,7 +44,7 @@ class Broker:
     def __init__(self, channel: socket.socket, lookup: Lookup) -> None:
         self._channel, self._lookup = channel, lookup
         self._places: dict[int, LeasedListeners] = {}
-        self._seals: dict[int, Sealing] = {}
+        self._seals: dict[int, PoolSealing] = {}
         self._fetching: dict[int, Fetching] = {}
         self._rows: deque[control.Message] = deque()
         self._asking = Asking(self._send)
@@ -116,7 +116,11 @@ class Broker:
 
     def _lease(self, message: control.Leased, place: LeasedListeners) -> None:
         tenancy = Tenancy(message.lease, parse_policy(message.policy), message.key, self._send_row)
-        tenancy.sealing = self._seals.get(message.seal)
+        pool = self._seals.get(message.seal)
+        if pool is not None:
+            from leeward.egress.sealing import Sealing  # only here: it needs cryptography
+
+            tenancy.sealing = Sealing(pool, message)
         tenancy.asks = LeaseAsks(self._asking, message.lease)
         place.lease(tenancy)
         self._fetching[message.place] = Fetching(tenancy, message.fetch, place.lookup)
@@ -134,10 +138,10 @@ class Broker:
         self._places[number] = LeasedListeners(names, listeners, self._lookup, self._catch_up)
 
     @staticmethod
-    def _sealing(message: control.Sealed, fds: list[int]) -> Sealing:
-        from leeward.egress.sealing import Sealing  # only here: it needs cryptography
+    def _sealing(message: control.Sealed, fds: list[int]) -> PoolSealing:
+        from leeward.egress.sealing import PoolSealing  # as above
 
-        return Sealing(message, fds)
+        return PoolSealing(message, fds)
 
     # --- the record -----------------------------------------------------------
 

@@ -1,5 +1,5 @@
 """
-Contexts of TLS: with a certificate of a pool's authority for each name, towards sandboxes; and towards hosts.
+Contexts of TLS: towards a sandbox, with a certificate of its authority for each name; and towards hosts.
 
 Runs in:   the broker. Needs cryptography, of the extra `egress`.
 Bound:     _MOST contexts of one authority; the one that wasn't used for the longest goes.
@@ -28,18 +28,14 @@ _PROTOCOLS = ["http/1.1"]
 
 class Certificates:
     """
+    A sandbox's. Most sandboxes never ask for one, so nothing is read or made before.
+
     Args:
-        key, certificate: the authority's, PEM.
-        bundle: the host's file of certificates; "" for what OpenSSL takes by itself.
-        trusted: further ones, PEM.
+        signer, certificate: the authority's, PEM.
     """
 
-    def __init__(self, key: bytes, certificate: bytes, bundle: str, trusted: bytes) -> None:
-        made = load_pem_private_key(key, None)
-        assert isinstance(made, ec.EllipticCurvePrivateKey)
-        self._key, self._authority = made, x509.load_pem_x509_certificate(certificate)
-        self._own = ec.generate_private_key(ec.SECP256R1())
-        self._bundle, self._trusted = bundle, trusted
+    def __init__(self, signer: bytes, certificate: bytes) -> None:
+        self._signer, self._certificate = signer, certificate
         self._contexts: OrderedDict[str, ssl.SSLContext] = OrderedDict()
 
     def towards_sandboxes(self, name: str) -> ssl.SSLContext:
@@ -58,20 +54,21 @@ class Certificates:
         return context
 
     @cached_property
-    def towards_hosts(self) -> ssl.SSLContext:
+    def _key(self) -> ec.EllipticCurvePrivateKey:
+        made = load_pem_private_key(self._signer, None)
+        assert isinstance(made, ec.EllipticCurvePrivateKey)
+        return made
+
+    @cached_property
+    def _authority(self) -> x509.Certificate:
+        return x509.load_pem_x509_certificate(self._certificate)
+
+    @cached_property
+    def _own(self) -> ec.EllipticCurvePrivateKey:
         """
-        What verifies hosts.
+        That of the certificates which are made.
         """
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.set_alpn_protocols(_PROTOCOLS)
-        with suppress(OSError):  # without, no host is verified
-            if self._bundle:
-                context.load_verify_locations(self._bundle)
-            else:
-                context.load_default_certs()
-        if self._trusted:
-            context.load_verify_locations(cadata=self._trusted.decode())
-        return context
+        return ec.generate_private_key(ec.SECP256R1())
 
     def certificate(self, name: str) -> x509.Certificate:
         """
@@ -92,6 +89,26 @@ class Certificates:
                 .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
                                critical=False)
                 .sign(self._key, hashes.SHA256()))
+
+
+def towards_hosts(bundle: str, trusted: bytes) -> ssl.SSLContext:
+    """
+    What verifies hosts.
+
+    Args:
+        bundle: the host's file of certificates; "" for what OpenSSL takes by itself.
+        trusted: further ones, PEM.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(_PROTOCOLS)
+    with suppress(OSError):  # without, no host is verified
+        if bundle:
+            context.load_verify_locations(bundle)
+        else:
+            context.load_default_certs()
+    if trusted:
+        context.load_verify_locations(cadata=trusted.decode())
+    return context
 
 
 def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

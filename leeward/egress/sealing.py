@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Sequence
+from functools import cached_property
 
-from leeward.egress.certificates import Certificates
+from leeward.egress.certificates import Certificates, towards_hosts
 from leeward.egress.heads import Head
 from leeward.egress.injection import Injection, Known
 from leeward.egress.pipes import Pipe
@@ -17,12 +18,12 @@ from leeward.egress.tls import TlsPipe
 from leeward.egress.values import Values, unavailable
 from leeward.spec.egress import Policy
 from leeward.spec.egress_tls import is_for
-from leeward.wire.egress_control import Sealed
+from leeward.wire.egress_control import Leased, Sealed
 
 
-class Sealing:
+class PoolSealing:
     """
-    A pool's.
+    What the sandboxes of a pool have in common.
 
     Args:
         message: what the daemon says of it.
@@ -30,15 +31,45 @@ class Sealing:
     """
 
     def __init__(self, message: Sealed, fds: Sequence[int]) -> None:
-        self._certificates = Certificates(message.key, message.certificate, message.bundle, message.trusted)
-        self._values = Values(message.secrets, message.placeholders, fds)
+        self._message = message
+        self.secrets = tuple(message.secrets)
+        self.values = Values(message.secrets, fds)
+
+    @cached_property
+    def trust(self) -> ssl.SSLContext:
+        """
+        What verifies hosts.
+        """
+        return towards_hosts(self._message.bundle, self._message.trusted)
+
+    def close(self) -> None:
+        """
+        No sandbox has it any more.
+        """
+        self.values.close()
+
+
+class Sealing:
+    """
+    A sandbox's.
+
+    Args:
+        pool: its pool's.
+        message: what the daemon says of its lease.
+    """
+
+    def __init__(self, pool: PoolSealing, message: Leased) -> None:
+        self._pool, self._values = pool, pool.values
+        self._certificates = Certificates(message.signer, message.certificate)
+        self._placeholders = {name: text.encode()
+                              for name, text in zip(pool.secrets, message.placeholders, strict=True)}
 
     @property
     def trust(self) -> ssl.SSLContext:
         """
         What verifies hosts.
         """
-        return self._certificates.towards_hosts
+        return self._pool.trust
 
     async def inner(self, client: Pipe, name: str, seconds: float) -> Pipe:
         """
@@ -82,18 +113,12 @@ class Sealing:
         known = []
         for each in secrets:
             value = await self._values.get(each.name, seconds)
-            placeholder = self._values.placeholders.get(each.name, b"")
+            placeholder = self._placeholders.get(each.name, b"")
             if isinstance(value, bytes):
                 known.append(Known(placeholder, value, each.places))
             elif "body" in each.places or _has(head, placeholder):
                 raise unavailable(each.name, value)
         return Injection(head, known)
-
-    def close(self) -> None:
-        """
-        No sandbox has it any more.
-        """
-        self._values.close()
 
 
 def _has(head: Head, placeholder: bytes) -> bool:

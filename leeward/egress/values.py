@@ -26,12 +26,10 @@ class Values:
     """
     Args:
         names: of the secrets.
-        placeholders: what stands for each in sandboxes.
         fds: where each value can be read; owned from now on.
     """
 
-    def __init__(self, names: Sequence[str], placeholders: Sequence[str], fds: Sequence[int]) -> None:
-        self.placeholders = {name: text.encode() for name, text in zip(names, placeholders, strict=True)}
+    def __init__(self, names: Sequence[str], fds: Sequence[int]) -> None:
         self._loop = asyncio.get_running_loop()
         self._values: dict[str, asyncio.Future[bytes | str]] = {}
         self._fds: set[int] = set()

@@ -18,6 +18,7 @@ from leeward.inside import (
     answer,
     branching,
     collecting,
+    contexts,
     file_calls,
     files,
     fresh,
@@ -164,6 +165,7 @@ def _serve(pipes: JobPipes, take: Callable[[], bytes | None], me: int, job_fd: i
         if body is None:
             os._exit(0)
         main = _main or program.set_up()
+        contexts.tell()
         code = wire.code_of(body)
         doorway = branching.Doorway(door)
         if body != wire.SESSION:

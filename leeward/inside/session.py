@@ -49,6 +49,9 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
     while (body := _next(read, job_fd, interrupts)) is not None:
         if not body.startswith(wire.SESSION):
             continue  # the rest of an answer for which the job before didn't wait
+        if body.startswith(wire.VARIABLES):
+            program.take_environment(wire.read_variables(body))
+            continue
         if body == wire.BRANCH:
             if (end := _branch(doorway, job_fd, reply_fd)) is None:
                 me = os.getpid()

@@ -41,6 +41,10 @@ from leeward.isolation.landlock import SEALED
 from leeward.isolation.mounts import MADE
 from leeward.spec.machine import SIZED
 from leeward.spec.sandbox import Bind, Text, View
+from leeward.spec.trust import MOST_BUNDLE, TRUST, has_trust
+
+#: Bytes of a root's own files, at most.
+_SIZE = 1 << 20
 
 #: Where the new root is mounted until pivot_root(2). Any folder does; its content is only hidden meanwhile.
 _STAGE = "/tmp"
@@ -115,8 +119,7 @@ class Template:
         first: steps to take before all others.
         before: steps to take when all sources are open.
         after: steps to take after pivot_root(2).
-
-        sized: get the files of `machine.SIZED`, open for writing until somebody closes them, if *view* has them.
+        written: get the files of `written_by_daemon`, in that order, open for writing until somebody closes them.
 
     Raises:
         Unsupported: as `sources`.
@@ -124,13 +127,13 @@ class Template:
     """
 
     def __init__(self, view: View, first: Sequence[Step] = (), before: Sequence[Step] = (),
-                 after: Sequence[Step] = (), sized: Sequence[Cell] = ()) -> None:
+                 after: Sequence[Step] = (), written: Sequence[Cell] = ()) -> None:
         here = tuple(sources(view))
         recursively = native.sets_attributes()
         self._late = () if recursively else tuple(source for source in here if not source.link)
         parts = (
             [*first, *(step for source in here for step in open_steps(source, recursively=recursively))],
-            [*before, *_attach(view, here), *(_sized(sized) if has_sizes(view) else ())],
+            [*before, *_attach(view, here), *_opened_for_writing(written_by_daemon(view), written)],
             list(_proc_of_nobody()),
             [*_finish(here), *after],
         )
@@ -187,7 +190,7 @@ def _attach(view: View, here: Sequence[Source]) -> Iterator[Step]:
     """
     Build all of the root but /proc, below the current folder.
     """
-    yield from stage_steps()
+    yield from stage_steps(_SIZE + MOST_BUNDLE if has_trust(view) else _SIZE)
     for source in here:
         yield from put_steps(source)
     made = (Text(f"{MADE}/{posixpath.basename(text.target)}", text.content) for text in view.proc)
@@ -203,27 +206,37 @@ def has_sizes(view: View) -> bool:
     return set(SIZED) <= {text.target for text in (*view.texts, *view.proc)}
 
 
-def _sized(cells: Sequence[Cell]) -> Iterator[Step]:
+def written_by_daemon(view: View) -> tuple[str, ...]:
     """
-    Open the files of `machine.SIZED` for writing, by a copy of the root's mount that is attached nowhere: a mount
-    where a file is open for writing can't be made read-only.
+    The files of *view* that the daemon writes for one job after the other: those of `machine.SIZED`, if it has them,
+    and that of certificates, if it has one of its own.
     """
+    return (*(SIZED if has_sizes(view) else ()), *((TRUST,) if has_trust(view) else ()))
+
+
+def _opened_for_writing(targets: Sequence[str], cells: Sequence[Cell]) -> Iterator[Step]:
+    """
+    Open files of the root for writing, by a copy of the root's mount that is attached nowhere: a mount where a file is
+    open for writing can't be made read-only.
+    """
+    if not cells:
+        return
     tree = Cell("the root's mount")
     yield native.copy_step(tree, ".", alone=True)
-    for cell, target in zip(cells, SIZED, strict=False):
+    for cell, target in zip(cells, targets, strict=True):
         made = target.startswith("/proc/")
         path = f"{MADE}/{posixpath.basename(target)}" if made else target
         yield gives(cell, Call.OPENAT, tree, path.lstrip("/"), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0)
     yield returns(Call.CLOSE, tree)
 
 
-def stage_steps() -> Iterator[Step]:
+def stage_steps(size: int = _SIZE) -> Iterator[Step]:
     """
-    Mount a new root, and change to it.
+    Mount a new root, which has room for *size* bytes, and change to it.
     """
     root = Cell("root")
     yield native.private_step()
-    yield from native.filesystem_steps(root, "tmpfs", {"size": "1m", "nr_inodes": "512", "mode": "0755"}, _ROOT)
+    yield from native.filesystem_steps(root, "tmpfs", {"size": str(size), "nr_inodes": "512", "mode": "0755"}, _ROOT)
     yield native.move_step(root, _STAGE)
     yield returns(Call.CLOSE, root)
     yield returns(Call.CHDIR, _STAGE)
@@ -238,7 +251,8 @@ def write_steps(texts: Iterable[Text]) -> Iterator[Step]:
         way, folder, name = _way(text.target)
         yield from way
         yield gives(fd, Call.OPENAT, folder, name, _TOUCH | os.O_EXCL, 0o555 if text.program else 0o444)
-        yield returns(Call.WRITE, fd, Block(text.content), len(text.content), value=len(text.content))
+        if text.content:
+            yield returns(Call.WRITE, fd, Block(text.content), len(text.content), value=len(text.content))
         yield returns(Call.CLOSE, fd)
         yield from _close(folder)
 

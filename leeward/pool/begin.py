@@ -149,7 +149,15 @@ def prepare(settings: Settings, driver: Driver) -> tuple[SandboxSpec, ZygotePlan
     return spec, ZygotePlan(
         import_path=import_path(host.backing), preload=spec.preload, bare=not host.env,
         executable=spec.executable, environment=spec.environment, rehearse=settings.rehearse, warm=settings.warm,
-        view=spec.view, modules=modules(host.backing), idle_threads=libraries.IDLE)
+        view=_backstage_view(spec), modules=modules(host.backing), idle_threads=libraries.IDLE)
+
+
+def _backstage_view(spec: SandboxSpec) -> View:
+    if spec.seal is None:
+        return spec.view
+    from leeward.pool import seals
+
+    return seals.backstage(spec.view, spec.seal)
 
 
 def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinned: bool) -> SandboxSpec:
@@ -176,10 +184,10 @@ def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinne
     if settings.profile == profiles.SHELL:
         # Run by root, its processes have on the host an id that owns nothing; inside it is nobody's as well.
         return profiles.shell(spec, *interpreter.roots(), uid=os.geteuid() or NOBODY)
-    if seal is not None and settings.egress is not None:
+    if seal is not None:
         from leeward.pool import seals
 
-        spec = seals.trusting(spec, seal, settings.egress)
+        spec = seals.trusting(spec, seal)
     if settings.egress is not None:
         spec = _with_proxy(spec, settings.egress)
     if settings.with_home:

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass, replace
 from leeward.errors import Busy, PeerError, Unsupported
@@ -50,6 +51,9 @@ from leeward.wire.egress_control import (
     Unfetch,
 )
 from leeward.worker.hatch import import_path
+
+if TYPE_CHECKING:  # a daemon without policies doesn't import it
+    from leeward.spec.egress_tls import LeaseSeal
 
 #: What the process runs; the tests put another resolver here.
 ENTRY = "from leeward.egress.main import main\nmain({control})\n"
@@ -144,14 +148,20 @@ class BrokerLink:
         elif self._again is None:
             self._start()
 
-    def lease(self, worker: object, runner: int, policy: dict[str, object]) -> None:
+    def lease(self, worker: object, runner: int, policy: dict[str, object], own: LeaseSeal | None = None) -> None:
         """
         From now on what comes to *worker*'s listeners is of *runner*, and under *policy*.
+
+        Args:
+            own: what it has for TLS that is ended, where the worker stands with a seal.
         """
         place = self._places[worker]
-        place.lease = Leased(place.number, runner, os.urandom(32), policy,
-                             0 if place.seal is None else place.seal.number)
-        self._send(place.lease)
+        lease = Leased(place.number, runner, os.urandom(32), policy)
+        if place.seal is not None and own is not None:
+            lease = replace(lease, seal=place.seal.number, signer=own.key, certificate=own.certificate,
+                            placeholders=list(own.placeholders))
+        place.lease = lease
+        self._send(lease)
 
     def narrow(self, lease: int, policy: dict[str, object], fetch: dict[str, object]) -> None:
         """

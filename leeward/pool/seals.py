@@ -1,12 +1,13 @@
 """
-The authority of a pool's sandboxes, the placeholders of their secrets, and the files and variables by which programs
-there trust the authority.
+The authority of each sandbox, the placeholders of its secrets, and the file and variables by which programs there
+trust the authority.
 
-Runs in:   the daemon, and `leeward run`, when a pool with such a policy is made. Needs cryptography, of the extra
-           `egress`.
-Stands if: a job reads everything that its sandbox shows: the certificate is there, and no key.
-Leaves:    the authority's key in the daemon's memory as long as the pool exists. It can decrypt only connections of
-           this pool's sandboxes, which the broker reads anyway.
+Runs in:   the daemon, and `leeward run`: `make` when a pool with such a policy is made, `make_for_lease` before a
+           request asks for it. Needs cryptography, of the extra `egress`.
+Stands if: a job reads everything that its sandbox shows, and tells it to another sandbox: the certificate and the
+           placeholders are worth nothing there, and no sandbox has a key.
+Leaves:    an authority's key in the daemon's memory as long as its lease exists. It can decrypt only connections of
+           that sandbox, which the broker reads anyway.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from typing import Any
 
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, Unsupported
-from leeward.pool.trust import TrustFile
 from leeward.spec.egress import Policy, Secret
-from leeward.spec.egress_tls import BUNDLE_VARIABLES, BUNDLES, Seal, needs_seal
-from leeward.spec.sandbox import Bind, SandboxSpec, Symlink
+from leeward.spec.egress_tls import LeaseSeal, Seal, needs_seal
+from leeward.spec.sandbox import Bind, SandboxSpec, Symlink, Text, View
+from leeward.spec.trust import BUNDLE_VARIABLES, LINKS, MOST_BUNDLE, TRUST
 
 #: Where distributions keep the file of all certificates.
 _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
             "/etc/ssl/cert.pem")
 
-#: Bytes of the host's file, and of a policy's, at most.
-_MOST_BUNDLE, _MOST_TRUSTED = 4 << 20, 64 << 10
+#: Bytes of a policy's file of authorities, at most.
+_MOST_TRUSTED = 64 << 10
 
 _LASTS = dt.timedelta(days=3650)
 
@@ -60,9 +61,19 @@ def make(policy: Policy) -> Seal | None:
     """
     if not needs_seal(policy):
         return None
-    x509, hashes, ec = cryptography()
+    x509, _, _ = cryptography()
     for secret in policy.secrets:
         check_source(secret)
+    return Seal(*_host_bundle(), _trusted(policy, x509), tuple(secret.name for secret in policy.secrets))
+
+
+def make_for_lease(secret_count: int) -> LeaseSeal:
+    """
+    A fresh authority, and so many fresh placeholders.
+    """
+    x509, hashes, ec = cryptography()
+    from cryptography.hazmat.primitives import serialization as forms
+
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"leeward {secrets.token_hex(8)}")])
     now = dt.datetime.now(dt.UTC)
@@ -75,28 +86,32 @@ def make(policy: Policy) -> Seal | None:
             .add_extension(x509.KeyUsage(key_cert_sign=True, crl_sign=True, **usage), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .sign(key, hashes.SHA256()))
-    from cryptography.hazmat.primitives import serialization as forms
-
-    certificate = made.public_bytes(forms.Encoding.PEM)
-    bundle, trust = _host_bundle()
-    return Seal(key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()), certificate,
-                bundle, _trusted(policy, x509), TrustFile(trust + b"\n" + certificate),
-                tuple(f"leeward-{secrets.token_hex(16)}" for _ in policy.secrets))
+    return LeaseSeal(key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()),
+                     made.public_bytes(forms.Encoding.PEM),
+                     tuple(f"leeward-{secrets.token_hex(16)}" for _ in range(secret_count)))
 
 
-def trusting(spec: SandboxSpec, seal: Seal, policy: Policy) -> SandboxSpec:
+def trusting(spec: SandboxSpec, seal: Seal) -> SandboxSpec:
     """
-    *spec* whose programs trust the authority and see placeholders.
+    *spec* whose sandboxes have a file of certificates each, which is empty before the daemon has written it.
     """
-    folders = {os.path.dirname(path) for path in BUNDLES} - {"/etc/ssl"}
+    folders = {os.path.dirname(path) for path in (TRUST, *LINKS)} - {"/etc/ssl"}
     view = replace(spec.view,
-                   binds=(*(bind for bind in spec.view.binds if bind.target not in folders),
-                          Bind(seal.trust.path, seal.trust.path, file=True)),
-                                      links=(*spec.view.links, *(Symlink(path, seal.trust.path) for path in BUNDLES)))
-    variables = dict.fromkeys(BUNDLE_VARIABLES, BUNDLES[0])
-    variables |= {secret.name: placeholder
-                  for secret, placeholder in zip(policy.secrets, seal.placeholders, strict=True)}
+                   binds=tuple(bind for bind in spec.view.binds if bind.target not in folders),
+                   texts=(*spec.view.texts, Text(TRUST, b"")),
+                   links=(*spec.view.links, *(Symlink(path, TRUST) for path in LINKS)))
+    variables = dict.fromkeys(BUNDLE_VARIABLES, TRUST)
     return replace(spec, view=view, seal=seal, environment=tuple({**dict(spec.environment), **variables}.items()))
+
+
+def backstage(view: View, seal: Seal) -> View:
+    """
+    *view*, by `trusting`, as the zygote has it: modules that are imported there may read the file.
+    """
+    if not seal.bundle:
+        return view
+    return replace(view, binds=(*view.binds, Bind(os.path.realpath(seal.bundle), TRUST, file=True)),
+                   texts=tuple(text for text in view.texts if TRUST != text.target))
 
 
 def check_source(secret: Secret) -> None:
@@ -123,11 +138,11 @@ def _host_bundle() -> tuple[str, bytes]:
     for path in _BUNDLES:
         try:
             with open(path, "rb") as file:
-                data = file.read(_MOST_BUNDLE + 1)
+                data = file.read(MOST_BUNDLE + 1)
         except OSError:
             continue
-        if len(data) > _MOST_BUNDLE:
-            raise Unsupported("egress", have=f"a file of certificates, {path}, of more than {_MOST_BUNDLE} bytes",
+        if len(data) > MOST_BUNDLE:
+            raise Unsupported("egress", have=f"a file of certificates, {path}, of more than {MOST_BUNDLE} bytes",
                               need="a smaller one, for sandboxes whose TLS the broker ends")
         return path, data
     return "", b""

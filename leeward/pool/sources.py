@@ -40,7 +40,7 @@ _SHELL = "(eval \"$1\") && printf '\\0'"
 
 class OpenSeal:
     """
-    A pool's seal, as the broker is told of it.
+    What a pool's sandboxes have in common, as the broker is told of it.
 
     Attributes:
         number: by which it is told; 0 before.
@@ -54,8 +54,7 @@ class OpenSeal:
         """
         What the broker has to know, beside the descriptors.
         """
-        return Sealed(self.number, self._seal.key, self._seal.certificate, self._seal.bundle, self._seal.trusted,
-                      [each.name for each in self._secrets], list(self._seal.placeholders))
+        return Sealed(self.number, self._seal.bundle, self._seal.trusted, [each.name for each in self._secrets])
 
     @contextmanager
     def opened(self) -> Iterator[list[int]]:

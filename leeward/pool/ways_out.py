@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,13 +28,17 @@ from leeward.pool.sources import OpenSeal
 from leeward.pool.zygotes import EventLog
 from leeward.wire.egress_control import Begin
 from leeward.worker.hatch import import_path
-from leeward.worker.terms import LeaseOwner, NoWaysOut, WaysOut
+from leeward.worker.terms import NOTHING_LENT, LeaseOwner, Lent, NoWaysOut, WaysOut
 
 if TYPE_CHECKING:
     from leeward.spec.egress import Policy
+    from leeward.spec.egress_tls import LeaseSeal, Seal
 
 #: A policy, and that of fetches where it is another one, as `policy_map` makes them.
 Narrowed = tuple[dict[str, Any], dict[str, Any]]
+
+#: Authorities that are made together.
+_BATCH = 8
 
 #: What the C library's resolver reads, and where systemd and others keep the list of name servers.
 _RESOLVERS = ("/etc", "/usr", "/lib", "/lib32", "/lib64", "/run/systemd/resolve", "/run/resolvconf",
@@ -46,27 +51,39 @@ class PoolWays:
 
     Args:
         policy: as `spec.egress.policy_map` makes it.
-        seal: by what its TLS is ended, if it is.
+        seals: by what its TLS is ended, if it is.
     """
 
     def __init__(self, broker: BrokerLink, record: EgressRecord, asks: AskBook, plan: EgressPlan,
-                 policy: dict[str, Any], name: str, seal: OpenSeal | None) -> None:
+                 policy: dict[str, Any], name: str, seals: LeaseSeals | None) -> None:
         self._broker, self._record, self._plan, self._policy, self._name = broker, record, plan, policy, name
-        self._asks, self._seal = asks, seal
+        self._asks, self._seals = asks, seals
         self._runners: dict[object, int] = {}
+        self._standing: set[object] = set()
 
     @property
     def listeners(self) -> int:
         return self._plan.listeners
 
-    def stand(self, worker: object, listeners: Sequence[int]) -> None:
-        self._broker.stand(worker, self._plan, listeners, self._seal)
+    @property
+    def certificates(self) -> bytes | None:
+        return None if self._seals is None else self._seals.certificates
 
-    def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> None:
+    def stand(self, worker: object, listeners: Sequence[int]) -> None:
+        if self._seals is None:
+            self._broker.stand(worker, self._plan, listeners)
+            return
+        self._broker.stand(worker, self._plan, listeners, self._seals.opened)
+        self._standing.add(worker)
+        self._seals.fill(len(self._standing) - len(self._runners))
+
+    def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> Lent:
         self._forget(worker)
+        own = None if self._seals is None else self._seals.take()
         self._runners[worker] = runner
         self._record.leased(runner, self._name)
-        self._broker.lease(worker, runner, self._policy if policy is None else dict(policy))
+        self._broker.lease(worker, runner, self._policy if policy is None else dict(policy), own)
+        return NOTHING_LENT if self._seals is None or own is None else self._seals.lent(own)
 
     def owned(self, runner: int, owner: LeaseOwner) -> None:
         about = {"kind": "session"} if owner.take is not None else {"kind": "job", "job": owner.number}
@@ -74,17 +91,61 @@ class PoolWays:
 
     def over(self, worker: object, cleared: Callable[[], None]) -> bool:
         self._forget(worker)
-        return self._broker.over(worker, cleared)
+        nothing_left = self._broker.over(worker, cleared)
+        if self._seals is not None:  # while the broker clears the listeners
+            self._seals.fill(len(self._standing) - len(self._runners))
+        return nothing_left
 
     def gone(self, worker: object) -> None:
         self._broker.gone(worker)
         self._forget(worker)
+        self._standing.discard(worker)
 
     def _forget(self, worker: object) -> None:
         runner = self._runners.pop(worker, None)
         if runner is not None:
             self._record.over(runner)
             self._asks.over(runner)
+
+
+class LeaseSeals:
+    """
+    Authorities and placeholders of a pool, each for one lease. There is one in stock for each worker without a lease,
+    so that no request waits for it. Of several that are made together each takes a fifth of the time: 0.15 ms.
+
+    Attributes:
+        opened: what all leases have in common.
+        certificates: of the host.
+    """
+
+    def __init__(self, seal: Seal, opened: OpenSeal) -> None:
+        self.opened, self.certificates = opened, seal.certificates.rstrip(b"\n") + b"\n"
+        self._secrets = seal.secrets
+        self._stock: deque[LeaseSeal] = deque()
+
+    def fill(self, workers: int) -> None:
+        """
+        Have one in stock for each of so many *workers* without a lease.
+        """
+        if len(self._stock) < workers:
+            self._stock += [self._make() for _ in range(_BATCH)]
+
+    def take(self) -> LeaseSeal:
+        """
+        That of a lease which begins. It is nobody else's, then or later.
+        """
+        return self._stock.popleft() if self._stock else self._make()
+
+    def lent(self, own: LeaseSeal) -> Lent:
+        """
+        What of it is for the sandbox.
+        """
+        return Lent(dict(zip(self._secrets, own.placeholders, strict=True)), own.certificate)
+
+    def _make(self) -> LeaseSeal:
+        from leeward.pool import seals
+
+        return seals.make_for_lease(len(self._secrets))
 
 
 class Exits:
@@ -122,11 +183,12 @@ class Exits:
             self.broker = BrokerLink(self._reactor, self._log, partial(begin, confinement), self.record.add,
                                      self.asks)
         policy = settings.egress
-        seal = None
+        seals = None
         if confinement.seal is not None:
-            seal = OpenSeal(self._reactor, self._log, confinement.seal, policy.secrets)
+            opened = OpenSeal(self._reactor, self._log, confinement.seal, policy.secrets)
+            seals = LeaseSeals(confinement.seal, opened)
             policy = unsourced(policy)
-        return PoolWays(self.broker, self.record, self.asks, plan, policy_map(policy), policy.name, seal)
+        return PoolWays(self.broker, self.record, self.asks, plan, policy_map(policy), policy.name, seals)
 
     def seated(self, runner: int, sandbox: str, narrowed: Narrowed | None) -> None:
         """

@@ -114,7 +114,7 @@ class Execution:
         self._runner.limit(self._job.limits)
 
     def _frame(self) -> bytes:
-        return wire.job_frame(self._job)
+        return wire.job_frame(self._job, self._runner.variables)
 
     def _close_pipes(self) -> None:
         self._output.close_pipes()

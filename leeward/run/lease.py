@@ -198,7 +198,9 @@ class Lease:
             raise LeewardError(f"runner {self._runner.number}: {error}") from error
         self._check_there()
         try:
-            os.write(self._runner.job, wire.SESSION_BEGINS)  # into an empty pipe
+            variables = self._runner.variables
+            os.write(self._runner.job,  # into an empty pipe
+                     wire.SESSION_BEGINS + (wire.variables_frame(variables) if variables else b""))
         except OSError as error:
             raise LeewardError(f"runner {self._runner.number}: {error}") from error
         if self._runner.leaf.needs_ticks:

@@ -73,6 +73,7 @@ class LiveRunner:
 
     Attributes:
         processes: those that aren't gone, by number.
+        variables: of each of them, beside those of all sandboxes.
     """
 
     costs = "session"
@@ -81,7 +82,7 @@ class LiveRunner:
                  *, over: Callable[[], None], killed: Callable[[], None], lost: Callable[[str], None],
                  collect: Callable[[], object], rested: Callable[[], None], fast_path: FastPathNow) -> None:
         self._reactor, self._runner, self._owner, self._keeper = reactor, runner, owner, keeper
-        self._terms, self._denials, self._fast_path = terms, terms.denials, fast_path
+        self._terms, self._denials, self._fast_path, self.variables = terms, terms.denials, fast_path, runner.variables
         self._over: Callable[[], None] | None = over
         self._killed, self._lost, self._collect, self._rested = killed, lost, collect, rested
         self._processes: dict[int, LiveProcess] = {}
@@ -194,7 +195,7 @@ class LiveRunner:
             kept.pop_all()
         leaf = SharedLeaf(self._runner.leaf, nest)
         runner = Beside(number, leaf, birth, self._denials, self._runner.number, keeps_door=keeps_door)
-        runner.job, runner.reply, runner.out, runner.err = job, reply, out, err
+        runner.job, runner.reply, runner.out, runner.err, runner.variables = job, reply, out, err, self.variables
         made = self._interpreters[number] = Interpreter(self._reactor, runner, leaf, self._terms, ready, failed)
         self._processes[number] = process = LiveProcess(
             self._reactor, number, self, self._runner, nest, self._denials, None, (-1, -1, -1), on_output=None,

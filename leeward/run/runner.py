@@ -45,6 +45,17 @@ class Denials(Protocol):
     def remove(self, job: int) -> dict[str, int]: ...
 
 
+class LentToRunner(Protocol):
+    """
+    `leeward.worker.terms.Lent`.
+    """
+
+    @property
+    def variables(self) -> Mapping[str, str]: ...
+    @property
+    def certificate(self) -> bytes: ...
+
+
 class Runner:
     """
     One armed or running process of a worker.
@@ -58,6 +69,7 @@ class Runner:
         show: tells its job how much it may use.
         cut: descriptors that it sent were lost, for want of room for them here.
         proves: tells its keeper that one of its runners has passed its whole check of itself.
+        variables: that its processes have beside those of all jobs.
         entrances: its namespaces and ruleset, with which more processes are put beside the first: control.Start.
         ended_by_watchdog: why the watchdog's thread has ended it, while the loop stood still.
         more_tasks: how many the kernel counts against this job's RLIMIT_NPROC for spares that the
@@ -92,6 +104,19 @@ class Runner:
         self._more_tasks = more_tasks
         self._sockets, self._show = sockets, show
         self._scratch = -1
+        self.variables: Mapping[str, str] = {}
+        self._trust: Callable[[], None] = _nothing
+
+    def lend(self, lent: LentToRunner, trust: Callable[[bytes], None]) -> None:
+        """
+        It is leased, and has this for itself.
+
+        Args:
+            trust: has it trust a certificate; called by `limit`.
+        """
+        self.variables = lent.variables
+        if lent.certificate:
+            self._trust = partial(trust, lent.certificate)
 
     def happen(self, event: RunnerEvent) -> None:
         """
@@ -140,7 +165,7 @@ class Runner:
 
     def limit(self, limits: Limits) -> None:
         """
-        Hold the job to *limits*, before it has any code.
+        Hold the job to *limits*, and have it trust what it is to trust, before it has any code.
 
         Raises:
             LeewardError: it is gone, or a limit can't be set.
@@ -148,6 +173,7 @@ class Runner:
         try:
             self.leaf.apply(limits)
             self._show(limits)
+            self._trust()
             if self._scratch >= 0:
                 self._denials.grant(self.number, limits.memory, self._scratch)
             rlimits = self.held()

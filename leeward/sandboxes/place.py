@@ -75,6 +75,8 @@ class PorterAsked(Protocol):
 class SandboxPlace(Protocol):
     @property
     def number(self) -> int: ...
+    variables: Mapping[str, str]
+
     @property
     def processes(self) -> Mapping[int, Any]: ...
     def start(self, what: Any, *, stdin: Any, on_output: Callable[[int, bytes], None],

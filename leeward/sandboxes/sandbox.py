@@ -124,13 +124,13 @@ class LiveSandbox:
             Busy: as many processes run as may.
             Refused: it can't be started.
         """
-        self._here()
+        here = self._here()
         self._check_room()
         number = self._last + 1
         order = Order(asked.argv, asked.title, asked.cwd, asked.limits.time if asked.timed else None,
                       asked.limits.output if asked.bounded else None, asked.kept, asked.size is not None,
                       asked.cpu_time, self.facts.limits.cpu / 100)
-        env = environment_of(self._terms, self.facts, asked)
+        env = environment_of(self._terms, self.facts, here.variables, asked)
         held = None
         if asked.warm and has_room(self.facts.limits):
             what = (asked.argv, asked.cwd, tuple(sorted(env.items())))

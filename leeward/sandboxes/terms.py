@@ -82,7 +82,7 @@ class SandboxTerms:
     Attributes:
         launch: starts programs.
         environment: of every process, before what clients add.
-        tls: of these variables, the ones by which programs trust the broker that ends their TLS, and its placeholders.
+        tls: of these variables, the ones by which programs trust the broker that ends their TLS.
         python: the interpreter inside.
         degraded: as in results.
         view: what each of them shows.
@@ -106,10 +106,9 @@ def terms_of(spec: SandboxSpec, degraded: tuple[str, ...]) -> SandboxTerms:
 def _tls(spec: SandboxSpec) -> tuple[tuple[str, str], ...]:
     if spec.seal is None:
         return ()
-    from leeward.spec.egress_tls import BUNDLE_VARIABLES
+    from leeward.spec.trust import BUNDLE_VARIABLES
 
-    return tuple((name, value) for name, value in spec.environment
-                 if name in BUNDLE_VARIABLES or value in spec.seal.placeholders)
+    return tuple((name, value) for name, value in spec.environment if name in BUNDLE_VARIABLES)
 
 
 @dataclass(slots=True)
@@ -130,12 +129,17 @@ class SandboxFacts:
     egress: tuple[dict[str, Any], dict[str, Any]] | None = None
 
 
-def environment_of(terms: SandboxTerms, facts: SandboxFacts, asked: AskedProgram) -> dict[str, str]:
+def environment_of(terms: SandboxTerms, facts: SandboxFacts, variables: Mapping[str, str],
+                   asked: AskedProgram) -> dict[str, str]:
     """
     All variables of a program.
+
+    Args:
+        variables: of this sandbox alone.
     """
-    own = dict(terms.environment)
+    own = {**dict(terms.environment), **variables}
     if asked.clean:
         path = own.get("PATH", _PATH)
-        own = {"PATH": path if facts.key.egress else f"{stand_ins.FOLDER}:{path}", **dict(terms.tls)}
+        own = {"PATH": path if facts.key.egress else f"{stand_ins.FOLDER}:{path}", **dict(terms.tls),
+               **variables}
     return {**own, **facts.env, **asked.env}

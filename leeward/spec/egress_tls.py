@@ -1,5 +1,5 @@
 """
-Which TLS the broker ends, and what a sandbox needs for it: an authority, placeholders, a file and variables of trust.
+Which TLS the broker ends, and what sandboxes need for it: certificates, an authority, placeholders.
 
 Runs in:   anywhere; pure. `pool.seals` makes these.
 """
@@ -8,48 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from leeward.spec.egress import Policy, Secret
 from leeward.spec.egress_rules import EgressRule
 from leeward.spec.hosts import is_below
 
 
-class Trusted(Protocol):
-    """
-    A file on this host.
-    """
-
-    path: str
-
-
-#: Where programs look for the file of certificates by default.
-BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/cert.pem", "/etc/pki/tls/certs/ca-bundle.crt")
-
-#: The variables by which programs are told of that file.
-BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Seal:
     """
-    What the sandboxes of a pool have for TLS that the broker ends.
+    What the sandboxes of a pool have in common for TLS that the broker ends.
 
     Attributes:
-        key: the authority's private key, PEM. It goes to the broker, and to no sandbox.
-        certificate: the authority's, PEM.
-        bundle: the host's file of certificates, "" where it has none.
+        bundle: the path of the host's file of certificates, "" where it has none.
+        certificates: what is in it.
         trusted: certificates of the policy's own authorities, PEM.
-        trust: the file of what sandboxes trust: the host's certificates and the authority's. It has a `path`, and is
-            there as long as this object is.
-        placeholders: of the policy's secrets, in their order.
+        secrets: the names of the policy's.
+    """
+
+    bundle: str
+    certificates: bytes
+    trusted: bytes
+    secrets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LeaseSeal:
+    """
+    What one sandbox has for it, and no other one, before or after.
+
+    Attributes:
+        key: its authority's private key, PEM. It goes to the broker, and to no sandbox.
+        certificate: the authority's, PEM.
+        placeholders: for the pool's secrets, in their order.
     """
 
     key: bytes
     certificate: bytes
-    bundle: str
-    trusted: bytes
-    trust: Trusted
     placeholders: tuple[str, ...]
 
 

@@ -75,29 +75,24 @@ class Stand:
 @dataclass(frozen=True, slots=True, repr=False)
 class Sealed:
     """
-    By what the broker ends TLS of a pool's sandboxes, until `Gone` of *place*.
+    What the sandboxes of a pool have in common for TLS that the broker ends, until `Gone` of *place*.
 
     Each descriptor beside it gives one secret's value and a NUL, which says that the value is whole, and then ends.
 
     Attributes:
         place: a number as of `Stand`.
-        key, certificate: the authority's, PEM.
         bundle: the host's file of certificates, or "".
         trusted: further ones, PEM.
         secrets: their names.
-        placeholders: what stands for each in sandboxes.
     """
 
     place: int
-    key: bytes
-    certificate: bytes
     bundle: str
     trusted: bytes
     secrets: list[str]
-    placeholders: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Leased:
     """
     From now on what comes to the listeners is of this lease, and under this policy.
@@ -108,6 +103,8 @@ class Leased:
         policy: as `spec.egress.parse_policy` reads it.
         seal: the place of a `Sealed`; 0 for none.
         fetch: the policy of its fetches, where that is another one.
+        signer, certificate: of its authority, PEM; where it has a *seal*.
+        placeholders: what stands in it for each of the seal's secrets.
     """
 
     place: int
@@ -116,6 +113,9 @@ class Leased:
     policy: dict[str, object]
     seal: int = 0
     fetch: dict[str, object] = field(default_factory=dict)
+    signer: bytes = b""
+    certificate: bytes = b""
+    placeholders: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ else it is the byte CODE, which no map starts with, and the code.
 
 Outside of a session each pipe carries one frame. In a session each pipe carries one for each job, and the body of a
 frame on the job pipe has the byte SESSION in front. The first frame of a session holds that byte only, and gets no
-reply. There code that shows things, and has nothing beside it, has the byte SHOWN in place of CODE.
+reply; nor does one with variables for all of its jobs, which may follow. There code that shows things, and has nothing
+beside it, has the byte SHOWN in place of CODE.
 
 Files that a job brings back are in its reply while they are few bytes. Else the reply has their names and sizes, and
 their bytes follow its frame, one file after the other.
@@ -63,6 +64,8 @@ SESSION_BEGINS = HEADER.pack(len(SESSION)) + SESSION
 #: The body of a session's frame that asks for a branch, and the frame.
 BRANCH = SESSION + b"\3"
 BRANCH_FRAME = HEADER.pack(len(BRANCH)) + BRANCH
+#: What the body of a session's frame with variables begins with.
+VARIABLES = SESSION + b"\5"
 #: What a branch and the daemon say to each other before there is a pipe.
 BRANCH_WORD = b"h"
 #: The frame that makes a process of a live sandbox the one that does file calls (wire/file_answers.py), and none else.
@@ -79,10 +82,15 @@ _SHOWN_FIELDS = _ALL_FIELDS | {"results", "value"}
 _NIL = 0xC0
 
 
-def job_frame(job: Job) -> bytes:
+def job_frame(job: Job, variables: Mapping[str, str] | None = None) -> bytes:
     """
     The frame that starts *job*.
+
+    Args:
+        variables: that it has beside its own.
     """
+    if variables:
+        job = replace(job, env={**variables, **job.env})
     if job.code is not None and _beside_code(job) == _NOTHING:
         return HEADER.pack(1 + len(job.code)) + CODE + job.code
     body = _packed(job)
@@ -96,6 +104,24 @@ def session_frame(job: Job) -> bytes:
     body = (SHOWN + job.code if job.code is not None and _beside_code(job) == _SHOWS
             else job_frame(job)[HEADER.size:])
     return HEADER.pack(len(SESSION) + len(body)) + SESSION + body
+
+
+def variables_frame(variables: Mapping[str, str]) -> bytes:
+    """
+    The frame that gives the process of a session *variables*, before its first job.
+    """
+    packed = msgpack.packb(dict(variables))
+    assert isinstance(packed, bytes)
+    return HEADER.pack(len(VARIABLES) + len(packed)) + VARIABLES + packed
+
+
+def read_variables(body: bytes) -> dict[str, str]:
+    """
+    What `variables_frame` wrote.
+    """
+    variables = msgpack.unpackb(body[len(VARIABLES):])
+    assert isinstance(variables, dict)
+    return variables
 
 
 def _beside_code(job: Job) -> Job:

@@ -3,7 +3,8 @@ A keeper, seen from the daemon: its channel, its process, and the sockets of its
 
 Runs in:   the daemon.
 Owns:      the channel's ends, the keeper's pidfd, its devpts, its listeners where there is egress, a descriptor of its
-           namespace's /proc/net/sockstat, and the files that tell jobs how much they may use.
+           namespace's /proc/net/sockstat, the files that tell jobs how much they may use, and the file of
+           certificates that they trust.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class Keeper:
         self._pidfd = -1
         self._sockets = -1  # /proc/net/sockstat of its network namespace
         self._sized: tuple[int, ...] = ()  # the files of machine.SIZED
+        self._trust = -1
+        self._certificates = 0  # bytes of them that all jobs trust, in front of the job's own
         self._limits, self._shown = limits, machine.sizes(limits)
 
     def prove(self) -> None:
@@ -100,13 +103,17 @@ class Keeper:
         write_id_maps(self.pid, inside, *ids)
         self._channel.send(control.Mapped())
 
-    def ready(self, fds: list[int], listeners: int = 0) -> bool:
+    def ready(self, fds: list[int], listeners: int = 0, certificates: bytes | None = None) -> bool:
         """
         It serves. *fds* are this object's from now on: its devpts, if sandboxes have terminals, the files of
-        `machine.SIZED`, if jobs see them, and so many *listeners*.
+        `machine.SIZED`, if jobs see them, that of certificates, if there are *certificates* that all jobs trust, and
+        so many *listeners*.
 
         Returns:
             Are the listeners there? If not, no descriptors were left for them.
+
+        Raises:
+            OSError: the certificates can't be written.
         """
         ours = len(fds) - listeners
         if ours < 0 or self.listeners:
@@ -114,12 +121,16 @@ class Keeper:
                 os.close(fd)
             return False
         self.listeners, fds = fds[ours:], fds[:ours]
+        if certificates is not None and fds:
+            self._trust = fds.pop()
         if len(fds) >= len(machine.SIZED) and not self._sized:
             self._sized = tuple(fds[-len(machine.SIZED):])
             del fds[-len(machine.SIZED):]
         self.devpts = fds.pop(0) if fds and self.devpts < 0 else self.devpts
         for fd in fds:
             os.close(fd)
+        if certificates is not None:
+            self._begin_trust(certificates)
         return True
 
     def abandon(self) -> None:
@@ -180,14 +191,29 @@ class Keeper:
             os.ftruncate(fd, len(content))
         self._limits, self._shown = limits, sizes
 
+    def _begin_trust(self, certificates: bytes) -> None:
+        _write(self._trust, certificates, 0)
+        self._certificates = len(certificates)
+
+    def trust(self, certificate: bytes) -> None:
+        """
+        Its next job trusts *certificate*, and that of no job before.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        os.ftruncate(self._trust, self._certificates)
+        _write(self._trust, certificate, self._certificates)
+
     def rest(self) -> None:
         """
-        A live sandbox has it, and will have it for longer: hold no descriptor that only the next job's limits need. It
-        gets no other job.
+        A live sandbox has it, and will have it for longer: hold no descriptor that only the next job needs. It gets no
+        other job.
         """
-        sized, self._sized, self.rested = self._sized, (), True
-        for fd in sized:
-            os.close(fd)
+        fds, self._sized, self._trust, self.rested = (*self._sized, self._trust), (), -1, True
+        for fd in fds:
+            if fd >= 0:
+                os.close(fd)
 
     # --- the end --------------------------------------------------------------
 
@@ -218,6 +244,20 @@ class Keeper:
                     self._close_rest)
 
     def _close_rest(self) -> None:
-        rest = (self._sockets, self.devpts, *self._sized, *self.listeners)
-        self._sockets, self.devpts, self._sized, self.listeners = -1, -1, (), []
+        rest = (self._sockets, self.devpts, self._trust, *self._sized, *self.listeners)
+        self._sockets = self.devpts = self._trust = -1
+        self._sized, self.listeners = (), []
         in_any_case(*(partial(os.close, fd) for fd in rest if fd >= 0))
+
+
+def _write(fd: int, data: bytes, at: int) -> None:
+    """
+    All of *data*, from the place *at* on.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    rest = memoryview(data)
+    while rest:
+        count = os.pwrite(fd, rest, at)
+        rest, at = rest[count:], at + count

@@ -138,11 +138,16 @@ class Leasing:
         """
         The keeper serves, and has sent *fds*: are its listeners there, if it has any?
         """
-        if not keeper.ready(fds, self.terms.ways_out.listeners):
-            self._worker.stumbled("egress", _NO_LISTENERS, passing=False)
-            self._worker.retire(_NO_LISTENERS)
+        ways_out = self.terms.ways_out
+        try:
+            why = "" if keeper.ready(fds, ways_out.listeners, ways_out.certificates) else _NO_LISTENERS
+        except OSError as error:
+            why = f"its file of certificates: {error}"
+        if why:
+            self._worker.stumbled("egress", why, passing=False)
+            self._worker.retire(why)
             return False
-        self.terms.ways_out.stand(self._worker, keeper.listeners)
+        ways_out.stand(self._worker, keeper.listeners)
         return True
 
     def emptied(self) -> None:
@@ -271,7 +276,7 @@ class Leasing:
         runner = self._arming.store.popleft()
         self._arming.move(runner, RunnerEvent.LEASED)
         self.running = runner
-        self.terms.ways_out.lease(self._worker, runner.number, policy)
+        runner.lend(self.terms.ways_out.lease(self._worker, runner.number, policy), self._worker.keeper.trust)
         self._worker.jobs += 1
         if self._reactor.rouse is not None:
             self._reactor.rouse()

@@ -34,6 +34,24 @@ class LeaseOwner(Protocol):
     def take(self) -> object: ...
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Lent:
+    """
+    What a lease has for itself.
+
+    Attributes:
+        variables: that each process of it has beside those of all jobs.
+        certificate: of an authority that it alone trusts, PEM; b"" for none.
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    certificate: bytes = b""
+
+
+#: What most leases have for themselves.
+NOTHING_LENT = Lent()
+
+
 class WaysOut(Protocol):
     """
     The broker of a pool with egress. No call waits for it.
@@ -48,12 +66,18 @@ class WaysOut(Protocol):
         How many each keeper has.
         """
 
+    @property
+    def certificates(self) -> bytes | None:
+        """
+        What the file of certificates of each worker begins with; None where workers have no such file.
+        """
+
     def stand(self, worker: object, listeners: Sequence[int]) -> None:
         """
         A keeper has these listeners, which stay open until `gone`.
         """
 
-    def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> None:
+    def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> Lent:
         """
         From now on their connections belong to the tenant of *runner*, under *policy*, or the pool's.
         """
@@ -80,9 +104,12 @@ class NoWaysOut:
     """
 
     listeners = 0
+    certificates = None
 
     def stand(self, worker: object, listeners: Sequence[int]) -> None: ...
-    def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> None: ...
+    def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> Lent:
+        return NOTHING_LENT
+
     def owned(self, runner: int, owner: LeaseOwner) -> None: ...
     def over(self, worker: object, cleared: Callable[[], None]) -> bool:
         return True

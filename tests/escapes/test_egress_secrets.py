@@ -212,14 +212,13 @@ keys = [path for path in glob.glob(os.path.dirname(os.path.realpath(os.environ["
         recursive=True) if os.path.isfile(path) and "PRIVATE" in open(path).read()]
 tell(["-----BEGIN CERTIFICATE-----" + last, keys, "PRIVATE" in repr(dict(os.environ))])
 """
-    own, keys, named = within(box, read)
-    other, _, _ = within(loose, read)
+    other, keys, named = within(loose, read)
     assert not keys
     assert not named
-    assert own != other
-    for trust, ends in ((own, True), (other, False)):
-        code = "open('/tmp/ca.pem', 'w').write(ca)\n" + SEND
-        said = within(box, code, ca=trust, pieces=[head(host)], connect="api.example.org", name="api.example.org",
+    own = "open(os.environ['SSL_CERT_FILE']).read().rpartition('-----BEGIN CERTIFICATE-----')"
+    for trust, ends in ((f"''.join({own}[1:])", True), (repr(other), False)):
+        code = f"open('/tmp/ca.pem', 'w').write({trust})\n" + SEND
+        said = within(box, code, pieces=[head(host)], connect="api.example.org", name="api.example.org",
                       trust="/tmp/ca.pem", size=1 << 16, port=host.tls)
         if ends:
             with control():

@@ -197,7 +197,7 @@ def test_c058_nothing_looks_at_the_wall_clock() -> None:
                       r"|\btime\(NULL\)|TFD_TIMER_ABSTIME|pthread_cond_timedwait|sem_timedwait")
     may = {ROOT / "leeward" / name for name in (
         "daemon/telling/log.py", "spec/folders.py", "daemon/serving/folders.py", "client/overlay.py",
-        "egress/tenancy.py", "egress/certificates.py", "pool/seals.py", "pool/trust.py", "pool/asks.py",
+        "egress/tenancy.py", "egress/certificates.py", "pool/seals.py", "pool/asks.py",
         "client/environments.py", "audit/bounded.py",
         # Programs of the operator's.
         "agents/running.py", "approvals/boxes.py", "approvals/recording.py", "approvals/runs.py",

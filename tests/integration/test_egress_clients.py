@@ -25,6 +25,7 @@ import pytest
 
 import leeward
 from kit import egress, packages
+from kit.box import TESTS
 from kit.egress import Servers
 from kit.egress_hosts import AUTHORITY, CERTIFICATE
 from kit.live_daemon import PLACES, LiveDaemon
@@ -44,10 +45,12 @@ import leeward.pool.broker
 leeward.pool.broker.ENTRY = {egress.ENTRY!r}
 """
 
-#: Of a host on which the route can't be made.
-UNROUTED = CUSTOM + """\
-import leeward.pool.routed
-leeward.pool.routed.is_routed = lambda: False
+#: Of a host on which the route can't be made, since no netlink socket can.
+UNROUTED = CUSTOM + f"""\
+import sys
+sys.path.append({str(TESTS)!r})
+from kit.no_netlink import refuse
+refuse()
 """
 
 JAVA = """\
@@ -330,6 +333,7 @@ def test_what_takes_no_proxy_fails_at_once_without_the_route(unrouted: LiveDaemo
     """
     with unrouted.client() as client:
         got = client.execute(textwrap.dedent(code), args=[str(ports["http"])], egress="web")
+    unrouted.logged(lambda rows: [row for row in rows if "this host refuses the route" in row["event"]])
     names = [f"{each}_proxy" for each in ("all", "http", "https", "no")]
     first, *refused = got.stdout_text.splitlines()
     assert str(sorted(["NODE_USE_ENV_PROXY", *names, *map(str.upper, names)])) == first, got

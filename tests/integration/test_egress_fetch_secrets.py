@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -51,13 +50,9 @@ def daemon(host: Mirrors, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     authorities.write_text(AUTHORITY)
     config.write_text(CONFIG.format(tls=host.tls, http=host.http, authorities=authorities, name=NAME, source=SOURCE))
     config.chmod(0o600)
-    custom = CUSTOM
-    if os.environ.get("LEEWARD_TESTS_OUTSIDE_TMP"):  # this user has all folders below /tmp
-        custom += "from kit.packages import outside_tmp\nfrom leeward.pool import trust\ntrust.place = outside_tmp\n"
-    (folder / "sitecustomize.py").write_text(custom)
-    tests = Path(__file__).resolve().parents[1]
+    (folder / "sitecustomize.py").write_text(CUSTOM)
     with LiveDaemon(folder, "--config", str(config), env={
-            "PYTHONPATH": os.pathsep.join((str(folder), PLACES, str(tests))), SOURCE: VALUE}) as daemon:
+            "PYTHONPATH": os.pathsep.join((str(folder), PLACES)), SOURCE: VALUE}) as daemon:
         yield daemon
 
 

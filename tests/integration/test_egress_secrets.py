@@ -4,6 +4,7 @@ Secrets: a job sees a placeholder, and the secret's hosts the value; with the pr
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from kit import egress
+from kit.attack import make_environment
 from kit.box import Box
 from kit.egress_secrets import NAME, VALUE, Mirrors, mirrors, policy, sealed
+from kit.packages import shown_folder
 
 GET = """
     import os, sys, urllib.request, urllib.error
@@ -36,6 +39,8 @@ RUN = """
 NODE = """node -e 'fetch(process.env.URL, {headers: {Authorization: "Bearer " + process.env.API_KEY}}).then(
     got => got.text()).then(text => console.log(text))'"""
 
+PLACEHOLDER = "leeward-[0-9a-f]{32}"
+
 CURL = 'curl -sS -H "Authorization: Bearer $API_KEY" "$URL"'
 
 
@@ -51,10 +56,6 @@ def box(host: Mirrors, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box
         yield made
 
 
-def placeholder(box: Box) -> str:
-    return box.run(f"import os; print(os.environ['{NAME}'])").stdout.decode().strip()
-
-
 def test_a_host_gets_the_value_and_the_job_the_placeholder(box: Box, host: Mirrors) -> None:
     """
     Also in what the host gives back: the body, whole and in pieces, and the header.
@@ -65,7 +66,7 @@ def test_a_host_gets_the_value_and_the_job_the_placeholder(box: Box, host: Mirro
         assert f"authorization: Bearer {VALUE}\n" in host.last(), got
         assert got.startswith("200 "), got
         assert VALUE not in got
-        assert f"authorization: Bearer {placeholder(box)}" in got
+        assert re.search(f"authorization: Bearer {PLACEHOLDER}\n", got), got
 
 
 @pytest.mark.parametrize(("program", "command"), [("curl", CURL), ("node", NODE), (
@@ -79,7 +80,26 @@ def test_programs_trust_the_authority(box: Box, host: Mirrors, program: str, com
     assert VALUE not in got
     if "Bearer" in command:
         assert VALUE in host.last()
-        assert placeholder(box) in got
+        assert re.search(PLACEHOLDER, got), got
+
+
+def test_a_module_of_the_pool_trusts_the_sandboxs_own_authority(host: Mirrors, tmp_path: Path) -> None:
+    """
+    One that has made its context when it was imported, before there was any sandbox; in one job as in the next.
+    """
+    got = """
+        import early, os, sys, urllib.request
+        asked = urllib.request.Request(sys.argv[1], headers={"X-Key": os.environ["API_KEY"]})
+        print(urllib.request.urlopen(asked, timeout=60, context=early.context).read().decode())
+    """
+    with shown_folder() as folder:
+        site = make_environment(folder / "environment")
+        (site / "early.py").write_text("import ssl\ncontext = ssl.create_default_context()\n")
+        own = {"python_env": str(folder / "environment"), "preload": ("early",)}
+        with sealed(tmp_path, host, settings=own) as box:
+            said = [box.run(got, args=(f"https://api.example.org:{host.tls}/",)).stdout.decode() for _ in range(2)]
+    assert all("x-key: leeward-" in each for each in said)
+    assert all(VALUE.encode() in each for each in host.said[-2:])
 
 
 def test_query_and_body_get_the_value_where_the_policy_says_so(host: Mirrors, tmp_path: Path) -> None:
@@ -88,7 +108,7 @@ def test_query_and_body_get_the_value_where_the_policy_says_so(host: Mirrors, tm
         got = box.run(RUN, args=(command, f"https://api.example.org:{host.tls}/q")).stdout.decode()
         assert "POST /q?key=sk-live-0123456789%2B%2F%3Dabcdef\n" in host.last(), got
         assert f'{{"key": "{VALUE}"}}' in host.last()
-        assert f"x: {placeholder(box)}\n" in host.last()
+        assert re.search(f"x: {PLACEHOLDER}\n", host.last())
         assert 1 == host.last().count(VALUE)
         assert "sk-live" not in got
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import leeward
-from kit import egress, packages
+from kit import egress
 from kit.egress import Servers
 from kit.egress_hosts import AUTHORITY
 from kit.live_daemon import PLACES, LiveDaemon, command, environment
@@ -76,10 +76,7 @@ def daemon(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     config.write_text(CONFIG.format(http=host.http, tls=host.tls, authorities=authorities))
     config.chmod(0o600)
     (folder / "sitecustomize.py").write_text(CUSTOM)
-    # The file with certificates of TLS that the broker ends is below that folder where the daemon isn't root's.
-    with (tempfile.TemporaryDirectory(prefix="lw-cache-", dir=packages.outside_tmp()) as cache,
-          LiveDaemon(folder, "--config", str(config), env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}",
-                                                          "XDG_RUNTIME_DIR": cache}) as made):
+    with LiveDaemon(folder, "--config", str(config), env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}) as made:
         yield made
 
 

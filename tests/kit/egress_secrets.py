@@ -12,8 +12,8 @@ import http.server
 import os
 import threading
 import zlib
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,8 +21,6 @@ from unittest import mock
 from kit.box import PATIENCE_S, Box
 from kit.egress import reaching
 from kit.egress_hosts import AUTHORITY, certified
-from kit.packages import outside_tmp
-from leeward.pool import trust
 
 #: The value, the variable of the daemon's that has it, and the one that jobs see.
 VALUE, SOURCE, NAME = "sk-live-0123456789+/=abcdef", "LEEWARD_TEST_SECRET", "API_KEY"
@@ -141,12 +139,13 @@ def policy(folder: Path, host: Mirrors, **more: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def sealed(folder: Path, host: Mirrors, **more: Any) -> Iterator[Box]:
+def sealed(folder: Path, host: Mirrors, settings: Mapping[str, Any] | None = None, **more: Any) -> Iterator[Box]:
     """
     A Box with that policy.
+
+    Args:
+        settings: further ones of the Box.
     """
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.dict(os.environ, {SOURCE: VALUE}))
-        if os.environ.get("LEEWARD_TESTS_OUTSIDE_TMP"):  # this user has all folders below /tmp
-            stack.enter_context(mock.patch.object(trust, "place", outside_tmp))
-        yield stack.enter_context(reaching(policy(folder, host, **more), spares=0))
+    with mock.patch.dict(os.environ, {SOURCE: VALUE}), reaching(
+            policy(folder, host, **more), **{"spares": 0, **(settings or {})}) as box:
+        yield box

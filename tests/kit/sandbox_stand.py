@@ -249,6 +249,7 @@ class HostRunner:
         self._folder = tempfile.TemporaryDirectory(prefix="leeward-stand-")
         self.folder = self._folder.name
         self.number = id(self)
+        self.variables: dict[str, str] = {}
         self.processes: dict[int, HostChild] = {}
         self._last = 0
         self.calls_made: list[HostCalls] = []

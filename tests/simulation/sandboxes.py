@@ -112,6 +112,7 @@ class Place:
     def __init__(self, world: World, lost: Callable[[str], None]) -> None:
         self.world, self._lost = world, lost
         self.processes: dict[int, Child] = {}
+        self.variables: dict[str, str] = {}
         self.lease: Lease | None = None
         self.number = self._last = 0
         self._over = False

@@ -10,25 +10,29 @@ import ssl
 
 import pytest
 
-from leeward.egress.certificates import Certificates
+from leeward.egress.certificates import Certificates, towards_hosts
 from leeward.egress.pipes import Pipe
 from leeward.egress.tenancy import NotAllowed
 from leeward.egress.tls import TlsPipe
 from leeward.pool import seals
-from leeward.spec.egress import parse_policy
-from leeward.spec.egress_tls import Seal
+from leeward.spec.egress_tls import LeaseSeal
 
 NAME = "api.example.org"
 
 
-def seal() -> Seal:
-    made = seals.make(parse_policy({"secrets": {"KEY": {"hosts": [NAME], "from": "command:true"}}}))
-    assert made is not None
-    return made
+def seal() -> LeaseSeal:
+    return seals.make_for_lease(1)
 
 
-def certificates(of: Seal) -> Certificates:
-    return Certificates(of.key, of.certificate, of.bundle, of.trusted)
+def certificates(of: LeaseSeal) -> Certificates:
+    return Certificates(of.key, of.certificate)
+
+
+def trusting(of: LeaseSeal) -> ssl.SSLContext:
+    """
+    What a sandbox of *of* checks hosts by.
+    """
+    return ssl.create_default_context(cadata=of.certificate.decode())
 
 
 async def joined(inner: ssl.SSLContext, outer: ssl.SSLContext, name: str = NAME) -> tuple[TlsPipe, TlsPipe]:
@@ -52,7 +56,7 @@ def test_a_sandbox_trusts_what_its_authority_made() -> None:
     """
     async def talk() -> None:
         of = seal()
-        context = ssl.create_default_context(cafile=of.trust.path)
+        context = trusting(of)
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         context.set_alpn_protocols(["h2", "http/1.1"])
         job, broker = await joined(context, certificates(of).towards_sandboxes(NAME))
@@ -80,8 +84,7 @@ def test_a_sandbox_trusts_what_its_authority_made() -> None:
 def test_an_end_that_was_cut_off_is_no_end() -> None:
     async def talk() -> None:
         of = seal()
-        job, broker = await joined(ssl.create_default_context(cafile=of.trust.path),
-                                   certificates(of).towards_sandboxes(NAME))
+        job, broker = await joined(trusting(of), certificates(of).towards_sandboxes(NAME))
         job._inner.close()
         with pytest.raises(OSError):
             await broker.receive()
@@ -95,21 +98,18 @@ def test_a_host_with_another_name_is_refused(name: str) -> None:
     async def talk() -> None:
         of = seal()
         with pytest.raises(NotAllowed, match=r"TLS: the host's certificate: .*mismatch"):
-            await joined(ssl.create_default_context(cafile=of.trust.path),
-                         certificates(of).towards_sandboxes(NAME), name)
+            await joined(trusting(of), certificates(of).towards_sandboxes(NAME), name)
 
     asyncio.run(talk())
 
 
-def test_the_authority_of_another_pool_is_not_trusted() -> None:
+def test_the_authority_of_another_sandbox_is_not_trusted() -> None:
     async def talk() -> None:
-        other = seal()
-        with pytest.raises(NotAllowed, match="TLS: the host's certificate"):
-            await joined(ssl.create_default_context(cafile=other.trust.path),
-                         certificates(seal()).towards_sandboxes(NAME))
         ours = certificates(seal())
+        with pytest.raises(NotAllowed, match="TLS: the host's certificate"):
+            await joined(trusting(seal()), ours.towards_sandboxes(NAME))
         with pytest.raises(NotAllowed, match="TLS: the host's certificate"):  # nor is one's own a host's
-            await joined(ours.towards_hosts, ours.towards_sandboxes(NAME))
+            await joined(towards_hosts("", b""), ours.towards_sandboxes(NAME))
 
     asyncio.run(talk())
 

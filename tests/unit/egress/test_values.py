@@ -36,7 +36,7 @@ def test_what_is_none_is_told_without_it(data: bytes, why: str) -> None:
 def test_values_are_waited_for_and_forgotten() -> None:
     async def read() -> None:
         ends = [os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) for _ in range(3)]
-        values = Values(["A", "B", "C"], ["a", "b", "c"], [out for out, _ in ends])
+        values = Values(["A", "B", "C"], [out for out, _ in ends])
         os.write(ends[0][1], b"sk-live-")
         os.write(ends[1][1], b"sk")
         os.close(ends[1][1])

@@ -7,14 +7,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 from unittest.mock import Mock
 
 import pytest
 
 from leeward.isolation.egress import EgressPlan
-from leeward.pool import egress_record
+from leeward.pool import egress_record, seals
 from leeward.pool.egress_record import EVERYBODY, EgressRecord
-from leeward.pool.ways_out import PoolWays
+from leeward.pool.sources import OpenSeal
+from leeward.pool.ways_out import LeaseSeals, PoolWays
+from leeward.spec.egress_tls import Seal
 from leeward.wire.egress_control import VERDICTS, Decided
 
 JOB: Mapping[str, Any] = {"kind": "job", "job": 7}
@@ -155,3 +158,31 @@ def test_whose_a_lease_is(take: Any, seat: str, about: dict[str, Any]) -> None:
     ways.gone(worker)
     assert not record._held
     assert [41, 42] == list(record._past)
+
+
+def test_no_two_leases_have_the_same_authority() -> None:
+    """
+    There is one in stock for each worker when a lease begins; one is made where none is.
+    """
+    seal = Seal("", b"all\n\n", b"", ("KEY",))
+    broker = Mock()
+    opened = OpenSeal(Mock(), Mock(), seal, ())
+    ways = PoolWays(broker, EgressRecord(), Mock(), EgressPlan((53,), ()), {}, "web", LeaseSeals(seal, opened))
+    workers = [object(), object()]
+    assert b"all\n" == ways.certificates
+    with mock.patch.object(seals, "make_for_lease", side_effect=seals.make_for_lease) as made:
+        for worker in workers:
+            ways.stand(worker, ())
+        lent = []
+        for number in range(20):
+            asked, worker = made.call_count, workers[number % 2]
+            lent.append(ways.lease(worker, number, None))
+            assert asked == made.call_count  # no request waits for it
+            given = broker.lease.call_args.args[3]
+            assert (given.certificate, given.placeholders[0]) == (lent[-1].certificate, lent[-1].variables["KEY"])
+            ways.over(worker, lambda: None)
+        assert 24 == made.call_count
+    for worker in workers:
+        ways.gone(worker)
+    lent += [ways.lease(workers[0], number, None) for number in range(20, 30)]
+    assert 30 == len({each.certificate for each in lent}) == len({each.variables["KEY"] for each in lent})

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -16,10 +15,11 @@ from leeward.loop.reactor import Reactor
 from leeward.pool import seals, sources
 from leeward.pool.sources import OpenSeal
 from leeward.spec.egress import Secret, parse_policy
-from leeward.spec.egress_tls import BUNDLES, Seal
-from leeward.spec.sandbox import Bind, SandboxSpec, Scratch, View
+from leeward.spec.egress_tls import Seal
+from leeward.spec.sandbox import Bind, SandboxSpec, Scratch, Symlink, Text, View
+from leeward.spec.trust import TRUST, has_trust
 
-SEAL = Seal(b"key", b"certificate", "", b"", mock.Mock(), ("leeward-1",))
+SEAL = Seal("", b"", b"", ("KEY",))
 
 
 class Log:
@@ -92,20 +92,32 @@ def test_no_authority_where_no_tls_is_ended() -> None:
     assert seals.make(parse_policy({"allow": ["*"]})) is None
 
 
-def test_a_sandbox_sees_placeholders_and_one_file_of_certificates() -> None:
-    policy = parse_policy({"secrets": {"KEY": {"hosts": ["a.org"], "from": "command:true"}}})
-    seal, other = seals.make(policy), seals.make(policy)
-    assert seal is not None
-    assert other is not None
-    view = View((Bind("/etc/ssl/certs", "/etc/ssl/certs"), Bind("/usr", "/usr")), (), (), Scratch(()))
-    spec = seals.trusting(SandboxSpec("python", view, "/usr/bin/python3", (), environment=(("A", "1"),)), seal, policy)
+def test_a_sandbox_has_one_file_of_certificates_which_is_its_own() -> None:
+    """
+    The zygote, which imports modules before there is a sandbox, has the host's in its place.
+    """
+    seal = Seal("/etc/passwd", b"certificates", b"", ("KEY",))
+    view = View((Bind("/etc/ssl/certs", "/etc/ssl/certs"), Bind("/usr", "/usr")), (Text("/etc/hosts", b""),), (),
+                Scratch(()))
+    spec = seals.trusting(SandboxSpec("python", view, "/usr/bin/python3", (), environment=(("A", "1"),)), seal)
 
-    assert ["/usr", seal.trust.path] == [bind.target for bind in spec.view.binds]
-    content = Path(spec.view.binds[1].source).read_bytes()
-    assert content.endswith(seal.certificate)
-    assert b"PRIVATE" not in content
+    assert ["/usr"] == [bind.target for bind in spec.view.binds]
+    assert Text(TRUST, b"") in spec.view.texts
+    assert Symlink("/etc/ssl/cert.pem", TRUST) in spec.view.links
     variables = dict(spec.environment)
-    assert (BUNDLES[0], "1", seal.placeholders[0]) == (variables["SSL_CERT_FILE"], variables["A"], variables["KEY"])
-    assert seal.placeholders != other.placeholders
-    assert seal.certificate != other.certificate
-    assert len("leeward-") + 32 == len(seal.placeholders[0])
+    assert (TRUST, "1") == (variables["SSL_CERT_FILE"], variables["A"])
+    behind = seals.backstage(spec.view, seal)
+    assert Bind("/etc/passwd", TRUST, file=True) in behind.binds
+    assert has_trust(spec.view)
+    assert not has_trust(behind)
+    assert spec.view == seals.backstage(spec.view, Seal("", b"", b"", ()))
+
+
+def test_nothing_of_one_lease_is_anothers() -> None:
+    one, other = seals.make_for_lease(2), seals.make_for_lease(2)
+
+    assert 4 == len({*one.placeholders, *other.placeholders})
+    assert len("leeward-") + 32 == len(one.placeholders[0])
+    assert one.certificate != other.certificate
+    assert one.key != other.key
+    assert b"PRIVATE" not in one.certificate

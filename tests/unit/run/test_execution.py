@@ -5,8 +5,9 @@ One job on a runner that is four pipes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -26,6 +27,7 @@ class Runner:
     """
 
     number, cpu_before = 7, 0.0
+    variables: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self) -> None:
         self.far_job, self.job = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

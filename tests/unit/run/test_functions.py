@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -31,6 +32,7 @@ class Runner:
     """
 
     number, cpu_before = 7, 0.0
+    variables: ClassVar[Mapping[str, str]] = {}
     ended_by_watchdog = None
 
     def __init__(self) -> None:

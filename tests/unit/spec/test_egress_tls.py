@@ -5,12 +5,11 @@ Which TLS the broker ends.
 from __future__ import annotations
 
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from leeward.spec.egress import parse_policy
-from leeward.spec.egress_tls import Seal, ends, is_for, needs_seal
+from leeward.spec.egress_tls import LeaseSeal, ends, is_for, needs_seal
 
 SECRETS = {"KEY": {"from": "env:KEY", "hosts": ["api.example.org", "*.in.example.org"]}}
 
@@ -41,7 +40,7 @@ def test_a_secrets_hosts() -> None:
 
 
 def test_a_seal_shows_nothing_of_itself() -> None:
-    assert "key" not in repr(Seal(b"key", b"", "", b"", mock.Mock(), ()))
+    assert "key" not in repr(LeaseSeal(b"key", b"", ("leeward-key",)))
 
 
 def test_authorities_are_for_fetches_alone() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from leeward.errors import PeerError
 from leeward.wire import egress_control as control
-from leeward.wire.egress_control import Begin, Decided, Gone, Leased, Message, Over, Stand, decode, encode
+from leeward.wire.egress_control import Begin, Decided, Gone, Leased, Message, Over, Sealed, Stand, decode, encode
 
 ROW = Decided(1.5, 7, 1, "example.org", "1.2.3.4", 443, "closed", "example.org", "why", 10, 1 << 40)
 
@@ -19,7 +19,8 @@ ROW = Decided(1.5, 7, 1, "example.org", "1.2.3.4", 443, "closed", "example.org",
 @pytest.mark.parametrize("message", [
     Begin([1999999999, 1999999999], b"\0" * 8, [1, 2, 3, 4, 5], ["/etc", "/usr"]), Begin([], b"", [], []),
     Stand(3, [53, 3128, 80], 2), Leased(3, 7, b"k" * 32, {"allow": ["example.org"], "limits": {"connect": 1.0}}),
-    Over(3), Gone(3), ROW,
+    Leased(3, 7, b"k" * 32, {}, 2, {}, b"signer", b"certificate", ["leeward-1"]),
+    Sealed(2, "/etc/ssl/certs/ca-certificates.crt", b"", ["KEY"]), Over(3), Gone(3), ROW,
 ])
 def test_a_message_comes_as_it_was_sent(message: Message) -> None:
     assert message == decode(encode(message))

@@ -18,13 +18,16 @@ from leeward.wire.job import (
     HEADER,
     MAX_FILES,
     SESSION,
+    VARIABLES,
     code_of,
     is_plain_name,
     job_frame,
     read_job,
     read_reply,
+    read_variables,
     reply_pieces,
     session_frame,
+    variables_frame,
 )
 
 
@@ -53,6 +56,21 @@ def test_a_sessions_frame_is_a_jobs_behind_a_byte(job: Job) -> None:
     assert _body(session_frame(job)) == SESSION + alone
     assert not alone.startswith(SESSION)
     assert code_of(_body(session_frame(job))) is None
+
+
+def test_variables_of_a_lease_come_with_a_job_or_before_the_first_of_a_session() -> None:
+    """
+    A client's own go before.
+    """
+    own = {"A": "1", "B": "2"}
+    assert own == read_variables(_body(variables_frame(own)))
+    assert _body(variables_frame(own)).startswith(VARIABLES)
+    assert job_frame(Job(code=b"x = 1")) == job_frame(Job(code=b"x = 1"), {})
+    fields = read_job(_body(job_frame(Job(code=b"x = 1", env={"B": "3"}), own)))
+    assert {"A": "1", "B": "3"} == fields["env"]
+    assert not any(_body(frame).startswith(VARIABLES) for frame in (
+        session_frame(Job(code=b"x")), session_frame(Job(code=b"x", env=own)),
+        session_frame(Job(code=b"x", display=True))))
 
 
 def test_a_reply_survives_the_pipe():

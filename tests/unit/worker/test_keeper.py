@@ -87,3 +87,28 @@ def test_a_keeper_at_rest_holds_no_files_for_the_next_job(tmp_path: Path, keeper
     keeper.show(LESS)
     assert machine.sizes(DEFAULT) == shown(tmp_path)
     keeper._close_rest()
+
+
+def test_the_next_job_trusts_its_own_certificate_alone(tmp_path: Path, keeper: Keeper) -> None:
+    """
+    Behind those that all trust, also where the one before was longer.
+    """
+    file = tmp_path / "trust"
+    trust, listener = os.open(file, os.O_WRONLY | os.O_CREAT), os.open(tmp_path, os.O_RDONLY)
+    assert keeper.ready([*opened(tmp_path), trust, listener], 1, b"all of the host's\n")
+    assert [listener] == keeper.listeners
+    assert b"all of the host's\n" == file.read_bytes()
+    for own in (b"of a long one", b"of one"):
+        keeper.trust(own)
+        assert b"all of the host's\n" + own == file.read_bytes()
+    keeper.show(LESS)
+    assert machine.sizes(LESS) == shown(tmp_path)
+    keeper.rest()
+    with pytest.raises(OSError):
+        keeper.trust(b"of nobody")
+    keeper._close_rest()
+
+
+def test_a_keeper_without_the_file_that_jobs_trust_is_none(keeper: Keeper) -> None:
+    with pytest.raises(OSError):
+        keeper.ready([], 0, b"all")

@@ -1,0 +1,45 @@
+"""
+Contexts of TLS of modules that were imported before there was a sandbox.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from leeward.inside import contexts
+from leeward.pool import seals
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    yield
+    contexts._found.clear()
+
+
+def test_they_trust_the_last_certificate_of_the_file(tmp_path: Path) -> None:
+    """
+    The ones that verify hosts; another one stays as it is.
+    """
+    early, other = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    file = tmp_path / "certificates.pem"
+    first, last = seals.make_for_lease(0).certificate, seals.make_for_lease(0).certificate
+    file.write_bytes(first + last)
+    contexts.find(str(file))
+    contexts.tell()
+    name = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    name.load_verify_locations(cadata=last.decode())
+    assert name.get_ca_certs() == early.get_ca_certs()
+    assert not other.get_ca_certs()
+
+
+def test_a_file_that_is_none_harms_nobody(tmp_path: Path) -> None:
+    early = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    contexts.find(str(tmp_path / "none"))
+    contexts.tell()
+    (tmp_path / "empty").touch()
+    contexts.find(str(tmp_path / "empty"))
+    contexts.tell()
+    assert not early.get_ca_certs()
