@@ -150,7 +150,7 @@ def _with_rows(socket: str | None) -> list[tuple[Instance, dict[str, Any]]]:
 @_SOCKET
 @click.option("--terminal/--no-terminal", default=None,
               help="Give it a terminal.  [default: where standard input and output are one]")
-@click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape what a terminal would act on.")
+@click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")
 @click.argument("name", metavar="INSTANCE", shell_complete=_running)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 def attach(socket: str | None, terminal: bool | None, raw: bool, name: str, command: tuple[str, ...]) -> int:
@@ -186,7 +186,7 @@ def _inside(instance: Instance, socket: str | None) -> str | None:
 @click.argument("names", metavar="INSTANCE...", nargs=-1, required=True, shell_complete=_running)
 def stop(socket: str | None, names: tuple[str, ...]) -> int:
     """
-    End agents, with all that they have left.
+    End agents, with all their processes.
     """
     import time
 
@@ -229,12 +229,12 @@ def _signal(running: InstanceRegistry, found: Instance) -> None:
 
 @agent.command()
 @_SOCKET
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes.")
-@click.option("--network", is_flag=True, help="What it tried to reach, and what was decided.")
+@click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
+@click.option("--network", is_flag=True, help="Show the hosts that it tried to reach, and the decisions.")
 @click.argument("name", metavar="INSTANCE", shell_complete=_running)
 def logs(socket: str | None, follow: bool, network: bool, name: str) -> None:
     """
-    Show what ran in the sandbox of INSTANCE and how it ended: exit statuses, limits, refused calls.
+    Show the commands that ran in the sandbox of INSTANCE and how they ended: exit statuses, limits, refused calls.
     """
     found = registry().find(name)
     path = client_socket(socket)

@@ -22,16 +22,16 @@ START = (
                              " approvals`."),
     Option("--profile", "NAME", "Another profile than `agent`, based on it."),
     Option("--rebuild", "", "Fetch and unpack the packages of `dependencies` anew."),
-    Option("--unrestricted-network", "", "All public hosts, in place of the agent's own."),
+    Option("--unrestricted-network", "", "Allow all public hosts, in place of the agent's own."),
     Option("--dump-network-access", "FILE", "Write the names that were allowed and denied to FILE."),
     Option("--library", "PATH[:MOUNT][:rw]", "A further folder of the host, to be read unless :rw says otherwise.",
            many=True, parameter="libraries"),
     Option("--egress", "NAME", "The daemon's policy that bounds it.  [default: agent]"),
-    Option("--trust-project", "", "Accept what the project's own settings ask for."),
-    Option("--timeout", "SECONDS", "End it after so long.", kind=float),
+    Option("--trust-project", "", "Accept the grants that the project's own settings ask for."),
+    Option("--timeout", "SECONDS", "End it after this time.", kind=float),
     Option("--memory", "SIZE", "Memory of the whole sandbox, such as 8G."),
     Option("--terminal", "", "Give it a terminal.  [default: where standard input and output are one]", off=True),
-    Option("--raw", "", "Without a terminal inside: don't escape what a terminal would act on."),
+    Option("--raw", "", "Without a terminal inside: don't escape control characters."),
 )
 
 #: What is None where it isn't given; a word is "" then.

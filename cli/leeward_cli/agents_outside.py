@@ -34,7 +34,7 @@ docs/agents-settings.md says which of the ways gives which guarantee."""
 @click.argument("line", required=False, type=click.UNPROCESSED)
 def shell_prefix(hook: bool, approve: bool, line: str | None) -> int:
     """
-    Run LINE by bash in the sandbox of the agent that has called. Without LINE: say how an agent is told.
+    Run LINE by bash in the sandbox of the calling agent. Without LINE: say how to set this up for an agent.
 
     The exit status is the line's; 126 says that it wasn't run, and standard error why.
     """

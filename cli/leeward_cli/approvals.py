@@ -46,9 +46,9 @@ def _lasting(ctx: click.Context, param: click.Parameter, given: str | None) -> f
 
 @approvals.command()
 @SOCKET
-@click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARDSOCKET, else the default.")
+@click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 @click.option("--max-uptime", "lasts", metavar="TIME", callback=_lasting,
-              help="End after so long, such as 4h or 1h30m.")
+              help="End after this time, such as 4h or 1h30m.")
 @click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", is_flag=False, flag_value=3700,
               help="Serve the page and REST on this port of 127.0.0.1 as well; 3700 where none is given.")
 @click.option("--head", metavar="DIR", help="Keep the head of the record there.")
@@ -78,7 +78,7 @@ def _ready(path: str) -> None:
 @approvals.command("list")
 @SOCKET
 @JSON
-@click.option("--recent", is_flag=True, help="The newest 50, whatever became of them.")
+@click.option("--recent", is_flag=True, help="Show the newest 50, decided ones included.")
 @click.option("--category", type=click.Choice(CATEGORIES), help="Of this category alone.")
 def list_(socket: str | None, as_json: bool, recent: bool, category: str | None) -> None:
     """
@@ -193,13 +193,13 @@ def _where(row: Mapping[str, Any]) -> str:
     return f"in {row['project']}" if row.get("project") else "everywhere"
 
 
-_ALWAYS = click.option("--always", is_flag=True, help="Store a rule for what is like it, in this project.")
+_ALWAYS = click.option("--always", is_flag=True, help="Also store a rule for requests like it, in this project.")
 _EVERYWHERE = click.option("--everywhere", is_flag=True, help="With --always: the rule holds in all projects.")
 
 
 @approvals.command()
 @SOCKET
-@click.option("--all", "category", type=click.Choice(CATEGORIES), help="All of this category that are pending now.")
+@click.option("--all", "category", type=click.Choice(CATEGORIES), help="All pending requests of this category.")
 @_ALWAYS
 @_EVERYWHERE
 @click.option("--profile", metavar="NAME", help="Run this command in a new sandbox of profile NAME; '' for the one "
@@ -216,7 +216,7 @@ def approve(socket: str | None, category: str | None, always: bool, everywhere: 
 
 @approvals.command()
 @SOCKET
-@click.option("--all", "category", type=click.Choice(CATEGORIES), help="All of this category that are pending now.")
+@click.option("--all", "category", type=click.Choice(CATEGORIES), help="All pending requests of this category.")
 @_ALWAYS
 @_EVERYWHERE
 @click.argument("numbers", metavar="[ID...]", type=int, nargs=-1)
@@ -302,7 +302,7 @@ def remove_rule(socket: str | None, project: str | None, everywhere: bool, rule:
 @SOCKET
 def watch(socket: str | None) -> int:
     """
-    Show what is pending as it comes, and decide by keys: ? shows which.
+    Show pending requests as they come, and decide by keys: ? shows which.
     """
     from leeward_cli.approvals_watch import attend
 
@@ -326,12 +326,12 @@ def page(socket: str | None) -> int:
 
 @approvals.command(context_settings={"ignore_unknown_options": False})
 @SOCKET
-@click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARDSOCKET, else the default.")
+@click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 @click.option("--profile", metavar="NAME", help="Another profile than `approved`.")
 @click.option("--egress", metavar="NAME", help="What it may reach: a policy of the daemon's configuration.")
 @click.option("--environment", metavar="NAME", help="Another interpreter and its packages.")
 @click.option("--sync", is_flag=True, help="Changes flow to the project as they are made; the host's edits flow in.")
-@click.option("--sync-after", metavar="FILE", help="Nothing flows before FILE is in the sandbox, such as .git/HEAD.")
+@click.option("--sync-after", metavar="FILE", help="Sync nothing before FILE is in the sandbox, such as .git/HEAD.")
 @click.option("--keep", is_flag=True, help="Leave the sandbox open, and print its id.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[PATH] [-- COMMAND...]")
 def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ...],
@@ -392,7 +392,7 @@ def _note_lines(row: Mapping[str, Any]) -> list[str]:
 @JSON
 def sandboxes(socket: str | None, as_json: bool) -> None:
     """
-    Show the sandboxes that can ask, and what live sync has written and what not.
+    Show the sandboxes that can ask, and what live sync has written and held back.
     """
     for row in OperatorLink(socket).call("GET", "/api/sandboxes")["sandboxes"]:
         if as_json:

@@ -27,7 +27,7 @@ _FOLDER = click.option("--folder", metavar="DIR", help="Where the record is; els
 @click.group()
 def audit() -> None:
     """
-    See a record of what was decided, and whether it is whole.
+    Show the record of decisions, and verify it.
     """
 
 
@@ -56,7 +56,7 @@ def show(folder: str | None, limit: int, sandbox: str | None, as_json: bool) -> 
 @click.option("--head", metavar="DIR", help="Where its head is kept, if elsewhere.")
 def check(folder: str | None, head: str | None) -> int:
     """
-    Say whether the record is whole: each line follows the one before, and the last is the one that the head names.
+    Verify the record: each line follows the one before, and the last is the one that the head names.
 
     The exit status is 1 if it isn't; the first line that doesn't fit is named.
     """

@@ -45,7 +45,7 @@ def cp(socket: str | None, source: str, target: str) -> int:
     Copy the file or folder A to B. One of them, or both, are in a sandbox: ID:PATH, from /workspace on.
 
     Where B is a folder A is copied into it. Modes and times are kept. What can't be copied, such as a FIFO, or on the
-    way out a link that could lead out of its folder, is left out and told; the exit status is 1 then.
+    way out a link that could lead out of its folder, is left out and listed; the exit status is 1 then.
     """
     (from_id, path), (to_id, to) = split(source), split(target)
     if not (from_id or to_id):

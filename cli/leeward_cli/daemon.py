@@ -29,7 +29,7 @@ OPTIONS = (
                                 " default."),
     Option("--config", "FILE", "Read this configuration as well.", parameter="config_file"),
     Option("--group", "NAME", "Let this group's members in as well, within their quotas."),
-    Option("--allow-degraded", "LAYER", "Start where the kernel lacks this layer: landlock.", many=True,
+    Option("--allow-degraded", "LAYER", "Start even if the kernel lacks this layer: landlock.", many=True,
            kind=DEGRADABLE),
     Option("--log-level", "", "Log events from this level on.  [default: info]", kind=LOG_LEVELS),
     Option("--log-json", "", "Log JSON objects."),
@@ -40,7 +40,7 @@ OPTIONS = (
                                  " seed; each job then costs the start of one.  [default: off]", off=True),
     Option("--fast-path", "", "Handle short jobs in C, in about half the time.  [default: on]", off=True),
     Option("--results", "", "Send output in the answer or by a memory file.  [default: auto]", kind=RESULTS),
-    Option("--idle-exit", "S", "End after so many seconds without a request, a job or a session; 0 is never."
+    Option("--idle-exit", "S", "End after this many seconds without a request, a job or a session; 0 is never."
                                "  [default: 0]", kind=int),
     Option("--rehearse", "", "Run a small job in each new process before its real one, which then starts faster; making"
                              " the process costs more processor time.  [default: on]", off=True),

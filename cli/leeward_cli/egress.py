@@ -20,13 +20,13 @@ _PROTOCOLS = {"http": "http", "https": "tls", "tcp": "tcp"}
 @click.group()
 def egress() -> None:
     """
-    See what a policy of egress says, and what sandboxes tried to reach.
+    Test a policy of egress, and show what sandboxes tried to reach.
     """
 
 
 @egress.command("log")
 @click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.option("--names", "file", metavar="FILE", help="Write the names that were allowed and denied to FILE, sorted,"
               " each once, in place of the rows.")

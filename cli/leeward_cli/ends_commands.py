@@ -35,7 +35,7 @@ def explain(socket: str | None, names: tuple[str, ...]) -> None:
 
 @click.command()
 @_SOCKET
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.argument("job", metavar="[JOB]", default="")
 def logs(socket: str | None, follow: bool, as_json: bool, job: str) -> None:

@@ -63,7 +63,7 @@ def _open(config_file: str | None) -> tuple[Environments, Any]:
                    " beside.")
 @click.option("--preload", metavar="MODULE", multiple=True, help="Import this module before any job.")
 @click.option("--min", "least", type=click.IntRange(1, 256), default=1, show_default=True,
-              help="Workers that stand while it is in use.")
+              help="Workers that are kept while it is in use.")
 @click.option("--max", "most", type=click.IntRange(1, 256), default=4, show_default=True, help="Workers at most.")
 @click.option("--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds for pip.")
 @click.option("--socket", metavar="PATH", help="The daemon in whose sandbox pip runs.")
@@ -230,7 +230,7 @@ def remove(name: str, config_file: str | None) -> int:
 @_CONFIG
 def prune(config_file: str | None) -> int:
     """
-    Remove environments that no name stands for, and what was never finished.
+    Remove environments without a name, and those that were never finished.
     """
     gone, busy = _open(config_file)[0].prune()
     stay = f", {len(busy)} stay: a daemon has used them since it started" if busy else ""

@@ -243,9 +243,9 @@ def daemon_restart(now: bool, **options: Any) -> int:
 @_SOCKET
 def daemon_reload(socket: str | None) -> int:
     """
-    Have the daemon read its configuration again, and show what it says of it.
+    Make the daemon read its configuration again, and show its answer.
 
-    The exit status is 1 if it refuses the configuration: then what was in force stays.
+    The exit status is 1 if it refuses the configuration: then the old one stays in force.
     """
     from leeward.spec.paths import client_socket
     from leeward_cli.control import reload
@@ -256,7 +256,7 @@ def daemon_reload(socket: str | None) -> int:
 @daemon.command("logs")
 @click.option("-n", "--lines", type=click.IntRange(0, 1_000_000), default=100, metavar="N",
               help="How many of the last lines.  [default: 100]")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
 @_SOCKET
 def daemon_logs(lines: int, follow: bool, socket: str | None) -> int:
     """
@@ -344,7 +344,7 @@ cli.add_command(ends_commands.logs)
 
 
 @cli.command()
-@click.option("--private", is_flag=True, help="Test a daemon of the test's own; so it does where none answers.")
+@click.option("--private", is_flag=True, help="Test a daemon that is started for this; so it does where none answers.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @_SOCKET
 def selftest(private: bool, as_json: bool, socket: str | None) -> int:

@@ -45,14 +45,14 @@ class Option:
 
 SOCKET = Option("--socket", "PATH", "The daemon's socket; else LEEWARD_SOCKET, else the configuration's, else the"
                                     " default.")
-ENVIRONMENT = Option("--environment", "NAME", "The interpreter and its packages, of those that the daemon's"
+ENVIRONMENT = Option("--environment", "NAME", "An interpreter with its packages, one of those that the daemon's"
                                               " configuration names.")
 PACKAGE = Option("--package", "REQUIREMENT", "Packages of pip's, such as 'pandas==2.2', in place of an environment; may"
                                              " be repeated.", many=True)
-EGRESS = Option("--egress", "NAME", "The policy of what the job may reach, of those that the daemon's configuration"
-                                    " names; without one it reaches nothing.")
+EGRESS = Option("--egress", "NAME", "The policy of egress, one of those that the daemon's configuration names; without"
+                                    " one the job reaches nothing.")
 NETWORK = Option("--network", "", "The job may reach all public names and addresses, where the operator lets it.")
-PROFILE = Option("--profile", "NAME", "Run the code in a sandbox of this kind, or, where there is none, one shell line,"
+PROFILE = Option("--profile", "NAME", "Run the code in a sandbox of this kind, or, without code, one shell line,"
                                       " given after --: see `leeward profiles`.")
 SHOW_SECRETS = Option("--show-secrets", "", "With --profile shell: hide nothing.")
 JSON = Option("--json", "", "Print one JSON object.")
@@ -82,7 +82,7 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
     "run": (
         *JOB,
         Option("--config", "FILE", "Read this configuration as well."),
-        Option("--allow-degraded", "LAYER", "Start where the kernel lacks this layer: landlock.", many=True),
+        Option("--allow-degraded", "LAYER", "Start even if the kernel lacks this layer: landlock.", many=True),
     ),
     "ping": (SOCKET,),
     "status": (JSON, SOCKET),

@@ -47,7 +47,7 @@ def diff(socket: str | None, target: str, as_json: bool, name: str) -> None:
 @click.argument("paths", metavar="[PATH...]", nargs=-1)
 def apply(socket: str | None, target: str, name: str, paths: tuple[str, ...]) -> int:
     """
-    Put what `leeward diff` shows onto the host: all of it, or the files and folders PATH.
+    Apply the changes that `leeward diff` shows to the host: all of them, or those of the files and folders PATH.
 
     The exit status is 1, and nothing is written, if a file of the host has changed since the sandbox was opened.
     """
@@ -91,7 +91,7 @@ def discard(socket: str | None, target: str, name: str, paths: tuple[str, ...]) 
 @click.argument("checkpoint", metavar="[NAME]", default="")
 def checkpoint(socket: str | None, target: str, name: str, checkpoint: str) -> None:
     """
-    Keep a copy of what a sandbox has changed, in its own memory, and print its NAME: a number where none is given.
+    Keep a copy of a sandbox's changes, in its own memory, and print the copy's NAME: a number where none is given.
     """
     box = Sandbox.attach(name, socket=socket)
     try:
@@ -109,7 +109,7 @@ def checkpoint(socket: str | None, target: str, name: str, checkpoint: str) -> N
 @click.argument("checkpoint", metavar="NAME")
 def restore(socket: str | None, target: str, name: str, checkpoint: str) -> None:
     """
-    Make a sandbox's copy of a folder what it was at a checkpoint. Nothing may run in the sandbox.
+    Restore a sandbox's copy of a folder from a checkpoint. Nothing may run in the sandbox.
     """
     box = Sandbox.attach(name, socket=socket)
     try:

@@ -44,7 +44,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -
 
 _TERMINAL = click.option("--terminal/--no-terminal", default=None,
                          help="Give it a terminal.  [default: where standard input and output are one]")
-_RAW = click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape what a terminal would act on.")
+_RAW = click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")
 
 
 def _known(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
@@ -77,13 +77,14 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--memory", metavar="SIZE", help="Memory of the whole sandbox, such as 512M."),
         click.option("--processes", type=int, metavar="N", help="Processes and threads at once."),
-        click.option("--timeout", type=float, metavar="SECONDS", help="Time of each command that sets none."),
-        click.option("--idle", type=float, metavar="SECONDS", help="End it after so long without use."),
-        click.option("--lifetime", type=float, metavar="SECONDS", help="End it after so long in any case."),
+        click.option("--timeout", type=float, metavar="SECONDS", help="Time limit of a command that sets none."),
+        click.option("--idle", type=float, metavar="SECONDS", help="End it after this time without use."),
+        click.option("--lifetime", type=float, metavar="SECONDS", help="End it after this time in any case."),
         click.option("--env", "env", multiple=True, metavar="NAME=VALUE", callback=_pairs,
                      help="A variable of every process in it."),
         click.option("--workdir", metavar="FOLDER", help="A folder of the host, as its /workspace."),
-        click.option("--overlay", is_flag=True, help="Leave that folder as it is: `leeward diff` and `leeward apply`."),
+        click.option("--overlay", is_flag=True,
+                     help="Work on a copy of that folder: see `leeward diff` and `leeward apply`."),
         click.option("--mount", "mounts", multiple=True, metavar="SOURCE:TARGET[:rw|:overlay]", callback=_mounts,
                      help="A folder of the host, to be read, written, or copied."),
         click.option("--egress", metavar="NAME", help="What it may reach: a policy of the daemon's configuration."),

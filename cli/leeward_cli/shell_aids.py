@@ -12,12 +12,12 @@ import click
 @click.command()
 @click.option("--once", is_flag=True, help="Show it once.")
 @click.option("--interval", type=click.FloatRange(0.1, 3600), default=2.0, metavar="SECONDS",
-              help="How often.  [default: 2]")
+              help="Seconds between updates.  [default: 2]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 def top(once: bool, interval: float, as_json: bool, socket: str | None) -> int:
     """
-    Show workers, jobs and your sandboxes, and again and again what has changed. q or Ctrl-C ends it.
+    Show workers, jobs and your sandboxes, and update them until q or Ctrl-C.
     """
     from leeward.spec.paths import client_socket
     from leeward_cli import top as showing
@@ -32,7 +32,7 @@ def top(once: bool, interval: float, as_json: bool, socket: str | None) -> int:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """
-    Print what makes a shell complete this command: leeward completion bash > FILE, and source that.
+    Print the script by which a shell completes this command: leeward completion bash > FILE, and source that.
     """
     from click.shell_completion import get_completion_class
 

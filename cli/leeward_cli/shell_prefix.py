@@ -59,7 +59,7 @@ def main() -> int:
 
 def run_line(line: str) -> int:
     """
-    Run *line* by bash in the sandbox of the agent that has called; its exit status.
+    Run *line* by bash in the sandbox of the calling agent; its exit status.
     """
     try:
         with _signals():
