@@ -15,8 +15,8 @@ static _Thread_local bool last_may_have_run;
 static _Thread_local double last_retry_after = -1;
 static _Thread_local char last_text[LW_FAULT_TEXT];
 
-/* Whether a job may have run that ended with *code*, where nothing else is known: who knows better says so
- * by lw_fail_ran. Where nobody answers nothing was sent, as a rule. */
+/* Whether a job that ended with *code* may have run, where nothing else is known; code that knows more calls
+ * lw_fail_ran. Where no daemon answers, nothing was sent, as a rule. */
 static bool may_have_run(int code)
 {
 	return code == LEEWARD_NO_ANSWER || code == LEEWARD_BAD_REPLY || code == LEEWARD_NOT_YET ||

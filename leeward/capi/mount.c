@@ -14,7 +14,7 @@
 #include "sandbox.h"
 #include "text.h"
 
-/* What of *mounts* can't be a mount. Returns a leeward_error. */
+/* Check *mounts*, and report the first that can't be a mount. Returns a leeward_error. */
 int lw_mounts_check(const leeward_mount *mounts, size_t count)
 {
 	int failed = LEEWARD_OK;

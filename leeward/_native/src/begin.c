@@ -1,9 +1,9 @@
 /* From a runner's last lock to its job: the last check, the message that it is ready, and the job's frame.
  *
- * Runs in:  the job's process, where somebody waits for it.
+ * Runs in:  the job's process, where a request already waits for it.
  *
- * As runner.py and inside/main.py do it, in the same order. In bytecode it copied some hundred pages, which this
- * does not touch. Whatever is not as it has to be is left to them, from the beginning: nothing was said by then. */
+ * It does what runner.py and inside/main.py do, in the same order. In bytecode these steps copied some hundred pages,
+ * which this code does not touch. If a check fails, runner.py repeats all steps: no message was sent by then. */
 
 /* Python.h first, and without the stable ABI's own idea of stdlib macros. */
 #define PY_SSIZE_T_CLEAN

@@ -1,4 +1,4 @@
-/* One process more in the namespaces of a runner: a program, or a copy of the keeper.
+/* One more process in the namespaces of a runner: a program, or a copy of the keeper.
  *
  * Runs in:  the keeper, single-threaded; then a helper, and the new process until it is a program.
  *
@@ -14,10 +14,10 @@
  * A process that has entered a pid namespace by setns(2) can't go back, so the keeper itself
  * never does; its helper does, for one clone. By CLONE_PARENT the process is the keeper's child: its end is seen by
  * pidfd, and its orphans go to the runner's init, which only reaps. It runs on the keeper's memory until its execve,
- * as after vfork(2): no page table is copied for it. While that is so the keeper sleeps, the process makes raw system calls
- * alone, and the OOM killer spares it (in_vfork), and with it the keeper, whose memory it has.
+ * as after vfork(2): no page table is copied for it. Until then the keeper sleeps, the process makes only raw system
+ * calls, and the OOM killer spares it (in_vfork), and with it the keeper, whose memory it shares.
  *
- * A copy (no command) is as a runner's job is: it wakes up inside the keeper's own call, with memory of its own. */
+ * A copy (no command) is made like a runner's job: it wakes up inside the keeper's own call, with its own memory. */
 
 /* glibc's fortified longjmp takes a jump to another stack for an attack. */
 #undef _FORTIFY_SOURCE

@@ -1,4 +1,4 @@
-/* One process more in the namespaces of a runner. See beside.c. */
+/* One more process in the namespaces of a runner. See beside.c. */
 #ifndef LW_BESIDE_H
 #define LW_BESIDE_H
 

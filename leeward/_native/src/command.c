@@ -2,8 +2,8 @@
  *
  * Runs in:  the keeper, before it clones the process that becomes the program.
  *
- * They are a client's, and a keeper serves one client after the other: a job is a copy of its
- * memory. So they lie in a mapping of their own, which is gone before the next order is read. */
+ * They come from a client. A keeper serves one client after the other, and each job is a copy of the keeper's
+ * memory. So they lie in a mapping of their own, which is unmapped before the next order is read. */
 
 #include "command.h"
 

@@ -2,26 +2,26 @@
  *
  * Runs in:  the daemon, inside a turn of its loop.
  * Trust:    nothing is parsed. A request takes the fast path if its bytes are those that our own client sends for code
- *           and nothing else; a reply, if its bytes are those of a job that has nothing to tell. Every other request
- *           and reply is given to Python, which reads, checks and decides as if this file weren't there.
+ *           and nothing else; a reply, if its bytes are those of a job without details. Every other request and reply
+ *           is passed to Python, which reads, checks and decides as if this file didn't exist.
  *
  * Theory of operation. The owner is the daemon's Python, which made the loop. It offers armed runners, one of each
- * worker that is free, and with each of them all that an answer needs: pipes, open control files, and the numbers that
- * stood in those before. fast_path_request.c gives the next request that fits to an offered runner: it writes the code
- * to the runner's job pipe. fast_path_answer.c waits for the reply. If it is the expected one, and no counter tells of
- * a refused call or of a limit, it sends the answer and the owner learns of the job by two events: LW_EVENT_STARTED
- * and LW_EVENT_DONE. Else (an exception, much output, a limit) the owner gets the job as it is by LW_EVENT_HANDED, and
- * goes on from there. A runner that the owner withdraws is the owner's alone from then on.
+ * free worker, and with each of them everything that an answer needs: pipes, open control files, and the values that
+ * these had before. fast_path_request.c gives the next request that fits to an offered runner: it writes the code
+ * to the runner's job pipe. fast_path_answer.c waits for the reply. If the reply is the expected one, and no counter
+ * shows a refused call or a limit, it sends the answer, and reports the job to the owner by two events: LW_EVENT_STARTED
+ * and LW_EVENT_DONE. Otherwise (an exception, much output, a limit) the owner gets the job by LW_EVENT_HANDED, and
+ * goes on with it. A runner that the owner withdraws is used by the owner alone from then on.
  *
- * What the owner does on an event takes processor time, which the job and its client may be waiting for. So a turn that
- * has only such events to tell goes on for a moment, AFTER_START_NS after a start and AFTER_ANSWER_NS after an answer,
- * unless anything else happens; both events of a short job then come together.
+ * The owner's work on an event takes processor time, which the job and its client may be waiting for. So a turn with
+ * only such events goes on for a moment, AFTER_START_NS after a start and AFTER_ANSWER_NS after an answer, unless
+ * anything else happens; both events of a short job are then reported together.
  *
  * A session's runner is offered to one stream and one session number. It takes the requests that name the session, one
- * after the other, until it is withdrawn. So a turn may tell of several jobs of it, in order.
+ * after the other, until it is withdrawn. So a turn may report several jobs of a session, in order.
  *
- * The owner sees what it would see without the fast path, only later. So each rule of the owner's that could forbid a
- * job must be in the offer, or be said by lw_stream_fast_path. */
+ * The owner gets the same information as without the fast path, only later. So each rule of the owner that could forbid
+ * a job must be part of the offer, or be set by lw_stream_fast_path. */
 
 #include "fast_path.h"
 

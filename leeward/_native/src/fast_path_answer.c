@@ -1,8 +1,8 @@
-/* The fast path's way out: from a job's reply to its client's answer. fast_path.c says how the whole works.
+/* The fast path's second half: from a job's reply to its client's answer. fast_path.c explains the whole.
  *
  * Runs in:  the daemon, inside a turn of its loop.
- * Trust:    none in what a job writes. Its reply is compared with the expected bytes; its output is copied, and counted
- *           by what read(2) gave. The control files are the kernel's. */
+ * Trust:    none in a job's bytes. Its reply is compared with the expected bytes; its output is copied, and its length
+ *           is what read(2) returned. The control files are the kernel's. */
 
 #include "fast_path.h"
 

@@ -1,4 +1,4 @@
-/* The fast path's way in: from a client's bytes to a runner's job pipe. fast_path.c says how the whole works.
+/* The fast path's first half: from a client's bytes to a runner's job pipe. fast_path.c explains the whole.
  *
  * Runs in:  the daemon, inside a turn of its loop.
  * Trust:    none in a client's bytes. They are compared with those of the templates; between them are a request's id, a

@@ -1,4 +1,4 @@
-/* What CPython has to be told around a fork. os.fork would do it; processes of ours come by clone3, from lw_clone.
+/* The calls that CPython needs around a fork. os.fork makes them; leeward's processes are made by clone3, in lw_clone.
  *
  * Runs in:  zygote and keeper, each by its only thread, and the new process. */
 

@@ -2,10 +2,10 @@
  *
  * Runs in:  the daemon, at its start.
  *
- * glibc takes what is larger than a threshold by mmap(2), which goes back to the kernel when it is freed. The first
- * large block that is freed raises the threshold to its own size, up to 32 MiB: blocks of that size come from the heap
- * from then on, and the heap gives back its top alone. A daemon that has passed on one large file would keep some
- * multiples of its size for good. A threshold that was set doesn't move. */
+ * glibc allocates a block above a threshold by mmap(2), and such memory goes back to the kernel when it is freed. The
+ * first large block that is freed raises the threshold to its own size, up to 32 MiB. From then on blocks of that size
+ * come from the heap, which gives back only its top. A daemon that has passed on one large file would keep some
+ * multiples of the file's size for good. A threshold that was set by mallopt(3) doesn't move. */
 
 #include "heap.h"
 

@@ -1,13 +1,13 @@
-/* A job's two pipes, seen from inside: its frame comes, and its reply goes.
+/* A job's two pipes, seen from inside: its frame is read, and its reply is written.
  *
  * Runs in:  the job's process, after the last lock.
- * Trust:    the frame is the daemon's. Whatever the job has done to its process by the time it
- *           leaves is its own loss: nothing here holds it.
+ * Trust:    the frame is the daemon's. The job can change its own process and so break this code, which harms only
+ *           the job: no lock depends on it.
  *
  * Theory of operation. A process that has slept for some milliseconds finds neither code nor data in the processor's
- * caches, and a line of Python costs a microsecond or two. So the way from the pipe to the code, and from its end
- * to the pipe, is here. And behind the reply no bytecode runs any more: on the processor that the daemon's answer, or its
- * client, may be waiting for. */
+ * caches, and a line of Python costs a microsecond or two. So the steps from the pipe to the job's code, and from the
+ * code's end to the pipe, are C. After the reply no bytecode runs any more, because the daemon, or its client, may be
+ * waiting for the processor. */
 
 #include "job.h"
 

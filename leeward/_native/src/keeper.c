@@ -2,12 +2,12 @@
  *
  * Runs in:  the keeper, single-threaded, in place of its interpreter.
  *
- * The interpreter enters lw_keep and stays; each job comes out of it in a clone. So no
- * bytecode runs in a keeper any more. That counts because each clone makes
+ * The interpreter calls lw_keep, which never returns in the keeper; it returns in each job,
+ * which is a clone. So a keeper runs no bytecode any more. That matters because each clone makes
  * the keeper's pages shared again: a loop in Python copied some 200 of them
  * for every runner, one in C copies its stack and its table.
  *
- * Its messages are lw_keeper_message, with descriptors beside them:
+ * Its messages are lw_keeper_message, with these descriptors:
  *
  *   ARM     [birth end] + [cgroup directory] + tasks files
  *   ARMED   [init pidfd, job write, reply read, stdout read, stderr read]

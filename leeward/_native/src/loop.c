@@ -4,14 +4,14 @@
  * Trust:    bytes of clients and jobs pass through here unread. Only the fast path (fast_path.c) compares
  *           requests and replies with the bytes that it expects.
  *
- * Theory of operation. A descriptor is watched (LW_EVENT_READY when it has something, until that was
- * taken), accepts, or is a stream: a client's connection, whose bytes come by LW_EVENT_DATA. There are
- * two ways to the kernel, epoll and io_uring, with the same events. The caller gets all
- * events of a turn at once, those of the fast path first: they tell what has been done already,
- * and what the caller learns next may depend on it.
+ * Theory of operation. A descriptor is watched (LW_EVENT_READY while it is ready), accepts, or is
+ * a stream: a client's connection, whose bytes come by LW_EVENT_DATA. There are
+ * two backends, epoll and io_uring, with the same events. The caller gets all
+ * events of a turn at once, those of the fast path first: they report what has been done already,
+ * and the handling of the others may depend on it.
  *
- * A descriptor's number is used again as soon as it is closed. So each use has a generation, the kernel
- * tells events by both, and what is said of an earlier use is dropped. */
+ * A descriptor's number is used again as soon as it is closed. So each use has a generation. The kernel
+ * reports events with both, and events of an earlier use are dropped. */
 
 #include "loop_private.h"
 

@@ -1,8 +1,8 @@
-/* The loop's way to the kernel by epoll: readiness, then a call for each piece of work.
+/* The loop's backend over epoll: the kernel reports readiness, then each piece of work takes a system call.
  *
  * Runs in:  the daemon. Any Linux.
  *
- * Level-triggered throughout: what one turn leaves is told again in the next. */
+ * Level-triggered throughout: what one turn leaves is reported again in the next. */
 
 #include "loop_private.h"
 

@@ -1,19 +1,19 @@
-/* The loop's way to the kernel by io_uring: work is handed in, and its end is heard of.
+/* The loop's backend over io_uring: operations are submitted, and their completions come back.
  *
  * Runs in:  the daemon. Linux 5.19 (rings of provided buffers); a build with liburing.
  * Source:   io_uring(7), io_uring_enter(2), io_uring_register_buf_ring(3)
  *
- * loop_uring_ring.c has the ring itself, loop_uring_send.c what is sent, and loop_uring_leave.c how the loop goes on
- * by epoll where the ring fails.
+ * loop_uring_ring.c has the ring itself, loop_uring_send.c the sends, and loop_uring_leave.c the change to epoll
+ * where the ring fails.
  *
- * Theory of operation. A turn is one io_uring_enter: it hands in what was asked for since the last one, and
- * waits. Watched descriptors and job pipes are polled, connections received from and sent to, the listener
- * accepts, and the deadline of the turn goes along. Only an answer of the fast path is handed in at once, as a
+ * Theory of operation. A turn is one io_uring_enter: it submits the operations since the last one, and
+ * waits. There are polls of watched descriptors and job pipes, receives and sends of connections, the accept of the
+ * listener, and the deadline of the turn. Only an answer of the fast path is submitted at once, because a
  * client waits for it.
  *
- * An operation's user data are its kind, and its descriptor with the generation of its use. A poll and a
- * receive are for one time and are asked for again while they are wanted. So waiting is level-triggered, and from a
- * client that doesn't read its answers nothing is received.
+ * An operation's user data are its kind, and its descriptor with the generation of its use. Polls and
+ * receives are one-shot, and are submitted again while they are wanted. So waiting is level-triggered, and nothing is
+ * received from a client that doesn't read its answers.
  *
  * A descriptor that was forgotten may still be held by its operation, until that was cancelled
  * by the next enter. The memory of a send stays until the send has ended: `dead` keeps such streams. */

@@ -1,4 +1,4 @@
-/* From the ring to epoll, in the middle of a daemon's life: a ring that the kernel serves no more costs no running job.
+/* From the ring to epoll while the daemon runs: if the ring fails, no running job is lost.
  *
  * Runs in:  the daemon.
  * Source:   io_uring_register(2), IORING_REGISTER_SYNC_CANCEL, Linux 6.0
@@ -7,8 +7,8 @@
  * turn before has reported. First the kernel is asked to cancel what is in the ring. What had ended before is served as
  * ever; that may take some turns, since each can tell only so much. Then every descriptor is given to epoll.
  *
- * Where the kernel can't cancel, nobody knows what it still does with a connection: bytes may have been taken from it,
- * or sent. Such a connection is shut down, and its client finds it closed. Polls take nothing, so jobs, workers and
+ * Where the kernel can't cancel, the state of a connection is unknown: bytes may have been received from it, or sent.
+ * Such a connection is shut down, and its client finds it closed. Polls consume nothing, so jobs, workers and
  * the listener lose nothing. */
 
 #include "loop_uring.h"

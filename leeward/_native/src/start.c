@@ -3,9 +3,9 @@
  * Runs in:  the daemon, which may have other threads; the child, until it is that program.
  *
  * Theory of operation. The child shares the daemon's memory (CLONE_VM) and has a stack of its own in struct lw_start. It
- * makes the system calls of a table, raw ones alone, and the last of them is execve(2). Whoever calls waits until the child
- * has left this memory, which the end of a close-on-exec pipe tells, before it frees struct lw_start. No page is copied, no
- * handler of a fork runs, and no lock of another thread is needed.
+ * makes only the raw system calls of a table, and the last of them is execve(2). The caller waits until the child
+ * has left this memory, which the end of a close-on-exec pipe shows, before it frees struct lw_start. No page is copied,
+ * no handler of a fork runs, and no lock of another thread is needed.
  *
  * The child starts with all signals blocked: a handler of the daemon's would run on the daemon's memory. The program
  * unblocks them. */

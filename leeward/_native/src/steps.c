@@ -1,9 +1,9 @@
-/* The way of a newborn runner to its last lock: system calls from a table.
+/* The locks of a new runner: system calls from a table.
  *
  * Runs in:  the job's process, before any code of a job.
  *
- * The table is made beforehand, in the zygote. Going through it touches next to
- * no memory, which counts twice in a fresh clone, where each page that is
+ * The table is made beforehand, in the zygote. Executing it writes almost
+ * no memory, which matters in a fresh clone, where each page that is
  * written is copied first: the same steps in bytecode cost 300 such pages. */
 
 #include "steps.h"

@@ -1,6 +1,6 @@
 /* The supervisor: one thread that answers refused system calls of all jobs.
  *
- * Runs in:  the daemon. supervisor_counts.c is its books: what each job was refused, and what of it is reported.
+ * Runs in:  the daemon. supervisor_counts.c counts what each job was refused, and what of it is reported.
  *           supervisor_charges.c grants memory, where nothing but the daemon counts it.
  *
  * Theory of operation. A filter's listener is readable while a task waits for an answer.
@@ -20,8 +20,8 @@
  * slot's generation goes up, so that an event fetched before can't hit a later job.
  *
  * RECV would block if nothing were waiting, and can't be told not to. It is called only
- * when epoll has just said EPOLLIN, and by this thread alone: a task that died since then
- * has left its count behind, RECV finds nothing and says ENOENT. */
+ * when epoll has just reported EPOLLIN, and by this thread alone: if the task has died since then,
+ * its count remains, and RECV finds nothing and returns ENOENT. */
 
 #include "supervisor_private.h"
 

@@ -1,17 +1,17 @@
-/* Memory that no process's resident set shows, and that no cgroup counts: what the supervisor grants of it.
+/* Grants of memory that no process's resident set shows, and that no cgroup counts.
  *
  * Runs in:  the daemon; lw_grant on the supervisor's thread, the rest on its callers'. All of it under the supervisor's
- *           mutex. supervisor.c says how the whole works; docs/decisions/0046 has the reasons.
+ *           mutex. supervisor.c explains the whole; docs/decisions/0046 has the reasons.
  *
- * A shared mapping without a file goes on, and is charged with its length. Flags and length are registers of the task
- * that waits: nobody can change them before the kernel uses them. Who may hold the mapping's pages are the task's
- * process and those that it forks, which are all of this listener; so the charge is taken back when the listener is
- * removed, and not before.
+ * The call for a shared mapping without a file continues, and the job is charged with its length. Flags and length are
+ * registers of the waiting task: nobody can change them before the kernel uses them. Only the task's process and those
+ * that it forks can hold the mapping's pages, and all of these have this listener. So the charge is taken back when the
+ * listener is removed, and not before.
  *
- * A watch of epoll goes on, and is counted: the kernel lets all processes of one user have so many (epoll(7)), and
- * keeps memory for each that no resident set shows. A job may have as many as it leaves to the others. Which call it is
- * is a register, too; that it may fail afterwards, or the watch be removed, isn't known, so a count is only given back
- * with the listener.
+ * The call for a watch of epoll continues, and is counted: the kernel bounds the watches of all processes of a user
+ * (epoll(7)), and keeps memory for each that no resident set shows. A job may have as many as it leaves to the others.
+ * The operation is a register, too. Whether the call fails afterwards, or the watch is removed, isn't known, so a count
+ * is only given back with the listener.
  *
  * A memory file is an unnamed file on the job's tmpfs, whose size the tmpfs bounds and the watch reads. It is opened
  * with the ids of the job, since no other user exists on that file system. */

@@ -1,7 +1,7 @@
-/* The supervisor's books: which calls each job was refused, how often, and what of it is reported.
+/* The supervisor's counts: which calls each job was refused, how often, and what of it is reported.
  *
  * Runs in:  the daemon; lw_count_refusal on the supervisor's thread, the rest on its callers'. All of it under the
- *           supervisor's mutex. supervisor.c says how the whole works. */
+ *           supervisor's mutex. supervisor.c explains the whole. */
 
 #include "supervisor_private.h"
 

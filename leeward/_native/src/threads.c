@@ -2,9 +2,9 @@
  *
  * Runs in:  the zygote, before it makes its first clone.
  *
- * The thread takes a signal whose handler is exit(2) and nothing else: nothing of it is cleaned up, its stack stays
- * mapped, and whatever it holds it holds for ever. That is what a clone of the process would find in any case, since it
- * has none of the other threads. So it is only for a thread that waits for work and holds nothing. */
+ * The thread gets a signal whose handler only calls exit(2). Nothing of the thread is cleaned up, its stack stays
+ * mapped, and locks that it holds stay locked. A clone of the process would find the same, since it has none of the
+ * other threads. So this is only for a thread that waits for work and holds nothing. */
 
 #include "threads.h"
 

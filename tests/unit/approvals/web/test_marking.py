@@ -49,7 +49,7 @@ def test_a_long_text_is_cut_with_a_mark() -> None:
 
 
 def test_a_hostile_text_takes_no_time() -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     marked("\u202e" * 100_000)
 
-    assert time.perf_counter() - begun < 5
+    assert time.process_time() - begun < 5
