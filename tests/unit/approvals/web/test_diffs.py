@@ -96,6 +96,6 @@ def test_colours_lose_no_character(text: str, path: str) -> None:
                                   "a" * 200_000, "1." * 100_000, "<!--" * 50_000])
 def test_c332_no_text_makes_colours_slow(text: str) -> None:
     for path in ("a.py", "a.js", "a.html"):
-        begun = time.perf_counter()
+        begun = time.process_time()
         coloured(text, path)
-        assert time.perf_counter() - begun < 5
+        assert time.process_time() - begun < 5
