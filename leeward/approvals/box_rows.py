@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from leeward.approvals.box_ends import LastCounts
 from leeward.approvals.egress_rows import EgressRows, egress_row
 from leeward.approvals.recording import denied_rows, ended_row, limit_rows, started_row
 from leeward.audit.bounded import BoundedJournal
@@ -24,10 +25,11 @@ class SandboxRows:
     Args:
         rows: where they go.
         egress: what the daemon has decided by policies of egress.
+        last: tells what one has used and was refused that has ended by itself.
     """
 
-    def __init__(self, rows: BoundedJournal, egress: EgressRows) -> None:
-        self._rows, self._egress, self._lock = rows, egress, threading.Lock()
+    def __init__(self, rows: BoundedJournal, egress: EgressRows, last: LastCounts) -> None:
+        self._rows, self._egress, self._last, self._lock = rows, egress, last, threading.Lock()
         self._before = dict[str, tuple[float, dict[str, int], dict[str, int]]]()
 
     def begin(self, sandbox: str, **metadata: Any) -> None:
@@ -80,6 +82,8 @@ class SandboxRows:
             why: what it says now; None where the service itself has ended it.
         """
         self.pull()
+        if why is not None:  # since the last look
+            info = {**info, **self._last(sandbox)}
         self.look(sandbox, info)
         with self._lock:
             known = self._before.pop(sandbox, None)

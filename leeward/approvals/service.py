@@ -19,6 +19,7 @@ from typing import Any
 from leeward.approvals.apply import Project
 from leeward.approvals.asking import asked, command_request, config_request, in_project, package_requests
 from leeward.approvals.asks import EgressDesk
+from leeward.approvals.box_ends import last_counts
 from leeward.approvals.box_rows import SandboxRows
 from leeward.approvals.boxes import AskingBox, AskingBoxes
 from leeward.approvals.bridge import Answering
@@ -78,7 +79,7 @@ class ApprovalService:
         record(queue, self._rows)
         self._projects = OpenProjects(project)
         self._egress = EgressRows(socket)
-        self._life = SandboxRows(self._rows, self._egress)
+        self._life = SandboxRows(self._rows, self._egress, functools.partial(last_counts, socket))
         self._carrier = OrderCarrier(queue, self._runs, self._settings, self._projects, socket, self._life)
         self._asks = EgressDesk(queue, socket, self._home)
         self._boxes = AskingBoxes(socket, folder, self.ends, self._looked, self._ended)

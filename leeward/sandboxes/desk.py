@@ -61,7 +61,7 @@ class EndBook(Protocol):
     """
 
     def process(self, user: int, sandbox: str, number: int, title: str, result: Result) -> None: ...
-    def sandbox(self, user: int, name: str, reason: str, detail: str) -> None: ...
+    def sandbox(self, user: int, name: str, reason: str, detail: str, used: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -253,21 +253,22 @@ class Desk:
             raise Bug(f"sandbox {entry.name} has answered more requests than it had")
         self._look_at(entry)
 
+    def _tell_end(self, entry: RegistryEntry[Held], reason: str, detail: str) -> None:
+        if self._book is not None:
+            self._book.sandbox(entry.user, entry.name, reason, detail, _used(entry.sandbox.sandbox))
+
     def info(self, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         """
         What a client may know of it.
         """
         now, sandbox = self._reactor.now(), entry.sandbox.sandbox
-        usage = sandbox.usage()
         return {
             "sandbox": entry.name, "profile": sandbox.facts.key.profile,
             "environment": sandbox.facts.key.environment, "egress": sandbox.facts.key.egress,
             "age": now - sandbox.opened,
             "idle": entry.idle, "unused": 0.0 if entry.calls else now - entry.used, "left": max(0.0, entry.until - now),
             "processes": sandbox.running, "calls": entry.calls, "memory_limit": sandbox.facts.limits.memory,
-            "memory_peak": usage.memory_peak, "cpu_time": usage.cpu_time,
-            "memory": sandbox.memory, "oom_kills": usage.oom_kills, "forks_refused": usage.forks_refused,
-            "denied": dict(sandbox.denied()), "metadata": dict(sandbox.facts.metadata),
+            "memory": sandbox.memory, "metadata": dict(sandbox.facts.metadata), **_used(sandbox),
             **({} if entry.sandbox.mounts is None else {"mounts": entry.sandbox.mounts.info()}),
         }
 
@@ -345,7 +346,7 @@ class Desk:
             return
         held = entry.sandbox
         self._registry.end(name, reason, self._wall(), detail)
-        book = [] if self._book is None else [partial(self._book.sandbox, entry.user, name, str(reason), detail)]
+        book = [partial(self._tell_end, entry, str(reason), detail)]
         on_open, held.on_open = held.on_open, None
         refusal = why or SandboxOver(f"the sandbox is over before it was open: {reason}", str(reason), self._wall())
         seat, held.seat = held.seat, None
@@ -365,3 +366,12 @@ class Desk:
             self._timer.cancel()
         in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),
                     self.opener.close)
+
+
+def _used(sandbox: LiveSandbox) -> dict[str, Any]:
+    """
+    What it has used, the limits that it reached, and what it was refused, so far or up to its end.
+    """
+    usage = sandbox.usage()
+    return {"memory_peak": usage.memory_peak, "cpu_time": usage.cpu_time, "oom_kills": usage.oom_kills,
+            "forks_refused": usage.forks_refused, "denied": dict(sandbox.denied())}

@@ -237,6 +237,11 @@ def test_always_allow_decides_what_is_like_it(window: Window, served: ServedPage
         served.service.queue.submit(NewRequest(endpoint(name, 443), "connect", sandbox="box"))
     page = window()
     shows(page, 1)
+    assert 4 == page.locator("#rows .countdown").count()
+    left = page.locator("#rows .countdown .left").first
+    begun = left.text_content()
+    assert (begun or "").startswith(("4m5", "5m"))
+    page.wait_for_function("begun => document.querySelector('#rows .countdown .left').textContent !== begun", arg=begun)
     page.keyboard.press("Tab")
     page.wait_for_timeout(400)
     page.keyboard.press("Shift+A")

@@ -95,11 +95,19 @@ class EventBook:
         about = {"kind": "process", "sandbox": sandbox, **({"process": number} if number else {})}
         self._result(user, {**about, **({"title": title[:TEXT]} if title else {})}, result)
 
-    def sandbox(self, user: int, name: str, reason: str, detail: str) -> None:
+    def sandbox(self, user: int, name: str, reason: str, detail: str, used: Mapping[str, Any]) -> None:
         """
         A sandbox is over.
+
+        Args:
+            user: whose.
+            name: its id.
+            reason: why, in one word.
+            detail: the same in a sentence; "" for none.
+            used: what it has used and was refused, as `sandbox_info` has it.
         """
-        about = {"kind": "sandbox", "sandbox": name, "reason": reason, **({"detail": detail[:TEXT]} if detail else {})}
+        about = {"kind": "sandbox", "sandbox": name, "reason": reason, **({"detail": detail[:TEXT]} if detail else {}),
+                 **used}
         self._add(user, about, None, reason not in ("killed", "idle", "shutdown"))
 
     def _result(self, user: int, about: Mapping[str, Any], result: Result) -> None:

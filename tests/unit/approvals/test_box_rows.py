@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from leeward.approvals.box_ends import counts_in, last_counts
 from leeward.approvals.box_rows import SandboxRows
 from leeward.approvals.egress_rows import EgressRows
 from leeward.audit.bounded import BURST, BoundedJournal
@@ -44,7 +45,11 @@ class Egress:
 
 def made() -> tuple[SandboxRows, Rows, Egress]:
     rows, egress = Rows(), Egress()
-    return SandboxRows(BoundedJournal(rows), cast("EgressRows", egress)), rows, egress
+    return SandboxRows(BoundedJournal(rows), cast("EgressRows", egress), ENDS.__getitem__), rows, egress
+
+
+#: What the daemon remembers of those that have ended by themselves.
+ENDS: dict[str, dict[str, Any]] = {"box": {"denied": {"mount": 5}, "oom_kills": 1, "memory_peak": 7}}
 
 
 def test_each_count_is_written_once() -> None:
@@ -72,8 +77,9 @@ def test_a_limit_that_ends_it_is_its_end() -> None:
     life.end("box", {}, None)  # twice is once
     life.look("box", {"denied": {"mount": 1}})
 
-    assert [("sandbox", "open", "started"), ("sandbox", "limit", "ended")] == rows.said()
-    assert "memory" == rows[-1].metadata["limit"]
+    assert [("sandbox", "open", "started"), ("syscall", "mount", "denied"), ("sandbox", "limit", "killed"),
+            ("sandbox", "limit", "ended")] == rows.said()
+    assert {"reason": "memory", "limit": "memory", "memory_peak": 7} == rows[-1].metadata
 
 
 def test_what_policies_decide_is_of_those_that_are_open() -> None:
@@ -110,3 +116,14 @@ def test_counts_that_are_none_are_left_alone() -> None:
     life.look("box", {"denied": None})
 
     assert [("sandbox", "open", "started")] == rows.said()
+
+
+def test_what_the_daemon_remembers_of_an_end() -> None:
+    row = {"kind": "sandbox", "sandbox": "box", "denied": {"bpf": 1}, "reason": "memory", "cpu_time": 1.0}
+    other = row | {"sandbox": "other", "denied": {}}
+    process = row | {"kind": "process", "denied": {"mount": 1}}
+
+    assert {"denied": {"bpf": 1}, "cpu_time": 1.0} == counts_in([other, process, row], "box")
+    for rows in (None, {}, [], [7], [other]):
+        assert {} == counts_in(rows, "box")
+    assert {} == last_counts("/nowhere/at/all", "box")

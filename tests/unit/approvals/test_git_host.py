@@ -196,3 +196,39 @@ def test_c364_cannot_take_the_processor_the_memory_or_the_disk_of_the_host_by_gi
         assert b"done\n" == run(line, small)
         with pytest.raises(GitFailed):
             run(line, large)
+
+
+def test_c300_cannot_hide_a_change_in_a_push(repositories: Repositories) -> None:
+    """
+    A mode bit, a link, a submodule, a file that git obeys, a name and a content with characters that aren't seen, and
+    line ends alone: each is in the diff, and what a diff doesn't show well in the remarks.
+    """
+    copy = repositories.copy
+    for name, content in (("run", b"x\n"), ("lines", b"a\nb\n")):
+        repositories.commit(name, repositories.project, content)
+    base = repositories.git("rev-parse", "HEAD")
+    repositories.git("clone", "-q", repositories.project, copy)
+    repositories.git("checkout", "-qb", "work", within=copy)
+    Path(copy, "run").chmod(0o755)
+    Path(copy, "link").symlink_to("/etc/passwd")
+    Path(copy, ".gitattributes").write_text("* filter=x\n")
+    Path(copy, "tidy\u202egnp.sh").write_text("true\n")
+    Path(copy, "seen").write_text("if x:\u200b\n")
+    Path(copy, "lines").write_bytes(b"a\r\nb\r\n")
+    Path(copy, ".git", "hooks", "pre-commit").write_text("#!/bin/sh\n")  # it isn't part of any commit
+    repositories.git("add", "-A", within=copy)
+    repositories.git("update-index", "--add", "--cacheinfo", f"160000,{base},vendor", within=copy)
+    repositories.git("commit", "-qm", "tidy up", within=copy)
+    intake = repositories.intake()
+    tip = intake.take_in(repositories.pushed("work"), "box", "work")
+
+    commits, diff, remarks = intake.about(base, tip)
+
+    assert [commits[0]] == commits
+    for said in ("'run' can be run", "'link' is a link", "'vendor' is a submodule",
+                 "'.gitattributes': git obeys such a file", "the name has characters that can't be seen",
+                 "characters in what is added can't be seen"):
+        assert any(said in remark for remark in remarks), (said, remarks)
+    for said in ("old mode 100644\nnew mode 100755", "+/etc/passwd", f"+Subproject commit {base}", "+a\r", "-a\n"):
+        assert said in diff, said
+    assert "pre-commit" not in diff

@@ -536,6 +536,7 @@ def test_the_folder_is_the_users_alone(tmp_path: Path) -> None:
     store = RequestStore(str(folder))
     store.insert(asks(branch("a")), 0.0, None)
     assert [0o600] * len(os.listdir(folder)) == [(folder / name).stat().st_mode & 0o777 for name in os.listdir(folder)]
+    assert f"{FILE}-wal" in os.listdir(folder)
     store.close()
 
 

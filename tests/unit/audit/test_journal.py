@@ -4,6 +4,7 @@ The record: every way to change it is found, and nothing that is wrong with the 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -206,18 +207,19 @@ def test_the_oldest_files_go(tmp_path: Path) -> None:
     assert 40 == [line.row["number"] for line in read(str(tmp_path)) if line.row][-1]
 
 
+@pytest.mark.parametrize("why", [errno.ENOSPC, errno.EROFS])
 @pytest.mark.parametrize("call", ["write", "open"])
 def test_a_disk_that_refuses_costs_lines_that_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                          call: str) -> None:
+                                                          call: str, why: int) -> None:
     """
-    Also the disk of the first line. Whoever writes doesn't wait and isn't told; the next line that can be written says
-    how many are missing.
+    A full one, or one that can't be written any more; also the disk of the first line. Whoever writes doesn't wait and
+    isn't told; the next line that can be written says how many are missing.
     """
     real, full = getattr(os, call), threading.Event()
 
     def refuse(*arguments: object, **named: object) -> object:
         if full.is_set() and "audit" == threading.current_thread().name:
-            raise OSError(28, "No space left on device")
+            raise OSError(why, os.strerror(why))
         return real(*arguments, **named)
 
     monkeypatch.setattr(journal.os, call, refuse)
@@ -229,7 +231,7 @@ def test_a_disk_that_refuses_costs_lines_that_are_counted(tmp_path: Path, monkey
     for number in range(5):
         assert writer.write(row(10 + number))
     wait_for(writer, before, 5)
-    assert (5, "no space left on device") == (writer.lost, writer.trouble)
+    assert (5, os.strerror(why).lower()) == (writer.lost, writer.trouble)
     full.clear()
     writer.write(row(20))
     writer.close()

@@ -5,15 +5,18 @@ The page without a script: what it shows, and what its forms do.
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from kit.approvals_page import PageService, browser
+from kit.approvals_page import PageService, browser, fill, page_service
+from kit.waiting import poll_until
 from leeward.approvals.requests import NewRequest
 from leeward.approvals.subjects import branch, endpoint, invocation
+from leeward.approvals.web.application import application
 from leeward.approvals.web.drawing import drawn
 from leeward.approvals.web.gate import HEADERS
 
@@ -162,3 +165,39 @@ def test_a_template_escapes_whatever_it_prints() -> None:
 
 class Told:
     status, message = 400, STRANGE
+
+
+def test_a_record_that_lacks_lines_is_said_on_every_page_and_in_status(tmp_path: Path) -> None:
+    """
+    As where its folder can't be written. Nobody is kept from deciding.
+    """
+    (tmp_path / "audit").write_text("a file where the folder is to be")
+    with page_service(tmp_path) as service:
+        client, csrf = browser(application(service))
+        number = service.queue.submit(NewRequest(branch("a"), "push", sandbox="box")).id
+        done = client.post(f"/queue/{number}/decide", data={"csrf": csrf, "answer": "approve"})
+        assert 303 == done.status_code
+        poll_until(lambda: service.journal.lost, "the writer's thread")
+
+        for path in ("/queue", "/rules", "/config", "/sandboxes", "/history"):
+            assert "The record lacks 1 line:" in client.get(path).text, path
+        found = client.get("/api/status").json()
+        assert (1, True) == (found["lost"], bool(found["trouble"]))
+        assert {"started", "uptime", "until", "remaining"} <= set(found)
+
+
+def test_the_first_rows_of_ten_thousand_take_no_longer_than_those_of_a_few(app: Starlette,
+                                                                          service: PageService) -> None:
+    """
+    By processor time, so that another program's work has no part in it: 200 ms at most.
+    """
+    client, _ = browser(app)
+    fill(service, 10_000)
+    took = []
+    for _ in range(3):
+        before = time.process_time()
+        found = client.get("/queue")
+        took.append(time.process_time() - before)
+    assert 200 == found.status_code
+    assert "(10000)" in found.text
+    assert min(took) < 0.2

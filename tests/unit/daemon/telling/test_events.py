@@ -23,7 +23,7 @@ def test_a_user_hears_of_his_own_alone() -> None:
     book = EventBook(lambda: 17.0)
     book.job(1, 100, "", FINE)
     book.job(2, 101, "mine", LATE)
-    book.sandbox(1, "a" * 26, "memory", "why")
+    book.sandbox(1, "a" * 26, "memory", "why", {"oom_kills": 1})
     assert [(1, 100), (2, None)] == [(row["number"], row.get("job")) for row in book.after(1, 0)["events"]]
     [row] = book.after(2, 0)["events"]
     assert {"number": 1, "time": 17.0, "kind": "job", "job": 101, "title": "mine", "outcome": "timed_out",
