@@ -3,10 +3,13 @@ A daemon that is sent three times what it can run: what accepted calls wait, wha
 
     .venv/bin/python bench/overload.py [--seconds S] [--load L] [--clients N] [--code CODE] [--config F]
 
-First one client with pauses: the unloaded p99. Then as many calls at once as there are workers, twice over: the
-saturated rate. Then several connections that together send L times that rate whatever comes back (open loop), for S
-seconds, the first WARM of which are told by themselves: a daemon that has just become overloaded. Calls, not jobs:
-the time from the write of a request to the read of its answer, by one process that does little else.
+First one client with pauses, which nearly always finds a runner armed, and one without, which sends a call as soon as
+it has the answer before: then a call waits for what each job costs on a daemon that nobody else uses, the end of the
+runner before and the arming of the next. Either's p99 is what "unloaded" can mean. Then as many calls at once as there
+are workers, twice over: the saturated rate. Then several connections that together send L times that rate whatever
+comes back (open loop), for S seconds, the first WARM of which are told by themselves: a daemon that has just become
+overloaded. Calls, not jobs: the time from the write of a request to the read of its answer, by one process that does
+little else.
 
 That process takes processor time, too, and three times the calls three times as much, which the daemon then lacks
 where there are few processors. So the last line has what the daemon and its workers spent on each call that was
@@ -62,15 +65,26 @@ class Connection:
 
     sock: socket.socket
     code: bytes
-    calls: dict[int, Call] = field(default_factory=dict)
+    frames: list[bytes] = field(default_factory=list)  # of requests that were encoded in advance
+    sent: list[float] = field(default_factory=list)
+    answers: list[tuple[float, bytes]] = field(default_factory=list)
     reader: FrameReader = field(default_factory=FrameReader)
     waiting: int = 0
 
+    def prepare(self, count: int) -> None:
+        """
+        Encode so many requests: what that takes isn't to be missing while they are sent.
+        """
+        first = len(self.frames) + 1
+        self.frames += [encode_request(Execute(number, code=self.code)) for number in range(first, first + count)]
+
     def send(self) -> None:
-        number = len(self.calls) + 1
-        self.calls[number] = Call(time.monotonic())
+        if len(self.sent) == len(self.frames):
+            self.prepare(1)
+        frame = self.frames[len(self.sent)]
+        self.sent.append(time.monotonic())
         self.waiting += 1
-        self.sock.sendall(encode_request(Execute(number, code=self.code)))
+        self.sock.sendall(frame)
 
     def take(self) -> int:
         """
@@ -81,14 +95,25 @@ class Connection:
         if not data:
             raise SystemExit("the daemon closed a connection")
         answers = self.reader.feed(data)
-        for payload in answers:
+        self.answers += [(now, payload) for payload in answers]
+        self.waiting -= len(answers)
+        return len(answers)
+
+    @property
+    def calls(self) -> list[Call]:
+        """
+        All that was sent, in order.
+        """
+        calls = [Call(sent) for sent in self.sent]
+        for now, payload in self.answers:
             answer = decode(payload)
-            call = self.calls[answer["id"]]
+            call = calls[answer["id"] - 1]
+            if call.kind:
+                raise SystemExit("a call was answered twice")
             call.answered, call.kind = now, answer["error"]["kind"] if "error" in answer else "ok"
             if "ok" == call.kind and answer["ok"]["outcome"] != "finished":
                 raise SystemExit(f"a job ended as {answer['ok']}")
-        self.waiting -= len(answers)
-        return len(answers)
+        return calls
 
 
 def connected(path: str, code: bytes) -> Connection:
@@ -104,15 +129,19 @@ def percentile(times: list[float], part: float) -> float:
     return 1e3 * sorted(times)[max(0, math.ceil(part * len(times)) - 1)] if times else 0.0
 
 
-def unloaded(path: str, code: bytes, count: int) -> list[float]:
+def unloaded(path: str, code: bytes, count: int, gap: float) -> list[float]:
+    """
+    Seconds of each call of one client, with *gap* seconds before each.
+    """
     one = connected(path, code)
     with one.sock:
         for _ in range(count):
-            time.sleep(GAP_S)
+            if gap:
+                time.sleep(gap)
             one.send()
             while one.waiting:
                 one.take()
-    return [call.took for call in one.calls.values()]
+    return [call.took for call in one.calls]
 
 
 def saturated(path: str, code: bytes, seconds: float, at_once: int) -> tuple[float, int]:
@@ -135,7 +164,7 @@ def saturated(path: str, code: bytes, seconds: float, at_once: int) -> tuple[flo
         while each.waiting:
             each.take()
         each.sock.close()
-    return done / seconds, sum(len(each.calls) for each in connections)
+    return done / seconds, sum(len(each.sent) for each in connections)
 
 
 def overloaded(path: str, code: bytes, seconds: float, rate: float, clients: int) -> list[Call]:
@@ -146,6 +175,7 @@ def overloaded(path: str, code: bytes, seconds: float, rate: float, clients: int
     connections = [connected(path, code) for _ in range(clients)]
     for each in connections:
         selector.register(each.sock, selectors.EVENT_READ, each)
+        each.prepare(int(rate * seconds / clients) + 1)
     start, sent, total = time.monotonic(), 0, int(rate * seconds)
     while sent < total or any(each.waiting for each in connections):
         now = time.monotonic()
@@ -159,7 +189,7 @@ def overloaded(path: str, code: bytes, seconds: float, rate: float, clients: int
             key.data.take()
     for each in connections:
         each.sock.close()
-    return [call for each in connections for call in each.calls.values()]
+    return [call for each in connections for call in each.calls]
 
 
 def told(calls: list[Call], seconds: float) -> dict[str, float]:
@@ -205,7 +235,10 @@ def main() -> int:
     code = options.code.encode()
     told_to = ("--pool-size", str(options.pool_size), *(("--config", options.config) if options.config else ()))
     with daemon(options.socket, *(() if options.socket else told_to)) as path:
-        calm = unloaded(path, code, options.calls)
+        calm = unloaded(path, code, options.calls, GAP_S)
+        time.sleep(WARM_S)
+        busy = unloaded(path, code, options.calls, 0.0)
+        time.sleep(WARM_S)
         full = Cost(path)
         rate, done = saturated(path, code, min(5.0, options.seconds), 2 * options.pool_size)
         full.over()
@@ -214,24 +247,28 @@ def main() -> int:
         calls = overloaded(path, code, options.seconds + WARM_S, options.load * rate, options.clients)
         over.over()
     start = min(call.sent for call in calls)
-    p99 = percentile(calm, 0.99)
+    p99, busy_p99 = percentile(calm, 0.99), percentile(busy, 0.99)
     first = told([call for call in calls if call.sent < start + WARM_S], WARM_S)
     rest = told([call for call in calls if call.sent >= start + WARM_S], options.seconds)
     good = sum("ok" == call.kind for call in calls)
     costs = [None if cost.daemon is None or not count else 1e3 * cost.daemon / count
              for cost, count in ((full, done), (over, good))]
-    row = {"unloaded p50": 1e3 * statistics.median(calm), "unloaded p99": p99, "saturated": rate,
-           "p99 ratio": rest["accepted p99"] / p99, "goodput ratio": rest["goodput"] / rate,
+    row = {"unloaded p50": 1e3 * statistics.median(calm), "unloaded p99": p99,
+           "without pauses p50": 1e3 * statistics.median(busy), "without pauses p99": busy_p99, "saturated": rate,
+           "p99 ratio": rest["accepted p99"] / p99, "p99 ratio without pauses": rest["accepted p99"] / busy_p99,
+           "goodput ratio": rest["goodput"] / rate,
            "processor ms of a call": costs, "client's processor s": [full.own, over.own],
            "kinds": Counter(call.kind for call in calls), "first second": first, "then": rest}
     if options.json:
         print(json.dumps(row))
         return 0
     print(f"unloaded            p50 {row['unloaded p50']:.2f} ms, p99 {p99:.2f} ms\n"
+          f"without pauses      p50 {row['without pauses p50']:.2f} ms, p99 {busy_p99:.2f} ms\n"
           f"saturated           {rate:.0f} jobs a second")
     for name, part in ((f"load {options.load:g}, first s", first), (f"load {options.load:g}, then", rest)):
         print(f"{name:18}  accepted {part['accepted']:6.0f}: p50 {part['accepted p50']:.1f} ms,"
-              f" p99 {part['accepted p99']:.1f} ms = {part['accepted p99'] / p99:.1f} x;"
+              f" p99 {part['accepted p99']:.1f} ms = {part['accepted p99'] / p99:.1f} x"
+              f" or {part['accepted p99'] / busy_p99:.1f} x;"
               f" goodput {part['goodput'] / rate:.2f}\n"
               f"{'':18}  refused  {part['refused']:6.0f}:"
               f" p50 {part['refused p50']:.1f} ms, p99 {part['refused p99']:.1f} ms,"

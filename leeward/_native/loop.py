@@ -27,6 +27,7 @@ SENT: int = lib.LW_EVENT_SENT
 STARTED: int = lib.LW_EVENT_STARTED
 DONE: int = lib.LW_EVENT_DONE
 HANDED: int = lib.LW_EVENT_HANDED
+REFUSED: int = lib.LW_EVENT_REFUSED
 TRANSPORT: int = lib.LW_EVENT_TRANSPORT
 
 _EAGAIN, _EINPROGRESS = 11, 115
@@ -250,6 +251,22 @@ class Loop:
         The runner is the caller's alone. Was it offered, or its reply waited for?
         """
         return bool(lib.lw_fast_path_withdraw(self._handle, number) >= 0)
+
+    def refusal(self, before: bytes, behind: bytes) -> None:
+        """
+        Set the refusal that `shed` streams get: its bytes before and behind the request's id.
+
+        Raises:
+            OSError: they are too long, or there is no memory.
+        """
+        _check(lib.lw_fast_path_refusal(self._handle, ffi.from_buffer(before), len(before), ffi.from_buffer(behind),
+                                        len(behind)))
+
+    def shed(self, fd: int, on: bool) -> None:
+        """
+        Whether requests of a stream that find no runner on offer are refused on the fast path; REFUSED tells how many.
+        """
+        _check(lib.lw_stream_shed(self._handle, fd, on))
 
     def close(self) -> None:
         """

@@ -24,12 +24,13 @@ import msgpack
 
 from leeward._native import loop as native
 from leeward.dataclass import dataclass
+from leeward.errors import Refused
 from leeward.loop.barrier import Barrier
 from leeward.loop.stream import JobStart, Ran, Receiver
 from leeward.outcome import Outcome, Result
 from leeward.spec.job import Job
 from leeward.wire import job as wire
-from leeward.wire.answers import encode_result
+from leeward.wire.answers import encode_refused, encode_result
 from leeward.wire.requests import Execute, encode_request
 
 #: Values that no message has by chance: the bytes around them are the templates.
@@ -144,6 +145,20 @@ class FastPath:
         self._jobs.pop(runner, None)
         self._givers.pop(runner, None)
         self._loop.withdraw(runner)
+
+    def refuse_with(self, why: Refused) -> None:
+        """
+        Set the refusal of the connections that are shed.
+        """
+        self._loop.refusal(*_split(encode_refused(_MARK_ID, why)[4:], _packed(_MARK_ID)))
+
+    def shed(self, fd: int, on: bool) -> None:
+        """
+        Whether requests of the connection *fd* that find no runner on offer are refused, without a call of Python's;
+        harmless if it is closed. Its receiver hears how many there were.
+        """
+        with contextlib.suppress(OSError):
+            self._loop.shed(fd, on)
 
     def job_started(self, receiver: Receiver, start: JobStart) -> None:
         if start.session and not start.unsent:

@@ -164,6 +164,8 @@ class NativeReactor(Reactor):
             self._accepted(event.fd, event.value)
         elif native.ROOM == kind:
             self._room(event.fd)
+        elif native.REFUSED == kind:
+            self._refused(event.fd, event.value)
         elif native.SENT == kind:
             self._sent(event.number, event.value)
         elif native.TRANSPORT == kind:
@@ -190,6 +192,14 @@ class NativeReactor(Reactor):
                 receiver.received(native.data_of(event, size) if size else b"")
         except Exception as error:
             self.barrier.caught(receiver.failed if size < 0 else receiver.received, error)
+
+    def _refused(self, fd: int, count: int) -> None:
+        stream = self._stream_before(fd)
+        if stream is not None:
+            try:
+                stream.receiver.refused(count)
+            except Exception as error:
+                self.barrier.caught(stream.receiver.refused, error)
 
     def _room(self, fd: int) -> None:
         stream = self._stream_before(fd)

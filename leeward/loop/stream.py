@@ -104,6 +104,11 @@ class Receiver(Protocol):
         A request of code alone of a session went by the fast path, and its answer as well.
         """
 
+    def refused(self, count: int) -> None:
+        """
+        So many requests of code alone have been refused by the fast path.
+        """
+
     def broken(self, error: Exception) -> None:
         """
         One of these has raised *error*.

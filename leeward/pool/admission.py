@@ -18,6 +18,7 @@ from leeward.loop.reactor import Reactor
 from leeward.pool.backlog import Backlog
 from leeward.pool.line import FairQueue
 from leeward.pool.quotas import Ledger
+from leeward.pool.shedding import Shedding
 from leeward.pool.ticket import Ticket
 from leeward.pool.workforce import Workforce
 from leeward.run.report import Report
@@ -49,6 +50,7 @@ class Admission:
         self.closed = False
         self.refused = 0
         ledger.wake = self.serve
+        self.shedding = Shedding(reactor, backlog, lambda: workforce.fast_path)
 
     # --- coming ---------------------------------------------------------------
 
@@ -112,12 +114,23 @@ class Admission:
         """
         if not self.queue or self.closed:
             return None
-        wait = self.backlog.refusal(self.queue.before(user, connection, self.may_start), now)
+        before = self.queue.before(user, connection, self.may_start)
+        wait = self.backlog.refusal(before, now, quiet=self.shedding.quiet(connection))
         if wait is None:
             return None
         self.refused += 1
-        return Busy(f"all {self._workforce.size} workers are busy, and one would come free in about {wait:.3f} s only;"
-                    " try again then", retry_after=wait)
+        why = Busy(f"all {self._workforce.size} workers are busy, and one would come free in about {wait:.3f} s only;"
+                   " try again then", retry_after=wait)
+        self.shedding.refused(user, connection, why, now)
+        return why
+
+    def shed(self, connection: int, count: int, now: float) -> None:
+        """
+        The fast path has refused so many requests of this connection by itself.
+        """
+        self.refused += count
+        self.backlog.refused(count, now)
+        self.shedding.count(connection, count)
 
     def may_start(self, ticket: Ticket) -> bool:
         """

@@ -14,11 +14,13 @@ nobody waits. So there are three states:
     standing     at every moment some job has waited for a worker, for longer than *bound*, which is the greater of
                  the configured delay and 10 job times: a job that would wait longer than *bound* is refused
     overloaded   a job was refused for that reason, or found a standing queue full, within the last second or so: a job
-                 that would wait longer than half a job time is refused, so that admitted jobs hardly wait at all
+                 that would wait longer than half a job time is refused, so that admitted jobs hardly wait at all. A
+                 connection that had no job refused of late may wait for a whole job time, or behind one other job
 
 The third state keeps latency low under an overload that lasts. If the queue were always refilled up to its bound,
 every job would wait for all of the bound, and no more jobs would be done. Clients that wait for answers before they
-send more, however many, don't reach it unless they wait for longer than *bound* already.
+send more, however many, don't reach it unless they wait for longer than *bound* already. An overload is *dense* while
+more jobs are refused than start. A free worker is then idle only for a moment, even if no job waits (shedding.py).
 
 No job is refused before any job has ended, nor because of another user's jobs: n counts only the jobs that come before
 it in the line's order, and that may start.
@@ -32,6 +34,8 @@ JOBS = 10
 STRICT_JOB, STRICT_DELAY = 0.5, 0.01
 #: Delays after the last refusal before an overload is over.
 REMEMBERED = 10
+#: Fewer refusals than this may be chance: they make no overload dense.
+_LEAST = 8
 #: The weight of the latest job in the average.
 _WEIGHT = 1 / 16
 
@@ -54,6 +58,8 @@ class Backlog:
         self._starts = 0.0                  # the sum of those
         self._standing_since: float | None = None
         self._refused: float | None = None
+        self._counted_from = 0.0
+        self._counts = self._counts_before = (0, 0)  # jobs that were started, and refused; in the time before
 
     # --- what happens ---------------------------------------------------------
 
@@ -64,6 +70,7 @@ class Backlog:
         self._forget(slot)
         self._since[slot] = now
         self._starts += now
+        self._count(1, 0, now)
 
     def free(self, slot: int, now: float) -> None:
         """
@@ -94,6 +101,20 @@ class Backlog:
         if self.delay and self._average is not None and self._stands(now):
             self._refused = now
 
+    def refused(self, count: int, now: float) -> None:
+        """
+        *count* jobs were refused because no worker was free, or would have been free in time.
+        """
+        self._refused = now
+        self._count(0, count, now)
+
+    def _count(self, started: int, refused: int, now: float) -> None:
+        seconds = self._bound(now)
+        if now - self._counted_from > seconds:
+            self._counts_before = self._counts if now - self._counted_from < 2 * seconds else (0, 0)
+            self._counts, self._counted_from = (0, 0), now
+        self._counts = self._counts[0] + started, self._counts[1] + refused
+
     # --- what follows ---------------------------------------------------------
 
     def job_time(self, now: float) -> float:
@@ -105,9 +126,12 @@ class Backlog:
         count = len(self._since)
         return max(self._average, now - self._starts / count) if count else self._average
 
-    def refusal(self, before: int, now: float) -> float | None:
+    def refusal(self, before: int, now: float, *, quiet: bool = False) -> float | None:
         """
         None if somebody who comes behind *before* others may wait; else the seconds that the wait would take.
+
+        Args:
+            quiet: no job of the connection was refused of late, so the connection isn't what makes the overload.
         """
         if not self.delay or self._average is None or self.workers <= 0 or self._standing_since is None:
             return None
@@ -117,12 +141,20 @@ class Backlog:
         job = self.job_time(now)
         wait = (before + 1) * job / self.workers
         bound = self._bound(now)
-        if overloaded and before:  # the next one in line always may: else a worker could come free and find nobody
-            bound = min(bound, max(STRICT_DELAY * self.delay, STRICT_JOB * job))
+        if overloaded and before > quiet:  # the next one in line always may: else a worker could come free in vain
+            bound = min(bound, max(STRICT_DELAY * self.delay, job if quiet else STRICT_JOB * job))
         if wait <= bound:
             return None
-        self._refused = now
+        self.refused(1, now)
         return wait
+
+    def dense(self, now: float) -> bool:
+        """
+        Were more jobs refused than started of late?
+        """
+        self._count(0, 0, now)
+        started, refused = self._counts_before
+        return bool(self.delay) and refused >= max(_LEAST, started)
 
     def _bound(self, now: float) -> float:
         return max(self.delay, JOBS * self.job_time(now))

@@ -67,6 +67,7 @@ class Drain:
         See Pool.drain.
         """
         self._why = why or self._why
+        self._pool.admission.shedding.stop()
         self._pool.workforce.stop_offering()
         self.started = self._pool.admission.closed = True
         self._done = done

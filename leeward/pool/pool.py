@@ -72,7 +72,7 @@ class Pool:
         self.queue: FairQueue[Ticket] = FairQueue(queue_size, self._ledger.running)
         self._backlog = Backlog(queue_delay, size)
         self.admission = Admission(reactor, self, self.workforce, self.queue, self._backlog, self._ledger)
-        self.refusal, self.forget = self.admission.refusal, self.admission.forget
+        self.refusal, self.forget, self.shed = self.admission.refusal, self.admission.forget, self.admission.shed
         self._drain = Drain(reactor, self)
         self._running: set[Ticket] = set()
         self._tenants = Tenants(self, self.admission, self.workforce, max_sessions)
@@ -356,9 +356,9 @@ class Pool:
     @property
     def crowded(self) -> bool:
         """
-        Do jobs wait for a worker?
+        Do jobs wait for a worker, or as good as wait?
         """
-        return bool(self.queue)
+        return bool(self.queue) or self.admission.shedding.on
 
     # --- when a callback has failed -------------------------------------------
 

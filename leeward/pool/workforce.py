@@ -57,6 +57,8 @@ class Work(Protocol):
         The jobs that wait for a worker.
         """
     @property
+    def crowded(self) -> bool: ...
+    @property
     def over(self) -> bool:
         """
         Is the pool draining, and has no job any more?
@@ -200,7 +202,7 @@ class Workforce:
         """
         For a worker: do jobs wait for one?
         """
-        return bool(self._work.queue)
+        return self._work.crowded
 
     @property
     def crammed(self) -> bool:

@@ -11,8 +11,10 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 
 from kit import reactors
+from kit.flood import Flood
 from kit.guests import GUESTS, WireClient, as_user, guest_house
 from kit.live_daemon import PATIENCE, LiveDaemon, open_files
+from kit.waiting import poll_until
 
 # Imported whole, while the interpreter's modules can be read: a guest can't.
 from leeward.client.blocking import Client
@@ -107,6 +109,21 @@ def test_c197_the_owner_is_served_beside_a_flood(way: str) -> None:
         assert all(client.sock.recv(1 << 16) for client in flood if client.sock.setblocking(True) is None)
         assert "ok" in root.ask("shutdown", now=True)
         assert 0 == daemon.process.wait(30)
+
+
+@pytest.mark.parametrize("way", reactors.WAYS)
+def test_c311_a_flood_of_a_guests_jobs_has_nobody_elses_refused(way: str) -> None:
+    """
+    Neither the owner's nor another guest's: the fast path refuses the flood, and asks nobody whose turn it is.
+    """
+    with served("--pool-size", "4", *reactors.OPTIONS[way]) as daemon, ExitStack() as clients:
+        flood = clients.enter_context(Flood(WireClient(daemon.socket, GUESTS[0]).sock))
+        poll_until(lambda: flood.answers["busy"] > 2000, "the fast path refuses by itself")
+        refused = flood.answers["busy"]
+        for uid in (0, GUESTS[1]) * 5:
+            client = clients.enter_context(WireClient(daemon.socket, uid))
+            assert all(runs(client) for _ in range(3))
+        assert flood.answers["busy"] > refused
 
 
 @pytest.mark.parametrize("way", reactors.WAYS)

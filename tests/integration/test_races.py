@@ -21,8 +21,8 @@ pytestmark = pytest.mark.needs("compiler", "sanitizers")
 
 NATIVE = ROOT / "leeward" / "_native" / "src"
 SOURCES = ("loop.c", "loop_epoll.c", "loop_uring.c", "loop_uring_leave.c", "loop_uring_ring.c", "loop_uring_send.c",
-           "fast_path.c", "fast_path_request.c", "fast_path_answer.c", "supervisor.c", "supervisor_counts.c",
-           "supervisor_charges.c", "seccomp.c")
+           "fast_path.c", "fast_path_request.c", "fast_path_answer.c", "fast_path_refusal.c", "supervisor.c",
+           "supervisor_counts.c", "supervisor_charges.c", "seccomp.c")
 
 #: Calls of each of three clients.
 CALLS = 50_000 if os.environ.get("LEEWARD_LONG") else 300

@@ -90,6 +90,9 @@ class FakeDaemon:
     def refusal(self, user: int, connection: int, now: float) -> Busy | None:
         return None
 
+    def shed(self, connection: int, count: int, now: float) -> None:
+        raise AssertionError("there is no fast path here")
+
     def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
                      user: int, egress: Mapping[str, Any] | None = None) -> PoolSession:
         raise Busy("there are no sessions here")

@@ -7,6 +7,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any
 
+import msgpack
+
 from leeward._native import loop as shim
 from leeward.errors import PeerError
 from leeward.outcome import Outcome, Result
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from .loop import Loop, Stream
 
 MOST_CODE = MOST_OUTPUT = 32 << 10
-_TURN_JOBS = 128
+_TURN_JOBS, _TURN = 128, 64
 
 
 class Entry:
@@ -41,7 +43,9 @@ class FastPath:
         self._loop, self._kernel = loop, kernel
         self.entries: dict[int, Entry] = {}  # by the reply pipe
         self.ready = False
-        self.told: dict[str, int] = {"started": 0, "done": 0, "handed": 0}
+        self.refusal = b"", b""
+        self.refusing: list[Stream] = []
+        self.told: dict[str, int] = {"started": 0, "done": 0, "handed": 0, "refused": 0}
 
     # --- offers ---------------------------------------------------------------
 
@@ -90,16 +94,40 @@ class FastPath:
         """
         Bytes taken: whole plain requests.
         """
-        taken = 0
-        while (stream.plain and any(entry.state != "running" for entry in self.entries.values())
-               and not stream.waiting and len(self._loop.urgent) < _TURN_JOBS):
+        taken, before = 0, stream.refused
+        while (stream.plain and (stream.shed or any(entry.state != "running" for entry in self.entries.values()))
+               and (not stream.waiting or stream.refused > before) and len(self._loop.urgent) < _TURN_JOBS):
             size = 4 + int.from_bytes(data[taken:taken + 4], "big")
             frame = data[taken:taken + size]
             request = self._plain(frame) if len(frame) == size > 4 else None
-            if request is None or self._in_flight(stream, request.id) or not self._start(stream, request):
+            if request is None or self._in_flight(stream, request.id) or not (
+                    self._start(stream, request) or self._refuse(stream, request)):
                 break
             taken += size
+        if stream.refused > before:
+            self._loop.flush(stream)
         return taken
+
+    def _refuse(self, stream: Stream, request: Execute) -> bool:
+        if (request.session or not stream.shed or not self._may_answer(stream)
+                or any(entry.state == "offered" for entry in self.entries.values())
+                or sum(each.refused for each in self.refusing) >= _TURN):
+            return False
+        packed = msgpack.packb(request.id)
+        before, behind = self.refusal
+        size = len(before) + len(packed) + len(behind)
+        stream.waiting += size.to_bytes(4, "big") + before + packed + behind
+        if not stream.refused:
+            self.refusing.append(stream)
+        stream.refused += 1
+        self.told["refused"] += 1
+        return True
+
+    def tell_refused(self) -> None:
+        for stream in self.refusing:
+            self._loop.tell(shim.REFUSED, fd=stream.fd, value=stream.refused)
+            stream.refused = 0
+        self.refusing.clear()
 
     def _plain(self, frame: bytes) -> Execute | None:
         try:

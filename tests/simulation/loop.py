@@ -57,7 +57,8 @@ class Stream:
         self.fd, self.number, self.near = fd, number, near
         self.reading = True
         self.asked = True  # ring: a receive is in it
-        self.plain = self.wants_room = self.halfway = False
+        self.plain = self.wants_room = self.halfway = self.shed = False
+        self.refused = 0  # in this turn
         self.waiting = bytearray()  # answers of the fast path that the kernel hasn't taken
         self.sending = bytearray()  # ring: what flies of them
         self.owners: memoryview | None = None  # ring: what flies is the owner's
@@ -108,6 +109,7 @@ class Loop:
         self._go_on(ends)
         while (until := self._stays(ends)) > kernel.time:
             self._go_on(until)
+        self.fast.tell_refused()
         self._spins = self._spins + 1 if before == kernel.time else 0
         assert self._spins < SPINS, f"{SPINS} turns without a moment's sleep"
         if self.urgent or self.others:
@@ -339,6 +341,15 @@ class Loop:
 
     def withdraw(self, number: int) -> bool:
         return self.fast.withdraw(number)
+
+    def refusal(self, before: bytes, behind: bytes) -> None:
+        self.fast.refusal = before, behind
+
+    def shed(self, fd: int, on: bool) -> None:
+        slot = self.slots.get(fd)
+        if slot is None or slot.stream is None:
+            raise OSError(errno.ENOENT, "no such stream")
+        slot.stream.shed = on
 
     def close(self) -> None:
         return

@@ -11,7 +11,8 @@
  * to the runner's job pipe. fast_path_answer.c waits for the reply. If the reply is the expected one, and no counter
  * shows a refused call or a limit, it sends the answer, and reports the job to the owner by two events: LW_EVENT_STARTED
  * and LW_EVENT_DONE. Otherwise (an exception, much output, a limit) the owner gets the job by LW_EVENT_HANDED, and
- * goes on with it. A runner that the owner withdraws is used by the owner alone from then on.
+ * goes on with it. fast_path_refusal.c refuses requests that get no runner, of streams that are shed. A runner that the
+ * owner withdraws is used by the owner alone from then on.
  *
  * The owner's work on an event takes processor time, which the job and its client may be waiting for. So a turn with
  * only such events goes on for a moment, AFTER_START_NS after a start and AFTER_ANSWER_NS after an answer, unless
@@ -76,6 +77,7 @@ int lw_fast_path_open(struct lw_loop *loop)
 	loop->fast_path = calloc(1, sizeof(*loop->fast_path));
 	if (!loop->fast_path)
 		return -ENOMEM;
+	loop->fast_path->vacant = LW_NOWHERE;
 	lw_fast_path_linger(loop, AFTER_START_NS, AFTER_ANSWER_NS);
 	return 0;
 }
@@ -104,7 +106,9 @@ void lw_fast_path_close(struct lw_loop *loop)
 	if (!path)
 		return;
 	drop_templates(&path->templates);
+	lw_fast_path_drop_refusal(path);
 	free(path->entries);
+	free(path->buckets);
 	free(path->offered);
 	free(path);
 }
@@ -135,12 +139,25 @@ int lw_fast_path_set_templates(struct lw_loop *loop, const struct lw_templates *
 	return 0;
 }
 
-/* Make room for more entries. Their places stay the same. */
+static uint32_t *bucket_of(const struct lw_fast_path *path, uint64_t number)
+{
+	return &path->buckets[number & (path->count - 1)]; /* runners are numbered in turn */
+}
+
+static void put_in_bucket(struct lw_fast_path *path, uint32_t at)
+{
+	uint32_t *bucket = bucket_of(path, path->entries[at].offer.number);
+
+	path->entries[at].next_in_bucket = *bucket;
+	*bucket = at;
+}
+
+/* Make room for more entries, whose count is a power of two. Their places stay the same. */
 static int grow(struct lw_fast_path *path)
 {
-	uint32_t count = path->count ? 2 * path->count : 8;
+	uint32_t before = path->count, count = before ? 2 * before : 8;
 	struct lw_entry *entries = realloc(path->entries, count * sizeof(*entries));
-	uint32_t *offered;
+	uint32_t *offered, *buckets;
 
 	if (!entries)
 		return -ENOMEM;
@@ -149,17 +166,49 @@ static int grow(struct lw_fast_path *path)
 	if (!offered)
 		return -ENOMEM;
 	path->offered = offered;
-	memset(entries + path->count, 0, (count - path->count) * sizeof(*entries));
+	buckets = realloc(path->buckets, count * sizeof(*buckets));
+	if (!buckets)
+		return -ENOMEM;
+	path->buckets = buckets;
+	memset(entries + before, 0, (count - before) * sizeof(*entries));
+	memset(buckets, 0xff, count * sizeof(*buckets)); /* LW_NOWHERE */
 	path->count = count;
+	for (uint32_t at = count; at-- > before;) {
+		entries[at].next_vacant = path->vacant;
+		path->vacant = at;
+	}
+	for (uint32_t at = 0; at < before; at++) /* none of which is vacant */
+		put_in_bucket(path, at);
 	return 0;
 }
 
-/* The runner has a request now. */
-void lw_entry_run(struct lw_entry *entry, const struct lw_stream *stream, uint64_t id, double started)
+/* It is this stream's from now on. */
+static void join(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream)
 {
-	entry->state = LW_RUNNING;
 	entry->stream = stream->fd;
 	entry->stream_generation = stream->generation;
+	entry->next_of_stream = stream->first_entry;
+	stream->first_entry = (uint32_t)(entry - path->entries);
+}
+
+/* Take place `at` out of a list that it is in. */
+static void take_out(struct lw_fast_path *path, uint32_t *first, uint32_t at, bool of_stream)
+{
+	uint32_t *link = first;
+
+	while (*link != at && LW_NOWHERE != *link)
+		link = of_stream ? &path->entries[*link].next_of_stream : &path->entries[*link].next_in_bucket;
+	if (*link == at)
+		*link = of_stream ? path->entries[at].next_of_stream : path->entries[at].next_in_bucket;
+}
+
+/* The runner has a request now. */
+void lw_entry_run(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream, uint64_t id,
+		  double started)
+{
+	if (LW_HELD != entry->state)
+		join(path, entry, stream);
+	entry->state = LW_RUNNING;
 	entry->id = id;
 	entry->started = started;
 }
@@ -169,15 +218,13 @@ static int enter(struct lw_loop *loop, const struct lw_offer *offer, uint32_t *r
 {
 	struct lw_fast_path *path = loop->fast_path;
 	int room = fcntl(offer->job, F_GETPIPE_SZ), failed;
-	uint32_t at = 0;
+	uint32_t at;
 
 	if (!path->ready)
 		return -EINVAL;
 	if (room < 0)
 		return -errno;
-	while (at < path->count && LW_VACANT != path->entries[at].state)
-		at++;
-	if (at == path->count) {
+	if (LW_NOWHERE == path->vacant) {
 		failed = grow(path);
 		if (failed)
 			return failed;
@@ -185,8 +232,11 @@ static int enter(struct lw_loop *loop, const struct lw_offer *offer, uint32_t *r
 	failed = lw_begin(loop, offer->reply, LW_REPLY, 0);
 	if (failed)
 		return failed;
+	at = path->vacant;
+	path->vacant = path->entries[at].next_vacant;
 	loop->slots[offer->reply].entry = at;
 	path->entries[at] = (struct lw_entry){ .state = LW_OFFERED, .offer = *offer, .room = (uint32_t)room };
+	put_in_bucket(path, at);
 	*ret_at = at;
 	return 0;
 }
@@ -205,8 +255,7 @@ int lw_fast_path_offer(struct lw_loop *loop, const struct lw_offer *offer)
 		return failed;
 	if (offer->session) {
 		path->entries[at].state = LW_HELD;
-		path->entries[at].stream = offer->stream;
-		path->entries[at].stream_generation = loop->slots[offer->stream].stream->generation;
+		join(path, &path->entries[at], loop->slots[offer->stream].stream);
 		path->held_count++;
 	} else {
 		path->offered[path->offered_count++] = at;
@@ -226,7 +275,7 @@ int lw_fast_path_adopt(struct lw_loop *loop, const struct lw_offer *offer, int f
 	failed = enter(loop, offer, &at);
 	if (failed)
 		return failed;
-	lw_entry_run(&loop->fast_path->entries[at], loop->slots[fd].stream, id, started);
+	lw_entry_run(loop->fast_path, &loop->fast_path->entries[at], loop->slots[fd].stream, id, started);
 	return 0;
 }
 
@@ -235,8 +284,12 @@ void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry)
 {
 	struct lw_fast_path *path = loop->fast_path;
 	uint32_t at = (uint32_t)(entry - path->entries), from = 0, to = 0;
+	struct lw_slot *slot = LW_OFFERED == entry->state ? NULL : lw_slot_of(loop, entry->stream, entry->stream_generation);
 
 	lw_loop_forget(loop, entry->offer.reply);
+	take_out(path, bucket_of(path, entry->offer.number), at, false);
+	if (slot)
+		take_out(path, &slot->stream->first_entry, at, true);
 	for (; LW_OFFERED == entry->state && from < path->offered_count; from++)
 		if (path->offered[from] != at)
 			path->offered[to++] = path->offered[from];
@@ -244,6 +297,8 @@ void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry)
 		path->offered_count = to;
 	path->held_count -= LW_HELD == entry->state;
 	entry->state = LW_VACANT;
+	entry->next_vacant = path->vacant;
+	path->vacant = at;
 }
 
 /* Take a runner back. Returns 1 if it has a job; 0 if it was only offered; -ENOENT if it is not here any more: an
@@ -251,32 +306,24 @@ void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry)
 int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number)
 {
 	struct lw_fast_path *path = loop->fast_path;
+	uint32_t at = path->count ? *bucket_of(path, number) : LW_NOWHERE;
 
-	for (uint32_t at = 0; at < path->count; at++) {
-		struct lw_entry *entry = &path->entries[at];
+	int running;
 
-		if (LW_VACANT != entry->state && entry->offer.number == number) {
-			int running = LW_RUNNING == entry->state;
-
-			lw_entry_vacate(loop, entry);
-			return running;
-		}
-	}
-	return -ENOENT;
+	while (LW_NOWHERE != at && path->entries[at].offer.number != number)
+		at = path->entries[at].next_in_bucket;
+	if (LW_NOWHERE == at)
+		return -ENOENT;
+	running = LW_RUNNING == path->entries[at].state;
+	lw_entry_vacate(loop, &path->entries[at]);
+	return running;
 }
 
 /* A client has gone. Its jobs are the owner's to end. */
 void lw_fast_path_lost(struct lw_loop *loop, const struct lw_stream *stream)
 {
-	struct lw_fast_path *path = loop->fast_path;
-
-	for (uint32_t at = 0; at < path->count; at++) {
-		struct lw_entry *entry = &path->entries[at];
-
-		if ((LW_RUNNING == entry->state || LW_HELD == entry->state) && entry->stream == stream->fd &&
-		    entry->stream_generation == stream->generation)
-			lw_entry_vacate(loop, entry);
-	}
+	while (LW_NOWHERE != stream->first_entry)
+		lw_entry_vacate(loop, &loop->fast_path->entries[stream->first_entry]);
 }
 
 /* Bytes that wait in a pipe; more than there can be where the kernel doesn't tell. */
@@ -293,4 +340,17 @@ size_t lw_put_number(uint8_t *to, unsigned width, uint64_t value)
 	for (unsigned at = 0; at < width; at++)
 		to[at] = (uint8_t)(value >> 8 * (width - 1 - at));
 	return width;
+}
+
+/* A whole number in MessagePack's shortest form. Returns how many bytes it took. */
+size_t lw_put_whole(uint8_t *to, uint64_t value)
+{
+	unsigned power = value > UINT32_MAX ? 3 : value > UINT16_MAX ? 2 : value > UINT8_MAX;
+
+	if (value < 0x80) {
+		to[0] = (uint8_t)value;
+		return 1;
+	}
+	to[0] = (uint8_t)(0xcc + power);
+	return 1 + lw_put_number(to + 1, 1u << power, value);
 }

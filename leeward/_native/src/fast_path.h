@@ -19,9 +19,11 @@ enum lw_entry_state {
 	LW_RUNNING, /* has a request, whose answer is waited for */
 };
 
-/* One runner of the fast path. */
+/* One runner of the fast path. It is in three lists at most: of those in its bucket; and of its stream's, if it is held
+ * or has a request of a stream; or, vacant, of the vacant. */
 struct lw_entry {
 	enum lw_entry_state state;
+	uint32_t next_in_bucket, next_of_stream, next_vacant;
 	struct lw_offer offer;
 	uint32_t room; /* bytes that its job pipe takes at once */
 	int stream; /* where the request comes from and the answer goes; of a session also while it is held */
@@ -35,18 +37,28 @@ struct lw_fast_path {
 	struct lw_templates templates;
 	int64_t after_start_ns, after_answer_ns; /* for which a turn goes on */
 	struct lw_entry *entries;
+	uint32_t *buckets; /* `count` of them: by the runner's number, the first entry */
+	uint32_t vacant; /* the first one */
 	uint32_t *offered; /* places of those that are LW_OFFERED; the last one is taken first */
 	uint32_t count, offered_count, held_count;
+	struct lw_piece refusal_id, refusal_end; /* what is sent to who is refused; nothing until the owner says it */
+	int refusing[LW_TURN]; /* the streams that were refused something in this turn */
+	uint32_t refusing_count, refused; /* how many they are, and how many requests */
 	uint8_t replies[LW_TURN][LW_MOST_REPLY]; /* what LW_EVENT_HANDED points to, until the turn is over */
 	uint32_t handed;
 	uint8_t output[LW_MOST_OUTPUT]; /* between a job's pipe and the answer */
 };
 
-void lw_entry_run(struct lw_entry *entry, const struct lw_stream *stream, uint64_t id, double started);
+void lw_entry_run(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream, uint64_t id,
+		  double started);
 void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry);
 void lw_tell_first(struct lw_loop *loop, const struct lw_event *event);
 size_t lw_pipe_bytes(int pipe);
+size_t lw_put_whole(uint8_t *to, uint64_t value);
 size_t lw_put_number(uint8_t *to, unsigned width, uint64_t value);
 double lw_now_s(void);
+bool lw_may_answer(const struct lw_stream *stream);
+bool lw_fast_path_refuse(struct lw_loop *loop, struct lw_stream *stream, uint64_t id);
+void lw_fast_path_drop_refusal(struct lw_fast_path *path);
 
 #endif

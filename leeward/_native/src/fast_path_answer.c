@@ -74,19 +74,6 @@ static bool in_order(const struct lw_offer *offer, struct figures *ret)
 
 /* The put_ functions write where lw_reserve has made room. */
 
-/* A whole number in MessagePack's shortest form. Returns how many bytes it took. */
-static size_t put_whole(uint8_t *to, uint64_t value)
-{
-	unsigned power = value > UINT32_MAX ? 3 : value > UINT16_MAX ? 2 : value > UINT8_MAX;
-
-	if (value < 0x80) {
-		to[0] = (uint8_t)value;
-		return 1;
-	}
-	to[0] = (uint8_t)(0xcc + power);
-	return 1 + lw_put_number(to + 1, 1u << power, value);
-}
-
 /* What stands in front of `size` bytes of binary. */
 static size_t put_binary_head(uint8_t *to, uint64_t size)
 {
@@ -135,13 +122,13 @@ static void put_answer(struct lw_fast_path *path, const struct lw_entry *entry, 
 
 	to->size += 4;
 	put_piece(to, &templates->answer_id);
-	to->size += put_whole(to->data + to->size, entry->id);
+	to->size += lw_put_whole(to->data + to->size, entry->id);
 	put_piece(to, &templates->answer_duration);
 	put_double(to, duration);
 	put_piece(to, &templates->answer_cpu);
 	put_double(to, figures->cpu);
 	put_piece(to, &templates->answer_peak);
-	to->size += put_whole(to->data + to->size, figures->peak);
+	to->size += lw_put_whole(to->data + to->size, figures->peak);
 	put_piece(to, &templates->answer_out);
 	put_output(to, entry->offer.out, sizes[0], path->output);
 	put_piece(to, &templates->answer_err);
@@ -167,7 +154,7 @@ static void hand_over(struct lw_loop *loop, struct lw_entry *entry, const uint8_
 
 /* May an answer be sent on this stream now? Not in the middle of a frame of the owner's; not before a frame that the
  * owner waits to send; and not while a client leaves much unread, which the owner bounds. */
-static bool may_answer(const struct lw_stream *stream)
+bool lw_may_answer(const struct lw_stream *stream)
 {
 	return !stream->halfway && !stream->wants_room && !(stream->flying && stream->owners) &&
 	       stream->waiting.size <= LW_MOST_OUTPUT;
@@ -194,7 +181,7 @@ void lw_fast_path_replied(struct lw_loop *loop, uint32_t at)
 	ended = lw_now_s();
 	sizes[0] = lw_pipe_bytes(entry->offer.out);
 	sizes[1] = lw_pipe_bytes(entry->offer.err);
-	if (!slot || !may_answer(slot->stream) || got != (ssize_t)expected->size ||
+	if (!slot || !lw_may_answer(slot->stream) || got != (ssize_t)expected->size ||
 	    memcmp(reply, expected->data, expected->size) ||
 	    sizes[0] + sizes[1] > LW_MOST_OUTPUT || !in_order(&entry->offer, &figures) ||
 	    lw_reserve(&slot->stream->waiting, LW_MOST_FRAME + sizes[0] + sizes[1])) {

@@ -88,13 +88,9 @@ static bool in_flight(const struct lw_loop *loop, const struct lw_stream *stream
 		if (LW_EVENT_DONE == event->kind && event->fd == stream->fd && event->id == id)
 			return true;
 	}
-	for (uint32_t at = 0; at < path->count; at++) {
-		const struct lw_entry *entry = &path->entries[at];
-
-		if (LW_RUNNING == entry->state && entry->id == id && entry->stream == stream->fd &&
-		    entry->stream_generation == stream->generation)
+	for (uint32_t at = stream->first_entry; LW_NOWHERE != at; at = path->entries[at].next_of_stream)
+		if (LW_RUNNING == path->entries[at].state && path->entries[at].id == id)
 			return true;
-	}
 	return false;
 }
 
@@ -128,13 +124,9 @@ static struct lw_entry *next(const struct lw_fast_path *path, const struct lw_st
 {
 	if (!request->session)
 		return path->offered_count ? &path->entries[path->offered[path->offered_count - 1]] : NULL;
-	for (uint32_t at = 0; at < path->count; at++) {
-		struct lw_entry *entry = &path->entries[at];
-
-		if (LW_HELD == entry->state && entry->offer.session == request->session && entry->stream == stream->fd &&
-		    entry->stream_generation == stream->generation)
-			return entry;
-	}
+	for (uint32_t at = stream->first_entry; LW_NOWHERE != at; at = path->entries[at].next_of_stream)
+		if (LW_HELD == path->entries[at].state && path->entries[at].offer.session == request->session)
+			return &path->entries[at];
 	return NULL;
 }
 
@@ -170,30 +162,38 @@ static bool start(struct lw_loop *loop, struct lw_stream *stream, const struct r
 			path->held_count--;
 		else
 			path->offered_count--;
-		lw_entry_run(entry, stream, request->id, started);
+		lw_entry_run(path, entry, stream, request->id, started);
 		return true;
 	}
 	return false;
 }
 
-/* Start the requests that come first in what a client sent, as far as they are whole and fit. Returns how many bytes
+/* Start the requests that come first in what a client sent, or refuse them, as far as they are whole and fit. Returns how many bytes
  * those were. The bytes must stay until the turn is over: LW_EVENT_STARTED points into them. */
 size_t lw_fast_path_feed(struct lw_loop *loop, struct lw_stream *stream, const uint8_t *data, size_t size)
 {
 	struct lw_fast_path *path = loop->fast_path;
 	size_t taken = 0;
+	bool refused = false;
 
-	while (stream->fast_path && (path->offered_count || path->held_count) && !stream->waiting.size && size - taken >= 4 &&
-	       loop->urgent_count < LW_TURN_JOBS) {
+	while (stream->fast_path && (path->offered_count || path->held_count || stream->shed) &&
+	       (!stream->waiting.size || refused) && size - taken >= 4 && loop->urgent_count < LW_TURN_JOBS) {
 		const uint8_t *frame = data + taken;
 		size_t length = (size_t)frame[0] << 24 | (size_t)frame[1] << 16 | (size_t)frame[2] << 8 | frame[3];
 		struct request request;
 
 		if (size - taken - 4 < length || !is_for_fast_path(&path->templates, frame + 4, frame + 4 + length, &request) ||
-		    in_flight(loop, stream, request.id) || !start(loop, stream, &request))
+		    in_flight(loop, stream, request.id))
 			break;
+		if (!start(loop, stream, &request)) {
+			if (request.session || path->offered_count || !lw_fast_path_refuse(loop, stream, request.id))
+				break;
+			refused = true;
+		}
 		taken += 4 + length;
 	}
+	if (refused)
+		loop->way->flush(loop, stream);
 	return taken;
 }
 

@@ -224,7 +224,7 @@ int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded)
 	loop->generation = (loop->generation + 1) & 0xffffff;
 	loop->slots[fd] = (struct lw_slot){ .kind = LW_STREAM, .generation = loop->generation, .stream = stream };
 	*stream = (struct lw_stream){ .fd = fd, .generation = loop->generation, .number = number, .reading = true,
-				      .guarded = guarded };
+				      .guarded = guarded, .first_entry = LW_NOWHERE };
 	failed = loop->way->add(loop, fd);
 	if (failed) {
 		loop->slots[fd].kind = LW_FREE;
@@ -354,6 +354,7 @@ int lw_loop_turn(struct lw_loop *loop, int64_t patience_ns, struct lw_event *ret
 		failed = loop->way->go_on(loop, patience_ns);
 	}
 	waits(loop, 0);
+	lw_fast_path_tell_refused(loop);
 	if (failed < 0 && -EINTR != failed)
 		return failed;
 	memcpy(ret_events, loop->urgent, loop->urgent_count * sizeof(*ret_events));

@@ -23,6 +23,7 @@ enum {
 	LW_EVENT_STARTED,   /* fd, id, number: the runner's, session, value: bytes that weren't written, data, size: the code, at: when */
 	LW_EVENT_DONE,      /* fd, id, number, session, at: when it ended, cpu: seconds, peak: bytes */
 	LW_EVENT_HANDED,    /* number, value: bytes at data of its reply so far; or none */
+	LW_EVENT_REFUSED,   /* fd, value: requests of this stream that were refused */
 	LW_EVENT_TRANSPORT, /* value: -errno of the ring; the loop goes by epoll from now on */
 };
 
@@ -99,5 +100,8 @@ void lw_fast_path_linger(struct lw_loop *loop, int64_t after_start_ns, int64_t a
 int lw_fast_path_offer(struct lw_loop *loop, const struct lw_offer *offer);
 int lw_fast_path_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started);
 int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number);
+int lw_fast_path_refusal(struct lw_loop *loop, const uint8_t *before, uint32_t before_size, const uint8_t *behind,
+			 uint32_t behind_size);
+int lw_stream_shed(struct lw_loop *loop, int fd, bool on);
 
 #endif

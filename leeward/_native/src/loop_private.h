@@ -17,9 +17,12 @@
 /* Descriptors beside one frame. */
 #define LW_MOST_FDS 4
 /* Descriptors served at once in a turn, connections accepted, and jobs started: with two events at most of a
- * descriptor this is below LW_LOOP_EVENTS. A turn goes on only while it has next to nothing to tell. */
+ * descriptor, and one for each of LW_TURN that were refused something, this is below LW_LOOP_EVENTS. A turn goes on only while it has next to nothing to tell. */
 #define LW_TURN 64
 #define LW_TURN_JOBS 128
+
+/* The place of no runner of the fast path: lists of them end there. */
+#define LW_NOWHERE UINT32_MAX
 
 enum lw_kind { LW_FREE, LW_WATCH, LW_ACCEPT, LW_STREAM, LW_REPLY };
 
@@ -39,9 +42,12 @@ struct lw_stream {
 	bool minding;	 /* ring: a poll for the peer's hang-up is in it */
 	bool flying;	 /* ring: a send is in it */
 	bool owners;	 /* ring: that send is the owner's, not one of the fast path's answers */
+	bool shed;	 /* requests that find no runner are refused by the fast path */
 	bool guarded;	 /* descriptors may come with its bytes: lw_receive */
 	bool halfway;	 /* the owner's last bytes were taken in part: the rest must come next */
 	uint32_t events; /* epoll: what is waited for */
+	uint32_t refused; /* how many were, in this turn */
+	uint32_t first_entry; /* of its runners on the fast path: fast_path.h */
 	struct lw_bytes waiting; /* answers of the fast path that the kernel hasn't taken */
 	struct lw_bytes sending; /* ring: those of them that are in a send */
 	size_t sent;
@@ -110,6 +116,7 @@ size_t lw_fast_path_feed(struct lw_loop *loop, struct lw_stream *stream, const u
 void lw_fast_path_replied(struct lw_loop *loop, uint32_t entry);
 int64_t lw_fast_path_patience(const struct lw_loop *loop, int64_t turn_ends_ns);
 int64_t lw_now_ns(void);
+void lw_fast_path_tell_refused(struct lw_loop *loop);
 void lw_fast_path_lost(struct lw_loop *loop, const struct lw_stream *stream);
 
 #endif

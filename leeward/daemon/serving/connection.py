@@ -231,6 +231,20 @@ class Connection:
         if again and self._state is not _CLOSED:
             self.refuse("bad_request", f"request {ran.request} is still in flight")
 
+    def refused(self, count: int) -> None:
+        """
+        For the stream: so many requests found no runner, and were told so.
+        """
+        home, share = self._home, self._share
+        home.metrics.requests += count
+        self._heard = home.reactor.now()
+        if self._state in SILENT:
+            self._happen(ConnectionEvent.ASKED)
+        home.rounds.charge(share.budget, count)
+        home.jobs.shed(self._fd, count, self._heard)
+        home.watcher.request_refused("busy", share.user, count)
+        self._watch()
+
     def _passed(self, request: int, when: float) -> bool:
         """
         Count a request that took the fast path; was its number in use?

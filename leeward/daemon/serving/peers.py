@@ -81,7 +81,7 @@ class RefusalObserver(Protocol):
     def metrics(self) -> Metrics: ...
     @property
     def events(self) -> EventBook: ...
-    def request_refused(self, kind: str, user: int) -> None: ...
+    def request_refused(self, kind: str, user: int, count: int = 1) -> None: ...
     def peer_refused(self, reason: str, user: int, pid: int) -> None: ...
 
 
@@ -94,7 +94,7 @@ class Unwatched:
         self.metrics = Metrics()
         self.events = EventBook()
 
-    def request_refused(self, kind: str, user: int) -> None:
+    def request_refused(self, kind: str, user: int, count: int = 1) -> None:
         return
 
     def peer_refused(self, reason: str, user: int, pid: int) -> None:

@@ -152,9 +152,9 @@ class Metrics:
             syscall = OTHER
         self.denied[syscall] += count
 
-    def request_refused(self, kind: str, user: int) -> None:
-        self._user(user).refused += 1
-        self.refused[kind if kind in self.refused else "internal"] += 1
+    def request_refused(self, kind: str, user: int, count: int = 1) -> None:
+        self._user(user).refused += count
+        self.refused[kind if kind in self.refused else "internal"] += count
 
     def peer_refused(self, reason: str) -> None:
         self.peers[reason] += 1

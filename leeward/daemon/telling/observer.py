@@ -138,13 +138,14 @@ class Observer:
 
     # --- from the server ------------------------------------------------------
 
-    def request_refused(self, kind: str, user: int) -> None:
+    def request_refused(self, kind: str, user: int, count: int = 1) -> None:
         """
-        A request of *user* got no result; *kind* is a word of the wire.
+        So many requests of *user* got no result; *kind* is a word of the wire.
         """
-        self.metrics.request_refused(kind, user)
+        self.metrics.request_refused(kind, user, count)
         if kind in ("busy", "forbidden"):
-            self._record("request refused", kind, user)
+            for _ in range(count):
+                self._record("request refused", kind, user)
 
     def peer_refused(self, reason: str, user: int, pid: int) -> None:
         """

@@ -25,7 +25,7 @@ from kit import reactors
 from kit.callers import JobCaller, RunnerHolder
 from leeward._native.loop import CLOCK, Gauge, Offer
 from leeward._native.supervisor import Thread
-from leeward.errors import BadRequest, PeerError, Refused
+from leeward.errors import BadRequest, Busy, PeerError, Refused
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop import fast_path
 from leeward.loop.fast_path import ReplyAddress
@@ -34,7 +34,7 @@ from leeward.loop.stream import JobStart, Ran
 from leeward.outcome import Outcome, Result
 from leeward.run.execution import Execution
 from leeward.spec.job import Job
-from leeward.wire.answers import encode_result
+from leeward.wire.answers import encode_refused, encode_result
 from leeward.wire.frames import decode
 from leeward.wire.job import NOTHING_FRAME, job_frame, reply_pieces, session_frame
 from leeward.wire.requests import Execute, Ping, encode_request, parse_request
@@ -118,6 +118,7 @@ class Box:
         self.rans: list[Ran] = []
         self.ends: list[tuple[Any, ...]] = []
         self.faults: list[Exception] = []
+        self.refusals: list[int] = []
         self.stream = self.reactor.stream(self.theirs, self)
         self.stream.allow_fast_path(True)
 
@@ -140,6 +141,9 @@ class Box:
     def ran(self, ran: Ran) -> None:
         self.rans.append(ran)
         self.completed(ran.ended, ran.cpu_time, ran.memory_peak)
+
+    def refused(self, count: int) -> None:
+        self.refusals.append(count)
 
     def broken(self, error: Exception) -> None:
         self.faults.append(error)
@@ -1090,3 +1094,155 @@ def test_a_clock_that_isnt_there_hands_the_job_over(box: Box) -> None:
     box.turns()
 
     assert [("handed", NOTHING_FRAME)] == box.ends
+
+
+# --- refusals ------------------------------------------------------------------
+
+WHY = Busy("all 4 workers are busy", retry_after=0.0025)
+
+
+def frames(data: bytes) -> list[bytes]:
+    found = []
+    while data:
+        size = 4 + int.from_bytes(data[:4], "big")
+        found.append(data[:size])
+        data = data[size:]
+    return found
+
+
+@pytest.mark.parametrize("number", [1, 127, 128, 65536, 2**53 - 1])
+def test_who_is_shed_and_finds_no_runner_is_refused_as_python_would(box: Box, number: int) -> None:
+    """
+    Byte for byte; Python hears how many there were, and of no request.
+    """
+    box.fast_path.refuse_with(WHY)
+    box.fast_path.shed(box.stream.fd, True)
+
+    box.send(request(number))
+
+    assert (encode_refused(number, WHY), [1], [], []) == (box.answer(), box.refusals, box.data, box.jobs)
+
+
+def test_who_is_shed_gets_a_runner_that_is_on_offer(box: Box) -> None:
+    """
+    Of three that come together the first one.
+    """
+    box.fast_path.refuse_with(WHY)
+    box.fast_path.shed(box.stream.fd, True)
+    runner = box.runner()
+
+    box.send(request(1), request(2), request(3))
+    runner.end(b"out")
+    said = {message["id"]: message for message in map(decode, (frame[4:] for frame in frames(box.answer())))}
+
+    assert ([2], [1]) == (box.refusals, [job.request for job in box.jobs])
+    assert (b"out", "busy", "busy") == (said[1]["ok"]["stdout"], said[2]["error"]["kind"], said[3]["error"]["kind"])
+
+
+def test_only_code_alone_is_refused_there(box: Box) -> None:
+    """
+    What may be another thing than a job is Python's, and whatever comes behind it.
+    """
+    box.fast_path.refuse_with(WHY)
+    box.fast_path.shed(box.stream.fd, True)
+    rest = [encode_request(Execute(2, session=5, code=CODE)), encode_request(Ping(3)), request(4)]
+
+    box.send(request(1), *rest)
+
+    assert ([1], b"".join(rest)) == (box.refusals, b"".join(box.data))
+    assert [encode_refused(1, WHY)] == frames(box.answer())
+
+
+def test_nobody_is_refused_who_is_not_shed_or_no_more(box: Box) -> None:
+    box.fast_path.refuse_with(WHY)
+    box.fast_path.shed(box.stream.fd, True)
+    box.fast_path.shed(box.stream.fd, False)
+
+    box.send(request(1))
+
+    assert ([], request(1), b"") == (box.refusals, b"".join(box.data), box.answer())
+
+
+def test_a_turn_refuses_a_bounded_number(box: Box) -> None:
+    """
+    The rest is Python's, which lets users have their turns.
+    """
+    box.fast_path.refuse_with(WHY)
+    box.fast_path.shed(box.stream.fd, True)
+
+    box.send(*map(request, range(1, 101)))
+
+    assert ([64], b"".join(map(request, range(65, 101)))) == (box.refusals, b"".join(box.data))
+    assert [encode_refused(number, WHY) for number in range(1, 65)] == frames(box.answer())
+
+
+def test_a_client_that_reads_no_refusals_is_left_to_python(box: Box) -> None:
+    """
+    As one that reads no answers: what waits for it is bounded.
+    """
+    box.fast_path.refuse_with(WHY)
+    box.fast_path.shed(box.stream.fd, True)
+    number = 0
+    with contextlib.suppress(BlockingIOError):
+        for number in range(1, 100_000):
+            box.client.sendall(request(number, b"#" * 200))
+            box.turns(2)
+            if box.data:
+                break
+
+    assert box.data
+    assert box.stream.backlog <= 2 * (64 << 10)
+
+
+# --- many ------------------------------------------------------------------------
+
+#: Runners that others hold, and how many times as long a request may take for them.
+MANY, LONGER = 2000, 3.0
+
+
+def test_runners_that_others_hold_make_no_request_slower(box: Box) -> None:
+    """
+    Thousands of kernels are on offer to other connections: each request used to look at all of them, several times.
+    """
+    ours, theirs = socket.socketpair()
+    other = box.reactor.stream(theirs, box)
+    first, held = box.runner(), []
+
+    def took() -> float:
+        """
+        The fastest of some rounds: a job there and back.
+        """
+        times = []
+        for number in range(1, 60):
+            start = time.perf_counter()
+            box.client.sendall(request(number))
+            box.reactor.turn(0.0)
+            first.code()
+            first.end()
+            box.reactor.turn(0.0)
+            times.append(time.perf_counter() - start)
+            box.client.recv(1 << 16)
+            box.stream.allow_fast_path(True)
+            assert box.fast_path.offer(first.offer(), box)
+        assert not box.data
+        return min(times)
+
+    alone = took()
+    for number in range(MANY):
+        reply = os.dup(first.err)
+        held.append(reply)
+        assert box.fast_path.offer(first.offer(number=1000 + number, reply=reply, session=1 + number,
+                                               stream=theirs.fileno()), box)
+    beside = took()
+    start = time.perf_counter()
+    for number in range(MANY):
+        box.fast_path.withdraw(1000 + number)
+    withdrawn = (time.perf_counter() - start) / MANY
+    other.close()
+    for fd in held:
+        os.close(fd)
+    ours.close()
+    theirs.close()
+
+    assert beside < LONGER * alone
+    assert withdrawn < LONGER * alone

@@ -204,6 +204,7 @@ def test_the_bound_and_what_holds_after_it() -> None:
     assert DELAY + 0.005 == pytest.approx(backlog.refusal(bound + 1, 1.0))
     assert 0.015 == pytest.approx(backlog.refusal(2, 1.1))
     assert backlog.refusal(0, 1.1) is None
+    assert (None, None, 0.015) == tuple(backlog.refusal(before, 1.1, quiet=True) and 0.015 for before in (0, 1, 2))
     assert backlog.refusal(2, 1.1 + REMEMBERED * DELAY) is None
 
 
@@ -222,6 +223,30 @@ def test_a_full_queue_is_an_overload_if_it_stands(when: float, strict: bool) -> 
     backlog.full(when)
 
     assert strict is (backlog.refusal(2, when + 0.01) is not None)
+
+
+@pytest.mark.parametrize(("load", "dense"), [(1.5, False), (1.9, False), (3.0, True), (10.0, True)])
+def test_it_is_dense_where_more_are_refused_than_start(load: float, dense: bool) -> None:
+    daemon = Daemon().run(steady(load * 400, 5.0))
+    assert dense is (len(daemon.refused) > len(daemon.waits))
+    daemon = Daemon()
+    seen = []
+    for job in steady(load * 400, 5.0):
+        daemon._until(job.came)
+        daemon._arrive(job)
+        seen.append(daemon.backlog.dense(job.came))
+
+    assert {dense} == set(seen[len(seen) // 2:])
+
+
+def test_a_few_refusals_or_old_ones_are_not_dense() -> None:
+    backlog = standing()
+    backlog.refused(7, 1.0)
+    assert not backlog.dense(1.15)
+    backlog.refused(8, 1.2)
+    assert not backlog.dense(1.2)
+    assert backlog.dense(1.3)
+    assert not backlog.dense(2.0)
 
 
 def test_what_sessions_hold_takes_no_jobs() -> None:

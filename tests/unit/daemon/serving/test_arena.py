@@ -58,6 +58,9 @@ class Box:
     def refusal(self, user: int, connection: int, now: float) -> Busy | None:
         return self.late
 
+    def shed(self, connection: int, count: int, now: float) -> None:
+        raise AssertionError("there is no fast path here")
+
     def job_started(self, job: Job, done: Callable[[Report], None], user: int, start: JobStart) -> Ticket:
         raise AssertionError("there is no fast path here")
 

@@ -48,7 +48,7 @@ class House:
                              users=ServedUsers(os.geteuid()), watcher=self)
         self.socks: list[socket.socket] = []
 
-    def request_refused(self, kind: str, user: int) -> None:
+    def request_refused(self, kind: str, user: int, count: int = 1) -> None:
         return
 
     def peer_refused(self, reason: str, user: int, pid: int) -> None:

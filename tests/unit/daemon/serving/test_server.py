@@ -83,6 +83,9 @@ class FakePool:
         self.asked.append((user, connection))
         return self.late
 
+    def shed(self, connection: int, count: int, now: float) -> None:
+        raise AssertionError("there is no fast path here")
+
     most_sessions = 0
 
     def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
@@ -111,8 +114,8 @@ class Box:
     def _end(self, now: bool) -> None:
         self.ends.append(now)
 
-    def request_refused(self, kind: str, user: int) -> None:
-        self.seen.append(("request", kind, user))
+    def request_refused(self, kind: str, user: int, count: int = 1) -> None:
+        self.seen += [("request", kind, user)] * count
 
     def peer_refused(self, reason: str, user: int, pid: int) -> None:
         assert os.getpid() == pid

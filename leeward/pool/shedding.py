@@ -1,0 +1,110 @@
+"""
+Connections whose jobs the fast path refuses by itself, because they send far more jobs than there are workers for.
+
+Runs in:   the daemon, and `leeward run`.
+
+Theory of operation. To refuse a job in Python costs as much as to read its request, and a job that has waited in the
+queue is started by Python, too. While an overload is dense (`Backlog.dense`), the next request arrives soon after a
+worker comes free, so a queue gains nothing. A connection that was refused MOST times within LAPSE_S seconds is then
+*shed*: the fast path gives its next plain request to a runner on offer, or refuses it, and Python isn't called. A
+connection that is refused less often stays in the queue, whose jobs come before those of the fast path.
+
+The fast path doesn't know whose turn it is. So no connection is shed while jobs of two users are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from leeward.errors import Busy
+from leeward.loop.barrier import in_any_case
+from leeward.loop.fast_path import FastPath
+from leeward.loop.reactor import Reactor, Timer
+from leeward.pool.backlog import Backlog
+
+#: A connection is shed after so many refusals within so many seconds, and for as long as there are as many.
+MOST, LAPSE_S = 8, 0.5
+
+
+class Shedding:
+    """
+    Args:
+        fast_path: of this pool's jobs, if they have one now.
+    """
+
+    def __init__(self, reactor: Reactor, backlog: Backlog, fast_path: Callable[[], FastPath | None]) -> None:
+        self._reactor, self._backlog, self._fast_path = reactor, backlog, fast_path
+        self._refusals: dict[int, int] = {}  # since the last look, by the connection's descriptor
+        self._connections: set[int] = set()  # that are shed
+        self._user: int | None = None  # whose job was the last one refused
+        self._timer: Timer | None = None
+
+    @property
+    def on(self) -> bool:
+        """
+        Is a connection shed?
+        """
+        return bool(self._connections)
+
+    def quiet(self, connection: int) -> bool:
+        """
+        Was no job of this connection refused of late?
+        """
+        return connection not in self._refusals
+
+    def refused(self, user: int, connection: int, why: Busy, now: float) -> None:
+        """
+        A job that *user* has sent by *connection* was refused by the backlog.
+        """
+        self.count(connection, 1)
+        if self._timer is None:
+            self._timer = self._reactor.after(LAPSE_S, self._look)
+        if user != self._user:
+            self._unshed(set(self._connections))
+            self._user = user
+            return
+        fast_path = self._fast_path()
+        if (fast_path is None or not connection or connection in self._connections
+                or self._refusals[connection] < MOST or not self._backlog.dense(now)):
+            return
+        if not self._connections:
+            fast_path.refuse_with(why)
+        self._connections.add(connection)
+        fast_path.shed(connection, True)
+
+    def count(self, connection: int, more: int) -> None:
+        """
+        *more* further jobs of this connection were refused.
+        """
+        self._refusals[connection] = self._refusals.get(connection, 0) + more
+
+    def _look(self) -> None:
+        self._timer = None
+        dense = self._backlog.dense(self._reactor.now())
+        self._unshed({fd for fd in self._connections if not dense or self._refusals.get(fd, 0) < MOST})
+        self._refusals.clear()
+        if self._connections:
+            self._timer = self._reactor.after(LAPSE_S, self._look)
+
+    def stop(self) -> None:
+        """
+        Shed no connection any more. Harmless twice.
+        """
+        self._refusals.clear()
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        self._unshed(set(self._connections))
+
+    def _unshed(self, connections: set[int]) -> None:
+        self._connections -= connections
+        loop = self._reactor.fast_path
+        if loop is not None:
+            in_any_case(*(partial(loop.shed, fd, False) for fd in connections))
+
+    def broken(self, _error: Exception) -> None:
+        """
+        For the barrier: no connection is shed any more.
+        """
+        self.stop()
