@@ -397,7 +397,7 @@ class _HostTemplate:
     """
 
     def __init__(self, view: object, first: Sequence[Step], before: Sequence[Step], after: Sequence[Step],
-                 sized: Sequence[Cell]) -> None:
+                 written: Sequence[Cell]) -> None:
         prefix, cover = Cell("prefix"), Cell("cover")
         opened = [] if _PRIVATE_HOME is None else [native_mounts.copy_step(prefix, sys.base_prefix)]
         covered = [] if _PRIVATE_HOME is None else [
@@ -408,9 +408,9 @@ class _HostTemplate:
               if folder.is_relative_to(_PRIVATE_HOME) and folder != _PRIVATE_HOME),
             native_mounts.move_step(prefix, sys.base_prefix),
         ]
-        # Nothing here tells a job how much it may use.
+        # Nothing here tells a job how much it may use, or what to trust.
         flags = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
-        unseen = [gives(cell, Call.OPENAT, native_mounts.AT_FDCWD, "/tmp", flags, 0o600) for cell in sized]
+        unseen = [gives(cell, Call.OPENAT, native_mounts.AT_FDCWD, "/tmp", flags, 0o600) for cell in written]
         self.table = Table([*first, *opened, *unseen, *before, native_mounts.private_step(), *covered, *after])
         self.build = self.table.run
 
