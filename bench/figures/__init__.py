@@ -28,6 +28,7 @@ from bench.figures import (
     rates,
     sessions,
     start,
+    throughput,
     workdir,
 )
 from bench.figures.row import Ground, Row
@@ -38,6 +39,7 @@ from leeward_cli.bench.plot import duration
 GROUPS: dict[str, Callable[[Ground], Sequence[Row]]] = {
     "fresh": fresh.measure,
     "rates": rates.measure,
+    "throughput": throughput.measure,
     "sessions": sessions.measure,
     "live": live.measure,
     "workdir": workdir.measure,

@@ -12,6 +12,8 @@ struct lw_way {
 	const struct lw_range *pages;
 	uint32_t page_count;
 	const struct lw_beginning *beginning;
+	const struct lw_range *hot;
+	uint32_t hot_count;
 };
 
 struct lw_born {

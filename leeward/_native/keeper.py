@@ -8,6 +8,7 @@ Needs:     one thread. Linux 5.9 (close_range).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from leeward._native._shim import ffi, lib
 from leeward._native.spawn import Clone
@@ -87,6 +88,7 @@ class Kept:
                 path.layers = self._layers[-1]
         self.born = ffi.new("struct lw_born *")
         self.paths[0].once = once
+        self._beginning: Any = None
         self.begun = Born(0, 0, self.paths[0].count, 0, hurried=True, begun=True)
         self.sound = [Born(0, 0, self.paths[0].count, 0, hurried) for hurried in (False, True)]
 
@@ -97,6 +99,21 @@ class Kept:
         self._pages = ffi.new("struct lw_range[]", list(pages))
         for path in (self.paths[0], self.paths[3]):  # LW_FIRST, LW_COPY
             path.pages, path.page_count = self._pages, len(pages)
+
+    def copy_by_clone(self, pages: Sequence[tuple[int, int]]) -> None:
+        """
+        Address and bytes of memory that each job will write for which somebody waits: from the first such job on a
+        keeper has it copied by the call that makes a runner, if the kernel lets it pin so many pages.
+        """
+        self._hot = ffi.new("struct lw_range[]", list(pages))
+        self.paths[0].hot, self.paths[0].hot_count = self._hot, len(pages)
+
+    @property
+    def beginning(self) -> Any:
+        """
+        A struct lw_beginning *, of jobs that begin in C; None where none does.
+        """
+        return self._beginning
 
     def begin_early(self, birth: int, ready: bytes, renew: Callable[[], object]) -> None:
         """

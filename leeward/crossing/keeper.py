@@ -21,7 +21,7 @@ from leeward._native.job import Pipes
 from leeward._native.keeper import Kept, keep
 from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Gives, Step, returns
-from leeward.crossing import beside, birth, porter, runner
+from leeward.crossing import beside, birth, porter, runner, scout
 from leeward.crossing.birth import BIRTH, JOB, REPLY, Birth
 from leeward.dataclass import dataclass
 from leeward.errors import LeewardError
@@ -37,6 +37,8 @@ from leeward.wire.control import Kind
 CHANNEL, RULESET = Cell("control channel"), Cell("ruleset")
 #: Whether a runner for which somebody waits begins in C. A test whose zygote lacks a lock says no.
 BEGIN_EARLY = True
+#: Whether what such a runner writes is copied by the call that makes it.
+COPY_BY_CLONE = True
 
 #: What the daemon opens terminals of sandboxes out of; it alone keeps it.
 _DEVPTS = Cell("devpts")
@@ -91,6 +93,15 @@ def begin_early(ways: Ways) -> None:
     renew = inside.begin_early(Pipes, JOB, REPLY) if BEGIN_EARLY else None
     if renew is not None:
         ways.kept.begin_early(BIRTH, ways.birth.ready, renew)
+
+
+def look_ahead(ways: Ways) -> None:
+    """
+    Have the pages that such a runner writes copied before it faults. Called in the zygote, after all that jobs find is
+    there.
+    """
+    if COPY_BY_CLONE and ways.kept.beginning is not None:
+        ways.kept.copy_by_clone(scout.hurried(ways.kept, JOB, REPLY))
 
 
 def main(channel: int, ways: Ways) -> None:

@@ -64,6 +64,7 @@ def main(control_fd: int) -> None:
     keeper.begin_early(ways)
     if plan.rehearse:
         ways.kept.copy_at_once(scout.written())  # the last of all: what is made after it moves what jobs write
+        keeper.look_ahead(ways)
     backstage.behind()
     channel.send(control.Ready({"modules": str(len(sys.modules))}))
     KeeperSpawner(channel, ways).serve()

@@ -29,6 +29,7 @@ static struct {
 	pid_t me;
 	uint8_t *taken;
 	int64_t size; /* of what was taken */
+	void (*left)(void); /* a scout's */
 	uint8_t room[ROOM];
 } job;
 
@@ -99,6 +100,8 @@ void lw_job_leave(void)
 {
 	struct statvfs space;
 
+	if (job.left)
+		job.left();
 	if (getpid() != job.me || statvfs(job.workspace, &space) || !space.f_bavail || !space.f_favail)
 		return;
 	/* In one piece or not at all: it is shorter than PIPE_BUF. */
@@ -106,4 +109,10 @@ void lw_job_leave(void)
 		return;
 	for (;;)
 		pause();
+}
+
+/* Have lw_job_leave call *left* before anything else, which must not return. */
+void lw_job_watch(void (*left)(void))
+{
+	job.left = left;
 }

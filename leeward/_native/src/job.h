@@ -19,5 +19,6 @@ int64_t lw_job_take(void);
 int64_t lw_job_size(void);
 const char *lw_job_taken(void);
 void lw_job_leave(void);
+void lw_job_watch(void (*left)(void));
 
 #endif

@@ -58,6 +58,7 @@ struct child {
 /* One slot of `poll` more than of `children`: the channel is the first. */
 struct keeper {
 	int channel;
+	bool asked; /* to have hot pages copied by clone3 */
 	nfds_t count;
 	struct pollfd poll[1 + MOST_CHILDREN];
 	struct child children[1 + MOST_CHILDREN];
@@ -223,6 +224,11 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 
 	if (keeper->count > MOST_CHILDREN)
 		return fail(keeper, order->runner, LW_ROOM, -ENOSPC);
+	/* Not before, since the keeper gets pages of its own for it; and once, since what is refused stays refused. */
+	if (order->into & LW_HURRIED && way->hot_count && !keeper->asked) {
+		keeper->asked = true;
+		lw_hot_pin(way->hot, way->hot_count);
+	}
 	if ((err = open_pipes(pipes)) < 0)
 		return fail(keeper, order->runner, LW_PIPE2, err);
 

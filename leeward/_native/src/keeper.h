@@ -4,9 +4,11 @@
 
 #include "begin.h"
 #include "beside.h"
+#include "hot.h"
 #include "spawn.h"
 #include "steps.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What daemon and keeper say to each other once the template stands: one
@@ -46,10 +48,6 @@ struct lw_keeper_message {
  * runner's, and ruleset. */
 #define LW_ENDS 6
 
-struct lw_range {
-	uint64_t start, size;
-};
-
 /* The way of every job to its last lock. */
 struct lw_way {
 	const struct lw_step *steps;
@@ -60,6 +58,8 @@ struct lw_way {
 	const struct lw_range *pages;  /* that it will write, whatever it runs */
 	uint32_t page_count;
 	const struct lw_beginning *beginning; /* of one for which somebody waits; or NULL */
+	const struct lw_range *hot;    /* pages that each such job writes */
+	uint32_t hot_count;
 };
 
 /* How far a job came on it. */

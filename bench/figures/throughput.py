@@ -1,0 +1,84 @@
+"""
+What a fresh job costs: one caller who doesn't pause, what the daemon's one thread can carry, and page faults.
+
+Runs in:   a developer's shell. Page faults need root, perf(1) with tracepoints and a C compiler.
+
+`rates` has jobs per second beside the floors, `fresh` calls with pauses, `memory` what a worker takes. The processor
+time of a job beside that of an older commit is bench/processor_pairs.py's to tell.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import counts
+from bench.figures.row import Ground, Row, missing, times
+from leeward.client.blocking import Client
+from leeward_cli.bench.figures import percentile
+from leeward_cli.bench.floors import CODE
+from leeward_cli.bench.ours import LeewardSubject, armed, daemon, daemon_pid, good, rate
+from leeward_cli.bench.rounds import CALLERS, no_collections
+from leeward_cli.bench.rounds import row as calls_of
+from leeward_cli.bench.spent import spent
+
+_FAULTS = "page faults of a fresh job, arming included, 8 callers"
+
+#: Jobs of a turn, and the daemon's workers.
+_JOBS, _WORKERS = 200, 4
+
+
+def measure(ground: Ground) -> Sequence[Row]:
+    with daemon(None, f"--pool-size={_WORKERS}") as path:
+        with Client(path) as client:
+            def opened() -> None:
+                with client.session() as session:
+                    good(session.execute(CODE))
+
+            rows = [_p50("p50 of a fresh job, one caller without a pause", LeewardSubject(client).call, ground),
+                    _p50("opening a session and one job in it, one caller without a pause", opened, ground)]
+        rows.append(_carried(path, ground))
+    return [*rows, _faults()]
+
+
+def _p50(words: str, call: Callable[[], None], ground: Ground) -> Row:
+    for _ in range(50):
+        call()
+    with no_collections():
+        found = [calls_of(call, 50, 0.0) for _ in range(ground.rounds)]
+    middle = percentile([each for some in found for each in some], 50)
+    return Row(words, round(1e3 * middle, 2), "ms", 1.5, measured=[times(LeewardSubject.name, 0.0, found)])
+
+
+def _carried(path: str, ground: Ground) -> Row:
+    """
+    By the daemon's own processor time, since a machine of two processors is full of workers before.
+    """
+    words, rates, pid = "fresh jobs per second that the daemon's thread can carry", list[float](), daemon_pid(path)
+    for _ in range(ground.some(10)):
+        armed(path, _WORKERS)
+        before = spent(pid)
+        rate(path, CALLERS, 5 * _JOBS)
+        armed(path, _WORKERS)
+        after = spent(pid)
+        if before is None or after is None or after.daemon == before.daemon:
+            return missing(words, 2000, "/proc doesn't tell the daemon's time", at_most=False)
+        rates.append(5 * _JOBS / after.since(before).daemon)
+    measured: dict[str, Any] = {"subject": "daemon", "unit": "jobs/s", "n": len(rates),
+                                **{f"p{p}": round(percentile(rates, 100 - p)) for p in (50, 90, 99)}}
+    return Row(words, round(percentile(rates, 50)), "/s", 2000, at_most=False, measured=[measured],
+               note="by the processor time of all its threads, with the bookkeeping of a job's end and arming")
+
+
+def _faults() -> Row:
+    if os.geteuid() or not shutil.which("perf") or not shutil.which("cc"):
+        return missing(_FAULTS, 60, "needs root, perf and a C compiler")
+    try:
+        found = counts.measured(str(Path(__file__).resolve().parents[2]), _JOBS)
+    except (subprocess.CalledProcessError, OSError, IndexError) as error:
+        return missing(_FAULTS, 60, f"perf: {error}")
+    return Row(_FAULTS, found["faults"].get("runner"), "faults", 60, note="of its process, from clone to end")

@@ -1,0 +1,85 @@
+/* Find out which pages a job touches: a clone goes the way of a job, and looks at its own page map when it has ended.
+ *
+ * Runs in:  the zygote, before its first keeper; the job in a clone of it.
+ * Source:   pagemap(5): Documentation/admin-guide/mm/pagemap.rst
+ *
+ * Theory of operation. A page that a clone has written is mapped by it alone; a page of a file that it has read is
+ * present, because a clone begins without those. That holds only while its parent writes nothing either: it waits in
+ * C. And only what a job does may be done here: the clone begins in C (begin.c), returns to the interpreter for the
+ * job, and is back in C when the job would reply. */
+
+#include "scout.h"
+
+#include "job.h"
+#include "spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAGE_ENTRY 8
+#define ENTRIES 512
+
+/* Far longer than a small job takes on a loaded machine. */
+#define DEADLINE_MS 10000
+
+static const struct lw_scout *scouting;
+
+/* In the clone, when its job has ended. */
+static void tell(void)
+{
+	static uint64_t entries[ENTRIES];
+	const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	const int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+
+	for (uint32_t i = 0; i < scouting->count && map >= 0; i++) {
+		uint64_t first = scouting->ranges[i].start / page, left = scouting->ranges[i].size / page;
+
+		while (left) {
+			const size_t some = PAGE_ENTRY * (left < ENTRIES ? left : ENTRIES);
+
+			if (pread(map, entries, some, (off_t)(first * PAGE_ENTRY)) != (ssize_t)some ||
+			    write(scouting->out, entries, some) != (ssize_t)some)
+				_exit(1);
+			first += some / PAGE_ENTRY;
+			left -= some / PAGE_ENTRY;
+		}
+	}
+	_exit(map < 0);
+}
+
+/* Have a clone go the way of a job.
+ *
+ * Returns 0 in the clone, which has its frame: it runs the job then and does not come back from its end. In the caller,
+ * when the clone has ended, 1 where all is told; -errno else, ECHILD where the job did not come to its end. */
+int lw_scout(const struct lw_scout *how)
+{
+	int pidfd = -1;
+	siginfo_t info = { 0 };
+	const int pid = lw_clone(0, -1, &pidfd);
+
+	if (pid < 0)
+		return pid;
+	if (0 == pid) {
+		for (int i = 0; i < LW_SCOUT_ENDS; i++)
+			if (dup2(how->ends[i], i) < 0)
+				_exit(1);
+		scouting = how;
+		lw_job_watch(tell);
+		if (!lw_job_begin(how->beginning))
+			_exit(1);
+		return 0;
+	}
+	struct pollfd over = { .fd = pidfd, .events = POLLIN };
+	if (poll(&over, 1, DEADLINE_MS) <= 0)
+		syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+	while (waitid((idtype_t)3 /* P_PIDFD */, (id_t)pidfd, &info, WEXITED) < 0 && EINTR == errno)
+		;
+	close(pidfd);
+	return CLD_EXITED == info.si_code && 0 == info.si_status ? 1 : -ECHILD;
+}

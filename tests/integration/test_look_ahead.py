@@ -1,0 +1,76 @@
+"""
+What a job writes that somebody waits for is copied by the call that makes it, and it finds what it would find
+otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import pytest
+
+from integration.test_begin_early import hurried  # noqa: F401  # a fixture
+from integration.test_rehearsal import LOOK
+from kit.box import Box
+from leeward.worker import hatch
+
+pytestmark = [pytest.mark.needs("user-namespaces"), pytest.mark.usefixtures("hurried")]
+
+OFF = "from leeward.crossing import keeper\nkeeper.COPY_BY_CLONE = False\n"
+#: No page can be pinned: of root's keepers as well, which have no capability on the host.
+NO_ROOM = "import resource\nresource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))\n"
+
+FAULTS = "import resource\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)"
+
+
+@contextmanager
+def zygote(beginning: str) -> Iterator[None]:
+    """
+    One that does this first.
+    """
+    with mock.patch.object(hatch, "ENTRY", beginning + hatch.ENTRY):
+        yield
+
+
+def faults(beginning: str) -> int:
+    with zygote(beginning), Box() as box:
+        return min(int(box.run(FAULTS).stdout) for _ in range(3))
+
+
+@pytest.mark.needs("io-uring")
+def test_its_pages_are_copied_by_the_clone() -> None:
+    assert faults("") + 100 < faults(OFF)
+
+
+def test_where_no_page_can_be_pinned_it_takes_its_faults() -> None:
+    assert faults(NO_ROOM) + 50 > faults(OFF)
+
+
+@pytest.mark.parametrize("beginning", ["", NO_ROOM])
+def test_a_job_finds_what_it_would_find_otherwise(beginning: str) -> None:
+    with zygote(beginning), Box() as box:
+        found = box.run(LOOK)
+    with zygote(OFF), Box() as box:
+        other = box.run(LOOK)  # control
+
+    assert (b"", b"") == (found.stderr, other.stderr)
+    assert json.loads(other.stdout) == json.loads(found.stdout)
+
+
+def test_no_job_finds_what_another_has_written() -> None:
+    """
+    In memory of which both have copies: the interpreter's own.
+    """
+    code = "import sys\nprint(hasattr(sys, 'mark'), sys.getrecursionlimit())\nsys.mark = 1\nsys.setrecursionlimit(77)"
+    with Box() as box:
+        assert [b"False 1000\n"] * 4 == [box.run(code).stdout for _ in range(4)]
+
+
+def test_numbers_that_two_jobs_draw_differ() -> None:
+    with Box() as box:
+        drawn = [box.run("import random, uuid\nprint(random.random(), uuid.uuid4())").stdout for _ in range(8)]
+
+    assert 8 == len(set(drawn))
