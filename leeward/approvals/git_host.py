@@ -226,19 +226,26 @@ class GitIntake:
     def __init__(self, folder: str, project: str) -> None:
         self._project, self.remote, self._taken = project, resolved_remote(project, remote_of(project)[1]), 0
         self.path = os.path.join(folder, "git", hashlib.sha256(os.fsencode(project)).hexdigest()[:32] + ".git")
-        self._make()
+        self._objects()
 
     def _make(self) -> None:
         """
         Make the repository where it isn't there: one that nobody needs is removed (`git_store`).
         """
-        common = os.fsdecode(git("rev-parse", "--path-format=absolute", "--git-common-dir", folder=self._project))
+        objects = self._objects()
         if not os.path.isdir(os.path.join(self.path, "objects")):
             os.makedirs(self.path, mode=0o700, exist_ok=True)
             git("init", "--quiet", "--bare", "--template=", ".", folder=self.path)
         with open(os.path.join(self.path, "objects", "info", "alternates"), "w", encoding="utf-8",
                   errors="surrogateescape") as file:
-            file.write(os.path.join(common.rstrip("\n"), "objects") + "\n")
+            file.write(objects + "\n")
+
+    def _objects(self) -> str:
+        """
+        The folder of the project's objects.
+        """
+        common = os.fsdecode(git("rev-parse", "--path-format=absolute", "--git-common-dir", folder=self._project))
+        return os.path.join(common.rstrip("\n"), "objects")
 
     def take_in(self, bundle: bytes, sandbox: str, name: str) -> str:
         """

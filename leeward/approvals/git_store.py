@@ -34,6 +34,9 @@ _LEFT_S = 3600.0
 #: Seconds that the end waits for it.
 _CLOSE_S = 5.0
 
+#: What a repository is called while it is removed: half of one is none, and no push would get on with it.
+_GONE = ".gone"
+
 #: Where commits are named that requests need.
 _NEEDED = "refs/needed/"
 
@@ -102,13 +105,15 @@ class GitStore:
         """
         Bytes of all repositories.
         """
-        return sum(_bytes_of(os.path.join(self._folder, name)) for name in self._names())
+        return _bytes_of(self._folder)
 
     def prune(self) -> None:
         """
         Remove what nobody needs any more.
         """
-        for name in self._names():
+        for name in self._names(_GONE):  # of a service that was killed
+            shutil.rmtree(os.path.join(self._folder, name), ignore_errors=True)
+        for name in self._names(".git"):
             path = os.path.join(self._folder, name)
             with self._changed:
                 if path in self._held:
@@ -124,9 +129,9 @@ class GitStore:
                     self._pruned.discard(path)
                     self._changed.notify_all()
 
-    def _names(self) -> list[str]:
+    def _names(self, ending: str) -> list[str]:
         try:
-            return sorted(name for name in os.listdir(self._folder) if name.endswith(".git"))
+            return sorted(name for name in os.listdir(self._folder) if name.endswith(ending))
         except FileNotFoundError:
             return []
 
@@ -134,7 +139,8 @@ class GitStore:
         found = _refs(path)
         kept = {ref for ref in found if ref.startswith("refs/sandbox/") and ref.split("/")[2] in live}
         if not needed and not kept:
-            shutil.rmtree(path)
+            os.rename(path, path + _GONE)
+            shutil.rmtree(path + _GONE)
             return
         named = {_NEEDED + commit for commit in needed}
         gone = [ref for ref in found if ref not in kept | named]
@@ -143,7 +149,8 @@ class GitStore:
         if not gone:
             return
         for commit in sorted(needed):
-            with contextlib.suppress(GitFailed):  # it isn't there, and its push will say so
+            # One that isn't there has no name; its push will say so. Whatever else fails leaves all as it is.
+            if git("rev-list", "--no-walk", "--ignore-missing", commit, folder=path):
                 git("update-ref", _NEEDED + commit, commit, folder=path)
         for ref in gone:
             git("update-ref", "-d", ref, folder=path)

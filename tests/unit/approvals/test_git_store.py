@@ -119,6 +119,57 @@ def test_a_commit_that_is_not_there_keeps_nothing_from_going(pushed: Pushed) -> 
     assert not pushed.has(old)
 
 
+def test_a_commit_that_is_needed_stays_where_its_name_cannot_be_written(
+        pushed: Pushed, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = pushed.push("gone", "asked")
+    pushed.needed = {pushed.intake.path: {asked}}
+
+    def full(*argv: str, folder: str) -> bytes:
+        if "update-ref" == argv[0] and "-d" != argv[1]:
+            raise GitFailed("git update-ref: no space left on device")
+        return git(*argv, folder=folder)
+
+    monkeypatch.setattr(git_store, "git", full)
+    pushed.store.prune()
+    assert pushed.has(asked)
+
+    monkeypatch.undo()
+    pushed.store.prune()
+    assert pushed.has(asked)
+
+
+def test_a_removal_that_was_cut_off_is_in_the_way_of_no_push(
+        pushed: Pushed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The service is killed while it removes a repository, of which the objects are still there then.
+    """
+    pushed.push("gone", "old")
+
+    def killed(path: str, ignore_errors: bool = False) -> None:
+        os.unlink(os.path.join(path, "HEAD"))
+        raise OSError("killed")
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    pushed.store.prune()
+    monkeypatch.undo()
+    assert pushed.has(pushed.push("open", "new"))
+
+    pushed.live = {"open"}
+    pushed.store.prune()
+    assert [os.path.basename(pushed.intake.path)] == os.listdir(pushed.folder / "state" / "git")
+
+
+def test_an_open_sandbox_has_no_repository_before_it_pushes(pushed: Pushed) -> None:
+    """
+    What is there could be removed while it is being made: a sandbox that is being opened isn't live yet.
+    """
+    pushed.push("gone", "work")
+    pushed.store.prune()
+    GitIntake(str(pushed.folder / "state"), pushed.project)
+
+    assert not os.path.exists(pushed.intake.path)
+
+
 def test_c376_cannot_fill_the_disk_by_what_is_pushed(pushed: Pushed, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Sandboxes, one after the other, each within its own bound. The control: without the common one all is taken.

@@ -5,6 +5,7 @@ The manual pages are those of the commands as they are.
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -23,6 +24,8 @@ def test_the_pages_are_made_from_the_commands() -> None:
     pages = made.pages()
 
     assert pages == {path.name: path.read_text() for path in (ROOT / "packaging/man").glob("*.1")}
+    assert {name for page in pages.values() for name in re.findall("LEEWARD[A-Z_]+", page)} == {
+        "LEEWARD_APPROVALS_SOCKET", "LEEWARD_SOCKET"}
     assert {"leeward-exec.1", "leeward-sandbox.1", "leeward-shell.1", "leeward-cp.1", "leeward-diff.1", "leeward-top.1",
             "leeward-explain.1"} <= set(pages)
     assert '.SS "leeward sandbox new"\n' in pages["leeward-sandbox.1"]
