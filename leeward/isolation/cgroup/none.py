@@ -33,6 +33,7 @@ from leeward.errors import SHORT, KernelRefusal, Unsupported
 from leeward.isolation.cgroup import watch
 from leeward.isolation.cgroup.entry import Entry, Gauges, Nest, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import kill
+from leeward.isolation.cgroup.pinning import processors_in_turn
 from leeward.outcome import Limit
 from leeward.spec.limits import KIB, MIB, Limits
 
@@ -289,7 +290,7 @@ class NoneDriver:
                               "RLIMIT_NPROC refuses nothing", need="controllers, or another user",
                               cure="start the daemon as a user who isn't the host's root")
         self.passed_over = passed_over
-        self._cpus = sorted(os.sched_getaffinity(0))
+        self._cpus = processors_in_turn()
 
     @property
     def detail(self) -> Mapping[str, str]:

@@ -18,13 +18,13 @@ exact to the page.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping
 
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import home
 from leeward.isolation.cgroup.group import Group, may_give
 from leeward.isolation.cgroup.hierarchy import Hierarchy
+from leeward.isolation.cgroup.pinning import processors_in_turn
 from leeward.isolation.cgroup.v1_place import DESCRIPTORS
 from leeward.isolation.cgroup.v1_worker import MOST_KEPT, V1Worker
 from leeward.spec.limits import Limits
@@ -59,7 +59,7 @@ class V1Driver:
         """
         self.passed_over = passed_over
         self.affinity_fixed = pinned
-        self._cpus = sorted(os.sched_getaffinity(0))
+        self._cpus = processors_in_turn()
         self._hierarchies = hierarchies
         self._homes: dict[str, Group] = {}
         self._most_leaves = 0

@@ -32,6 +32,7 @@ from leeward.isolation.cgroup.entry import Entry, Gauges, Nest, Sockets, Usage, 
 from leeward.isolation.cgroup.group import REMOVED, Group, field, may_give, pread
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.isolation.cgroup.nest import Nests
+from leeward.isolation.cgroup.pinning import processors_in_turn
 from leeward.outcome import Limit
 from leeward.spec.limits import Limits
 
@@ -283,7 +284,7 @@ class V2Driver:
                               cure=CURE if os.geteuid() else CURE_ROOT) from refusal
         self._timed = "cpu" in have
         self.affinity_fixed = pinned or not self._timed
-        self._cpus = sorted(os.sched_getaffinity(0))
+        self._cpus = processors_in_turn()
 
     def _take_over(self) -> frozenset[str]:
         """
