@@ -6,8 +6,8 @@ Runs in:   anybody's program.
 Theory of operation: all calls of one event loop share a connection (aio_connection.py). If it breaks, the next
 call opens a new one. Each call knows whether a byte of it was handed to the kernel, and is sent again if not
 (retry.py). A daemon that is stopping refuses further calls: they go to a new connection, while the old one is kept
-until its pending calls were answered. A call that is refused as busy waits until one before it was answered; if there
-is none, it waits for a time.
+until its pending calls are answered. A call that is refused as busy waits until an earlier one is answered; if there
+is none, it waits for some time.
 """
 
 from __future__ import annotations

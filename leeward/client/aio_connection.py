@@ -8,7 +8,7 @@ its frame into the output buffer and waits for a future; the reader sets the fut
 has the reply's id. A call that is cancelled sends a `cancel` to the daemon, and its reply is
 dropped when it comes. A connection that breaks fails every waiting call. While calls wait, a timer runs every
 PATIENCE_S: if nothing was received since its last run it sends a ping, and if nothing was received until the next
-run either, the connection counts as dead. How many calls are on their way is the gate's affair (throttle.py).
+run either, the connection counts as dead. The gate (throttle.py) bounds the number of calls in flight.
 """
 
 from __future__ import annotations

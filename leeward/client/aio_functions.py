@@ -4,8 +4,8 @@ Functions of the caller's that a job may call, for the asyncio client: a task fo
 Runs in:   anybody's program, in one event loop.
 Trust:     none in a call, as in `functions`.
 
-Coroutine functions run in the loop, and are cancelled when the job is over. Others run in a thread each, and are let
-run then.
+Coroutine functions run in the loop, and are cancelled when the job is over. Others run in a thread each, which goes on
+when the job is over.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 A folder with tools for asyncio: the calls of `WorkdirSandbox`, with `await`.
 
-Runs in:   anybody's program. Each call is one of `WorkdirSandbox`, in a thread of this object's own: file calls are the
-           kernel's, which nobody can await, and all others wait for the daemon.
+Runs in:   anybody's program. Each call is one of `WorkdirSandbox`, in a thread that belongs to this object: file calls
+           are system calls, which can't be awaited, and all others wait for the daemon.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-Puts a sandbox's changes onto the host.
+Applies a sandbox's changes to the host.
 
 Runs in:   anybody's program, with that program's own rights.
-Trust:     none in what the sandbox wrote; see `changes`. Everything is written beneath the folder, under a name that
-           nobody guesses, and then takes the place of what was there; no link is followed.
+Trust:     none in the sandbox's content; see `changes`. Everything is written beneath the folder, under a random name,
+           and then renamed over the old file; no link is followed.
 Source:    openat2(2), link(2), rename(2)
 """
 

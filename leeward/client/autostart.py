@@ -1,14 +1,14 @@
 """
-A daemon by itself: where none answers on the user's own default socket, a client starts one.
+The automatic start of a daemon: where none answers on the user's own default socket, a client starts one.
 
 Runs in:   the clients and the CLI, when a job can't be sent. The daemon is `leeward daemon start --idle-exit`, as
-           anybody could type it, of the same interpreter; it has the user's rights and no others.
-Not for:   a socket that somebody has named (an argument, LEEWARD_SOCKET, the configuration); a user who has a service
+           a user could type it, with the same interpreter; it has the user's rights and no others.
+Not for:   a socket that was named (by an argument, LEEWARD_SOCKET, the configuration); a user who has a service
            for that socket; a process that runs with another user's rights; LEEWARD_AUTOSTART=0.
 Trust:     the socket's folder must be ours and writable by nobody else, and is opened without following a link: in
-           /tmp another user may have made one of that name. The daemon looks again before it binds.
-Waits:     START_S at most. Clients that start at once take turns by a lock in that folder, which the kernel drops with
-           its holder; who comes second finds the daemon of the first.
+           /tmp another user may have made one of that name. The daemon checks again before it binds.
+Waits:     START_S at most. Clients that start at once take turns by a lock in that folder, which the kernel releases
+           with its holder; the second client finds the daemon of the first.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 What a sandbox has changed in its copy of a folder of the host.
 
 Runs in:   anybody's program, with that program's own rights.
-Trust:     none in the daemon's bytes, and none in what the sandbox wrote: names, modes, links and content are a
-           stranger's. Everything is opened beneath the folder; no link is followed, there or on the way.
+Trust:     none in the daemon's bytes, and none in the sandbox's: names, modes, links and content are hostile.
+           Everything is opened beneath the folder; no link is followed, there or on the path to it.
 Source:    openat2(2)
 
-A path of the host counts as changed meanwhile when its ctime is not before the sandbox's opening. Nobody but the
-system's clock can set a ctime back.
+A path of the host counts as changed meanwhile when its ctime is not before the sandbox's opening. A ctime can be set
+back only by setting the system's clock back.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-How a client comes to a connection: whose daemon it is, and whether one is to be started.
+How a client connects: to whose daemon, and whether it starts one.
 
 Runs in:   a client's process.
 

@@ -2,9 +2,9 @@
 Makes environments: virtual environments whose packages pip installs in a sandbox.
 
 Runs in:   anybody's program: `leeward env`, run by the user whose daemon is to use them.
-Trust:     none in what pip runs or unpacks. The folder is made here and written by a sandbox that shows nothing else of
-           the host's and reaches what its policy names. Then it is looked through without following a link: the
-           interpreter's links and pyvenv.cfg must be as they were made, since the daemon starts that interpreter; and
+Trust:     none in what pip runs or unpacks. The folder is made here and written by a sandbox that shows no other folder
+           of the host and reaches what its policy names. Then it is checked without following a link: the
+           interpreter's links and pyvenv.cfg must be unchanged, since the daemon starts that interpreter; and
            all of it is made read-only.
 Waits:     while another process makes the same environment, and for pip.
 """

@@ -1,9 +1,10 @@
 """
-A bound on what a folder of the host has, while a sandbox writes there.
+A bound on the size of a folder of the host, while a sandbox writes there.
 
 Runs in:   anybody's program.
-Trust:     none in what writes. What can't be looked at, or is deeper than a path can say, counts as too much.
-Leaves:    what is written between two looks: a fifth of a second's, or five times what a look takes.
+Trust:     none in the writer. A folder that can't be read, or is deeper than a path can be, counts as too large.
+Leaves:    bytes that are written between two checks, which are a fifth of a second apart, or five times as long as a
+           check takes.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 Functions of the caller's that a job may call: the client's end, and the blocking client.
 
 Runs in:   anybody's program.
-Trust:     none in a call. Its arguments are the job's, and are plain values whatever its bytes are; a name that wasn't
-           given is nobody's function.
+Trust:     none in a call. Its arguments are chosen by the job, and decode to plain values only; a name that wasn't
+           given calls no function.
 
-Theory of operation. Beside the request for the job, a request for its calls waits on the same connection. Each call is
-answered in a thread of its own, while the thread that waits for the result reads; both write, by the link's lock. When
-the result has come nobody answers any more: a function that still runs is let run, and what it returns is dropped.
-`aio_functions` does the same in tasks. Only who gives functions imports this.
+Theory of operation. Besides the request for the job, a request for its calls waits on the same connection. Each call is
+answered in a thread of its own, while the thread that waits for the result reads; both write, under the link's lock.
+When the result has come no call is answered any more: a function that still runs goes on, and its return value is
+dropped. `aio_functions` does the same in tasks. Only programs that give functions import this.
 """
 
 from __future__ import annotations

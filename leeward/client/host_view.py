@@ -1,6 +1,6 @@
 """
-What a client tells of itself: for a sandbox of the profile `shell` its current folder, its home and its variables, for
-one with a home folder of its own its home and its name.
+What a client sends about itself: for a sandbox of the profile `shell` its current folder, its home and its variables;
+for a sandbox with a home folder of its own, its home and its user's name.
 
 Runs in:   anybody's program.
 """

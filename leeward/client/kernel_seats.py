@@ -1,10 +1,10 @@
 """
-Code for a kernel by a number of the connection's, as for a session: the daemon handles that on its fast path.
+Code for a kernel under a number of the connection, as for a session: the daemon handles it on its fast path.
 
 Runs in:   anybody's program.
 
 The first request to a kernel on a connection names it. Before the second one the connection binds it (`kernel_bind`);
-from then on code alone goes by its number. Where that can't be, every request names it, as before.
+from then on code alone is sent with its number. Where binding isn't possible, every request names the kernel.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-Folders of the host for a sandbox: what a program asks for, and how the daemon gets them.
+Folders of the host for a sandbox: a program's request for them, and how the daemon gets them.
 
-Runs in:   anybody's program. It opens the folders itself, so that its own rights are the bound: the daemon is given
-           descriptors, and a path is only what these are called.
+Runs in:   anybody's program. The program opens the folders itself, so its own rights apply: the daemon gets
+           descriptors, and a path is only their name.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 The options of `execute` and `session`, and the request's fields that they become.
 
 Runs in:   the clients. The daemon checks the values, once for clients in all languages;
-           here are only the checks of what Python's types would hide.
+           only mistakes that Python's types would hide are checked here.
 """
 
 from __future__ import annotations

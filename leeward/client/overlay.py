@@ -1,5 +1,5 @@
 """
-The overlays of a live sandbox, seen from its client: what has changed, and onto the host with it.
+The overlays of a live sandbox, seen from its client: what has changed, and applying it to the host.
 
 Runs in:   anybody's program.
 """

@@ -1,5 +1,5 @@
 """
-Who may connect to a socket that refused us, in words.
+A text that says who may connect to a socket that has refused this process.
 
 Runs in:   the clients, after a connect(2) that was refused with EACCES; names come from this host's databases.
 """

@@ -1,10 +1,10 @@
 """
-`packages=[...]` of a sandbox, a job or a session: an environment that is named by what was asked for, and made where
-there is none.
+`packages=[...]` of a sandbox, a job or a session: an environment whose name is made of the requirements, and which is
+made where there is none.
 
-Runs in:   anybody's program. `environments.py` installs packages in a sandbox of the daemon's, for the daemon's own
-           user alone; others use what is there.
-Trust:     what the daemon says of its folder and its interpreter counts only where it is this user's own.
+Runs in:   anybody's program. `environments.py` installs packages in a sandbox of the daemon, for the daemon's own
+           user alone; other users can use environments that exist.
+Trust:     what the daemon reports of its folder and its interpreter is used only where the daemon is this user's own.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """
-How many requests one connection has on their way: no more than the daemon takes.
+How many requests of one connection are in flight: no more than the daemon takes.
 
 Runs in:   the asyncio client; pure but for its futures. All calls are of one event loop.
 
-Theory of operation. The daemon has two bounds. The first is on requests of one connection. The daemon tells it when it
-is asked (`learn`), which happens when there are more calls than every daemon takes. The second is how many jobs may
-wait for its workers. It depends on all clients and on how long jobs take, so nobody can tell it: a job beyond it is
-refused as busy. So the gate begins with two jobs for each worker, and lets in one more for each that was served, until
-one is refused. Then it lets in no more than were on their way beside that one, but as many as there are workers, and
-one more after as many as that were served. What doesn't fit waits here, first come, first served. A job that was
-refused goes before those that were never sent.
+Theory of operation. The daemon has two bounds. The first is on requests of one connection. The client asks for it
+(`learn`) when it has more calls than every daemon takes. The second is on the jobs that may
+wait for its workers. It depends on all clients and on how long jobs take, so it isn't known: a job beyond it is
+refused as busy. So the gate begins with two jobs for each worker, and admits one more for each that was served, until
+one is refused. Then it admits as many as were in flight beside the refused one, but at least as many as there are
+workers, and one more after that many were served. Further calls wait here, first come, first served. A job that was
+refused is sent before those that were never sent.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ Runs in:   anybody's program.
 
 Theory of operation. It is a live sandbox of the profile `workdir`, whose /workspace is the folder. The first command
 opens it, and the first one after its end (it was idle for too long, or out of memory) opens another one. Commands run
-in it, each a fresh process with an environment of its own. Files of a folder that is written at once are read and
-written by this program itself, beneath the folder's descriptor (workdir_files.py), and cost no sandbox. With a copy of
-the folder (`overlay`) they are the sandbox's, and a process in it reads and writes them; that sandbox's end is the
-copy's.
+in it, each a fresh process with an environment of its own. Files of a folder that the sandbox writes directly are read
+and written by this program itself, beneath the folder's descriptor (workdir_files.py), which needs no sandbox. With a
+copy of the folder (`overlay`) the files are in the sandbox, and a process there reads and writes them; the copy ends
+with that sandbox.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 Addresses that a name must not lead to, and the URLs that name hosts.
 
 Runs in:   the broker, the CLI; pure.
-Stands if: a name server answers with what its owner likes: 127.0.0.1, the metadata service of the cloud, a printer.
-Leaves:    public addresses of the host's own network, which nothing tells from others.
+Stands if: a name server answers with an address of its owner's choice: 127.0.0.1, a cloud's metadata service.
+Leaves:    public addresses of the host's own network, which can't be told from others.
 Source:    IANA's registries of special-purpose addresses for IPv4 and IPv6; RFC 6890.
 """
 

@@ -1,14 +1,14 @@
 """
-What only a rule of `ask` names waits here for an answer of somebody outside of all sandboxes.
+Connections and requests that only a rule of `ask` allows wait here for the operator's answer.
 
 Runs in:   the broker, on its loop.
-Theory of operation. The daemon says whether somebody listens. While nobody does, nothing waits: it is refused at once.
-           Else the daemon is told of an ask, and its one answer ends the wait of everything that asks for the same
-           thing in the same sandbox: a program that tries again asks no second time. What ends the wait otherwise, the
-           policy's limit `ask` or the end of all that waited, takes the ask back. An answer is for the connection or
-           request that waits, and isn't kept: the next one asks again.
-Bound:     MOST_OF_LEASE asks of a sandbox at a time; what waits for them is among its connections. Those of a user the
-           daemon bounds.
+Theory of operation. The daemon says whether a client listens for asks. While none does, nothing waits: the connection
+           is refused at once. Otherwise the broker sends an ask to the daemon, and its one answer ends the wait of
+           everything that asks for the same thing in the same sandbox: a program that tries again makes no second ask.
+           When the policy's limit `ask` or the end of all waiting connections ends the wait, the ask is withdrawn. An
+           answer is for the connections or requests that wait, and isn't kept: the next one asks again.
+Bound:     MOST_OF_LEASE asks of a sandbox at a time; what waits for them counts among its connections. The daemon
+           bounds the asks of a user.
 """
 
 from __future__ import annotations

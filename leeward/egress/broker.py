@@ -1,10 +1,10 @@
 """
-The broker: hears of leases from the daemon, and serves what sandboxes connect to.
+The broker: learns of leases from the daemon, and serves the connections of sandboxes.
 
-Runs in:   a process of its own; one thread beside those of the resolver.
-Trust:     the daemon's messages. None in what comes from a sandbox or a server.
+Runs in:   a process of its own; one thread besides those of the resolver.
+Trust:     the daemon's messages. None in bytes from a sandbox or a server.
 Ends:      when the daemon's end of the channel closes.
-Bound:     rows that the daemon hasn't taken wait, _MOST_ROWS of them; what is more is dropped, and the rows say how
+Bound:     at most _MOST_ROWS rows wait for the daemon to read them; further ones are dropped, and the next rows say how
            many.
 """
 

@@ -2,7 +2,7 @@
 Contexts of TLS: towards a sandbox, with a certificate of its authority for each name; and towards hosts.
 
 Runs in:   the broker. Needs cryptography, of the extra `egress`.
-Bound:     _MOST contexts of one authority; the one that wasn't used for the longest goes.
+Bound:     _MOST contexts of one authority; the least recently used one is dropped.
 """
 
 from __future__ import annotations

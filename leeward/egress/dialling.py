@@ -1,10 +1,10 @@
 """
-From a name to a connection: the host's resolver is asked, each address is decided, and those that are allowed are
-dialled until one answers.
+From a name to a connection: the host's resolver gives the addresses, the policy decides about each, and those that are
+allowed are dialled until one answers.
 
 Runs in:   the broker, on its loop; the resolver in threads, since it is the C library's.
-Stands if: a name server changes its answer between two questions: there is one question, and the address that was
-           decided is the address of the call.
+Stands if: a name server changes its answer between two queries: there is only one query, and connect(2) gets the very
+           address that the policy has decided about.
 Source:    RFC 8305, for trying addresses one after the other without waiting for the end of each try
 """
 

@@ -2,8 +2,8 @@
 Requests of one connection, one after another, each with its head checked; and the responses to them.
 
 Runs in:   the broker; pure: bytes in, bytes and events out. Needs h11, of the extra `egress`.
-Why:       a head is read by `heads`, and what goes on is written anew by h11 from what was read: length or chunks, and
-           one spelling of each field. So no byte of a job's reaches the host by a way that wasn't understood.
+Why:       a head is read by `heads`, and h11 writes it anew from what was read: length or chunks, and one spelling of
+           each field. So no byte of a job reaches the host that the broker hasn't understood.
 
 `Requests` faces the job, `Responses` the host. One request is under way at a time: the next head is read when
 `Requests.is_done` says that the one before was answered, and until then further bytes wait, bounded by `room`.

@@ -7,9 +7,9 @@ Holds:     a name is resolved once for each hop, each of its addresses is decide
            was allowed; a redirect is a request of its own. Nothing is kept between hops, and nothing is taken from
            the environment: no cookie, no connection, no proxy, no .netrc.
 
-The body comes as it was sent: `identity` is asked for, and what a host compresses all the same stays so, its
-Content-Encoding beside it. So a limit on bytes is one on memory as well. What a secret's host compresses is refused,
-as for programs.
+The body is passed on as it was sent: the request asks for `identity`, and a body that the host compresses all the same
+stays compressed, with its Content-Encoding. So a limit on bytes also bounds memory. A compressed body of a secret's
+host is refused, as for programs.
 """
 
 from __future__ import annotations

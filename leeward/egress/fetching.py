@@ -2,8 +2,8 @@
 The fetches that the daemon asks for: each a task of its sandbox's lease, its body in a memory file.
 
 Runs in:   the broker, on its loop.
-Owns:      the descriptors that came beside a request, until its answer.
-Bound:     as many as the policy's connections; the daemon sends a user's few at a time.
+Owns:      the descriptors that came with a request, until its answer.
+Bound:     as many as the policy's connections; the daemon bounds the fetches of a user.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@ Request heads of HTTP/1, checked byte by byte before anything is decided by them
 
 Runs in:   the broker; pure.
 Trust:     none. A head becomes a `Head`, or HeadError with the status to answer.
-Why:       two programs that read one head in two ways are how requests are smuggled. So what any program could read
-           otherwise is refused: bare line feeds, folded lines, both Content-Length and Transfer-Encoding, two hosts.
+Why:       requests can be smuggled where two programs read one head differently. So every head is refused that another
+           program could read differently: bare line feeds, folded lines, both Content-Length and Transfer-Encoding, two
+           hosts.
 Source:    RFC 9110, RFC 9112.
 """
 

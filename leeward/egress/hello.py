@@ -1,13 +1,13 @@
 """
-What a TLS client says first: the server's name, the protocols within, whether it hides the name.
+The client hello, a TLS client's first message: the server's name, the protocols, whether it hides the name.
 
 Runs in:   the broker; pure.
 Trust:     none. Bytes become a `Hello`, "more bytes needed", or HelloError.
-Leaves:    a name that is a lie. The broker dials what the name resolves to, so a liar reaches the one that it named.
+Leaves:    a false name. The broker dials the addresses of that name, so the job reaches only the host that it named.
 Source:    RFC 8446 §4.1.2 and §5.1, RFC 6066 §3, RFC 7301, RFC 9849 (encrypted client hello).
 
-The hello may come in any number of packets and, cut anywhere, in a number of records. Its bytes are to be kept beside
-the reader, since they have to be passed on.
+The hello may come in any number of packets and, cut anywhere, in several records. The caller keeps its bytes, since
+they have to be passed on.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 Secrets of one request: values for placeholders on the way to the host, placeholders for values on the way back.
 
 Runs in:   the broker; pure.
-Stands if: a placeholder is anywhere else than where its secret may stand: there it goes on as it is.
-Leaves:    values that the host gives back in another form than those here. The host has been told them.
+Stands if: a placeholder is in another place than its secret may be in: there it is passed on unchanged.
+Leaves:    values that the host returns in another form than those here. The host knows them.
 
-What a response could hide a value behind isn't asked for, and is refused: compressed bodies, parts of bodies (a part
-may end within a value), and other protocols.
+Everything in which a response could hide a value isn't requested, and is refused: compressed bodies, parts of bodies (a
+part may end within a value), and other protocols.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """
-The listeners of one sandbox, and who has the lease of them.
+The listeners of one sandbox, and the tenant that has their lease.
 
 Runs in:   the broker, on its loop.
-Theory of operation. Without a lease nothing is accepted: what connects waits in the kernel's queue, which is bounded.
-           With the end of a lease its connections are reset, and what waits in the queues is thrown away. The daemon
-           ends a lease when no process of it is left, and has no other one begin before it has heard that this was
-           done; so what waits in the queues when a lease begins is of that one. What was accepted before the end of a
-           lease was read is of nobody who lives, and is reset.
+Theory of operation. Without a lease nothing is accepted: connections wait in the kernel's queue, which is bounded.
+           At the end of a lease its connections are reset, and those in the queues are dropped. The daemon
+           ends a lease when no process of it is left, and begins no other one before the broker has confirmed the end.
+           So connections in the queues at the beginning of a lease belong to that lease. Connections that were accepted
+           before the broker read the end of a lease belong to processes that are gone, and are reset.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """
-The broker gives up what it doesn't need, before it reads the first byte of a job.
+The broker drops the rights that it doesn't need, before it reads the first byte of a job.
 
 Runs in:   the broker, once.
 Holds:     an id of its own where the daemon is root's; no capability and no way to get one; by Landlock no file but
            those that the resolver and the interpreter read, and no port to listen on; by its filter no program, no Unix
            socket, and so no way to the daemon's own sockets.
-Leaves:    connections to any address: which ones is the policy's.
+Leaves:    connections to any address; the policy decides about those.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@ The names of a sandbox: queries, answers, and which name has which address.
 
 Runs in:   the broker; pure. No sockets and no clock.
 Trust:     none. A message becomes a `Query`, or PeerError.
-Stands if: a job encodes data in names. No query leaves: an answer is made of the sandbox's own addresses, whatever was
-           asked.
+Stands if: a job encodes data in names. No query leaves the host: every answer is made of the sandbox's own addresses.
 Source:    RFC 1035; RFC 6891 (EDNS), RFC 7766 (TCP), RFC 9460 (HTTPS, SVCB).
 
-A name that is allowed has an IPv4 and an IPv6 address of the sandbox's own ranges, by which the connection that follows
-is known. They are drawn from the name and a key of the sandbox's, so a broker that was restarted gives the same ones.
+A name that is allowed gets an IPv4 and an IPv6 address of the sandbox's own ranges. By these the broker knows which
+name a connection is for. They are derived from the name and a key of the sandbox, so a restarted broker gives the same
+ones.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 Bytes between a sandbox and a server: read, counted, bounded, passed on.
 
 Runs in:   the broker, on its loop.
-Bound:     one buffer of ROOM bytes in each direction. What a reader doesn't take waits in its peer. A direction that
-           has passed on SPLICED_FROM bytes goes by splice(2) through a pipe of at most PIPED bytes, past this process's
-           memory; where no descriptors are left for the pipe it goes on as before.
+Bound:     one buffer of ROOM bytes in each direction. Bytes that a reader doesn't take wait at their sender. After
+           SPLICED_FROM bytes a direction uses splice(2) through a pipe of at most PIPED bytes, without a copy into this
+           process; where no descriptors are left for the pipe it goes on as before.
 """
 
 from __future__ import annotations

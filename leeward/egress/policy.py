@@ -1,14 +1,14 @@
 """
-The one decision of egress: what a policy says of a request.
+The decision of egress: what a policy says about a request.
 
 Runs in:   the broker, for each query, connection and head; the CLI, for `leeward egress test`. Pure.
 Order:     the policy's schemes and methods, deny, allow, ask, nothing; the first rule that fits decides. A policy
            within another is decided by both, and the stricter answer counts.
-In doubt:  what can't be seen fits a rule of `deny` and none of `allow`. So a rule about methods or paths lets no
-           connection through whose requests the broker can't read.
+In doubt:  a property that can't be seen matches a rule of `deny` and none of `allow`. So a rule about methods or paths
+           allows no connection whose requests the broker can't read.
 
-A name is decided twice: without an address, where "need-address" says that its addresses are to be asked for, and then
-with each address, of which one that is allowed is dialled, and not the name again.
+A name is decided twice: first without an address, where "need-address" means that its addresses have to be resolved;
+then with each address. An address that is allowed is dialled, and the name isn't resolved again.
 """
 
 from __future__ import annotations

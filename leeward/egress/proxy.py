@@ -2,8 +2,8 @@
 The port of the proxy, 3128: for programs that want one. Whole URLs, and CONNECT.
 
 Runs in:   the broker, within a connection's task.
-Stands if: a CONNECT names an address, or another port: what it leads to is decided as any connection is, and what is
-           said in the tunnel is read as it would be without a proxy.
+Stands if: a CONNECT names an address, or another port: the policy decides about its target as about any connection,
+           and the bytes in the tunnel are read as they would be without a proxy.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """
-One connection of a sandbox: where it was to go, what it says, what the policy says, and then its bytes.
+One connection of a sandbox: its target, its first bytes, the policy's decision, and then its bytes.
 
-Runs in:   the broker, one task a connection.
-Theory of operation. The address that the connection was made to, which getsockname(2) tells, is one that the sandbox's
-           resolver gave to a name, or one that the job wrote itself. On port 443 the client hello is read, and its name
-           has to be that name; where the policy has to see requests (spec/egress_tls.py) the broker ends TLS there,
-           with a certificate of its own, and reads them as on port 80; on port 80 requests are read, each with its own
-           decision (exchanges.py); on other ports the first byte tells, unless the policy lets bytes pass there unseen.
-           What a rule of `ask` names waits then for an answer (asking.py). Then the name is resolved, here, and an
-           address that the policy allows is dialled. What isn't allowed is answered by 403 where it is HTTP, else by a
-           reset.
+Runs in:   the broker, one task for each connection.
+Theory of operation. getsockname(2) gives the target address of the connection. It is an address that the sandbox's
+           name server gave for a name, or one that the job wrote itself. On port 443 the client hello is read, and its
+           name has to be that name. Where the policy has to see requests (spec/egress_tls.py) the broker ends TLS,
+           with a certificate of its own, and reads them as on port 80. On port 80 requests are read, each with its own
+           decision (exchanges.py). On other ports the first byte decides which of these it is, unless the policy lets
+           bytes pass there unseen. A connection that only a rule of `ask` allows then waits for an answer (asking.py).
+           Then the broker resolves the name, and dials an address that the policy allows. A connection that isn't
+           allowed is answered by 403 where it is HTTP, else by a reset.
 Bound:     the hello's bytes and the time for it; pipes.py.
 """
 
