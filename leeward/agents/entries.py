@@ -7,8 +7,8 @@ Grammar:   HOST[:PORT[,PORT...]], where HOST is a name, "*.NAME", an IPv4 addres
            or range in brackets. Case and blanks around the parts don't count. Without a port it is for 80 and 443,
            where the broker sees to it that HTTP or TLS is spoken; a port that is named is for whatever is spoken.
 
-It is less than the grammar of rules (`spec/egress_rules.py`): no methods, schemes and paths, and nothing that means
-nearly everything. Whoever wants that says so with `--unrestricted-network`.
+It is less than the grammar of rules (`spec/egress_rules.py`): no methods, schemes and paths, and no entry that allows
+nearly everything; that is what `--unrestricted-network` is for.
 """
 
 from __future__ import annotations

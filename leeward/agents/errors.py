@@ -1,5 +1,5 @@
 """
-What is wrong with settings, definitions and projects, in one form.
+Errors in settings, definitions and projects, in one form.
 
 Runs in:   anywhere; pure.
 """

@@ -1,11 +1,11 @@
 """
-Grants: what a project's settings ask for that widens what its agent may do.
+Grants: the settings of a project that widen what its agent may do.
 
 Runs in:   anywhere; pure.
-Rule:      a setting of the project's that the user's own file doesn't have, and by which the agent reaches, reads or
-           takes more, is told something, or something runs on the host. Hooks inside and what is hidden widen nothing.
-           A variable does: it can send the agent's account to another place (a base URL without TLS, a proxy), or have
-           it run a file of the project's before anybody has said anything.
+Rule:      a setting of the project that the user's own file doesn't have, and by which the agent reaches, reads or
+           uses more, or gets instructions, or by which something runs on the host. Hooks inside the sandbox and hidden
+           names widen nothing. A variable does: it can send the agent's account elsewhere (a base URL without TLS, a
+           proxy), or make the agent run a file of the project at its start.
 """
 
 from __future__ import annotations

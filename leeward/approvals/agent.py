@@ -1,5 +1,5 @@
 """
-The side that asks: a client for programs in a sandbox, and the bridge that carries what they ask out of it.
+The requesting side: a client for programs in a sandbox, and the bridge that carries their requests out of it.
 
 Runs in:   a process of a sandbox, UNTRUSTED. It is copied there, so it imports nothing but the standard library.
 Trust:     whatever this file does, a hostile process of the sandbox can do as well, and more. Nothing here decides.

@@ -1,6 +1,6 @@
 """
-Carries out what was approved about files: beneath the project, atomically, once, and only on what the request was made
-against.
+Carries out approved changes of files: beneath the project, atomically, once, and only on the content against which the
+request was made.
 
 Runs in:   the operator's program, with that user's own rights.
 Trust:     none in an order's names, content and links. Everything is opened beneath the project; no link is followed.

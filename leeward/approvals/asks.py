@@ -1,10 +1,9 @@
 """
-What waits because of a rule of `ask` of a policy of egress: each is a request of the queue, and its decision is the
-answer.
+Asks of a policy of egress: each ask is a request of the queue, and the decision about it is the answer.
 
 Runs in:   the operator's program that decides; a client of the daemon.
-Trust:     none in names and paths, which are a sandbox's.
-Threads:   one listens. Answers are sent by another one, by a connection of its own, so that no decision waits for the
+Trust:     none in names and paths, which a sandbox chooses.
+Threads:   one listens. Another one sends the answers, over a connection of its own, so that no decision waits for the
            daemon.
 """
 

@@ -2,8 +2,8 @@
 The service's end of a sandbox's bridge: frames of requests out of it, answers into it.
 
 Runs in:   the operator's program that decides.
-Trust:     none in any byte. A frame is a request or the end of this bridge; nothing in it says whose it is, since the
-           pipe does. What a sandbox sends faster than it may stays in the pipe and holds up nobody else.
+Trust:     none in any byte. A frame is a request, or it ends this bridge. The pipe says from which sandbox it comes,
+           and nothing in the frame does. Frames beyond a sandbox's rate stay in the pipe and delay nobody else.
 Threads:   two for each bridge: one reads, one writes and says every few seconds that the service lives.
 """
 

@@ -1,11 +1,11 @@
 """
-Carries out what was approved, as soon as it was: a project's files in the order of their requests, commands side by
-side.
+Carries out requests as soon as they are approved: a project's files in the order of their requests, commands in
+parallel.
 
 Runs in:   the operator's program that decides.
-Once:      the queue says that an order is begun before anything is done, and to one caller alone. After an end in
-           between, files are compared with the host (`apply.recover`); a push and a key are done again, which changes
-           nothing where they were done; a command is not run again, since nobody knows what became of it.
+Once:      the queue records that an order is begun before anything is done, and lets one caller begin it. If the
+           program ends in between, files are compared with the host (`apply.recover`). A push and a key are done again,
+           which changes nothing if they were done. A command isn't run again, since its outcome isn't known.
 Threads:   MOST_FILES for files, MOST_PUSHES for pushes and keys, one of each for a project, so that a slow disk or
            remote holds up its own project alone; MOST_COMMANDS for commands, MOST_OF_ONE of one sandbox.
 """

@@ -1,9 +1,9 @@
 """
-Asks for what a sandbox has changed in its copy of a project, as far as it can be asked for.
+Makes requests of a sandbox's changes in its copy of a project, except for those that can't be requested.
 
 Runs in:   the operator's program that decides.
-Left out:  what git keeps and what package managers fetch: `.git` goes by branches, `node_modules` by packages. Neither
-           reaches the host this way, and the answer says how many changes that were.
+Left out:  git's own files and the files of package managers: `.git` is covered by branches, `node_modules` by packages.
+           Neither reaches the host this way, and the answer has the number of such changes.
 """
 
 from __future__ import annotations

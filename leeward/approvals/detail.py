@@ -1,8 +1,8 @@
 """
-What a request would carry out, for whoever decides: before and after of a file, pieces of a change, a command, a push.
+What a request would do, for the person who decides: a file before and after, pieces of a change, a command, a push.
 
 Runs in:   the operator's program that decides.
-Trust:     none in what is shown: texts are a sandbox's, and whoever shows them escapes them.
+Trust:     none in the texts, which come from a sandbox; the code that shows them escapes them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-What sandboxes tried to reach, and what was decided by their policies: from the daemon's record into ours.
+Connections that sandboxes tried, and the decisions of their policies: from the daemon's record into that of approvals.
 
 Runs in:   the operator's program that decides; a client of the daemon.
-Trust:     none in a row's texts, which are a sandbox's.
+Trust:     none in a row's texts, which a sandbox chooses.
 """
 
 from __future__ import annotations

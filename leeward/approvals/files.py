@@ -1,11 +1,11 @@
 """
-What is to be done to one file of a project: made from a request, kept in the queue, compared with the host.
+An order to change one file of a project: made from a request, kept in the queue, compared with the host.
 
 Runs in:   the operator's program; pure.
 Trust:     none in names, content, modes and links.
 
-An order has the whole content, as it was when it was asked for and shown, and what the host had then. So what a sandbox
-does afterwards changes nothing of what is applied.
+An order has the whole content that was requested and shown, and the host's content at that time. So a sandbox can't
+change later what is applied.
 """
 
 from __future__ import annotations

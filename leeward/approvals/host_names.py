@@ -1,5 +1,5 @@
 """
-The names of a project on the host, each with what tells whether it was changed.
+The names of a project on the host, each with the values by which a change is noticed.
 
 Runs in:   the operator's program that decides.
 Trust:     no link is followed and no other mount entered, since a sandbox may have made a part of these names.

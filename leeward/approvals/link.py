@@ -2,7 +2,7 @@
 The operator's side of the operator's socket: one request at a time, for the command line and for programs on the host.
 
 Runs in:   a program of the operator's.
-Trust:     none in what comes back: its texts are a sandbox's. The service is this user's own: the kernel says so.
+Trust:     none in the texts of answers, which come from a sandbox. The kernel says that the service is this user's own.
 """
 
 from __future__ import annotations

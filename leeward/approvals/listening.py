@@ -1,10 +1,10 @@
 """
-The two ways into the application that aren't TCP: the operator's Unix socket, and the bridges of sandboxes.
+The two entrances of the application besides TCP: the operator's Unix socket, and the bridges of sandboxes.
 
 Runs in:   the operator's program that decides, on its event loop.
-Trust:     who is at the other end of the socket is what the kernel says (SO_PEERCRED), and must be this process's user.
-           A sandbox can't connect: the socket is in no folder that one is shown, and lies in another network namespace
-           for abstract names. A bridge's credential is made here, of the pipe that it came by.
+Trust:     the kernel says which user is at the other end of the socket (SO_PEERCRED); it must be this process's user.
+           A sandbox can't connect: no sandbox shows the socket's folder, and abstract names belong to another network
+           namespace. A bridge's credential is made here, from the pipe over which the request came.
 Source:    unix(7)
 """
 

@@ -4,12 +4,12 @@ Live sync: what a sandbox changes in its copy of a project flows to the host, an
 Runs in:   the operator's program that decides, a thread for each sandbox that was opened so.
 Writer:    on the host this program alone, by `Project.put`: beneath the project, atomically, and only onto what was
            seen. In the sandbox a process of the sandbox's own.
-Trust:     none in what the sandbox has. What a person would have to see is asked for (`syncing.why_ask`), what a rule
-           denies stays away.
-Looks:     each round lists the overlay's upper folder and the host's names: an overlay tells nobody of changes, and
-           inotify is refused in sandboxes. A look is followed by four times its own duration of rest.
-Leaves:    a process in the sandbox that writes the same file in the milliseconds between the look and the write of a
-           host's edit loses what it wrote.
+Trust:     none in the sandbox's content. A change that a person has to see becomes a request (`syncing.why_ask`); a
+           change that a rule denies isn't written.
+Looks:     each round lists the overlay's upper folder and the host's names: an overlay reports no changes, and
+           inotify is refused in sandboxes. After a round it rests four times as long as the round took.
+Leaves:    a write of a process in the sandbox to the same file, in the milliseconds between the look and the write of
+           a host's edit, is lost.
 """
 
 from __future__ import annotations

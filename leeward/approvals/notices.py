@@ -1,5 +1,5 @@
 """
-Telling subscribers what became of requests.
+Notifies subscribers of decisions about requests.
 
 Runs in:   the operator's program that decides.
 """

@@ -1,10 +1,9 @@
 """
-What is to be carried out once it is approved, beside files: commands, pushes and keys of the configuration.
+Orders other than those about files: commands, pushes and keys of the configuration, carried out once approved.
 
 Runs in:   the operator's program; pure.
-Trust:     none in what is asked. An order is made whole when it is asked for, and kept by the queue as bytes that
-           nobody
-           changes: what runs is what was shown.
+Trust:     none in a request. An order is complete when it is requested, and the queue keeps it as bytes that don't
+           change: what runs is what was shown.
 """
 
 from __future__ import annotations

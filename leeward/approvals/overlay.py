@@ -1,8 +1,8 @@
 """
-Asks for what a live sandbox has changed in its copy of a project: a request for each file.
+Makes a request for each file that a live sandbox has changed in its copy of a project.
 
 Runs in:   the operator's program, which has the sandbox and the queue.
-Trust:     none in what the sandbox wrote. Content is read once, compared with the hash that was listed, and kept.
+Trust:     none in the sandbox's content. It is read once, compared with the hash that was listed, and kept.
 """
 
 from __future__ import annotations

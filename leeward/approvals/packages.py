@@ -2,9 +2,9 @@
 Commands that add or remove packages: read, checked, and written anew as arguments.
 
 Runs in:   the operator's program; pure.
-Trust:     none in the command. Nothing of it is passed on: the manager, the verb and the flags are this module's own
-           words, and each name and version has the form that the manager gives to those of its registry.
-Leaves:    what an install script of the package does; it runs where the command is run.
+Trust:     none in the command. None of its words is passed on: the manager, the verb and the flags are written by this
+           module, and each name and version has the form that the manager prescribes.
+Leaves:    the effects of a package's install script, which runs where the command is run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """
-The projects that requests are about, each opened once: what a request was made against and what is written are below
-one descriptor, whatever becomes of the path.
+The projects of requests, each opened once: comparing and writing use one descriptor, whatever happens to the path.
 
 Runs in:   the operator's program that decides.
 """

@@ -1,5 +1,5 @@
 """
-Asks for the branches that a sandbox has pushed to its `origin`.
+Makes requests of the branches that a sandbox has pushed to its `origin`.
 
 Runs in:   the operator's program that decides.
 """

@@ -1,11 +1,11 @@
 """
-The queue: requests come in, rules or a person decide them, whoever waits is told.
+The queue: requests come in, rules or a person decide about them, and those that wait get the decision.
 
 Runs in:   the operator's program that decides.
 Threads:   any may call; one lock is around each transaction. Subscribers are called by the thread that decided, after
            the transaction and without the lock, in the order of decisions.
-Holds:     a request is decided once. Of two that decide it one wins, and the other is told who did. What was asked
-           never changes, so whoever decides about an id decides about what was shown under it.
+Holds:     a request is decided once. If two people decide, one wins, and the other learns who that was. A request's
+           content never changes, so a decision about an id is about what was shown under it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What of the queue goes into the record.
+The queue's events that are written into the record.
 
 Runs in:   the operator's program that decides.
 """

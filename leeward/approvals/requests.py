@@ -1,8 +1,8 @@
 """
-A request: what is asked, what became of it, and which one is taken in at all.
+A request: its content and its decision, and which requests are accepted at all.
 
 Runs in:   the operator's program; pure.
-Trust:     none in what is asked. Texts are bounded here and escaped where they are shown.
+Trust:     none in the content. Texts are bounded here and escaped where they are shown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """
-The rules of the store, and what they decide about what is pending.
+The rules of the store, and their decisions about pending requests.
 
-Runs in:   the operator's program that decides; ApprovalQueue calls it with its lock, and in a transaction what changes.
+Runs in:   the operator's program that decides; ApprovalQueue calls it with its lock, and methods that change something
+           in a transaction.
 """
 
 from __future__ import annotations

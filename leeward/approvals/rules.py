@@ -1,11 +1,11 @@
 """
-Rules: what is decided without a person, and in which order.
+Rules: which requests are decided without a person, and in which order the sources of rules count.
 
 Runs in:   the operator's program; pure.
 Order:     what the operator forbids for good, allowed endpoints, rules that deny, rules that allow, the category's
            mode, a person. The first that says something decides; deny stands before allow.
-In doubt:  a person is asked. What can't be read fits no rule that allows. A file of git's own, which git runs or obeys
-           on the host, is allowed by a rule that names `.git`, and by no other one and no mode.
+In doubt:  a person is asked. A request that can't be read matches no rule that allows. A file that git runs or obeys on
+           the host is allowed only by a rule that names `.git`, and by no mode.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Commands that were approved: how far each is, and what it has written.
+Approved commands: the state of each, and its output.
 
 Runs in:   the operator's program that decides.
 Trust:     none in output. The last KEPT_OUTPUT bytes of a command are kept, of MOST_RUNS commands.

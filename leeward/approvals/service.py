@@ -1,11 +1,11 @@
 """
-What decides, in one object: the queue, the record, what is carried out, and the sandboxes that can ask.
+The service as one object: the queue, the record, the carrying out of orders, and the sandboxes that can ask.
 
 Runs in:   a process of its own, `leeward approvals serve`, as the operator's user; a client of the daemon.
 Threads:   any may call. Methods wait for disks, for the daemon and some for a sandbox, so an event loop calls them in
            threads. Subscribers are called by any thread and return soon.
-Trust:     none in what a sandbox asks. Whoever serves this decides by the credential (`credentials`) and the route
-           (`routes`) who may call what; this object asks nobody.
+Trust:     none in a sandbox's requests. The code that serves this object decides by the credential (`credentials`) and
+           the route (`routes`) who may call what; this object doesn't check that.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ The keys of the service's configuration that can be set while it runs, by the op
 a person has approved.
 
 Runs in:   the operator's program that decides.
-Holds:     the list is what may be proposed. Modes of exec, packages and sandbox aren't in it, and rules aren't: whoever
-           asks can't ask for less asking where it counts.
+Holds:     only keys of this list may be proposed. Modes of exec, packages and sandbox aren't in it, nor are rules: a
+           sandbox can't propose that fewer of these requests need a person.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-Requests and rules on disk: each change is one transaction, and what was asked never changes.
+Requests and rules on disk: each change is one transaction, and a request's content never changes.
 
-Runs in:   the operator's program that decides; one at a time, by a lock that the kernel drops with its holder.
-Trust:     the folder is the user's alone, else it isn't opened.
+Runs in:   the operator's program that decides; one at a time, by a lock that the kernel releases with its holder.
+Trust:     only the user may write to the folder, else it isn't opened.
 Source:    sqlite.org/wal.html; flock(2)
 """
 

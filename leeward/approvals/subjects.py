@@ -1,10 +1,10 @@
 """
-What a request is about, in the one form in which rules compare it.
+The subject of a request, in the one form in which rules compare it.
 
 Runs in:   the operator's program; pure.
 Trust:     none. A text becomes a subject, or BadRequest with the reason.
 Why:       `./a`, `x/../a` and `a` are one file, `Example.ORG.` and `example.org` one host, `Foo_Bar` and `foo-bar` one
-           package of pip's. Whoever compares texts before they are in one form compares nothing.
+           package of pip. Comparing texts that aren't in one form is meaningless.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 Live sync, the part that writes: one path to the host, or one path into the sandbox.
 
 Runs in:   the operator's program that decides, in the thread of a sandbox's sync.
-Trust:     none in what the sandbox has. Content is read once, compared with the hash that was listed, and written.
+Trust:     none in the sandbox's content. It is read once, compared with the hash that was listed, and written.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What live sync has found and not done, for whoever looks at a sandbox.
+Changes that live sync has found and not written, for a sandbox's display.
 
 Runs in:   the operator's program that decides.
 """

@@ -2,8 +2,8 @@
 Live sync, the part that decides: what one path of a project needs so that the host and a sandbox have the same there.
 
 Runs in:   the operator's program; pure.
-Trust:     none in the sandbox's rows: names, modes, links and content are a stranger's.
-Holds:     one side's change goes to the other side only if the other side still has what both had at last. Where both
+Trust:     none in the sandbox's rows: names, modes, links and content are hostile.
+Holds:     one side's change is written to the other side only if that side still has the last common state. Where both
            have changed a path, nothing is written and the conflict is shown.
 """
 

@@ -1,8 +1,8 @@
 """
-Work in threads, with a bound for each of those it is done for: what is slow for one holds none of the others up.
+Work in threads, with a bound for each key: slow work for one key doesn't delay the others.
 
 Runs in:   the operator's program that decides.
-Holds:     with a bound of one, what is done for one key is done in the order in which it came.
+Holds:     with a bound of one, the work for a key is done in the order in which it came.
 """
 
 from __future__ import annotations

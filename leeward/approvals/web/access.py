@@ -1,9 +1,9 @@
 """
-Who may come in by TCP: login links that work once, sessions of browsers, tokens of programs.
+Access over TCP: login links that work once, sessions of browsers, tokens of programs.
 
 Runs in:   the operator's program that decides. Any thread may call.
-Holds:     only hashes are kept, so what this process's memory shows lets nobody in. Each table is bounded: the oldest
-           entry goes first.
+Holds:     only hashes are kept, so reading this process's memory gives no access. Each table is bounded: the oldest
+           entry is dropped first.
 """
 
 from __future__ import annotations

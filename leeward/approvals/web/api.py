@@ -2,7 +2,7 @@
 REST: what each route of `leeward.approvals.routes` does, by the route's name.
 
 Runs in:   the operator's program that decides, on its event loop; the queue and the daemon are called in threads.
-Trust:     none in fields. A sandbox sees its own requests alone: one of another's is one that there isn't.
+Trust:     none in fields. A sandbox sees only its own requests: another one's looks like one that doesn't exist.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 The app: every route of the two tables, behind the gate.
 
 Runs in:   the operator's program that decides. One app answers all of its listeners: the operator's socket and the
-           sandboxes' bridges, which say who calls, and TCP, where the gate does.
+           sandboxes' bridges, which identify the caller, and TCP, where the gate identifies the caller.
 """
 
 from __future__ import annotations

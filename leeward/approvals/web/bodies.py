@@ -1,8 +1,8 @@
 """
-Reads what a call brings along: bounded in bytes and time, and of the types that its route takes.
+Reads the body of a call: bounded in bytes and time, and of the types that its route takes.
 
 Runs in:   the operator's program that decides.
-Trust:     none. Whatever comes, a value comes out or WebProblem.
+Trust:     none. Any bytes give a value or WebProblem.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-One call: who makes it, what it brings along, and what it is answered when it isn't done.
+One call: its caller, its body, and the answer to it if it fails.
 
 Runs in:   the operator's program that decides, on its event loop.
-Holds:     each route goes through `answered`, which is made from the route's row: a sandbox comes no further than a
-           route that is marked for it, and a change by a browser needs the session's CSRF token.
+Holds:     each route goes through `answered`, which is made from the route's row: a sandbox can call only routes that
+           are marked for it, and a change by a browser needs the session's CSRF token.
 """
 
 from __future__ import annotations

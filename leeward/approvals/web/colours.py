@@ -1,9 +1,9 @@
 """
-Colours of syntax for a diff: comments, strings, numbers and words of languages, in time that grows with the text alone.
+Colours of syntax for a diff: comments, strings, numbers and words of languages, in linear time.
 
 Runs in:   the operator's program that decides; pure.
-Trust:     none in the text. A highlighter by expressions that search back and forth can be made slow by whoever writes
-           the text, and would hold the whole program up; see decision 0087. What this one gets wrong is a colour.
+Trust:     none in the text. Its author can make a highlighter slow whose regular expressions backtrack, and so block
+           the whole program; see decision 0087. A mistake of this one is only a wrong colour.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-Connections by TCP, to which anybody on this host may open one: so many at once, and none that says nothing.
+Connections over TCP, which anybody on this host may open: a bounded number at once, and silent ones are closed.
 
 Runs in:   the operator's program that decides, on its event loop.
-Leaves:    another user of the host who keeps as many open as there may be keeps the page from being loaded; the
-           operator's socket isn't touched by that.
+Leaves:    another user of the host who holds all of them open can prevent the page from being loaded; the operator's
+           socket isn't affected.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-A change of a file as rows for two columns or one: which lines were, which are, and what in them differs.
+A change of a file as rows for two columns or one: the old lines, the new lines, and the differences within lines.
 
 Runs in:   the operator's program that decides; pure.
 Trust:     none in the texts.

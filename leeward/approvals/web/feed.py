@@ -1,10 +1,10 @@
 """
-Tells who looks, and who waits, what becomes of requests.
+Notifies viewers, and calls that wait, of decisions about requests.
 
-Runs in:   the operator's program that decides. The queue calls it by the thread that decided; who looks and who waits
-           is on an event loop, to which each notice is handed over.
-Holds:     no viewer makes anybody wait. A viewer has MOST_WAITING messages that it hasn't taken; one more, and it is
-           dropped, and asks anew.
+Runs in:   the operator's program that decides. The queue calls it in the thread that decided; viewers and waiting calls
+           are on an event loop, to which each notice is passed.
+Holds:     no viewer delays others. A viewer may have MOST_WAITING messages that it hasn't taken; with one more it is
+           dropped, and connects anew.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-Decides who a call by TCP is from, before anything else sees it, and what each answer's head says to a browser.
+Identifies the caller of a call over TCP, before any other code sees it, and sets the security headers of each answer.
 
 Runs in:   the operator's program that decides, around the app.
-Trust:     none in a head. A listener of the program's own gives a credential with the connection, and none of these
-           checks is made; a scope without one is TCP.
+Trust:     none in a head. The program's own listeners give a credential with the connection, and none of these checks
+           is made; a scope without a credential is TCP.
 Against:   a page of somebody else in the operator's browser (Host: DNS rebinding; Origin and Sec-Fetch-Site: forged
            forms and WebSockets; the headers of answers: frames, scripts, sniffed types), and other users of the host,
            who can connect, but have neither session nor token.

@@ -1,5 +1,5 @@
 """
-The WebSocket: who looks on is told what comes and what becomes of it, and may decide.
+The WebSocket: a viewer gets new requests and decisions, and may decide.
 
 Runs in:   the operator's program that decides, on its event loop.
 Sends:     init, request, resolve, rules, output, shutdown, error. After `shutdown`, and after an `error` whose code is
@@ -7,7 +7,7 @@ Sends:     init, request, resolve, rules, output, shutdown, error. After `shutdo
 Takes:     approve and deny: `{"type": "approve", "id": 7, "always": false, "everywhere": false, "csrf": "..."}`. A
            browser has to send the session's CSRF token; a program that has a token or comes by the operator's socket
            has none.
-Bounds:    a message that comes has 64 KiB at most. A viewer that doesn't take what it is sent is dropped: see feed.py.
+Bounds:    a received message has 64 KiB at most. A viewer that doesn't read its messages is dropped: see feed.py.
 """
 
 from __future__ import annotations

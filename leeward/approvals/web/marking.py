@@ -1,5 +1,5 @@
 """
-Makes characters visible that aren't seen, or that move what is: for HTML.
+Makes invisible characters, and characters that reorder text, visible in HTML.
 
 Runs in:   the operator's program that decides; pure.
 Trust:     none in a text.

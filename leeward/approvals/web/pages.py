@@ -2,8 +2,8 @@
 The page: what each tab shows, and what its forms do without a script.
 
 Runs in:   the operator's program that decides, on its event loop; the queue and the daemon are called in threads.
-Trust:     none in what is shown: see drawing.py. A form says which request it is about, and what was asked under an id
-           never changes, so what is decided is what was shown.
+Trust:     none in the texts: see drawing.py. A form names its request, and the content under an id never changes, so a
+           decision is about what was shown.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What a call is answered when it isn't done: a status of HTTP, a word for programs, a sentence for people.
+The answer to a call that fails: a status of HTTP, a word for programs, a sentence for people.
 
 Runs in:   the operator's program that decides; pure.
 """

@@ -2,7 +2,7 @@
 Requests, rules and decisions as JSON has them.
 
 Runs in:   the operator's program that decides; pure.
-Trust:     none in the texts. They are bounded, and are a stranger's: whoever shows them escapes them.
+Trust:     none in the texts, which are bounded and hostile: the code that shows them escapes them.
 """
 
 from __future__ import annotations

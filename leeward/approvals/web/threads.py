@@ -2,8 +2,8 @@
 Calls that wait for a disk or for the daemon, in threads: the event loop never does.
 
 Runs in:   the operator's program that decides.
-Bounds:    decisions have threads of their own, which nothing that waits for a sandbox can take; so have callers that
-           are sandboxes, and what waits for programs in a sandbox, which may keep it for minutes.
+Bounds:    decisions have threads of their own, which calls that wait for a sandbox can't use up. Sandboxes' calls have
+           their own as well, and so have calls that wait for programs in a sandbox, which may take minutes.
 """
 
 from __future__ import annotations
