@@ -1,5 +1,5 @@
 """
-The `leeward` command, but for what its C front does itself.
+The `leeward` command, except for what the command in C does itself.
 
 Runs in:   the CLI, a client's process; `leeward daemon run` and `leeward run` become a daemon.
 """

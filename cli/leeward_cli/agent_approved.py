@@ -1,9 +1,10 @@
 """
-`leeward agent start --approved`: an agent's sandbox, of which the service for approvals is told, so that its processes
-can ask for what leaves it, and a person decides.
+`leeward agent start --approved`: an agent's sandbox that is registered with the service for approvals. Its processes
+ask for whatever should leave it, and a person decides.
 
 Runs in:   the CLI.
-Holds:     no service, no agent: nobody would decide. The service ends the sandbox when it ends itself.
+Holds:     without the service no agent is started, since nobody would decide. The service ends the sandbox when it ends
+           itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """
-`leeward agent doctor`: what an agent needs, and what of it is there.
+`leeward agent doctor`: what an agent needs, and which parts are missing.
 
-Runs in:   the CLI. It asks the daemon for one sandbox, in which the agent's program says its version; no host is asked
-           for anything.
+Runs in:   the CLI. It opens one sandbox, in which the agent's program prints its version; it connects to no host.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-How `leeward agent` ends: its exit statuses, the signals that ask for it, and what is undone of starts that were killed.
+The end of `leeward agent`: its exit statuses, the signals that end it, and the clean-up after starts that were killed.
 
 Runs in:   the CLI. No click here: `start` does without.
 """

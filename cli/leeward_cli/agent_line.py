@@ -1,8 +1,8 @@
 """
-The command line of `leeward agent start`: one table of its options, and a parser that takes what is right.
+The command line of `leeward agent start`: one table of its options, and a parser for correct lines.
 
-Runs in:   the CLI. An agent's user waits for it to start, and importing click takes as long as opening the sandbox. So
-           click has only the help, from this table, and what is wrong with a line.
+Runs in:   the CLI. The user waits for the agent to start, and importing click takes as long as opening the sandbox. So
+           click is used only for the help, from this table, and for the errors of a wrong line.
 """
 
 from __future__ import annotations

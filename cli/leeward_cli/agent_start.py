@@ -1,10 +1,10 @@
 """
 `leeward agent start`: from a command line to an agent's exit status.
 
-Runs in:   the CLI. Its user waits: what only some starts need is imported where it is needed.
+Runs in:   the CLI. Its user waits: modules that only some starts need are imported where they are needed.
 
-Theory of operation. SIGTERM, SIGHUP and SIGQUIT, and Ctrl-C where nobody else takes it, are exceptions from the first
-step on, so that each way out leads through `AgentRun.__exit__`; while that runs, they are ignored. The agent's process
+Theory of operation. From the first step on SIGTERM, SIGHUP and SIGQUIT raise exceptions, and so does Ctrl-C where no
+other code handles it. So every end passes through `AgentRun.__exit__`, which ignores them. The agent's process
 is on our terminal (`leeward_cli.terminal`) where standard input and output are one, else on pipes
 (`leeward_cli.passing`).
 """

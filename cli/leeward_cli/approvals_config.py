@@ -1,5 +1,5 @@
 """
-`leeward approvals status`, `mode` and `config`: how the service stands, and what it does without a rule.
+`leeward approvals status`, `mode` and `config`: the state of the service, and what it does without a rule.
 
 Runs in:   the CLI; it talks to the service by the operator's socket.
 """

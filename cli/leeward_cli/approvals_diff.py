@@ -1,9 +1,9 @@
 """
-A request for a terminal: what it is about, what could be overlooked, and its diff in colours.
+A request on a terminal: its subject, remarks on what could be overlooked, and its diff in colours.
 
 Runs in:   the CLI; pure.
-Trust:     none in what is shown. A line of a sandbox's stays one line, with nothing in it that a terminal would act on;
-           characters that aren't seen are shown as escapes, in another colour than the text around them.
+Trust:     none in the texts. A line from a sandbox stays one line, without control characters; invisible characters
+           are shown as escapes, in another colour than the text around them.
 """
 
 from __future__ import annotations

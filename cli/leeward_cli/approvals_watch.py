@@ -3,9 +3,9 @@
 
 Runs in:   the CLI. A thread listens to the service's events, and each has the table fetched anew; the main thread draws
            and reads keys.
-Trust:     none in what is shown; it is escaped. A key is about the request that was on the screen when it was pressed:
-           by its id, whose content never changes. A sandbox can take its own request away, by asking anew, and so have
-           the mark go to another one at a moment of its choice: such a one is looked at first.
+Trust:     none in the texts, which are escaped. A key decides about the request that was on the screen when it was
+           pressed, by its id, and a request's content never changes. A sandbox can withdraw its own request by making a
+           new one, and so move the mark to another request at a moment of its choice: that one must be shown first.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 
 Runs in:   the CLI.
 
-Theory of operation. `start` runs `daemon run` in a session of its own, with its own
-standard error and the end of a pipe. What goes wrong on the way up is thus seen on the
-terminal. Where systemd runs, the daemon starts in a scope of its own, whose cgroups are its to
-divide; else it takes what it can get, and `leeward status` says what that is. When the
-daemon is ready it moves its descriptors to a log file and writes a byte; a pipe that ends
-without that byte is a start that failed.
+Theory of operation. `start` runs `daemon run` in a session of its own, with this
+command's standard error and the end of a pipe. So errors of the start are shown on the
+terminal. Where systemd runs, the daemon starts in a scope of its own, whose cgroups it may
+divide; elsewhere it takes the best driver that it may use, and `leeward status` names it. When the
+daemon is ready it moves its descriptors to a log file and writes a byte to the pipe. If the pipe ends
+without that byte, the start has failed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 `leeward run`: the same isolation without a daemon, made for one job.
 
-Runs in:   the CLI, which for once is the daemon as well.
+Runs in:   the CLI, which is its own daemon here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 `leeward daemon run`: its options in one table, and the daemon that they ask for.
 
-Runs in:   the CLI, which becomes the daemon. Click shows the help and complains, and isn't imported for anything
-           else: it would be a third of what a daemon imports.
+Runs in:   the CLI, which becomes the daemon. Click prints the help and usage errors, and isn't imported otherwise:
+           it would be a third of what a daemon imports.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Everything that isn't in a hurry: help, `daemon`, `doctor`, `bench`, `config`.
+Commands whose start needn't be fast: help, `daemon`, `doctor`, `bench`, `config`.
 
 Runs in:   the CLI, by click.
 """

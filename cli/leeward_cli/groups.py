@@ -1,7 +1,7 @@
 """
-Commands of click's: how one of them is run, and what becomes of its errors.
+Runs commands of click, and turns their errors into messages and exit statuses.
 
-Runs in:   the CLI. A group that is in a hurry is run without the others: they import most of leeward.
+Runs in:   the CLI. A group that must start fast is run without the others, which import most of leeward.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 `leeward daemon install` and `uninstall`: the units of systemd, written, enabled, and removed again.
 
 Runs in:   the CLI.
-Trust:     files without our mark are somebody else's: they are neither overwritten nor removed.
+Trust:     files without our mark were made by others: they are neither overwritten nor removed.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@ Ctrl-C while a job runs: the first one is for the job, the second one ends it.
 
 Runs in:   the CLI.
 
-Theory of operation. The handler asks for an interrupt, and the command goes on waiting: the job's result, with all that
-it wrote, is how it ends. While no job is waited for, Ctrl-C is what it always was, and the third one is as well: a
-daemon may be gone.
+Theory of operation. The handler sends a request for an interrupt, and the command goes on waiting for the job's result,
+which has all of its output. While the command waits for no job, Ctrl-C has its usual effect. So has the third one,
+because the daemon may be gone.
 """
 
 from __future__ import annotations

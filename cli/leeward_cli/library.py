@@ -1,5 +1,5 @@
 """
-Where libleeward and its header are, in words for a compiler; and a copy of them below a prefix.
+The compiler and linker flags for libleeward and its header; and a copy of both below a prefix.
 
 Runs in:   the CLI, as `leeward config`.
 """

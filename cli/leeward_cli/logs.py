@@ -2,7 +2,7 @@
 `leeward logs`, and `leeward explain` of one of its rows: how jobs and sandboxes of the user ended, and why.
 
 Runs in:   the CLI.
-Trust:     none in a title, nor in what the daemon says that a job was refused: it is shown escaped.
+Trust:     none in a title, nor in the names of calls that a job was refused: they are shown escaped.
 """
 
 from __future__ import annotations

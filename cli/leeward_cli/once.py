@@ -1,7 +1,7 @@
 """
-One job in an engine that lives as long as it: what `leeward run` imports while a zygote warms up.
+One job in an engine that lives as long as the job; `leeward run` imports this while a zygote warms up.
 
-Runs in:   the CLI, which for once is the daemon as well.
+Runs in:   the CLI, which is its own daemon here.
 """
 
 from __future__ import annotations

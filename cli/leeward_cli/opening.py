@@ -2,8 +2,8 @@
 `leeward sandbox new --json`: a sandbox opened for another program, in whatever language.
 
 Runs in:   the CLI, by click. A program that can't send descriptors starts it as a child: it opens the folders itself,
-           with its own rights, and has the child inherit them; then they are /proc/self/fd/N here.
-Trust:     as in the command line: who starts us has our rights. Options come on standard input and not as arguments,
+           with its own rights, and the child inherits them; then they are /proc/self/fd/N here.
+Trust:     as in the command line: the parent has the same rights. Options come on standard input and not as arguments,
            which every user of the host can read.
 """
 

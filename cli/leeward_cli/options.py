@@ -3,8 +3,8 @@ The options of `exec`, `run`, `ping` and `status`: one table, one small parser. 
 
 Runs in:   the CLI. It doesn't use click, whose import takes longer than a whole `leeward exec`.
            click prints the help, from this table.
-Tests:     tests/unit/cli/test_option_tables.py holds these tables, the configuration's keys and the clients' options
-           against each other, tests/unit/client/test_c_command.py the table of the C command.
+Tests:     tests/unit/cli/test_option_tables.py compares these tables, the configuration's keys and clients' options,
+           and tests/unit/client/test_c_command.py the table of the C command.
 """
 
 from __future__ import annotations

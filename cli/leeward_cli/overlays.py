@@ -1,6 +1,6 @@
 """
-`leeward diff`, `apply`, `discard`, `checkpoint` and `restore`: what a sandbox has changed in its copy of a folder, onto
-the host with it, and the way back.
+`leeward diff`, `apply`, `discard`, `checkpoint` and `restore`: show a sandbox's changes in its copy of a folder, apply
+them to the host, undo them, keep a copy, and go back to one.
 
 Runs in:   the CLI, by click.
 """

@@ -1,11 +1,11 @@
 """
-A program of a sandbox on pipes: its output passed on to ours, our standard input to its.
+A program of a sandbox on pipes: its output is copied to this command's, and this command's standard input to it.
 
 Runs in:   the CLI.
 
 Theory of operation. The main thread reads the program's output and passes it on; a second thread reads our standard
 input and writes it to the program's. The first Ctrl-C sends SIGINT to the program, the second one ends it, the third
-one ends us.
+one ends this command.
 """
 
 from __future__ import annotations

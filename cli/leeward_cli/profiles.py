@@ -1,7 +1,7 @@
 """
 `leeward profiles`: which kinds of sandbox there are, and what one of them is, field by field.
 
-Runs in:   the CLI. Reads the configuration as a daemon would that starts now, and asks none.
+Runs in:   the CLI. Reads the configuration as a daemon that starts now would, and asks no daemon.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """
-Which of a project's files an agent isn't shown: globs, and what they come to in a tree.
+Which of a project's files are hidden from an agent: globs, and the files that they match in a tree.
 
 Runs in:   anywhere; pure. `project_tree` looks at the tree.
 Trust:     none in patterns and names. A pattern is matched in a time that no name can make long.
 Globs:     `*` is of one name, `?` one character, `[a-z]` and `[!a-z]` one of them, `**` as a whole name any number of
            folders, none among them. A pattern without a slash is such a name at any depth; one with a slash begins at
            the project's folder. A slash at the end is a folder alone. A folder that fits is hidden with all below.
-Order:     what a pattern of `include` fits, and all below it, is shown, whatever `exclude` says.
+Order:     a path that matches a pattern of `include`, and everything below it, is shown, whatever `exclude` says.
 """
 
 from __future__ import annotations

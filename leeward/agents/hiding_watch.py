@@ -1,19 +1,18 @@
 """
-Names that are to be hidden and come while an agent runs, or whose file the host replaces: they are hidden as well.
+Hides matching names that appear while an agent runs, and hidden files that the host replaces.
 
 Runs in:   the caller's program, in a thread.
 
-Theory of operation. The kernel ends a mount whose file is renamed over or removed outside, and a name that wasn't there
-had none. So the known names are looked at every LOOK_S, and the whole project in between, as often as takes a twentieth
-of the time; what is new is covered by the daemon, in the sandbox that runs. A name with another file is new; one whose
-file has only changed may have been replaced by one with the same number, and is asked about once in a while: what is
-covered already is left as it is.
-Trust:     none in the names: the agent makes them, too. A name that can't be covered is covered with its folder, or the
-           next one above. Where that can't be either, since the sandbox has had all covers that it may have, the tree
-           can't be looked at or the daemon doesn't do it, the agent is ended: nothing runs on beside a file that it
-           was not to see.
-Leaves:    the moment between a name's coming and its cover, in which the agent can read it, and descriptors that it has
-           opened then.
+Theory of operation. The kernel removes a mount whose file is renamed over or removed on the host, and a new name has no
+mount. So the known names are checked every LOOK_S, and the whole project as often as takes a twentieth of the time. The
+daemon covers new names in the running sandbox. A name with another inode is new. A file that has only changed may have
+been replaced by one with the same inode number, so the request for it is repeated once in a while; a file that is
+covered already is left alone.
+Trust:     none in the names: the agent makes some of them. For a name that can't be covered, its folder is covered, or
+           the next one above. Where that fails as well (the sandbox has all covers that it may have, the tree can't be
+           read, or the daemon refuses) the agent is ended, so that it doesn't run with a file that must be hidden.
+Leaves:    the moment between a name's appearance and its cover, in which the agent can read it; and descriptors that it
+           has opened then.
 """
 
 from __future__ import annotations

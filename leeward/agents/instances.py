@@ -3,11 +3,12 @@ The registry of running agents: a file for each, and a lock that is its liveness
 
 Runs in:   the user's program. The process that starts an agent holds its lock until everything is undone.
 Trust:     the folder is the user's alone; no sandbox is shown it. A file in it that can't be read is named and left.
-Stands if: that process, the daemon or both are killed: what the start was about to do stands in the file beforehand,
+Stands if: that process, the daemon or both are killed: each step is written into the file before it is taken,
            and the kernel releases the lock with the process.
-Theory:    NAME.lock is made first and locked, then NAME.json is written, and they go in the other order. Whoever opens
-           a lock file compares it with what has its name by then, since the one before may have been removed meanwhile.
-Source:    flock(2): a lock is of the open file, and ends with the last descriptor of it.
+Theory:    NAME.lock is made and locked first, then NAME.json is written; they are removed in the reverse order. A
+           process that opens a lock file then compares it with the file of that name, since the one that it opened may
+           have been removed meanwhile.
+Source:    flock(2): a lock belongs to the open file, and ends with its last descriptor.
 """
 
 from __future__ import annotations

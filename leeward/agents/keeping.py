@@ -1,12 +1,12 @@
 """
-What ties a sandbox to the program that has opened it: its end is the sandbox's, however it comes.
+Ends a sandbox with the program that has opened it, however that program ends.
 
 Runs in:   the caller's program, in a thread.
 
-Theory of operation. The sandbox is opened with an idle time of some seconds, and one request waits for it all the time:
-for the end of the agent's process while there is one. A request that waits is use. If this program dies, by kill -9 as
-well, its connections close, the request is taken back, and the daemon ends the sandbox IDLE_S later. A program that is
-stopped (SIGSTOP) has its request still waiting, for WAIT_S at most.
+Theory of operation. The sandbox is opened with an idle time of some seconds, and one request always waits for it: for
+the end of the agent's process while there is one. A waiting request counts as use. If this program dies, even by
+kill -9, its connections close, the request is withdrawn, and the daemon ends the sandbox IDLE_S later. The request of a
+stopped program (SIGSTOP) goes on waiting, for WAIT_S at most.
 """
 
 from __future__ import annotations

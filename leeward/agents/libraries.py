@@ -1,10 +1,10 @@
 """
-Folders of the host's that an agent is shown beside the project: PATH[:MOUNT][:rw].
+Further folders of the host that an agent's sandbox shows besides the project: PATH[:MOUNT][:rw].
 
 Runs in:   the user's program; pure but for links, which are looked up.
-Trust:     none. A project's `vendor` may be a link to the user's keys, so a source is what it leads to by then, and
-           that is what a person is asked about. What can't be mounted is refused by the client and the daemon once
-           more; here it gets a reason early.
+Trust:     none. A project's `vendor` may be a link to the user's keys. So a source is resolved first, and the person
+           is asked about the resolved path. Client and daemon refuse again what can't be mounted; the check here gives
+           a reason early.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 Names of running agents: of the project's path, the agent, and which of several it is.
 
 Runs in:   anywhere; pure.
-Why:       a name is typed, shown and part of files' names, so it has letters, digits and hyphens alone. What tells
-           my_project, myproject, MyProject and my.project apart is a hash of the path's own bytes.
+Why:       a name is typed, shown and part of file names, so it has only letters, digits and hyphens. A hash of the
+           path's own bytes distinguishes my_project, myproject, MyProject and my.project.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ Files of a project that programs outside of the sandbox run or read by themselve
 the host afterwards, with its user's rights.
 
 Runs in:   the caller's program.
-Leaves:    what a person starts: a Makefile, a script of a package, the project's own code. And what lies deeper in the
-           project than its root.
+Leaves:    files that a person runs: a Makefile, a script of a package, the project's own code. And files below the
+           project's top folder.
 """
 
 from __future__ import annotations

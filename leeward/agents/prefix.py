@@ -1,9 +1,9 @@
 """
-A shell's line of an agent that runs outside: whose it is, and what it tells that agent.
+A shell line of an agent that runs outside of the sandbox: which agent it is from, and what the agent reads of it.
 
 Runs in:   the user's program, once for each line; pure but for /proc.
-Trust:     none in the line: a model wrote most of it. It is run in the sandbox whole and as it is. What is read of it
-           here is its very end, which the agent's program writes, and all that follows is one file with a path.
+Trust:     none in the line: a model wrote most of it. The sandbox runs it whole and unchanged. Only its very end, which
+           the agent's program writes, is parsed here, and the only effect is one file with a path.
 Source:    Claude Code 2.1 (the program of the wheel claude-agent-sdk 0.2.187, as of 2026-11-24). It runs
            `bash -c [-l] "'PREFIX' 'LINE'"`, where LINE ends in `&& pwd -P >| FILE`, and reads FILE for the folder in
            which the next line starts. A prefix with " -" in it is cut there: what follows the last one is an argument.

@@ -1,8 +1,8 @@
 """
-The command line of an agent: where the caller has it, and what of the host shows it in a sandbox.
+The program of an agent: where the caller has it, and which folders of the host a sandbox has to show for it.
 
-Runs in:   the caller's program. It looks at the caller's files, with the caller's rights.
-Leaves:    what a program loads from elsewhere by itself. A definition may show more folders (`show`).
+Runs in:   the caller's program. It reads the caller's files, with the caller's rights.
+Leaves:    files that a program loads from other places. A definition may show more folders (`show`).
 """
 
 from __future__ import annotations

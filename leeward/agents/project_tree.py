@@ -1,13 +1,13 @@
 """
-A project's tree, looked at for what is hidden in it.
+A project's tree, searched for files that have to be hidden.
 
 Runs in:   the user's program, before the sandbox is opened.
 Trust:     none in the tree. It is walked from the descriptor of its folder, through no link; depth and number are
            bounded. A tree beyond them is refused rather than shown; while an agent runs, which may have made it so, a
            folder that can't be looked at is hidden as a whole.
-Links:     of a symbolic link that is hidden, what it leads to within the project is hidden as well. Of a file that is
-           hidden, its other names in the project are, too.
-Leaves:    what git has of a hidden file in its objects, and copies under other names.
+Links:     if a symbolic link is hidden, its target within the project is hidden as well. If a file is hidden, so are
+           its other names in the project.
+Leaves:    the content of a hidden file in git's objects, and copies under other names.
 """
 
 from __future__ import annotations

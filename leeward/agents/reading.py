@@ -1,5 +1,5 @@
 """
-Files of settings, read as what they are: a stranger's may be.
+Reads files of settings, which may be hostile.
 
 Runs in:   the user's program.
 Trust:     none in a project. Its file is reached from the descriptor of its folder, name by name and through no link;

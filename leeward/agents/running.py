@@ -1,12 +1,12 @@
 """
-One agent from its start to its end: hooks, a sandbox, the agent's process, and the way back.
+One agent from its start to its end: hooks, a sandbox, the agent's process, and undoing each of them.
 
 Runs in:   the caller's program, with the caller's rights.
 
-Theory of operation. Each step that leaves something is in the registry before it is taken, so whoever comes after a
-kill -9 can undo it. `__exit__` undoes what was begun, however far the start got: the sandbox, which takes its
-processes, its files and its leases of egress with it; then the clean-up hooks, each with its own failure. A sandbox
-that nobody holds ends by itself (`keeping`).
+Theory of operation. Each step that leaves something is in the registry before it is taken, so a later program can undo
+it after a kill -9. `__exit__` undoes every step that was begun: first the sandbox, with its processes, its files and
+its leases of egress; then the clean-up hooks, each of which may fail by itself. A sandbox whose program is gone ends by
+itself (`keeping`).
 """
 
 from __future__ import annotations

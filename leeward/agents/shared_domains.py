@@ -1,11 +1,11 @@
 """
-Domains below which strangers have names of their own, so that no entry may allow all of them.
+Domains below which anybody can get a name, so that no entry may allow all of these names.
 
 Runs in:   anywhere; pure.
-Beside:    the list of public suffixes, which has many of the like. Here are those that it hasn't, those whose owner
-           serves strangers' content under one name's sub-domains, and those that an agent is most likely to ask for.
-Leaves:    names of one owner behind which strangers write all the same (a paste, an issue, a bucket by its path). An
-           entry of a single host is the person's decision.
+Beside:    the list of public suffixes, which has many such domains. Here are those that it lacks, those whose owner
+           serves other people's content under sub-domains, and those for which an agent is most likely to ask.
+Leaves:    single hosts that serve other people's content (a paste, an issue, a bucket by its path). The person decides
+           about an entry of a single host.
 """
 
 from __future__ import annotations

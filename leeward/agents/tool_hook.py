@@ -5,8 +5,8 @@ outside of the project are refused.
 Runs in:   the user's program, once for each call of a tool; pure but for links, which are looked up.
 Trust:     none in the call: a model wrote it. What can't be read is refused.
 Leaves:    the agent's own program, its other tools and servers of MCP, which run outside with the user's rights; and a
-           path that is swapped for a link between the answer and the tool's own look. It is a fence for mistakes, and
-           no lock: `leeward agent start` is one.
+           path that is replaced by a link between the answer and the tool's access. It prevents mistakes, but isn't a
+           lock: `leeward agent start` is one.
 Source:    code.claude.com/docs/en/hooks, PreToolUse, as of 2026-11-24: JSON on standard input; exit status 0 with JSON
            on standard output, or 2 with the reason on standard error, which blocks. Any other status blocks nothing.
 """

@@ -1,12 +1,12 @@
 """
-Trust in a project: what its settings ask for is shown, and accepted once.
+Trust in a project: the grants that its settings ask for are shown, and accepted once.
 
 Runs in:   the user's program, with its terminal.
-Trust:     none in what is shown: a command, a path or a host of a stranger's. Each is one line of characters that are
-           seen, and what can't be shown whole is refused rather than cut.
-Rule:      remembered is a hash over the project's path and exactly these grants. Any other set asks again, and nothing
-           but "yes" is yes.
-Leaves:    a hook that runs a file of the project's runs whatever that file has by then.
+Trust:     none in the texts: a command, a path or a host may be hostile. Each is shown as one line of visible
+           characters, and a text that can't be shown whole is refused rather than cut.
+Rule:      a hash over the project's path and exactly these grants is stored. Any other set is asked about again, and
+           only "yes" accepts it.
+Leaves:    a hook that runs a file of the project runs that file's content of the moment.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What this host offers, and what to type to get the rest: `leeward doctor`.
+`leeward doctor`: which features this host offers, and the commands that provide the missing ones.
 
 Runs in:   the CLI; all but `probe` is pure.
 
