@@ -17,6 +17,7 @@ from leeward.dataclass import dataclass
 from leeward.errors import Unsupported
 from leeward.isolation.cgroup.v1 import V1Driver
 from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds
+from leeward.spec.machine import SIZED
 
 #: The daemon's own: standard streams, socket and its folder, groups, signals, loop, supervisor, zygote, log, service
 #: manager (20 where all of it is there), and some that its starter may have left open.
@@ -26,8 +27,11 @@ OWN = 28
 PASSING = 20
 #: The metrics' socket, its folder, and who may ask at once.
 METRICS = 2 + 16
-#: A worker's channel, its keeper's pidfd, /proc/net/sockstat, and the far end of a channel that is on its way.
-WORKER = 3 + 1
+#: A worker's channel, its keeper's pidfd, /proc/net/sockstat, the far end of a channel that is on its way, and the files
+#: that tell jobs their size.
+WORKER = 3 + 1 + len(SIZED)
+#: A file of certificates, where a worker has listeners for egress.
+CERTIFICATES = 1
 #: A runner's pidfd, four pipes, and its listener; and the job's file system where that is watched.
 RUNNER = 6
 #: With which a runner can be kept open as a sandbox: four namespaces and its ruleset. Where it would leave fewer
@@ -155,7 +159,7 @@ def _shares(limit: int, driver: Costs, sandboxes: bool, workers: int, spares: in
     left = max(0, connections - asked)
     resting = RESTING + ENTRANCES + DEVPTS + PROCESSES + driver.resting_descriptors + (not driver.memory_counted)
     room, bounds, theirs = _roomy(left, room, each + 1, resting if sandboxes else each + 1)
-    other = each + 1 + listeners
+    other = each + 1 + (listeners + CERTIFICATES if listeners else 0)
     further = max(0, min(further, (left - theirs) // other))
     return Shares(limit, pool + theirs + further * other, min(asked, connections), results, arenas,
                   0 if leaves == most and connections >= asked else runners, surplus, room, sandboxes, further, bounds)

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -18,6 +20,10 @@ from leeward.errors import Unsupported
 from leeward.isolation.cgroup.none import NoneDriver
 from leeward.isolation.cgroup.v1 import V1Driver
 from leeward.isolation.cgroup.v2 import V2Driver
+from leeward.loop.reactor import Reactor
+from leeward.spec.limits import Limits
+from leeward.spec.machine import SIZED
+from leeward.worker.keeper import Keeper
 
 DRIVERS = (V1Driver, V2Driver, NoneDriver)
 DEFAULT = Config()
@@ -59,7 +65,7 @@ def test_groups_that_are_kept_are_given_up_first():
 @pytest.mark.parametrize("limit", [1024, 4096, 65536])
 def test_listeners_of_workers_with_egress_are_counted(limit: int):
     """
-    22 sockets more for each, of which fewer are made where they wouldn't fit.
+    22 sockets and a file more for each, of which fewer are made where they wouldn't fit.
     """
     def asked(further: int, listeners: int = 0):
         return shares(limit, NoneDriver, workers=1, spares=1, asked=64, metrics=False, further=further,
@@ -69,8 +75,26 @@ def test_listeners_of_workers_with_egress_are_counted(limit: int):
     got = asked(200, 22)
 
     assert 0 < got.further <= asked(200).further
-    assert asked(0).pool + got.further * (each + 22) == got.pool
+    assert asked(0).pool + got.further * (each + 22 + 1) == got.pool
     assert got.pool + got.connections + got.results + got.arenas + descriptors.OWN + descriptors.PASSING <= limit
+
+
+def test_what_a_keeper_holds_is_counted(tmp_path: Path):
+    """
+    All that it may be sent; of listeners two.
+    """
+    (tmp_path / "file").touch()
+    before = len(os.listdir("/proc/self/fd"))
+    keeper = Keeper(MagicMock(spec=Reactor), Limits())  # its channel's two ends
+    sent = [os.open(tmp_path / "file", os.O_RDWR) for _ in ("devpts", *SIZED, "certificates", "listener", "listener")]
+    assert keeper.ready(sent, listeners=2, certificates=b"x")
+    further = 2  # its pidfd and sockstat
+    held = len(os.listdir("/proc/self/fd")) - before + further
+    keeper.close()
+    keeper._close_rest()
+
+    assert descriptors.WORKER + descriptors.DEVPTS + descriptors.CERTIFICATES + 2 == held
+    assert before == len(os.listdir("/proc/self/fd"))
 
 
 def test_a_worker_in_advance_is_given_up_last():
@@ -123,7 +147,7 @@ def test_the_owner_has_the_last_places():
 
 @pytest.mark.parametrize(("most", "words"), [
     (65536, "1024 on this host, as asked for"),
-    (300, "14 or more on this host: a limit of 300 descriptors (RLIMIT_NOFILE), of which 4 workers may need 228"),
+    (300, "5 or more on this host: a limit of 300 descriptors (RLIMIT_NOFILE), of which 4 workers may need 240"),
     (64, "none may be left on this host: descriptors: have a hard limit of 64"),
 ])
 def test_what_is_in_force_is_said(most: int, words: str):
