@@ -12,6 +12,7 @@ is on our terminal (`leeward_cli.terminal`) where standard input and output are 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import threading
 from collections.abc import Mapping
@@ -189,6 +190,7 @@ def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout:
     else:
         from leeward_cli.passing import pass_on
     process = run.start(debug, size() if on_terminal else None, env)
+    gc.enable()  # `main` has put it off; from here on this may last for days
     timeout = timeout or run.settings.limits.get("timeout")
     late = threading.Event()
     timer = threading.Timer(timeout or 0, _end, (process, late)) if timeout else None

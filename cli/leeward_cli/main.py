@@ -39,8 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given is not None:
             return _serve(given)
     if command == "agent":
-        gc.disable()  # until the agent is started: what is imported stays
-        status = _agent(argv)
+        gc.disable()  # until an agent is started, which enables it: what is imported stays
+        try:
+            status = _agent(argv)
+        finally:
+            gc.enable()
         if status is not None:
             return status
         from leeward_cli.agent import agent

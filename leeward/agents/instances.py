@@ -200,8 +200,13 @@ class InstanceRegistry:
                 yield HeldInstance(self._folder, lock, instance)
                 continue
             try:
+                # Killed before it did anything; or the machine crashed before the content was on the disk, which
+                # isn't waited for where there are no hooks: then nothing has outlived the crash.
+                if read_state(self._folder, f"{name}.json") == b"":
+                    os.unlink(os.path.join(self._folder, f"{name}.json"))
+                    del self._complaints[name]
                 if not os.path.lexists(os.path.join(self._folder, f"{name}.json")):
-                    os.unlink(os.path.join(self._folder, f"{name}.lock"))  # killed before it did anything
+                    os.unlink(os.path.join(self._folder, f"{name}.lock"))
             finally:
                 os.close(lock)
 
@@ -267,6 +272,8 @@ def parse_instance(content: bytes) -> Instance:
         table = json.loads(content)
     except RecursionError:
         raise ValueError("it is deeper than such a file") from None
+    if isinstance(table, dict):
+        table.pop("memory", None)  # an earlier leeward's, whose agent may still run
     if not isinstance(table, dict) or set(table) != {*names(Instance)}:
         raise ValueError("its keys aren't those of an instance")
     for key, fits in _FORMS.items():

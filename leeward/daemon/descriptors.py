@@ -27,8 +27,8 @@ OWN = 28
 PASSING = 20
 #: The metrics' socket, its folder, and who may ask at once.
 METRICS = 2 + 16
-#: A worker's channel, its keeper's pidfd, /proc/net/sockstat, the far end of a channel that is on its way, and the files
-#: that tell jobs their size.
+#: A worker's channel, its keeper's pidfd, /proc/net/sockstat, the far end of a channel that is on its way, and the
+#: files that tell jobs their size.
 WORKER = 3 + 1 + len(SIZED)
 #: A file of certificates, where a worker has listeners for egress.
 CERTIFICATES = 1

@@ -127,7 +127,33 @@ def test_a_file_without_a_lock_is_undone(registry, tmp_path):
     assert [] == os.listdir(tmp_path / "state" / "instances")
 
 
-CORRUPT = [b"", b"{", b"null", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"name": 1}', b"x" * (2 << 20)]
+def test_an_empty_file_is_of_a_crash_of_the_machine_and_goes(registry, tmp_path):
+    """
+    The content of one without hooks isn't waited for. It mustn't keep its name, nor be told for ever.
+    """
+    held = registry.claim(instance())
+    path = tmp_path / "state" / "instances" / f"{held.instance.name}.json"
+    path.write_bytes(b"")
+
+    assert [] == list(registry.reap())  # whoever holds it is about to write it
+    held.close()
+    assert [] == list(registry.reap())
+    assert [] == registry.complaints()
+    assert [] == os.listdir(path.parent)
+
+
+def test_the_hook_of_an_earlier_version_is_carried_out(registry, tmp_path):
+    held = registry.claim(replace(instance(), undo=(UndoStep("hook", "x"),)))
+    path = tmp_path / "state" / "instances" / f"{held.instance.name}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "memory": 8 << 30}))
+    held.close()
+
+    (left,) = registry.reap()
+    assert (UndoStep("hook", "x"),) == left.instance.undo
+    left.remove()
+
+
+CORRUPT = [b" ", b"{", b"null", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"name": 1}', b"x" * (2 << 20)]
 
 
 @pytest.mark.parametrize("content", CORRUPT)

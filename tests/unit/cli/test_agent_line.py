@@ -4,14 +4,17 @@ The command line of `leeward agent start`: what is right is read as click reads 
 
 from __future__ import annotations
 
+import gc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from leeward_cli import agent_start
+from leeward_cli import agent_start, passing
 from leeward_cli.agent import agent
 from leeward_cli.agent_line import START, parse_start
+from leeward_cli.main import main
 
 RIGHT = (
     ["claude"], ["claude", "."], ["claude", "dir", "--", "-p", "do it", "--debug"], ["claude", "--", "--version"],
@@ -69,3 +72,24 @@ def test_the_help_has_each_option() -> None:
     text = CliRunner().invoke(agent, ["start", "--help"]).output
     for option in START:
         assert option.name in text
+
+
+def test_garbage_is_collected_once_the_agent_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Its program looks for new names in the project for as long as the agent runs.
+    """
+    seen: list[bool] = []
+
+    def start(**_given: object) -> int:
+        seen.append(gc.isenabled())
+        run: Any = SimpleNamespace(start=lambda *_: None, given_up=False, settings=SimpleNamespace(limits={}))
+        return agent_start._attended(run, False, False, False, None)
+
+    def pass_on(_process: object, _raw: bool) -> int:
+        seen.append(gc.isenabled())
+        return 3
+
+    monkeypatch.setattr(agent_start, "start", start)
+    monkeypatch.setattr(passing, "pass_on", pass_on)
+    assert 3 == main(["agent", "start", "claude"])
+    assert [False, True, True] == [*seen, gc.isenabled()]
