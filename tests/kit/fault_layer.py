@@ -129,6 +129,6 @@ def _layered(kind: type[Any], layer: Layer) -> Any:
 
         def stream(self, sock: Any, receiver: Any) -> Any:
             return super().stream(sock, _Speaker(layer, receiver, "received", "failed", "room", "sent", "job_started",
-                                                   "ran"))
+                                                   "ran", "refused"))
 
     return Layered

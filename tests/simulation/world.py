@@ -19,6 +19,7 @@ from leeward.daemon.config import Config
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.dataclass import replace
+from leeward.errors import Busy
 from leeward.pool.pool import Pool
 from leeward.pool.quotas import Quota, Quotas
 from leeward.pool.sessions import SessionState
@@ -247,6 +248,10 @@ class World:
     def _govern(self, quota: Quota, queue_size: int, max_sessions: int) -> None:
         self.server.govern(self._quotas(quota))
         self.pool.govern(self.server.quotas, queue_size, self.setting.queue_delay, max_sessions)
+        if self.reactor.fast_path is not None:  # as in an overload, which few histories are long enough to reach
+            self.reactor.fast_path.refuse_with(Busy("shed"))
+            for fd in self.server.connections:
+                self.reactor.fast_path.shed(fd, queue_size % 2 == 0)
 
     def _reload(self, seconds: float) -> None:
         self.server.config = replace(self.server.config, limits=replace(self.limits, time=seconds))

@@ -1246,3 +1246,22 @@ def test_runners_that_others_hold_make_no_request_slower(box: Box) -> None:
 
     assert beside < LONGER * alone
     assert withdrawn < LONGER * alone
+
+
+def test_a_bug_in_the_count_of_refusals_meets_the_barrier(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The client has its refusal.
+    """
+    def fail(_count: int) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(box, "refused", fail)
+    box.fast_path.refuse_with(WHY)
+    box.fast_path.shed(box.stream.fd, True)
+    caught: list[Exception] = []
+    monkeypatch.setattr(box.reactor.barrier, "caught", lambda _callback, error: caught.append(error))
+
+    box.send(request(1))
+
+    assert [KeyError] == list(map(type, caught))
+    assert encode_refused(1, WHY) == box.answer()
