@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import click
@@ -367,17 +367,20 @@ def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ..
 
 def _tell_notes(link: OperatorLink, box: str) -> None:
     """
-    Say on standard error what live sync has not written.
+    Say on standard error what live sync has not written, without what `tell_sync` has said.
     """
     for row in link.call("GET", "/api/sandboxes")["sandboxes"]:
-        for line in _note_lines(row) if row["sandbox"] == box else ():
+        for line in note_lines(row, ("conflict", "denied")) if row["sandbox"] == box else ():
             click.echo(f"leeward: {line}", err=True)
 
 
-def _note_lines(row: Mapping[str, Any]) -> list[str]:
+def note_lines(row: Mapping[str, Any], kinds: Collection[str] = ()) -> list[str]:
+    """
+    What live sync of a sandbox hasn't written; of these *kinds* alone, if there are any.
+    """
     sync = row.get("sync") or {}
     lines = list[str]()
-    for note in sync.get("notes", []):
+    for note in (each for each in sync.get("notes", []) if not kinds or each["kind"] in kinds):
         asked = f" (request {note['request']})" if note.get("request") else ""
         lines.append(plain(f"{note['kind']}: {note['path']}: {note['why']}{asked}"))
     if sync.get("more"):
@@ -402,7 +405,7 @@ def sandboxes(socket: str | None, as_json: bool) -> None:
         flow = "" if not sync else (f"  sync {sync['state']}: {sync['to_host']} to the host, {sync['to_sandbox']} to "
                                     f"the sandbox, {sync['left']} wait")
         click.echo(plain(f"{row['sandbox']}  {row['project']}  {row['age']:.0f} s{flow}"))
-        for line in _note_lines(row):
+        for line in note_lines(row):
             click.echo(f"    {line}")
 
 

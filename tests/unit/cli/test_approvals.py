@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from leeward.approvals.link import OperatorLink
 from leeward_cli import approvals as approvals_command
 from leeward_cli import approvals_config, approvals_watch
-from leeward_cli.approvals import line_of
+from leeward_cli.approvals import line_of, note_lines
 from leeward_cli.approvals_diff import MOST_LINES, lines_of
 from leeward_cli.approvals_watch import WatchDesk, WatchState, paired
 from leeward_cli.full import cli
@@ -239,3 +239,17 @@ def test_a_rule_that_never_matches_is_said(monkeypatch: pytest.MonkeyPatch, capf
 def test_what_failed_says_why() -> None:
     assert "failed      b  - fatal: no such remote" in line_of(row(1, title="b", status="approved", stage="failed",
                                                                    note="fatal: no such remote"))
+
+
+def test_what_was_asked_for_is_not_told_twice() -> None:
+    """
+    At the end of a run: its notes are those of a moment before, and its requests are new.
+    """
+    notes = [{"path": f"a{number}", "kind": kind, "why": "so\x1b[2J", "request": number or None}
+             for number, kind in enumerate(("conflict", "asked", "denied", "refused"))]
+    sandbox = {"sandbox": "box", "sync": {"notes": notes, "more": 2, "trouble": ""}}
+
+    assert ["conflict: a0: so\\x1b[2J", "denied: a2: so\\x1b[2J (request 2)", "2 more"] == note_lines(
+        sandbox, ("conflict", "denied"))
+    assert 5 == len(note_lines(sandbox))
+    assert [] == note_lines({"sandbox": "box", "sync": None})
