@@ -1,7 +1,8 @@
 """
 The page of approvals in a real browser, which nobody but leeward talks to.
 
-With LEEWARD_SCREENSHOTS=FOLDER what it shows is kept there; two of these pictures are in docs/approvals.md.
+What it shows is kept in dist/screenshots, or where LEEWARD_SCREENSHOTS says; two of these pictures are in
+docs/approvals.md.
 """
 
 from __future__ import annotations

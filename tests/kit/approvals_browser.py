@@ -23,6 +23,8 @@ from leeward.approvals.web.connections import BoundedConnection
 
 CHROMIUM = "/usr/bin/chromium"
 
+ROOT = Path(__file__).parent.parent.parent
+
 #: Of a browser that asks nobody about anything.
 ALONE = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
          "--no-first-run", "--disable-default-apps", "--disable-extensions", "--disable-domain-reliability",
@@ -112,9 +114,11 @@ def other_port() -> Iterator[str]:
 
 def shot(page: Page, name: str) -> None:
     """
-    Keep what *page* shows, if LEEWARD_SCREENSHOTS names a folder.
+    Keep what *page* shows: in the folder that LEEWARD_SCREENSHOTS names, else in dist/screenshots of the checkout,
+    where whoever runs the tests may write it.
     """
-    folder = os.environ.get("LEEWARD_SCREENSHOTS")
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=str(Path(folder) / f"{name}.png"))
+    named = os.environ.get("LEEWARD_SCREENSHOTS")
+    if named or os.access(ROOT, os.W_OK):
+        folder = Path(named) if named else ROOT / "dist" / "screenshots"
+        folder.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=str(folder / f"{name}.png"))
