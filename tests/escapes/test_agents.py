@@ -150,6 +150,52 @@ def test_c348_cannot_have_a_link_covered_in_place_of_its_name(home: AgentHome, t
     assert "real/.env: Permission denied" in said
 
 
+def later(home: AgentHome, attack: str, name: str, token: str) -> str:
+    """
+    What an agent that has done *attack* reads of a name that the host makes then.
+    """
+    process = home.popen("start", "sh", ".", "--", "-c", f"{attack}; echo ready; read go; for _ in $(seq 200); do"
+                         f" cat {name} >/dev/null 2>&1 || break; sleep 0.05; done; cat {name}")
+    assert process.stdout is not None
+    assert "ready\n" == process.stdout.readline()
+    (home.project / name).parent.mkdir(exist_ok=True)
+    (home.project / name).write_text(token)
+    output, _ = process.communicate("\n", timeout=60)
+    return output
+
+
+@BY_MOUNTS
+def test_c380_cannot_use_up_what_hides(home: AgentHome, token: str) -> None:
+    """
+    A sandbox can have so many names hidden. An agent that makes more is ended, as the next one would be seen.
+    """
+    attack = "mkdir many; for i in $(seq 2100); do echo x >many/$i.env; done"
+    with control():
+        home.settings('[files]\ninclude = ["*.env"]\n')
+        assert token in later(home, f"{attack}; rm -r many", "here/.env", token)
+        home.settings("")
+    got = home.run("start", "sh", ".", "--", "-c", f"{attack}; echo ready; exec sleep 1000")
+    assert (1, "ready\n") == (got.returncode, got.stdout)
+    assert "the agent is ended" in got.stderr
+
+
+@pytest.mark.parametrize(("attack", "name"), [
+    ("mkdir shut && chmod 300 shut", "shut/.env"),
+    ("(for _ in $(seq 110); do mkdir d && cd d; done)", "here/.env")], ids=["unreadable", "deep"])
+@BY_MOUNTS
+def test_c381_cannot_keep_a_project_from_being_looked_at(home: AgentHome, token: str, attack: str, name: str) -> None:
+    """
+    By a folder that only those enter who know what is in it, or by folders within each other without end.
+    """
+    with control():
+        home.settings('[files]\ninclude = [".env"]\n')
+        assert token in later(home, attack, name, token)
+        home.settings("")
+        outside(home, "chmod -R 700 shut; rm -rf shut here d")
+    assert token not in later(home, attack, name, token)
+    outside(home, "chmod -R 700 shut")
+
+
 @BY_MOUNTS
 def test_c336_cannot_give_git_a_hook(home: AgentHome) -> None:
     """
