@@ -11,13 +11,13 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from leeward.agents.instances import InstanceRegistry
-from leeward.agents.places import state_home
-from leeward.agents.running import reap
 from leeward_cli.interrupts import AskedToEnd
 from leeward_cli.job import complain
+
+if TYPE_CHECKING:
+    from leeward.agents.instances import InstanceRegistry
 
 #: Exit status where there was no agent, and where its time was up.
 FAILED, TIMED_OUT = 1, 124
@@ -27,6 +27,10 @@ def registry() -> InstanceRegistry:
     """
     The running agents of this user. What others have left that were killed is undone first.
     """
+    from leeward.agents.instances import InstanceRegistry
+    from leeward.agents.places import state_home
+    from leeward.agents.running import reap
+
     found = InstanceRegistry(state_home(os.environ))
     for name in reap(found, complain, None):
         complain(f"{name} had not ended by itself; what it left is gone")

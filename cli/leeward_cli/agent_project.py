@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from leeward.agents.hiding import rules_of
 from leeward.agents.places import config_home, state_home
-from leeward.agents.project_tree import HidingPlan, hiding_plan
+from leeward.agents.project_look import ProjectLook
 from leeward.agents.settings import AgentSettings, load_settings
 from leeward.errors import BadRequest
 
@@ -38,9 +38,9 @@ def opened(path: str) -> Iterator[tuple[str, int]]:
         os.close(fd)
 
 
-def settings_of(fd: int, project: str, trusted: bool) -> tuple[AgentSettings, HidingPlan]:
+def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
     """
-    The settings for *project*, and what of it is hidden.
+    The settings for *project*.
 
     Args:
         fd: of its folder, which stays the caller's.
@@ -58,7 +58,14 @@ def settings_of(fd: int, project: str, trusted: bool) -> tuple[AgentSettings, Hi
         asked = os.isatty(0) and os.isatty(2)
         require_trust(store, os.fsencode(project), settings.widening, trusted=trusted,
                       ask=_asked if asked else None)
-    return settings, hiding_plan(fd, rules_of(settings.exclude, settings.include), project)
+    return settings
+
+
+def look_at(fd: int, project: str, settings: AgentSettings) -> ProjectLook:
+    """
+    Begin to look for what is hidden of *project*, whose folder *fd* is.
+    """
+    return ProjectLook(fd, rules_of(settings.exclude, settings.include), project)
 
 
 def _asked(text: str) -> str:

@@ -6,7 +6,8 @@ Runs in:   the CLI. Its user waits: modules that only some starts need are impor
 Theory of operation. From the first step on SIGTERM, SIGHUP and SIGQUIT raise exceptions, and so does Ctrl-C where no
 other code handles it. So every end passes through `AgentRun.__exit__`, which ignores them. The agent's process
 is on our terminal (`leeward_cli.terminal`) where standard input and output are one, else on pipes
-(`leeward_cli.passing`).
+(`leeward_cli.passing`). A project with many files is looked at by a copy of this process, made as early as can be: what
+speaks to the daemon is imported meanwhile.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ from leeward.agents.hiding import rules_of
 from leeward.agents.libraries import LibraryFolder, parse_library
 from leeward.agents.places import cache_home, config_home
 from leeward.agents.programs import AgentProgram, find
-from leeward.agents.request import AgentOptions, request_of
-from leeward.agents.running import AgentRun, HookFailed
 from leeward.agents.settings import AgentSettings
 from leeward.errors import BadRequest, DaemonError, Stale
 from leeward_cli import agent_ends, agent_project
@@ -34,6 +33,8 @@ from leeward_cli.options import UsageError
 
 if TYPE_CHECKING:
     from leeward.agents.layer import Layer
+    from leeward.agents.request import AgentOptions
+    from leeward.agents.running import AgentRun
     from leeward.client.process import Process
 
 #: Seconds of the longest time that can be set.
@@ -59,9 +60,8 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
         raise UsageError("--apply and --no-apply are about --overlay")
     if approved and (overlay or profile):
         raise UsageError("--approved works on a copy and has a profile of its own: no --overlay, no --profile")
-    options = AgentOptions(arguments, debug, overlay or approved, unrestricted_network,
-                           tuple(map(library_of, libraries)), memory, egress, "approved" if approved else profile,
-                           approved)
+    options = (arguments, debug, overlay or approved, unrestricted_network, tuple(map(library_of, libraries)), memory,
+               egress, "approved" if approved else profile, approved)
     with agent_ends.ending_by_signals() as ignore:
         try:
             with (agent_project.opened(path) as (project, folder), contextlib.ExitStack() as held,
@@ -78,9 +78,6 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                         _dump(run, socket, dump_network_access)
         except AskedToEnd as ended:
             return 128 + int(ended.args[0])
-        except HookFailed as error:
-            complain(str(error))
-            return agent_ends.FAILED
 
 
 class _UndoneQuietly(contextlib.AbstractContextManager["AgentRun"]):
@@ -130,14 +127,23 @@ def program_of(definition: AgentDefinition) -> AgentProgram | None:
     return found
 
 
-def _prepared(name: str, project: str, folder: int, options: AgentOptions, trust_project: bool, rebuild: bool,
+def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trust_project: bool, rebuild: bool,
               socket: str | None, held: contextlib.ExitStack) -> AgentRun:
     """
     What is to run, decided; nothing has begun.
+
+    Args:
+        asked: the values of AgentOptions.
     """
-    registry = agent_ends.registry()
     definition = load_definition(name, config_home(os.environ))
-    settings, hiding = agent_project.settings_of(folder, project, trust_project)
+    settings = agent_project.settings_of(folder, project, trust_project)
+    look = agent_project.look_at(folder, project, settings)
+    held.callback(look.close)
+    from leeward.agents.request import AgentOptions, request_of  # while it looks
+    from leeward.agents.running import AgentRun
+
+    options, registry = AgentOptions(*asked), agent_ends.registry()
+    hiding = look.plan()
     for line in (*settings.warnings, *hiding.warnings):
         complain(line)
     program = None if options.debug and not definition.command else program_of(definition)

@@ -184,7 +184,9 @@ def _opened(session: Any, project: str) -> tuple[Any, str]:
 
     definition = load_definition("shell", config_home(os.environ))
     with agent_project.opened(project) as (project, folder):
-        settings, hiding = agent_project.settings_of(folder, project, False)
+        settings = agent_project.settings_of(folder, project, False)
+        with contextlib.closing(agent_project.look_at(folder, project, settings)) as look:
+            hiding = look.plan()
         request = request_of(definition, settings, AgentOptions(), project, None,
                              [each.path for each in hiding.hidden], os.environ, hiding.absent,
                              f"/proc/self/fd/{folder}")
@@ -278,7 +280,7 @@ def hook(content: bytes, prefix_path: str, approve: bool) -> int:
     try:
         project = os.path.realpath(os.environ.get("CLAUDE_PROJECT_DIR") or os.getcwd())
         with agent_project.opened(project) as (project, folder):
-            settings, _ = agent_project.settings_of(folder, project, False)
+            settings = agent_project.settings_of(folder, project, False)
         answer = tool_hook.decide_tool(content, prefix_path, project, rules_of(settings.exclude, settings.include),
                                        approve=approve)
     except (tool_hook.Blocked, LeewardError, OSError) as error:

@@ -57,7 +57,8 @@ class HidingPlan:
     warnings: tuple[str, ...]
 
 
-def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: bool = False) -> HidingPlan:
+def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: bool = False,
+                most: int = 0) -> HidingPlan:
     """
     Look at a project for what *rules* hide.
 
@@ -65,21 +66,22 @@ def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: boo
         project: a descriptor of its folder, which stays the caller's.
         rules: as `hiding.rules_of` makes them.
         shown: the project's path, for errors.
+        most: files, of which a tree with more is refused; 0 for MAX_FILES.
         running: an agent is at work in it. What is too deep, or a folder of the caller's that can't be read, is hidden.
 
     Raises:
         SettingsError: it is too large or too deep to be looked at, or a folder of it can't be read though patterns
             could fit something in it.
     """
-    search = _TreeSearch(project, rules, shown, running)
+    search = _TreeSearch(project, rules, shown, running, most or MAX_FILES)
     search.walk()
     return search.plan()
 
 
 class _TreeSearch:
-    def __init__(self, project: int, rules: FileRules, shown: str, running: bool) -> None:
+    def __init__(self, project: int, rules: FileRules, shown: str, running: bool, most: int) -> None:
         self._project, self._rules, self._shown, self._running = project, rules, shown, running
-        self._left = 2 * MAX_FILES  # looked at twice where a hidden file has other names
+        self._left = 2 * most  # looked at twice where a hidden file has other names
         self._fitting: dict[FilePattern, None] = {}
         self._hidden: dict[str, bool] = {}
         self._links: list[str] = []

@@ -1,0 +1,86 @@
+"""
+A look at a project beside other work: it finds what `hiding_plan` finds, whatever becomes of the process that looks.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leeward.agents import project_look
+from leeward.agents.errors import SettingsError
+from leeward.agents.hiding import FileRules, parse_pattern, rules_of
+from leeward.agents.project_look import ProjectLook
+from leeward.agents.project_tree import MAX_LEVELS, hiding_plan
+
+RULES = rules_of((parse_pattern("*.pem"), parse_pattern("absent")), ())
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    for name in (b".env", b"a/b/.env", b"a/\xff.pem", b"a/code.py", b"new\nline/.envrc"):
+        path = os.path.join(os.fsencode(tmp_path), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w"):
+            pass
+    (tmp_path / "deep/.env").mkdir(parents=True)
+    monkeypatch.setattr(project_look, "_FEW", 1)
+    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    yield fd
+    os.close(fd)
+
+
+def looked(project: int, rules: FileRules = RULES) -> ProjectLook:
+    return ProjectLook(project, rules, "/shown")
+
+
+def test_a_copy_finds_the_same(project: int) -> None:
+    look = looked(project)
+    assert look._child
+    assert hiding_plan(project, RULES, "/shown") == look.plan() == look.plan()
+    assert len(look.plan().hidden) == 5
+    look.close()
+
+
+def test_few_files_are_looked_at_at_once(project: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(project_look, "_FEW", 100)
+    look = looked(project)
+    assert not look._child
+    assert hiding_plan(project, RULES, "/shown") == look.plan()
+    look.close()
+
+
+def test_a_copy_that_is_killed_hides_nothing_less(project: int) -> None:
+    look = looked(project)
+    os.kill(look._child, signal.SIGKILL)
+    assert hiding_plan(project, RULES, "/shown") == look.plan()
+    look.close()
+
+
+def test_without_a_copy_it_is_looked_at_as_well(project: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_fork() -> int:
+        raise BlockingIOError(11, "too many processes")
+
+    monkeypatch.setattr(os, "fork", no_fork)
+    assert hiding_plan(project, RULES, "/shown") == looked(project).plan()
+
+
+def test_what_is_wrong_is_said(project: int, tmp_path: Path) -> None:
+    (tmp_path / "/".join("d" * (MAX_LEVELS + 1))).mkdir(parents=True)
+    look = looked(project)
+    with pytest.raises(SettingsError, match="folders within each other"):
+        look.plan()
+
+
+def test_nothing_is_left_of_one_that_nobody_waits_for(project: int) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    look = looked(project)
+    child = look._child
+    look.close()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(child, 0)
+    assert before == len(os.listdir("/proc/self/fd"))
