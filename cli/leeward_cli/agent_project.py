@@ -52,9 +52,11 @@ def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
     """
     settings = load_settings(fd, project, config_home(os.environ), os.environ)
     if settings.widening:
+        from leeward.agents.state_files import own_folder
         from leeward.agents.trust import TrustStore, require_trust
 
-        store = TrustStore(os.path.join(state_home(os.environ), "trust"))
+        # Its folder first, with its mode, where nothing of leeward's has been run yet.
+        store = TrustStore(os.path.join(own_folder(state_home(os.environ)), "trust"))
         asked = os.isatty(0) and os.isatty(2)
         require_trust(store, os.fsencode(project), settings.widening, trusted=trusted,
                       ask=_asked if asked else None)

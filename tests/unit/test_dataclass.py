@@ -231,8 +231,8 @@ def imported(program: str) -> set[str]:
 #: until it is ready.
 STARTS = ("import leeward; leeward.Client, leeward.AsyncClient, leeward.Result", "import leeward.crossing.zygote",
           "import leeward_cli.cold, leeward_cli.once",
-          "import leeward_cli.agent_start, leeward.agents.running, leeward.agents.layer, leeward.agents.trust,"
-          " leeward.spec.egress",
+          "import leeward_cli.agent_start, leeward.agents.running, leeward.agents.layer, leeward.agents.trust",
+          "import leeward.spec.egress",
           "import leeward; leeward.Sandbox; import leeward.client.changes, leeward.client.fetching",
           "import leeward.client.files",
           "import leeward.daemon.config_sources, leeward.daemon.main")
