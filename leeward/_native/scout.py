@@ -20,7 +20,7 @@ _given: list[Any] = []
 
 def scout(kept: Kept, ranges: Sequence[tuple[int, int]], ends: Sequence[int], out: int) -> bool:
     """
-    Clone this process. The clone begins as jobs of *kept* do for which somebody waits, and has its frame.
+    Clone this process. The clone begins in C, and has its frame, where jobs of *kept* do for which somebody waits.
 
     Args:
         ranges: address and bytes of whole pages that are looked at.
@@ -34,7 +34,7 @@ def scout(kept: Kept, ranges: Sequence[tuple[int, int]], ends: Sequence[int], ou
         KernelRefusal: there was no clone, or its job didn't come to its end.
     """
     looked = ffi.new("struct lw_range[]", list(ranges))
-    how = ffi.new("struct lw_scout *", {"beginning": kept.beginning, "ranges": looked, "count": len(ranges),
+    how = ffi.new("struct lw_scout *", {"beginning": kept.beginning or ffi.NULL, "ranges": looked, "count": len(ranges),
                                         "ends": list(ends), "out": out})
     _given[:] = looked, how  # the clone leaves this function, and needs them when its job has ended
     done = lib.lw_scout(how)

@@ -82,7 +82,10 @@ def hurried(kept: Kept, job: int, reply: int) -> tuple[Range, ...]:
             return ()
         if gone:
             try:
-                inside.serve_begun(job, reply)
+                if kept.beginning is not None:
+                    inside.serve_begun(job, reply)
+                inside.freshen()  # as runner.py
+                inside.serve(Pipes, job, reply)
             finally:
                 os._exit(1)
         entries = array.array("Q", os.pread(out.fileno(), os.fstat(out.fileno()).st_size, 0))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -35,14 +36,22 @@ def zygote(beginning: str) -> Iterator[None]:
         yield
 
 
-def faults(beginning: str) -> int:
-    with zygote(beginning), Box() as box:
+def faults(beginning: str, **settings: Any) -> int:
+    with zygote(beginning), Box(**settings) as box:
         return min(int(box.run(FAULTS).stdout) for _ in range(3))
 
 
 @pytest.mark.needs("io-uring")
 def test_its_pages_are_copied_by_the_clone() -> None:
     assert faults("") + 100 < faults(OFF)
+
+
+@pytest.mark.needs("io-uring")
+def test_so_are_those_of_one_that_does_not_begin_in_c() -> None:
+    """
+    OpenSSL's generator is renewed by bytecode.
+    """
+    assert faults("", preload=("ssl",)) + 200 < faults(OFF, preload=("ssl",))
 
 
 def test_where_no_page_can_be_pinned_it_takes_its_faults() -> None:
@@ -70,7 +79,9 @@ def test_no_job_finds_what_another_has_written() -> None:
 
 
 def test_numbers_that_two_jobs_draw_differ() -> None:
-    with Box() as box:
-        drawn = [box.run("import random, uuid\nprint(random.random(), uuid.uuid4())").stdout for _ in range(8)]
+    code = "import random, ssl, uuid\nprint(random.random(), uuid.uuid4(), ssl.RAND_bytes(8))"
+    for preload in ((), ("ssl", "multiprocessing")):
+        with Box(preload=preload) as box:
+            drawn = [box.run(code).stdout.split(maxsplit=2) for _ in range(8)]
 
-    assert 8 == len(set(drawn))
+        assert [8, 8, 8] == [len(set(each)) for each in zip(*drawn, strict=True)]

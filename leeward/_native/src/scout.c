@@ -5,8 +5,8 @@
  *
  * Theory of operation. A page that a clone has written is mapped by it alone; a page of a file that it has read is
  * present, because a clone begins without those. That holds only while its parent writes nothing either: it waits in
- * C. And only what a job does may be done here: the clone begins in C (begin.c), returns to the interpreter for the
- * job, and is back in C when the job would reply. */
+ * C. And only what a job does may be done here: the clone begins in C (begin.c) where jobs do, returns to the
+ * interpreter, and is back in C when the job would reply. */
 
 #include "scout.h"
 
@@ -55,8 +55,8 @@ static void tell(void)
 
 /* Have a clone go the way of a job.
  *
- * Returns 0 in the clone, which has its frame: it runs the job then and does not come back from its end. In the caller,
- * when the clone has ended, 1 where all is told; -errno else, ECHILD where the job did not come to its end. */
+ * Returns 0 in the clone, which has its frame where jobs begin in C: it runs the job then and does not come back from
+ * its end. In the caller, when the clone has ended, 1 where all is told; -errno else, ECHILD where the job did not come to its end. */
 int lw_scout(const struct lw_scout *how)
 {
 	int pidfd = -1;
@@ -71,7 +71,7 @@ int lw_scout(const struct lw_scout *how)
 				_exit(1);
 		scouting = how;
 		lw_job_watch(tell);
-		if (!lw_job_begin(how->beginning))
+		if (how->beginning && !lw_job_begin(how->beginning))
 			_exit(1);
 		return 0;
 	}

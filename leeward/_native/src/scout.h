@@ -11,7 +11,7 @@
 #define LW_SCOUT_ENDS 6
 
 struct lw_scout {
-	const struct lw_beginning *beginning;
+	const struct lw_beginning *beginning; /* or NULL */
 	const struct lw_range *ranges; /* memory that is looked at */
 	uint32_t count;
 	int ends[LW_SCOUT_ENDS];       /* what these descriptors are copies of, each above them */
