@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-#: Run by each tree's own interpreter: who is who, and perf while the jobs run.
+#: Run by each tree's own interpreter: prints which process is which, and runs perf while the jobs run.
 _DRIVER = """
 import json, signal, subprocess, sys, time
 from leeward_cli.bench.ours import armed, daemon, daemon_pid, rate

@@ -16,7 +16,7 @@ from leeward.host.facts import Record
 from leeward.host.findings import Feature
 from leeward_cli.job import complain, escape
 
-#: What a finding is told by, in one line and in JSON.
+#: The fields of a finding that are printed, in one line and in JSON.
 _TOLD = ("name", "state", "have", "without", "cure")
 
 

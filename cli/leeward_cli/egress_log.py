@@ -21,7 +21,7 @@ from leeward_cli.job import complain, write
 _ANSWER_S = 5.0
 #: Seconds that one request waits for more.
 _WAIT_S = 60.0
-#: Answers that are read where nobody follows: the daemon keeps fewer rows.
+#: Answers that are read without --follow: the daemon keeps fewer rows.
 _MOST_PAGES = 2000
 _TEXTS = ("kind", "policy", "name", "address", "verdict", "rule", "reason")
 _NUMBERS = ("number", "user", "lease", "try", "port", "sent", "received")

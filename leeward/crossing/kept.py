@@ -25,7 +25,7 @@ from leeward.errors import LeewardError
 #: Entries of one copy.
 MOST_ENTRIES = walk.MOST_ROWS
 
-#: On the scratch file system: copies of an overlay, one that is being made, and what goes.
+#: On the scratch file system: copies of an overlay, one that is being made, and those that are being removed.
 _KEPT, _NEXT, _TRASH = "kept.{}", "next.{}", "trash.{}"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _CHUNK = 1 << 18
@@ -194,7 +194,7 @@ def _dress(fd: int, about: os.stat_result, attributes: Sequence[tuple[str, bytes
     os.utime(fd, ns=(about.st_atime_ns, about.st_mtime_ns))
 
 
-# --- what goes ----------------------------------------------------------------------
+# --- removal ------------------------------------------------------------------------
 
 
 def _throw_away(scratch: int, number: int, path: str | bytes) -> None:

@@ -38,7 +38,7 @@ CHANNEL, RULESET = birth.BIRTH, birth.BIRTH + 1
 _MOST = 1 << 16
 _FDS = 24
 _RULES = Cell("ruleset")
-#: Where the new root is put together; what lies there is taken along before.
+#: Where the new root is built; the mounts that are there are moved before.
 _STAGE = "/tmp"
 #: CAP_DAC_READ_SEARCH; and with it CAP_DAC_OVERRIDE and CAP_FOWNER, to copy and remove what nobody may read or write;
 #: and CAP_SYS_ADMIN, to mount.

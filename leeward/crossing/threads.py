@@ -16,7 +16,7 @@ from leeward._native import threads
 #: How long a thread has to come to rest, and to be gone, seconds. It scans a folder or so when it starts.
 PATIENCE_S = 2.0
 _TICK_S = 0.001
-#: It waits for work, and not for a moment for somebody's lock, if it was in futex(2) for so long, seconds, without
+#: It waits for work, and not just for a lock, if it was in futex(2) for so long, seconds, without
 #: a turn.
 _REST_S = 0.02
 

@@ -118,7 +118,7 @@ def quotas(config: Config, uid: int) -> Quotas:
                   exempt=(0, uid), reserve=1 if config.group and config.pool_size > 1 else 0)
 
 
-#: Workers that are made for sessions, at most: where nobody says how many there may be, and where somebody does.
+#: The most workers that are made for sessions: by default, and where `max_sessions` is set.
 MOST_ROOM, MOST_ASKED = 256, 1024
 
 

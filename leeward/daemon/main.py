@@ -357,8 +357,8 @@ class Daemon:
         while not server.flushed and time.monotonic() < give_up:
             self._reactor.turn(0.05)
         server.part(all_of_them=True)
-        # Before the workers, which may take a moment: whoever starts a daemon now finds the place free, and whoever
-        # connects is told at once.
+        # Before the workers, whose end may take a moment: a daemon that starts now finds the socket's path free, and a
+        # client that connects gets an error at once.
         listener.close()
         give_up = time.monotonic() + FLUSH_S
         while server.connections and time.monotonic() < give_up:

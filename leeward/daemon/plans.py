@@ -43,7 +43,7 @@ class Plans:
     def __init__(self, config: Callable[[], Config], settings: Settings) -> None:
         self._config, self._settings = config, settings
         owner.home()
-        # Now, because an environment's interpreter is asked what it is, and nobody may wait for that later.
+        # At the start, because an environment's interpreter is started to ask its version, which would delay requests.
         self._found = {name: _find(environment) for name, environment in config().environments.items()}
         self._stored = Stored(_folder(config()))
         if config().egress:  # likewise: importing pyroute2 takes most of a second on a busy host

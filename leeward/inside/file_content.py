@@ -18,7 +18,7 @@ from typing import Any
 
 from leeward.wire.file_answers import CHUNK, MAX_HANDLE
 
-#: Files in pieces at once. The one that nobody has asked for the longest makes room.
+#: Files in pieces at once. With more, the least recently used one is closed.
 MOST_HANDLES = 64
 #: Bytes of a file that is edited: it is in memory twice meanwhile.
 MOST_EDITED = 32 << 20

@@ -33,7 +33,7 @@ tracebacks.ends.append(globals())
 #: Seconds that the carrier may take to end where a signal handler waits for it.
 _LATE_S = 0.2
 
-#: Signals that a fault of a thread's own brings: faulthandler tells of them.
+#: Signals of a fault of the thread itself, which faulthandler reports.
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP}
 
 _OVER = "the job that was given this function is over"

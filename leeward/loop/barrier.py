@@ -22,7 +22,7 @@ from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
-#: What an exception can have cost: the `costs` of an owner. "nothing": nobody was to be ended.
+#: What an exception can have cost: the `costs` of an owner. "nothing": no owner had to be ended.
 COSTS = ("job", "session", "worker", "zygote", "broker", "connection", "nothing")
 
 #: Seconds in which one callback's exceptions are told once; the next line says how many there were.

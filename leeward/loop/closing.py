@@ -33,7 +33,7 @@ _SO_PASSRIGHTS = 83
 #: Bytes looked at at once, and how often, before a socket that is to be closed counts as suspect.
 _CHUNK, _LOOKS = 1 << 16, 8
 
-#: Suspect sockets that may wait to be passed on. With more the daemon accepts nobody for a while.
+#: Suspect sockets that may wait to be passed on. With more the daemon accepts no connection for a while.
 MOST = 64
 #: Sockets that one process takes; the processes that may be left; seconds between two looks whether one is gone.
 _TAKES, _PROCESSES, _LOOK_S = 64, 4, 0.05

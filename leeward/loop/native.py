@@ -120,7 +120,7 @@ class NativeReactor(Reactor):
         self._turns += 1
         if not count:
             return
-        # First what has begun: until its owners know, they might give its runner to somebody else. Of a session's
+        # First the jobs that have begun: until their owners know, they might give the runner away. Of a session's
         # runner a turn may tell several times, and in order.
         first: list[tuple[Receiver, Any]] = []
         rest: list[Any] = []

@@ -39,7 +39,7 @@ _NOBODY = (None, 0, 0)
 #: Connections accepted in a row, each of which is met, or sent away, before the next.
 _TURN_ACCEPTS = 64
 
-#: A descriptor stays ready until somebody reads it. If its callback fails so many times within so many seconds, it
+#: A descriptor stays ready until it is read. If its callback fails so many times within so many seconds, it
 #: isn't looked at for a while: the first pause, doubled each time up to the second figure, in seconds.
 _FAILURES, _WITHIN_S = 5, 1.0
 _PAUSE_S, _PAUSE_MOST_S = 0.1, 5.0

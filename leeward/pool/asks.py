@@ -25,7 +25,7 @@ from leeward.pool.egress_record import EgressRecord
 from leeward.wire.egress_asks import check_ask
 from leeward.wire.egress_control import Ask, AskAnswer, Listening, Unask
 
-#: Asks that may wait: of one user's sandboxes, of all, and in one answer to whoever listens.
+#: The most asks that wait: of one user's sandboxes, of all, and in one answer to a listener.
 MOST_OF_USER, MOST, PAGE = 64, 1024, 64
 
 #: Seconds in which a client that listens may come back by another connection.
@@ -121,7 +121,7 @@ class AskBook:
         """
         self._asks = {}
 
-    # --- for whoever listens --------------------------------------------------
+    # --- for listeners --------------------------------------------------------
 
     def after(self, _user: int, number: int) -> dict[str, Any]:
         """

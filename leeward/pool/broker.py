@@ -302,7 +302,7 @@ class BrokerLink:
         if self._places:
             self._start_again()
 
-    # --- what it is told ------------------------------------------------------
+    # --- messages to the broker -----------------------------------------------
 
     def _send(self, message: Message, fds: Sequence[int] = ()) -> None:
         if self._channel is None:

@@ -24,7 +24,7 @@ from leeward.wire.egress_control import VERDICTS, Decided
 #: Rows that are kept; those of one answer; and leases that are over and still known.
 MOST_ROWS, PAGE, MOST_PAST = 10_000, 256, 1024
 
-#: In place of a uid: the rows of all users, for the operator; and whose a row is that nobody is known for.
+#: In place of a uid: the rows of all users, for the operator; and the owner of a row whose user isn't known.
 EVERYBODY, NOBODY = -1, -2
 
 
@@ -132,7 +132,7 @@ class EgressRecord:
         """
         return self._held.get(lease)
 
-    # --- what is told ---------------------------------------------------------
+    # --- recording ------------------------------------------------------------
 
     def add(self, decided: Decided) -> None:
         """
@@ -157,7 +157,7 @@ class EgressRecord:
         self._rows[most].popleft()
         self._kept -= 1
 
-    # --- what is asked --------------------------------------------------------
+    # --- reading --------------------------------------------------------------
 
     def rows(self) -> Iterator[RecordedDecision]:
         """

@@ -91,7 +91,7 @@ class FairQueue(Generic[W]):
         self.size = size
         self._running = running
         self._passed = 0  # how often in a row the first one here that might start didn't
-        # Whoever is first here is next. A user without anything that waits isn't here.
+        # The first user here is next. A user without waiting jobs isn't here.
         self._users: dict[int, _Lanes[W]] = {}
         self._count = 0
 

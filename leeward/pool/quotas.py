@@ -39,7 +39,7 @@ class Quota:
     sandboxes: int = 0
 
 
-#: Of somebody who has none.
+#: The quota of a user without one.
 NONE = Quota()
 
 

@@ -66,7 +66,7 @@ STALLED_S = 0.02
 _REST = 10
 #: Steps of a hunt in one look.
 _STEPS = 8
-#: Seconds of a standstill from which on it is told.
+#: Standstills of at least so many seconds are logged.
 TELL_S = 0.5
 
 
@@ -249,7 +249,7 @@ class Watchdog:
         """
         self._reactor.rouse = self._bell.ring
         try:
-            # Whoever begins afterwards sees `rouse`, and who began before is seen here.
+            # A job that begins after this calls `rouse`; one that began before is seen here.
             if not self._over and not self._busy():
                 self._bell.wait(self._period / 4 if self._period else None)
         finally:

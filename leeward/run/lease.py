@@ -70,7 +70,7 @@ class Turn(Execution):
             super().stop(why)
             return
         self._overdue = True
-        # Once, whatever the job does then. And its answer is ours, for it has to tell of the limit.
+        # Once, whatever the job does then. Python makes the answer, because it has to report the limit.
         self._timers["grace"] = self._reactor.after(self.grace, partial(super().stop, Stop.TIME))
         in_any_case(self.take_back, self.interrupt)
 

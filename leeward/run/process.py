@@ -213,7 +213,7 @@ class LiveProcess:
         self._happen(ProcessEvent.DRAINED)
         self._cancel()
         for spill in self._spills.values():
-            # A terminal hangs up: who is on it still gets SIGHUP, or EIO.
+            # A terminal hangs up: processes that still use it get SIGHUP, or EIO.
             (spill.close if self.terminal else spill.idle)()
         assert self.exit is not None
         self.exit = replace(self.exit, left=left, denied=self.denied())

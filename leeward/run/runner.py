@@ -315,7 +315,7 @@ class Runner:
         Raises:
             LeewardError, OSError: it is gone, or no descriptor is left.
         """
-        # The only child that its init has as yet. While the init lives nobody else reaps it, so the number is its.
+        # So far its init has no other child. While the init lives no other process reaps it, so the number is its own.
         return os.pidfd_open(job_of(self.pid))
 
     def rest(self) -> None:

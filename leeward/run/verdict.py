@@ -195,7 +195,7 @@ def _killed_by(number: int, fault: Fault | None) -> JobError:
     return JobError("Signalled", f"killed by {name}: {(signal.strsignal(number) or '').lower()}{place}", trace)
 
 
-#: The signals that faulthandler tells of.
+#: The signals that faulthandler reports.
 _FAULTS = frozenset((signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL))
 
 

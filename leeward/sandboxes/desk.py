@@ -144,7 +144,7 @@ class Desk:
             sandbox.on_program_end = partial(self._book.process, user, name)
         entry.calls += 1  # the one that waits for it
         try:
-            # One process more: the first one of a runner, which belongs to nobody.
+            # One more process: the first one of a runner, which is no client's.
             held.seat = (pool or self._pool).open_seat(
                 replace(facts.limits, processes=facts.limits.processes + 1), user, partial(self._opened, entry),
                 sandbox.lost, partial(self._drained, name), patience)
@@ -170,7 +170,7 @@ class Desk:
                                          partial(self._mounted, entry, what))
             return
         held.sandbox.begin(what)
-        # Later, so that whoever asked has what `open` returns.
+        # Later, so that the caller has the return value of `open` by then.
         self._reactor.soon(partial(self._report_opened, entry, entry.name))
 
     def _mounted(self, entry: RegistryEntry[Held], place: Any, error: LeewardError | None) -> None:

@@ -50,7 +50,7 @@ class FileProcess(Protocol):
     def end(self, why: str) -> None: ...
 
 
-#: Starts one: the frame to begin with, the most bytes of an answer, and who is told when it is there, and when lost.
+#: Starts one: takes its first frame, the most bytes of an answer, and callbacks for when it is there, and when lost.
 StartFiles = Callable[[bytes, int, Callable[[FileProcess], None], Callable[[str], None]], KernelProcess]
 
 

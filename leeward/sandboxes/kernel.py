@@ -62,7 +62,7 @@ class BranchedProcess(KernelProcess, Protocol):
     def forked(self, refused: str) -> None: ...
 
 
-#: Starts one: is told when it is there, and when it is lost.
+#: Starts one: takes callbacks for when it is there, and when it is lost.
 Start = Callable[[Callable[[KernelLease], None], Callable[[str], None]], KernelProcess]
 
 

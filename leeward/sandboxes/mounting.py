@@ -149,7 +149,7 @@ class Mounting:
         self._done: Callable[[LeewardError | None], None] | None = done
         self._asked: PorterAsked | None = None
         try:
-            # What is shown with the host is shown as it is: with the rights of nobody, where the daemon is root's.
+            # Folders of the host's view aren't id-mapped: root's daemon shows them with the rights of nobody.
             if place.owner == (os.geteuid(), os.getegid()) or mounts.hides is not None:
                 self._carry()
             else:  # the daemon is root's: on the host the sandbox's processes are another user's than the client

@@ -421,7 +421,7 @@ class LiveSandbox:
         self._place = None
         gone, self._gone = self._gone, None
         reason = _REASONS.get(why, Reason.LOST)
-        # First whoever remembers why: the processes' clients are told that.
+        # First the registry, which stores the reason: the processes' clients get it.
         in_any_case(*([partial(gone, reason, why)] if gone is not None else []), partial(self.end, reason, why))
 
     def end(self, reason: Reason, detail: str = "") -> None:

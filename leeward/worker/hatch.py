@@ -20,7 +20,7 @@ from leeward.spec.sandbox import Bind
 from leeward.wire import records
 from leeward.worker.process import BackstageProcess, ZygoteProcess
 
-#: What the zygote's interpreter is told to run. Its source comes by standard input, so
+#: The program of the zygote's interpreter. Its source comes by standard input, so
 #: that no path of the host stands in the command line that every job can read.
 _BOOTSTRAP = "import os;exec(os.read(0,65536))"
 

@@ -130,7 +130,7 @@ class Operations:
             parcel = Parcel(memoryview(encode_refused(number, error)))
             home.watcher.request_refused(refusal_of(error)[0], self._share.user)
         except Exception as error:
-            # A bug of ours; whoever asked is told, and everybody else is served on.
+            # A bug of ours: this request is answered with it, and all others are served on.
             home.reactor.barrier.note(self.serve, error)
             parcel = self._refusal(number, "internal", bug(error))
         self._link.send(parcel)

@@ -38,7 +38,7 @@ class RecallWait:
         self._broken = broken
         self._answer: Callable[[Mapping[str, Any]], None] | None = answer
         self._timer = reactor.after(seconds, self._send_rows)
-        # Not from inside: whoever tells of an end is in the middle of it, and more of them may come with it.
+        # Not at once: the code that records an end hasn't finished, and may record more ends.
         self._take_back = book.wait(user, lambda: reactor.soon(self._send_rows))
 
     def _send_rows(self) -> None:

@@ -55,5 +55,5 @@ CONNECTION: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = 
 
 #: It has asked for nothing yet.
 SILENT = ConnectionState.NEW, ConnectionState.AWAITED
-#: The kernel may have bytes of it that nobody has looked at, and that are served before it goes.
+#: The kernel may have unread bytes of the client, which are served before the connection ends.
 LEAVING = ConnectionState.AWAITED, ConnectionState.PARTING

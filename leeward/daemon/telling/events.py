@@ -80,7 +80,7 @@ class EventBook:
     def __len__(self) -> int:
         return sum(len(book.special) + len(book.ordinary) for book in self._books.values())
 
-    # --- what is told ---------------------------------------------------------------
+    # --- recording ------------------------------------------------------------------
 
     def job(self, user: int, number: int, label: str, result: Result) -> None:
         """
@@ -144,7 +144,7 @@ class EventBook:
                 del self._books[user]
                 return
 
-    # --- what is asked --------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------
 
     def after(self, user: int, number: int) -> dict[str, Any]:
         """

@@ -101,7 +101,7 @@ class Exporter:
         except BlockingIOError:
             return
         except OSError:
-            # Out of descriptors. The listener stays readable: look again when somebody may have gone.
+            # Out of descriptors. The listener stays readable: try again when a client may have gone.
             self.reactor.change(self._listener.fileno(), 0)
             self.reactor.after(1.0, self._resume)
             return

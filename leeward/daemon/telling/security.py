@@ -29,7 +29,7 @@ OWN_BURST, OWN_RATE = 50, 5.0
 SUMMARY_S = 1.0
 #: Kinds of left-out records that are told apart; further users are one.
 KINDS = 256
-#: For a user who is one too many to be told apart.
+#: Stands for users beyond the bound, who are counted together.
 SOMEBODY = -1
 
 

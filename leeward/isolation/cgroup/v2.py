@@ -81,7 +81,7 @@ class V2Leaf:
         try:
             if worker.owner_uid != os.geteuid():
                 self._group.give(worker.owner_uid, "cgroup.procs")
-            # These files are read when the job has ended. Opening them now costs nobody's time.
+            # These files are read when the job has ended. Nobody waits while they are opened now.
             for key, file in worker.files:
                 self._files[key] = self._group.open(file)
             if worker.oom_group:
