@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,7 @@ from kit.box import TESTS, Box
 from kit.egress import Servers
 from kit.egress_hosts import AUTHORITY
 from kit.live import opened
-from kit.live_daemon import PLACES
+from kit.live_daemon import PLACES, LiveDaemon
 
 GET = """
     import sys, urllib.request, urllib.error
@@ -345,3 +346,49 @@ def test_the_route_is_tried_by_a_process_of_its_own() -> None:
                               capture_output=True, check=False, timeout=120,
                               env={**os.environ, "PYTHONPATH": os.pathsep.join((str(TESTS), PLACES))})
         assert said == done.stdout.strip(), done.stderr
+
+
+def test_where_no_netlink_socket_may_be_made_the_proxy_is_all_there_is(host: Servers, tmp_path: Path) -> None:
+    """
+    Of a daemon under a filter as units and containers have it: its programs are told of the proxy, which decides by
+    the policy; and nothing else leads anywhere.
+    """
+    config = tmp_path / "c.toml"
+    config.write_text(f"""\
+pool_size = 1
+[egress.web]
+allow = ["web.example.org:{host.http}"]
+addresses = ["127.0.0.1/32"]
+""")
+    config.chmod(0o600)
+    (tmp_path / "sitecustomize.py").write_text(f"""\
+import sys
+import leeward.pool.broker
+leeward.pool.broker.ENTRY = {egress.ENTRY!r}
+sys.path.append({str(TESTS)!r})
+from kit.no_netlink import refuse
+refuse()
+""")
+    code = """
+import os, socket, sys, urllib.request
+print(os.environ["http_proxy"])
+for name in ("web", "other"):
+    try:
+        print(urllib.request.urlopen(f"http://{name}.example.org:{sys.argv[1]}/", timeout=60).status)
+    except OSError as error:
+        print(error)
+for place in (("web.example.org", int(sys.argv[1])), ("1.2.3.4", 443)):
+    try:
+        socket.create_connection(place, 20)
+    except OSError as error:
+        print(type(error).__name__)
+"""
+    with LiveDaemon(tmp_path, "--config", str(config), env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{PLACES}"}) as daemon:
+        with daemon.client() as client:
+            got = client.execute(code, args=[str(host.http)], egress="web", timeout=120)
+        daemon.logged(lambda rows: [row for row in rows if "this host refuses the route" in row["event"]])
+    proxy, allowed, denied, *refused = got.stdout_text.splitlines()
+    assert ("http://127.0.0.1:3128", "200") == (proxy, allowed), got
+    assert "403" in denied
+    assert 2 == len(refused), got
+    assert {"OSError", "PermissionError", "ConnectionRefusedError"} >= set(refused)
