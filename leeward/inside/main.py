@@ -167,6 +167,10 @@ def _serve(pipes: JobPipes, take: Callable[[], bytes | None], me: int, job_fd: i
         main = _main or program.set_up()
         contexts.tell()
         code = wire.code_of(body)
+        if body.startswith(wire.LENT):
+            variables, code = wire.read_lent(body)
+            program.take_environment(variables)
+            os.close(job_fd)
         doorway = branching.Doorway(door)
         if body != wire.SESSION:
             doorway.shut()

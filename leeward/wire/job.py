@@ -55,6 +55,8 @@ MAX_DEPTH = 16
 
 #: The first byte of a frame that holds code alone.
 CODE = b"\0"
+#: The same of a frame that holds variables of the lease, with their length in front, and code alone.
+LENT = b"\6"
 #: The same of code that shows things, in a session.
 SHOWN = b"\4"
 #: The first byte of a frame after which others may come.
@@ -89,6 +91,11 @@ def job_frame(job: Job, variables: Mapping[str, str] | None = None) -> bytes:
     Args:
         variables: that it has beside its own.
     """
+    if variables and job.code is not None and _beside_code(job) == _NOTHING:
+        packed = msgpack.packb(dict(variables))
+        assert isinstance(packed, bytes)
+        body = LENT + HEADER.pack(len(packed)) + packed + job.code
+        return HEADER.pack(len(body)) + body
     if variables:
         job = replace(job, env={**variables, **job.env})
     if job.code is not None and _beside_code(job) == _NOTHING:
@@ -139,6 +146,17 @@ def _packed(job: Job) -> bytes:
     }, use_bin_type=True)
     assert isinstance(body, bytes)
     return body
+
+
+def read_lent(body: bytes) -> tuple[dict[str, str], bytes]:
+    """
+    The variables and the code of a frame that begins with LENT.
+    """
+    at = len(LENT) + HEADER.size
+    end = at + HEADER.unpack(body[len(LENT):at])[0]
+    variables = msgpack.unpackb(body[at:end])
+    assert isinstance(variables, dict)
+    return variables, body[end:]
 
 
 def code_of(body: bytes) -> bytes | None:

@@ -16,6 +16,7 @@ from leeward.outcome import Limit
 from leeward.spec.job import Job
 from leeward.wire.job import (
     HEADER,
+    LENT,
     MAX_FILES,
     SESSION,
     VARIABLES,
@@ -23,6 +24,7 @@ from leeward.wire.job import (
     is_plain_name,
     job_frame,
     read_job,
+    read_lent,
     read_reply,
     read_variables,
     reply_pieces,
@@ -66,6 +68,8 @@ def test_variables_of_a_lease_come_with_a_job_or_before_the_first_of_a_session()
     assert own == read_variables(_body(variables_frame(own)))
     assert _body(variables_frame(own)).startswith(VARIABLES)
     assert job_frame(Job(code=b"x = 1")) == job_frame(Job(code=b"x = 1"), {})
+    lent = _body(job_frame(Job(code=b"x = 1"), own))
+    assert (LENT, None, (own, b"x = 1")) == (lent[:1], code_of(lent), read_lent(lent))
     fields = read_job(_body(job_frame(Job(code=b"x = 1", env={"B": "3"}), own)))
     assert {"A": "1", "B": "3"} == fields["env"]
     assert not any(_body(frame).startswith(VARIABLES) for frame in (
