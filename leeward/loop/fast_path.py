@@ -92,6 +92,7 @@ class FastPath:
 
     Attributes:
         held: the starts that are held back, by the runner's number, the eldest first.
+        offered: how many runners were offered to fresh jobs so far.
     """
 
     def __init__(self, loop: native.Loop, barrier: Barrier) -> None:
@@ -100,6 +101,7 @@ class FastPath:
         self._jobs: dict[int, FastPathJob] = {}
         self.held: dict[int, tuple[Receiver, JobStart]] = {}
         self._enabled = False
+        self.offered = 0
 
     def enable(self, degraded: tuple[str, ...]) -> None:
         """
@@ -118,6 +120,7 @@ class FastPath:
         with contextlib.suppress(OSError):
             self._loop.offer(offer)
             self._givers[offer.number] = giver
+            self.offered += not offer.session
             return True
         return False
 

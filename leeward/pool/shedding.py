@@ -9,7 +9,9 @@ worker comes free, so a queue gains nothing. A connection that was refused MOST 
 *shed*: the fast path gives its next plain request to a runner on offer, or refuses it, and Python isn't called. A
 connection that is refused less often stays in the queue, whose jobs come before those of the fast path.
 
-The fast path doesn't know whose turn it is. So no connection is shed while jobs of two users are refused.
+The fast path doesn't know whose turn it is. So no connection is shed while jobs of two users are refused. And it has
+runners only where they are offered to it, which not every host and configuration allows. So no connection is shed
+before a runner was offered, nor after a look that found no further offer.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ class Shedding:
         self._connections: set[int] = set()  # that are shed
         self._user: int | None = None  # whose job was the last one refused
         self._timer: Timer | None = None
+        self._offered = self._stale = 0  # runners, at the last look, and at the last one that found no further offer
 
     @property
     def on(self) -> bool:
@@ -66,9 +69,11 @@ class Shedding:
             return
         fast_path = self._fast_path()
         if (fast_path is None or not connection or connection in self._connections
-                or self._refusals[connection] < MOST or not self._backlog.dense(now)):
+                or self._refusals[connection] < MOST or fast_path.offered == self._stale
+                or not self._backlog.dense(now)):
             return
         if not self._connections:
+            self._offered = fast_path.offered
             fast_path.refuse_with(why)
         self._connections.add(connection)
         fast_path.shed(connection, True)
@@ -81,8 +86,13 @@ class Shedding:
 
     def _look(self) -> None:
         self._timer = None
-        dense = self._backlog.dense(self._reactor.now())
-        self._unshed({fd for fd in self._connections if not dense or self._refusals.get(fd, 0) < MOST})
+        fast_path = self._reactor.fast_path
+        offered = 0 if fast_path is None else fast_path.offered
+        if self._connections and offered == self._offered:
+            self._stale = offered
+        self._offered = offered
+        lasts = self._stale != offered and self._backlog.dense(self._reactor.now())
+        self._unshed({fd for fd in self._connections if not lasts or self._refusals.get(fd, 0) < MOST})
         self._refusals.clear()
         if self._connections:
             self._timer = self._reactor.after(LAPSE_S, self._look)

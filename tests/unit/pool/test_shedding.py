@@ -26,7 +26,7 @@ class Box:
         self.shed: dict[int, bool] = {}
         self.said: list[Busy] = []
         self.timers: list[Any] = []
-        path = SimpleNamespace(shed=self.shed.__setitem__, refuse_with=self.said.append)
+        path = SimpleNamespace(shed=self.shed.__setitem__, refuse_with=self.said.append, offered=1)
         self.path: Any = path
         reactor = SimpleNamespace(fast_path=path, after=self._after, now=lambda: 0.0)
         backlog = SimpleNamespace(dense=lambda now: self.dense)
@@ -37,7 +37,8 @@ class Box:
         self.timers.append(timer)
         return timer
 
-    def look(self) -> None:
+    def look(self, *, offers: int = 1) -> None:
+        self.path.offered += offers
         timer = self.timers.pop()
         assert LAPSE_S == timer.seconds
         timer.call()
@@ -103,6 +104,26 @@ def test_nobody_is_shed_while_two_users_are_refused(box: Box) -> None:
         box.refuse(1, 1)
         box.refuse(7, 1, GUEST)
     assert {1: False} == box.shed
+
+
+def test_nobody_is_shed_where_no_runner_is_offered(box: Box) -> None:
+    """
+    Else such a connection would have all its jobs refused, although workers come free.
+    """
+    box.path.offered = 0
+    box.refuse(1, 3 * MOST)
+    assert {} == box.shed
+    box.path.offered = 1
+    box.refuse(1)
+    assert {1: True} == box.shed
+    box.shedding.count(1, MOST)
+    box.look(offers=0)
+    assert {1: False} == box.shed
+    box.refuse(1, 3 * MOST)
+    assert {1: False} == box.shed
+    box.path.offered += 1
+    box.refuse(1)
+    assert {1: True} == box.shed
 
 
 @pytest.mark.parametrize("case", ["not dense", "no fast path", "no connection"])
