@@ -5,7 +5,10 @@ Secrets in `fetch`, and hosts with certificates of the policy's authorities, thr
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -119,3 +122,60 @@ def test_the_policys_authorities_verify_hosts(daemon: LiveDaemon, host: Mirrors)
     with leeward.Sandbox(socket=daemon.socket, egress="unknown") as box, pytest.raises(
             leeward.FetchFailed, match=r"^HTTP error: .*TLS: the host's certificate"):
         box.fetch(f"https://api.example.org:{host.tls}/")
+
+
+def _holds(pid: int, text: bytes) -> bool:
+    """
+    Is *text* in the writable memory of a process?
+    """
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in maps:
+            place, rights, *_ = line.split()
+            first, last = (int(end, 16) for end in place.split("-"))
+            if not rights.startswith("rw"):
+                continue
+            try:
+                memory.seek(first)
+                found = memory.read(last - first)
+            except (OSError, ValueError):  # [vvar] and its like
+                continue
+            if text in found:
+                return True
+    return False
+
+
+def _broker(daemon: int) -> int:
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == daemon and b"egress_names" in (entry / "cmdline").read_bytes():
+                return int(entry.name)
+    raise AssertionError("no broker")
+
+
+def test_a_value_from_a_file_is_in_no_memory_but_the_brokers(host: Mirrors, tmp_path: Path) -> None:
+    """
+    Nor in what the daemon says of itself.
+    """
+    value = "sk-file-" + secrets.token_hex(16)
+    authorities, config, key = (tmp_path / name for name in ("authorities.pem", "c.toml", "key"))
+    authorities.write_text(AUTHORITY)
+    key.write_text(f"{value}\n")
+    config.write_text(CONFIG.format(tls=host.tls, http=host.http, authorities=authorities, name=NAME, source=SOURCE)
+                      .replace(f"env:{SOURCE}", f"file:{key}"))
+    config.chmod(0o600)
+    (tmp_path / "sitecustomize.py").write_text(CUSTOM)
+    code = f"""
+import os, urllib.request
+asked = urllib.request.Request("https://api.example.org:{host.tls}/", headers={{"X-Key": os.environ["{NAME}"]}})
+print(urllib.request.urlopen(asked, timeout=60).read().decode())
+"""
+    with LiveDaemon(tmp_path, "--config", str(config), env={
+            "PYTHONPATH": os.pathsep.join((str(tmp_path), PLACES))}) as daemon, daemon.client() as client:
+        got = client.execute(code, egress="web", timeout=120)
+        assert value in host.last(), got
+        said = repr(client.status()) + repr(daemon.log) + repr(got)
+        if 0 == os.geteuid():  # nobody else may look into the broker
+            assert _holds(_broker(daemon.process.pid), value.encode())
+            assert not _holds(daemon.process.pid, value.encode())
+    assert "sk-file-" not in said
