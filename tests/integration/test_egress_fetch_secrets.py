@@ -179,3 +179,24 @@ print(urllib.request.urlopen(asked, timeout=60).read().decode())
             assert _holds(_broker(daemon.process.pid), value.encode())
             assert not _holds(daemon.process.pid, value.encode())
     assert "sk-file-" not in said
+
+
+def test_the_broker_has_no_privilege_and_leaves_no_core(daemon: LiveDaemon, box: leeward.Sandbox,
+                                                        host: Mirrors) -> None:
+    """
+    As the kernel tells of it; its daemon's own user can't look into it either.
+    """
+    assert box.fetch(f"https://api.example.org:{host.tls}/").ok  # its locks come before anything that it does
+    pid = _broker(daemon.process.pid)
+    rows = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+    assert {"0" * 16} == {rows[name].strip() for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")}
+    assert ("1", "2") == (rows["NoNewPrivs"], rows["Seccomp"])
+    core = next(line for line in Path(f"/proc/{pid}/limits").read_text().splitlines() if line.startswith("Max core"))
+    assert ["0", "0"] == core.split()[4:6]
+    if 0 == os.geteuid():
+        assert "0" * 16 == rows["CapBnd"]
+        assert {"1999999999"} == {*rows["Uid"].split(), *rows["Gid"].split()}
+        assert not rows["Groups"].strip()
+    else:
+        with pytest.raises(PermissionError):
+            _holds(pid, b"")
