@@ -20,6 +20,7 @@ import pytest
 from kit.approvals import ServedApprovals
 from kit.live_daemon import PATIENCE, LiveDaemon, command
 from kit.waiting import poll_until
+from leeward.approvals.box_ends import last_counts
 from leeward.approvals.link import ApprovalsAway
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
@@ -447,6 +448,21 @@ def test_limits_that_processes_reach_are_in_the_record(service: ServedApprovals,
         poll_until(lambda: has("killed", "memory") or has("ended", "memory"), "the row of a process out of memory")
     poll_until(lambda: has("ended", "time") or has("ended", "memory"), "the row of the end of a lifetime")
     box.detach()
+
+
+def test_the_daemon_remembers_what_one_was_refused_that_has_ended(daemon: LiveDaemon) -> None:
+    """
+    By a program that ran up to the end, so that no look of the service's came after it.
+    """
+    box = Sandbox(socket=daemon.socket, lifetime=2)
+    code = "import ctypes, time; ctypes.CDLL(None).mount(0, 0, 0, 0, 0); print('tried', flush=True); time.sleep(60)"
+    program = box.start(["python3", "-c", code])
+    assert b"tried\n" == program.read()[0].data
+    assert 1 == box.info()["denied"]["mount"]  # while it runs
+    poll_until(lambda: last_counts(daemon.socket, box.id), "the end of a lifetime")
+
+    assert 1 == last_counts(daemon.socket, box.id)["denied"]["mount"]
+    box.close()
 
 
 def test_what_the_operator_forbids_no_rule_allows(daemon: LiveDaemon, project: Path, tmp_path: Path) -> None:
