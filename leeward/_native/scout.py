@@ -25,7 +25,8 @@ def scout(kept: Kept, ranges: Sequence[tuple[int, int]], ends: Sequence[int], ou
     Args:
         ranges: address and bytes of whole pages that are looked at.
         ends: copied to the descriptors 0, 1, 2, job, reply, birth; each is above these.
-        out: a memory file, which gets an entry of /proc/PID/pagemap for each page when the job has ended.
+        out: a memory file, above these numbers too, which gets an entry of /proc/PID/pagemap for each page when the job
+            has ended.
 
     Returns:
         True in the clone, which runs its job then and ends by itself; False in the caller when it has ended.

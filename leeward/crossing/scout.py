@@ -75,9 +75,9 @@ def hurried(kept: Kept, job: int, reply: int) -> tuple[Range, ...]:
     with open("/proc/self/maps") as maps:
         looked = list(_writable(maps.read()))
     with contextlib.ExitStack() as stack:
-        out = stack.enter_context(open(os.memfd_create("leeward_scout"), "r+b", buffering=0))
+        out = _above(stack, os.memfd_create("leeward_scout"))
         try:
-            gone = native.scout(kept, looked, _ends(stack), out.fileno())
+            gone = native.scout(kept, looked, _ends(stack), out)
         except KernelRefusal:
             return ()
         if gone:
@@ -88,7 +88,7 @@ def hurried(kept: Kept, job: int, reply: int) -> tuple[Range, ...]:
                 inside.serve(Pipes, job, reply)
             finally:
                 os._exit(1)
-        entries = array.array("Q", os.pread(out.fileno(), os.fstat(out.fileno()).st_size, 0))
+        entries = array.array("Q", os.pread(out, os.fstat(out).st_size, 0))
     found, at = list[Range](), 0
     for start, size in looked:
         found += ranges(start, map(_is_own, entries[at:at + size // _PAGE]))
@@ -101,12 +101,20 @@ def _ends(stack: contextlib.ExitStack) -> list[int]:
     What such a job begins with: its frame, and where its output, its reply and its word that it is ready go.
     """
     made = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), *os.pipe(), *os.pipe(), *os.pipe(), *os.pipe()]
-    above = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for fd in made]
-    for fd in (*made, *above):
-        stack.callback(os.close, fd)
+    above = [_above(stack, fd) for fd in made]
     nothing, _, out, job, frame, _, reply, _, birth = above
     os.write(frame, wire.HEADER.pack(1 + len(_SMALL)) + wire.CODE + _SMALL)
     return [nothing, out, out, job, reply, birth]
+
+
+def _above(stack: contextlib.ExitStack, fd: int) -> int:
+    """
+    The same as *fd*, above all descriptors that such a job begins with.
+    """
+    above = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+    os.close(fd)
+    stack.callback(os.close, above)
+    return above
 
 
 def _writable(maps: str) -> Iterable[Range]:

@@ -41,12 +41,12 @@ def faults(beginning: str, **settings: Any) -> int:
         return min(int(box.run(FAULTS).stdout) for _ in range(3))
 
 
-@pytest.mark.needs("io-uring")
+@pytest.mark.needs("io-uring", "locked-memory")
 def test_its_pages_are_copied_by_the_clone() -> None:
     assert faults("") + 100 < faults(OFF)
 
 
-@pytest.mark.needs("io-uring")
+@pytest.mark.needs("io-uring", "locked-memory")
 def test_so_are_those_of_one_that_does_not_begin_in_c() -> None:
     """
     OpenSSL's generator is renewed by bytecode.

@@ -15,7 +15,7 @@ struct lw_scout {
 	const struct lw_range *ranges; /* memory that is looked at */
 	uint32_t count;
 	int ends[LW_SCOUT_ENDS];       /* what these descriptors are copies of, each above them */
-	int out;                       /* a memory file: an entry of pagemap for each page */
+	int out;                       /* a memory file, above them too: an entry of pagemap for each page */
 };
 
 int lw_scout(const struct lw_scout *how);
