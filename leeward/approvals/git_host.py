@@ -202,9 +202,11 @@ def remote_of(project: str) -> tuple[str, str]:
 
 def resolved_remote(project: str, remote: str) -> str:
     """
-    *remote* as it is reached from anywhere: a folder of this host is named from the folder *project* on.
+    *remote* as it is reached from anywhere: a folder of this host is named from the folder *project* on. No remote, "",
+    stays none.
     """
-    return os.path.normpath(os.path.join(project, remote)) if is_local(remote) and "://" not in remote else remote
+    is_path = remote and is_local(remote) and "://" not in remote
+    return os.path.normpath(os.path.join(project, remote)) if is_path else remote
 
 
 class GitIntake:

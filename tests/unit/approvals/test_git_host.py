@@ -31,7 +31,7 @@ def test_which_remotes_are_folders_of_this_host(remote: str, local: bool) -> Non
 @pytest.mark.parametrize(("remote", "found"), [
     ("../r.git", "/home/me/r.git"), ("r", "/home/me/project/r"), ("/srv/r.git", "/srv/r.git"),
     ("file:///srv/r", "file:///srv/r"), ("git@example.org:r", "git@example.org:r"),
-    ("https://example.org/../r", "https://example.org/../r")])
+    ("https://example.org/../r", "https://example.org/../r"), ("", "")])
 def test_a_folder_is_named_from_the_project_on(remote: str, found: str) -> None:
     assert found == resolved_remote("/home/me/project", remote)
 
