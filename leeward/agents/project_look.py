@@ -59,7 +59,10 @@ class ProjectLook:
             self._reap()
 
     def _begin(self) -> None:
-        pipe, end = os.pipe()
+        try:
+            pipe, end = os.pipe()
+        except OSError:
+            return  # it is looked at here
         try:
             self._child = os.fork()
         except OSError:

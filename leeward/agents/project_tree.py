@@ -12,6 +12,7 @@ Leaves:    the content of a hidden file in git's objects, and copies under other
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -23,6 +24,9 @@ from leeward.dataclass import dataclass
 
 #: Files and folders looked at, levels of folders, bytes of a folder's path, links in a row, and hidden paths, at most.
 MAX_FILES, MAX_LEVELS, MAX_PATH, MAX_LINKS, MAX_HIDDEN = 2_000_000, 100, 2048, 40, 2000
+
+#: What open(2) says of a folder that has gone, or has become a link or a file.
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -72,10 +76,17 @@ def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: boo
     Raises:
         SettingsError: it is too large or too deep to be looked at, or a folder of it can't be read though patterns
             could fit something in it.
+        OSError: the same, while an agent is at work, of a folder that could be read at another time.
     """
-    search = _TreeSearch(project, rules, shown, running, most or MAX_FILES)
-    search.walk()
-    return search.plan()
+    try:
+        search = _TreeSearch(project, rules, shown, running, most or MAX_FILES)
+        search.walk()
+        return search.plan()
+    except OSError as error:
+        if running:
+            raise
+        raise SettingsError(shown, "", "can't be looked at, so it isn't known what is to be hidden in it:"
+                                       f" {(error.strerror or str(error)).lower()}") from None
 
 
 class _TreeSearch:
@@ -187,8 +198,10 @@ class _TreeSearch:
                                                      " hidden in it", "exclude it") from None
             self._hide_unseen(path)
             return
-        except OSError:
-            return  # gone, or swapped for a link: what comes there later isn't looked at
+        except OSError as error:
+            if error.errno not in _GONE:  # no descriptor is left, say
+                raise
+            return  # what comes there later isn't looked at
         self._folder(folder, names, hidden)
 
     def _hide_unseen(self, path: str) -> None:
@@ -276,7 +289,9 @@ class _TreeSearch:
             above = waiting.pop()
             try:
                 descriptor = os.open(above or ".", _FOLDER, dir_fd=self._project)
-            except OSError:
+            except OSError as error:
+                if error.errno not in (*_GONE, errno.EACCES):
+                    raise
                 continue
             try:
                 for name, folder, link in self._entries(descriptor):

@@ -5,7 +5,11 @@ Which files of a project are hidden: patterns, and what they come to in a tree.
 from __future__ import annotations
 
 import os
+import resource
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count, islice
 
 import pytest
 from hypothesis import given
@@ -13,6 +17,7 @@ from hypothesis import strategies as st
 
 from leeward.agents.errors import SettingsError
 from leeward.agents.hiding import FileRules, parse_pattern, rules_of
+from leeward.agents.project_look import ProjectLook
 from leeward.agents.project_tree import MAX_LEVELS, HiddenPath, hiding_plan
 
 FITS = [
@@ -217,6 +222,44 @@ def test_a_folder_that_nobody_may_read_is_refused(tree):
         assert {".env", "x/.env.local", "a/b/"} == hidden(tree, ["a/b"])
     finally:
         (tree / "a" / "b").chmod(0o700)
+
+
+@contextmanager
+def few_descriptors(left: int) -> Iterator[None]:
+    """
+    This process can open so many more files, or fewer.
+    """
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = set(map(int, os.listdir("/proc/self/fd")))
+    most = list(islice((fd for fd in count() if fd not in taken), left + 1))[-1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_c383_cannot_be_shown_what_lies_too_deep_for_the_descriptors_that_are_left(tmp_path):
+    """
+    Each level of folders takes one while the tree is looked at. The control: with enough of them the file is found.
+    """
+    levels = MAX_LEVELS - 1
+    bottom = tmp_path / "/".join("d" * levels)
+    bottom.mkdir(parents=True)
+    (bottom / ".env").touch()
+    where = "d/" * levels + ".env"
+    assert {where} == hidden(tmp_path)
+
+    descriptor = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
+    for left in (2, 20, levels - 10):
+        with few_descriptors(left):
+            with pytest.raises(SettingsError, match="can't be looked at"):
+                plan(tmp_path)
+            with pytest.raises(OSError, match="open files"):
+                hiding_plan(descriptor, rules_of([], []), running=True)
+            with pytest.raises(SettingsError, match="can't be looked at"):
+                ProjectLook(descriptor, rules_of([], []), str(tmp_path)).plan()
+    os.close(descriptor)
 
 
 LETTERS = "ab.*?[]!-"
