@@ -55,6 +55,24 @@ def test_output_input_and_exit_status_pass(home: AgentHome) -> None:
     assert [] == home.left()
 
 
+def test_what_follows_two_hyphens_is_the_agents_without_a_path_as_well(home: AgentHome) -> None:
+    got = home.run("start", "sh", "--", "-c", "pwd; echo $0", "--debug")
+    assert (0, f"{home.project}\n--debug\n") == (got.returncode, got.stdout), got.stderr
+
+
+def test_a_project_of_many_files_is_looked_at_as_well(home: AgentHome) -> None:
+    """
+    By a copy of the command line, of which nothing is left.
+    """
+    for number in range(5000):
+        (home.project / f"{number}").touch()
+    (home.project / "deep").mkdir()
+    (home.project / "deep/.env").write_text("SECRET")
+    got = home.run("start", "sh", ".", "--", "-c", "cat deep/.env; echo over")
+    assert (0, "over\n") == (got.returncode, got.stdout)
+    assert "Permission denied" in got.stderr
+
+
 def test_nothing_of_the_home_but_what_the_definition_says(home: AgentHome) -> None:
     """
     A state folder is the host's, a staged file a copy; variables are those that are named.
