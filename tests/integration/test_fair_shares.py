@@ -117,7 +117,7 @@ def test_c311_a_flood_of_a_guests_jobs_has_nobody_elses_refused(way: str) -> Non
     Neither the owner's nor another guest's: the fast path refuses the flood, and asks nobody whose turn it is.
     """
     with served("--pool-size", "4", *reactors.OPTIONS[way]) as daemon, ExitStack() as clients:
-        flood = clients.enter_context(Flood(WireClient(daemon.socket, GUESTS[0]).sock))
+        flood = clients.enter_context(Flood(WireClient(daemon.socket, GUESTS[0]).sock, 100))
         poll_until(lambda: flood.answers["busy"] > 2000, "the fast path refuses by itself")
         refused = flood.answers["busy"]
         for uid in (0, GUESTS[1]) * 5:

@@ -12,9 +12,6 @@ from kit.live_daemon import PATIENCE
 from leeward.wire.frames import FrameReader, decode
 from leeward.wire.requests import Execute, encode_request
 
-#: Requests that have no answer, all the time: more than wait in any queue here.
-AHEAD = 100
-
 
 class Flood:
     """
@@ -22,14 +19,15 @@ class Flood:
 
     Args:
         sock: its connection, which it closes.
+        ahead: requests that have no answer, all the time.
 
     Attributes:
         answers: by their kind: "finished", or of the refusal.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, ahead: int) -> None:
         self.answers: Counter[str] = Counter()
-        self._sock = sock
+        self._sock, self._ahead = sock, ahead
         sock.setblocking(True)
         self._over = False
         self._thread = threading.Thread(target=self._run)
@@ -47,7 +45,7 @@ class Flood:
         reader, number = FrameReader(), 0
         sent: set[int] = set()
         while not self._over or sent:
-            while len(sent) < AHEAD and not self._over:
+            while len(sent) < self._ahead and not self._over:
                 number += 1
                 sent.add(number)
                 self._sock.sendall(encode_request(Execute(number, code=b"pass")))
