@@ -12,6 +12,7 @@ import itertools
 
 from leeward._native._shim import lib
 from leeward.errors import KernelRefusal
+from leeward.points import point
 
 
 class Prctl(enum.IntEnum):
@@ -58,6 +59,7 @@ def capabilities_known() -> int:
     return next(number for number in itertools.count() if lib.lw_prctl(lib.PR_CAPBSET_READ, number, 0) < 0)
 
 
+@point("privileges.capabilities-left")
 def capabilities_left() -> int:
     """
     How many bits are set in the effective and permitted sets together.

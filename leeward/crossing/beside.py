@@ -12,13 +12,14 @@ that the filter holds is a call that the filter itself refuses.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from leeward._native.keeper import Way
 from leeward._native.steps import Call, Cell, Step, Table, fails, returns
 from leeward.crossing import birth, handlers
 from leeward.isolation import descriptors, landlock, mounts, namespaces, privileges, rlimits, seccomp
 from leeward.isolation.plan import WorkerPlan
+from leeward.points import point
 from leeward.wire import control
 from leeward.wire.control import Kind
 
@@ -38,7 +39,8 @@ def way(plan: WorkerPlan, kind: Kind) -> tuple[Way, birth.Birth]:
     """
     Lay out the steps of a process of *kind*. Called in the zygote, since it reads the limits that processes inherit.
     """
-    steps = [(layer, step) for layer, _ in birth.ORDER for step in LAYERS[layer](plan, kind)]
+    made = layers()
+    steps = [(layer, step) for layer, _ in birth.layers() for step in made[layer](plan, kind)]
     table = Table(step for _, step in steps)
     names = [layer for layer, _ in steps]
     ends = [_JOB, _REPLY, _OUT, _ERR, _BIRTH] if Kind.INTERPRETER is kind else [IN, _OUT, _ERR, _BIRTH]
@@ -109,3 +111,8 @@ LAYERS: dict[str, Layer] = {
     "seccomp": _seccomp,
     "self-check": _proof,
 }
+
+
+@point("layers.beside")
+def layers() -> Mapping[str, Layer]:
+    return LAYERS

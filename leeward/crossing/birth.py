@@ -16,6 +16,7 @@ from leeward.dataclass import dataclass
 from leeward.isolation import descriptors, landlock, mounts, namespaces, privileges, rlimits, seccomp
 from leeward.isolation.channel import send_step
 from leeward.isolation.plan import WorkerPlan
+from leeward.points import point
 from leeward.wire import control
 
 #: A runner's descriptors in the end. 0 to 2 are the job's own; the rest are close-on-exec.
@@ -58,7 +59,7 @@ def of(plan: WorkerPlan) -> Birth:
     """
     Lay out the steps for *plan*. Called in the zygote, since it reads the limits that runners inherit.
     """
-    steps = [(layer, step) for layer, made in ORDER for step in made(plan)]
+    steps = [(layer, step) for layer, made in layers() for step in made(plan)]
     report = {"namespaces": "pid 2", "mounts": "/ is read-only", "seccomp": "chroot: EACCES",
               "privileges": "no capability, no_new_privs, not dumpable"}
     if plan.landlock.abi:
@@ -128,3 +129,8 @@ ORDER: tuple[Layer, ...] = (
     ("seccomp", lambda plan: listener_steps(plan, BIRTH, entrances(plan))),  # the last lock
     ("self-check", _proof),
 )
+
+
+@point("layers.runner")
+def layers() -> Sequence[Layer]:
+    return ORDER

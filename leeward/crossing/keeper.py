@@ -30,20 +30,33 @@ from leeward.isolation import backstage, egress, landlock, namespaces, privilege
 from leeward.isolation.channel import Channel, send_step
 from leeward.isolation.plan import WorkerPlan
 from leeward.isolation.template import Template, written_by_daemon
+from leeward.points import point
 from leeward.wire import control
 from leeward.wire.control import Kind
 
 #: The keeper's end of its control channel, and the ruleset of its inits.
 CHANNEL, RULESET = Cell("control channel"), Cell("ruleset")
-#: Whether a runner for which somebody waits begins in C. A test whose zygote lacks a lock says no.
-BEGIN_EARLY = True
-#: Whether what such a runner writes is copied by the call that makes it.
+#: Whether what a runner that begins in C writes is copied by the call that makes it.
 COPY_BY_CLONE = True
 
 #: What the daemon opens terminals of sandboxes out of; it alone keeps it.
 _DEVPTS = Cell("devpts")
 
-_RUNNER_NAMESPACES = Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS
+_keep = point("keeper.keep")(keep)
+_template = point("mounts.template")(Template)
+
+
+@point("namespaces.runner")
+def _runner_namespaces() -> Clone:
+    return Clone.NEWPID | Clone.NEWNS | Clone.NEWIPC | Clone.NEWUTS
+
+
+@point("runner.begins-in-c")
+def _begins_in_c() -> bool:
+    """
+    Whether a runner does for which somebody waits. Where a lock was taken out of Python's steps it must not.
+    """
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +93,7 @@ def ways(plan: WorkerPlan) -> Ways:
     made = birth.of(plan)
     others = [beside.way(plan, kind) for kind in Kind if Kind.PORTER is not kind] if plan.enterable else []
     carry = [porter.way(plan)] if plan.enterable else []
-    kept = Kept(_RUNNER_NAMESPACES, filter=plan.init_seccomp, way=made.table, ends=birth.ENDS,
+    kept = Kept(_runner_namespaces(), filter=plan.init_seccomp, way=made.table, ends=birth.ENDS,
                 beside=[*(way for way, _ in others), *carry], once=made.once)
     return Ways(settling(plan), made, others[-1][1] if others else None, kept, plan.landlock.abi > 0, plan.rehearse,
                 porter.carried(plan))
@@ -90,7 +103,7 @@ def begin_early(ways: Ways) -> None:
     """
     Lay out how a runner begins for which somebody waits, if it can in C. Called in the zygote, when `inside` is ready.
     """
-    renew = inside.begin_early(Pipes, JOB, REPLY) if BEGIN_EARLY else None
+    renew = inside.begin_early(Pipes, JOB, REPLY) if _begins_in_c() else None
     if renew is not None:
         ways.kept.begin_early(BIRTH, ways.birth.ready, renew)
 
@@ -118,7 +131,7 @@ def main(channel: int, ways: Ways) -> None:
             Channel.adopt(channel).send(control.Failed(-1, "mounts", str(error)))
         return
     try:
-        born = keep(channel, template.table.value(RULESET) if ways.landlocked else -1, ways.kept)
+        born = _keep(channel, template.table.value(RULESET) if ways.landlocked else -1, ways.kept)
         if born is ways.kept.begun:
             inside.serve_begun(JOB, REPLY)
     except BaseException as error:  # an interrupt comes from the moment on when a job has its frame
@@ -149,7 +162,7 @@ def settling(plan: WorkerPlan) -> Template:
     ways_out, listeners = egress.steps(plan.egress) if plan.egress is not None else ([], [])
     written = tuple(map(Cell, written_by_daemon(plan.view)))  # the daemon alone keeps them
     sent = [*([_DEVPTS] if plan.enterable else []), *written]
-    return Template(
+    return _template(
         plan.view,
         written=written,
         first=[returns(Call.READ, CHANNEL, Block(bytes(len(mapped) + 1)), len(mapped) + 1, value=len(mapped)),

@@ -20,9 +20,13 @@ from leeward.crossing.birth import BIRTH, ENDS, JOB, REPLY, Birth
 from leeward.errors import KernelRefusal, LeewardError
 from leeward.inside import main as inside
 from leeward.isolation.channel import Channel
+from leeward.points import point
 from leeward.wire import control
 
+_pipes = point("job-pipe.pipes")(Pipes)
 
+
+@point("runner.main")
 def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
     """
     Check that every step succeeded, rehearse, report, and call `inside`. Never returns.
@@ -40,12 +44,12 @@ def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
             inside.renumber()
         if rehearse:
             layer = "rehearsal"
-            inside.rehearse(Pipes)
+            inside.rehearse(_pipes)
         os.write(BIRTH, birth.ready)
         if not born.beside:
             os.close(BIRTH)
         # A kernel keeps it: the daemon sends by it what a branch needs, and reads nothing from it any more.
-        inside.serve(Pipes, JOB, REPLY, BIRTH if born.beside else -1)
+        inside.serve(_pipes, JOB, REPLY, BIRTH if born.beside else -1)
     except BaseException as error:  # the last frame of this process: whatever it is, no job may come
         try:
             Channel.adopt(channel).send(control.Failed(-1, layer, f"{type(error).__name__}: {error}"))

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 
 from leeward.isolation.plan import ZygotePlan
+from leeward.points import point
 
 #: Top-level modules of leeward's; a job must not find these in place of its own versions.
 _OURS = ("leeward", "msgpack", "_cffi_backend", "cffi")
@@ -33,6 +34,7 @@ _MOVED_PAGES = 32
 _kept: dict[str, object] = {}
 
 
+@point("environment.interpreter")
 def interpreter(plan: ZygotePlan) -> None:
     """
     Set sys.path, sys.executable and the names that `site` adds, as a job expects them.

@@ -28,10 +28,14 @@ from leeward.inside import main as inside
 from leeward.isolation import backstage
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
+from leeward.points import point
 from leeward.spec.trust import TRUST
 from leeward.wire import control, records
 
-_NAMESPACES = Clone.NEWUSER | Clone.NEWNET | Clone.NEWNS
+
+@point("namespaces.keeper")
+def _keeper_namespaces() -> Clone:
+    return Clone.NEWUSER | Clone.NEWNET | Clone.NEWNS
 
 
 def main(control_fd: int) -> None:
@@ -178,7 +182,7 @@ class KeeperSpawner:
     def _make(self, message: control.MakeKeeper, fds: list[int]) -> None:
         end, *entry = fds
         into = entry.pop(0) if message.into else -1
-        pid, pidfd = twin(_NAMESPACES, into)
+        pid, pidfd = twin(_keeper_namespaces(), into)
         if 0 == pid:
             self._become_keeper(message, end, entry)
         self._keepers[pidfd] = pid

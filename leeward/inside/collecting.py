@@ -18,6 +18,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from leeward.points import point
 from leeward.wire import job as wire
 from leeward.wire.patterns import WORKSPACE, alternatives
 
@@ -47,6 +48,7 @@ def wanted(fields: Mapping[str, Any]) -> Wanted:
     return Wanted(fields["collect"], fields["most_files"])
 
 
+@point("files.collect")
 def collect(patterns: Sequence[str], most: int = wire.MAX_FILES,
             top: str = WORKSPACE) -> tuple[dict[str, bytes], list[tuple[str, str]], bool]:
     """

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from leeward.points import point
 from leeward.wire.patterns import WORKSPACE as WORKSPACE
 
 
+@point("files.lay")
 def lay(files: Mapping[str, bytes], below: str = "") -> None:
     """
     Write *files* below the folder *below*, or the current one, which is /workspace before the first job.

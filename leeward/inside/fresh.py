@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from leeward.points import point
+
 
 def _random(module: Any) -> None:
     module._inst.seed()  # as its own hook does in a child of os.fork
@@ -41,11 +43,16 @@ SOURCES: tuple[tuple[str, Callable[[Any], None]], ...] = (
 )
 
 
+@point("randomness.sources")
+def sources() -> tuple[tuple[str, Callable[[Any], None]], ...]:
+    return SOURCES
+
+
 def in_one_call() -> Callable[[], object] | None:
     """
     A function of C's that does all of `reseed`; None where that takes more. Called in the zygote.
     """
-    if [name for name, _ in SOURCES if name in sys.modules] != ["random"]:
+    if [name for name, _ in sources() if name in sys.modules] != ["random"]:
         return None
     generator = sys.modules["random"]._inst  # the one behind its functions
     if type(generator) is not sys.modules["random"].Random:
@@ -58,7 +65,7 @@ def reseed() -> None:
     """
     Reseed the generators of all loaded modules.
     """
-    for name, renew in SOURCES:
+    for name, renew in sources():
         module = sys.modules.get(name)
         if module is not None:
             renew(module)

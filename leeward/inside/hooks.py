@@ -17,6 +17,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
+from leeward.points import point
+
 Hook = Callable[[], object]
 
 #: For each registration: the functions to call before a fork, and after it in the child.
@@ -50,6 +52,7 @@ def any_registered() -> bool:
     return bool(_registered)
 
 
+@point("randomness.hooks")
 def run() -> None:
     """
     Call them in os.fork's order: those for before a fork from the last to the first, those for after it in order.

@@ -29,6 +29,7 @@ from leeward.inside import (
     session,
     showing,
 )
+from leeward.points import point
 from leeward.wire import job as wire
 
 _CHUNK = 1 << 20
@@ -214,7 +215,7 @@ def _run(body: bytes, main: types.ModuleType, job_fd: int,
     wanted = collecting.wanted(fields)
     channel = functions.wanted(fields, job_fd, reply_fd)
     if channel is None:
-        os.close(job_fd)
+        _close_job_pipe(job_fd)
     try:
         files.lay(fields["files"])
         files.give_stdin(fields["stdin"])
@@ -234,6 +235,9 @@ def _run(body: bytes, main: types.ModuleType, job_fd: int,
             finally:
                 channel.close()
     return end, wanted, shown
+
+
+_close_job_pipe = point("job-pipe.close")(os.close)
 
 
 def rehearse(lay: Lay) -> None:

@@ -26,6 +26,7 @@ from leeward._native.steps import Block, Call, Cell, Step, Table, gives, returns
 from leeward.dataclass import dataclass, replace
 from leeward.errors import BadRequest, KernelRefusal, Unsupported
 from leeward.isolation.namespaces import loopback_steps
+from leeward.points import point
 from leeward.wire.egress_control import DNS, PROXY
 
 #: Ports of a policy at most, beside those two: with both families they have to fit beside one message.
@@ -148,6 +149,7 @@ def route(family: int) -> bytes:
     return bytes(message.data)
 
 
+@point("egress.steps")
 def steps(plan: EgressPlan) -> tuple[list[Step], list[Cell]]:
     """
     Make the routes, where `lo` is up, and open the listeners.

@@ -20,6 +20,7 @@ from leeward._native.landlock import FsAccess, NetAccess, RestrictSelf, Scope
 from leeward._native.steps import Call, Cell, Step, fails, returns
 from leeward.dataclass import dataclass
 from leeward.errors import Bug, Unsupported
+from leeward.points import point
 from leeward.spec.sandbox import View
 
 #: A world-readable file in the root of every sandbox that no rule covers: if opening it
@@ -246,6 +247,7 @@ def proof() -> list[Step]:
     return [fails(Call.OPENAT, native.AT_FDCWD, SEALED, os.O_RDONLY | os.O_CLOEXEC, 0, errnos=(errno.EACCES,))]
 
 
+@point("landlock.deny-all")
 def deny_all_steps(ruleset: Cell, abi: int) -> list[Step]:
     """
     Create a ruleset without rules, for the sandbox's init, which denies all that *abi* can. No steps if *abi* is 0.

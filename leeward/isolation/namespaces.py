@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Gives, Step, gives, returns
 from leeward.dataclass import replace
+from leeward.points import point
 
 #: A new uts namespace starts with the host's NIS domain, which uname(2) shows. This is the kernel's default.
 _NO_DOMAIN = "(none)"
@@ -33,6 +34,7 @@ _NO_SYSCTL = dict.fromkeys((errno.EROFS, errno.EACCES, errno.ENOENT),
 _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 0x1, 0x40
 
 
+@point("namespaces.loopback")
 def loopback_steps() -> list[Step]:
     """
     Bring `lo` up in this network namespace, by ioctl; netdevice(7). Importing a netlink library takes 8 ms.
@@ -54,6 +56,7 @@ _QUEUE = 104 << 10
 _TCP_QUEUES = ("tcp_rmem", "tcp_wmem")
 
 
+@point("namespaces.small-queues")
 def small_queues_steps() -> list[Step]:
     """
     Bound the queues of TCP in this network namespace, where no cgroup counts their memory. By default a connection's

@@ -14,6 +14,7 @@ import struct
 from leeward._native import privileges
 from leeward._native.privileges import Prctl
 from leeward._native.steps import Block, Call, Step, fails, returns
+from leeward.points import point
 
 #: struct __user_cap_header_struct: _LINUX_CAPABILITY_VERSION_3, this thread.
 _HEADER = Block(struct.pack("Ii", 0x20080522, 0))
@@ -21,6 +22,7 @@ _HEADER = Block(struct.pack("Ii", 0x20080522, 0))
 _NONE = Block(bytes(24))
 
 
+@point("privileges.keeper")
 def keeper_steps() -> list[Step]:
     """
     Empty the bounding set; set no_new_privs; become not dumpable. The keeper's own permitted set stays.

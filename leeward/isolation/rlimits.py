@@ -15,6 +15,7 @@ import resource
 import struct
 
 from leeward._native.steps import Block, Call, Step, returns
+from leeward.points import point
 from leeward.spec.limits import MIB, Limits
 
 #: RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE, ...: per user; a job needs little of each.
@@ -42,21 +43,26 @@ def plan(limits: Limits) -> tuple[tuple[int, int, int], ...]:
     )
 
 
-#: Set when the last descriptor has been sent: with this limit the kernel also bounds how many
-#: descriptors all processes of one user id have in flight, and other jobs may have that many.
-LATE = (resource.RLIMIT_NOFILE,)
+@point("rlimits.late")
+def _late() -> tuple[int, ...]:
+    """
+    Those that are set when the last descriptor has been sent: with this limit the kernel also bounds how many
+    descriptors all processes of one user id have in flight, and other jobs may have that many.
+    """
+    return (resource.RLIMIT_NOFILE,)
 
 
+@point("rlimits.steps")
 def steps(rows: tuple[tuple[int, int, int], ...], *, late: bool = False) -> list[Step]:
     """
     Set the limits of *rows*, never above the hard limits of this process, whose clone takes the steps.
 
     Args:
-        late: only those in LATE; else all others.
+        late: only those of `_late`; else all others.
     """
     made = []
     for number, soft, hard in rows:
-        if late is not (number in LATE):
+        if late is not (number in _late()):
             continue
         _, most = resource.getrlimit(number)
         if most != resource.RLIM_INFINITY:

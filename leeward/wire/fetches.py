@@ -16,9 +16,6 @@ from leeward.wire.fields import binary, entries, text
 #: Of a request: characters of the URL and the method, fields, characters of all of them, and bytes of the body.
 MAX_URL, MAX_METHOD, MAX_FIELDS, MAX_HEAD, MAX_BODY = 8192, 64, 64, 64 << 10, 16 << 20
 
-#: Bytes of a response's body that are in the answer itself; a larger one is a memory file.
-INLINE = 64 << 10
-
 #: Of a response: fields, characters of all of them, and URLs before the last one.
 _MOST_FIELDS, _MOST_HEAD, _MOST_HISTORY = 4096, 256 << 10, 50
 

@@ -19,8 +19,8 @@ import pytest
 from kit import features
 from kit.attack import PRELUDE, serves, within, without
 from kit.box import PATIENCE_S, RUNS, Box, Run, control, settle_all
-from kit.halfway import LOCKS
 from kit.live_daemon import descendants
+from kit.locks import LOCKS
 from kit.promises import promised
 from kit.running import running
 from kit.skip_policy import require

@@ -58,17 +58,11 @@ def serves(daemon: LiveDaemon) -> None:
         assert ["0\n", "1\n", "2\n"] == [client.execute(f"print({number})").stdout_text for number in range(3)]
 
 
-def medians(daemon: LiveDaemon) -> float:
-    with daemon.client() as client:
-        times = sorted(client.ping() for _ in range(300))
-    return times[len(times) // 2]
-
-
-def test_c098_slow_clients_cost_the_others_little(daemon: LiveDaemon) -> None:
+def test_c098_slow_clients_keep_nobody_from_being_served(daemon: LiveDaemon) -> None:
     """
-    Two hundred with half a frame, fifty that never read; a good one is served as before.
+    Two hundred with half a frame, fifty that never read, and a good one. What they cost it is counted in
+    tests/unit/daemon/serving/test_floods.py.
     """
-    quiet = medians(daemon)
     loris = []
     for number in range(250):
         sock = connect(daemon)
@@ -78,13 +72,11 @@ def test_c098_slow_clients_cost_the_others_little(daemon: LiveDaemon) -> None:
         else:
             sock.send(b"".join(encode({"v": 1, "id": n + 1, "op": "status"}) for n in range(50)))
     try:
-        beside = medians(daemon)
         serves(daemon)
     finally:
         for sock in loris:
             sock.close()
 
-    assert beside < 2 * quiet + 0.001
     daemon.until(lambda status: status["connections"] == 1)
 
 

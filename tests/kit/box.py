@@ -172,6 +172,8 @@ class Box:
             if locks is not None or "backstage" in self.made_of.lacks:
                 entry = (
                     f"sys.path.append({str(TESTS)!r})\n"
+                    "from kit import points\n"
+                    "points.build()\n"
                     "from kit import halfway\n"
                     "sys.path.pop()\n"
                     f"halfway.strip({None if locks is None else sorted(locks)!r})\n"

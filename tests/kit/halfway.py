@@ -1,16 +1,16 @@
 """
 A zygote whose runners have some locks only: for the tests of single locks, and for controls.
 
-Runs in:   a test's zygote. The product has no switch for this: the locks are taken out here, by
-           replacing what `crossing` calls, in a process that only a test can start. POINTS names all of it, and a
-           point that the product hasn't any more is an error at once: a lock that isn't taken out would make a
-           control worthless.
+Runs in:   a test's zygote, which is a test build: kit/points.py. The locks are taken out by filling the injection
+           points that the product names (leeward/points.py). One that it hasn't any more is an error at once: a lock
+           that isn't taken out would make a control worthless.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib
 import os
 import select
 import signal
@@ -21,11 +21,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from kit.inits import Init
 from kit.locks import LOCKS
+from kit.points import fill, original
 from leeward._native import mounts as native_mounts
 from leeward._native import privileges
 from leeward._native import seccomp as native_seccomp
@@ -34,12 +34,8 @@ from leeward._native.keeper import Born, Kept
 from leeward._native.privileges import Prctl
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Cell, Step, Table, gives, returns
-from leeward.crossing import beside, birth, keeper, runner, setup, zygote
-from leeward.inside import collecting, files, fresh, hooks
-from leeward.inside import main as inside
-from leeward.isolation import egress as isolation_egress
-from leeward.isolation import landlock, namespaces, rlimits, seccomp
-from leeward.isolation import privileges as isolation_privileges
+from leeward.crossing import beside, birth
+from leeward.isolation import landlock
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
 from leeward.wire import control
@@ -47,42 +43,7 @@ from leeward.wire import control
 _KEPT = 6  # 0 to 5
 _PARKING = 64  # above every number that is used here
 
-#: By module, what `strip` may replace there, and how it is called.
-POINTS: dict[ModuleType, tuple[str, ...]] = {
-    beside: ("LAYERS",),
-    birth: ("ORDER",),
-    collecting: ("collect",),
-    files: ("lay",),
-    fresh: ("SOURCES",),
-    hooks: ("run",),
-    inside: ("os",),
-    keeper: ("BEGIN_EARLY", "_RUNNER_NAMESPACES", "Template", "keep"),
-    landlock: ("deny_all_steps",),
-    isolation_egress: ("steps",),
-    namespaces: ("loopback_steps", "small_queues_steps"),
-    isolation_privileges: ("keeper_steps",),
-    privileges: ("capabilities_left",),
-    rlimits: ("LATE", "steps"),
-    runner: ("Pipes", "main"),
-    seccomp: ("steps",),
-    setup: ("interpreter",),
-    zygote: ("_NAMESPACES",),
-}
-
 _ALLOW_ALL = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)  # BPF_RET, SECCOMP_RET_ALLOW
-
-
-def _put(module: ModuleType, **replaced: object) -> None:
-    """
-    Replace points of *module*.
-
-    Raises:
-        LookupError: it isn't in POINTS, or the product doesn't have it.
-    """
-    for name, value in replaced.items():
-        if name not in POINTS[module] or not hasattr(module, name):
-            raise LookupError(f"{module.__name__}.{name} is no point where a lock is taken out")
-        setattr(module, name, value)
 
 
 def strip(names: Iterable[str] | None) -> None:
@@ -94,51 +55,57 @@ def strip(names: Iterable[str] | None) -> None:
     keep = frozenset(names)
     unknown = keep - LOCKS
     assert not unknown, unknown
+    importlib.import_module("leeward.crossing.zygote")  # and with it all that has a point
     order = dict(birth.ORDER)
     order["self-check"] = _nothing
-    _put(keeper, BEGIN_EARLY=False)  # C takes no lock out
+    keep_runners = original("keeper.keep")
+    fill("runner.begins-in-c", lambda: False)  # C takes no lock out
     if "namespaces" not in keep:
-        _put(keeper, _RUNNER_NAMESPACES=Clone(0) if "mounts" not in keep else Clone.NEWNS | Clone.NEWPID)
-        _put(zygote, _NAMESPACES=Clone.NEWUSER | Clone.NEWNS)
+        left = Clone(0) if "mounts" not in keep else Clone.NEWNS | Clone.NEWPID
+        fill("namespaces.runner", lambda: left)
+        fill("namespaces.keeper", lambda: Clone.NEWUSER | Clone.NEWNS)
         order["namespaces"] = _nothing
-        _put(namespaces, loopback_steps=_no_loopback, small_queues_steps=_no_loopback)  # they would be the host's
-        _put(isolation_egress, steps=lambda plan: ([], []))
+        fill("namespaces.loopback", _no_loopback)  # they would be the host's
+        fill("namespaces.small-queues", _no_loopback)
+        fill("egress.steps", lambda plan: ([], []))
     if "namespaces" not in keep and "mounts" not in keep:
-        _put(keeper, keep=_keep_and_adopt)
+        keep_runners = _keep_and_adopt
     if "mounts" not in keep:
-        _put(keeper, Template=_HostTemplate)
+        fill("mounts.template", _HostTemplate)
         order["mounts"] = _host_folder
         order["landlock"] = _landlock_on_the_host
-        _put(collecting, collect=_collect_nothing)
-        _put(files, lay=_lay_nothing)
+        fill("files.collect", _collect_nothing)
+        fill("files.lay", _lay_nothing)
     if "rlimits" not in keep:
         order["rlimits"] = _nothing
-        _put(rlimits, steps=_no_limits)  # they are asked for once more, for those that come after the last lock
+        fill("rlimits.steps", _no_limits)  # they are asked for once more, for those that come after the last lock
     if "privileges" not in keep:
         order["privileges"] = _end_with_the_init
-        _put(isolation_privileges, keeper_steps=_stay_dumpable)  # the keeper's and its inits', too
-        _put(privileges, capabilities_left=_none_left)
+        fill("privileges.keeper", _stay_dumpable)  # the keeper's and its inits', too
+        fill("privileges.capabilities-left", _none_left)
     if "landlock" not in keep:
         order["landlock"] = _unrestricted
-        _put(landlock, deny_all_steps=_no_ruleset)
+        fill("landlock.deny-all", _no_ruleset)
     if "seccomp" not in keep:
-        _put(seccomp, steps=_listen_to_nothing)
+        fill("seccomp.steps", _listen_to_nothing)
     if "descriptors" not in keep:
-        _put(keeper, keep=_hold_twice(vars(keeper)["keep"]))
+        keep_runners = _hold_twice(keep_runners)
         order["descriptors"] = _keep_descriptors
-        _put(runner, main=_close_the_daemons_ends)
+        fill("runner.main", _close_the_daemons_ends)
     if "environment" not in keep:
-        _put(setup, interpreter=_keep_environment)
+        fill("environment.interpreter", _keep_environment)
     if "randomness" not in keep:
-        _put(fresh, SOURCES=())
-        _put(hooks, run=_run_none)
+        fill("randomness.sources", lambda: ())
+        fill("randomness.hooks", _run_none)
     if "job-pipe" not in keep:
-        _put(inside, os=_without(os, close=_close_all_but_the_job_pipe))
-        _put(runner, Pipes=_leave_the_job_pipe_open)
+        fill("job-pipe.close", _leave_open)
+        fill("job-pipe.pipes", _leave_the_job_pipe_open)
     if "late-limit" not in keep:
-        _put(rlimits, LATE=())
-    _put(birth, ORDER=tuple(order.items()))
-    _put(beside, LAYERS=_beside(keep, order))
+        fill("rlimits.late", lambda: ())
+    fill("keeper.keep", keep_runners)
+    runners, others = tuple(order.items()), _beside(keep, order)
+    fill("layers.runner", lambda: runners)
+    fill("layers.beside", lambda: others)
 
 
 def give_up_rights() -> None:
@@ -199,12 +166,9 @@ def _none_left() -> int:
     return 0  # the product asks, and must not be told
 
 
-_keeper_steps = isolation_privileges.keeper_steps
-
-
 def _stay_dumpable() -> list[Step]:
     dumpable = returns(Call.PRCTL, Prctl.SET_DUMPABLE, 1, 0, 0, 0)  # who changed its uid isn't any more
-    return [dumpable if step.arguments[0] == Prctl.SET_DUMPABLE else step for step in _keeper_steps()]
+    return [dumpable if step.arguments[0] == Prctl.SET_DUMPABLE else step for step in original("privileges.keeper")()]
 
 
 def _hold_twice(keep: Callable[..., Born | None]) -> Callable[..., Born | None]:
@@ -230,9 +194,6 @@ def _keep_descriptors(plan: WorkerPlan) -> list[Step]:
     return _layer["descriptors"](plan)[:-1]
 
 
-_runner_main = runner.main
-
-
 def _close_the_daemons_ends(made: birth.Birth, born: Born, *, rehearse: bool) -> None:
     """
     As `runner.main`; closed before are only the daemon's ends of its own pipes: a runner that its keeper
@@ -245,32 +206,18 @@ def _close_the_daemons_ends(made: birth.Birth, born: Born, *, rehearse: bool) ->
                 os.close(fd)
         except OSError:
             continue
-    _runner_main(made, born, rehearse=rehearse)
+    original("runner.main")(made, born, rehearse=rehearse)
 
 
-def _without(module: ModuleType, **replaced: object) -> SimpleNamespace:
-    """
-    What a module offers, but for some of it: for who asks `module.name`.
-    """
-    return SimpleNamespace(**vars(module) | replaced)
-
-
-def _close_all_but_the_job_pipe(fd: int) -> None:
-    if birth.JOB != fd:
-        os.close(fd)
-
-
-_Pipes = Pipes
+def _leave_open(fd: int) -> None:
+    return
 
 
 def _leave_the_job_pipe_open(job: int, reply: int, **more: Any) -> object:
     """
     No frame begins with this byte: msgpack has no use for it.
     """
-    return _Pipes(job, reply, **{**more, "lone": bytes([0xC1])})
-
-
-_set_up_interpreter = setup.interpreter
+    return Pipes(job, reply, **{**more, "lone": bytes([0xC1])})
 
 
 def _keep_environment(plan: ZygotePlan) -> None:
@@ -278,7 +225,7 @@ def _keep_environment(plan: ZygotePlan) -> None:
     What the daemon has and a job's doesn't is left as it is; the zygote was given it by box.py.
     """
     before = dict(os.environ)
-    _set_up_interpreter(plan)
+    original("environment.interpreter")(plan)
     os.environ.update(before | dict(plan.environment))
 
 

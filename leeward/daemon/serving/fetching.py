@@ -18,12 +18,12 @@ from leeward.daemon.serving.parcel import SEALS, Parcel, seal
 from leeward.daemon.serving.sandbox_calls import SandboxOwner
 from leeward.errors import Busy, LeewardError
 from leeward.pool.fetches import failed
+from leeward.run.placement import INLINE
 from leeward.run.report import Arena
 from leeward.sandboxes.desk import Desk, Held
 from leeward.sandboxes.registry import RegistryEntry
 from leeward.spec.stand_ins import DISABLED
 from leeward.wire.answers import encode_ok
-from leeward.wire.fetches import INLINE
 from leeward.wire.sandbox_requests import SandboxFetch
 
 

@@ -19,11 +19,13 @@ import struct
 
 from leeward._native import seccomp as native
 from leeward._native.steps import Block, Call, Cell, Step, fails
+from leeward.points import point
 
 #: <linux/seccomp.h>
 _GET_ACTION_AVAIL, _ALLOW = 2, 0x7FFF0000
 
 
+@point("seccomp.steps")
 def steps(program: bytes, listener: Cell) -> list[Step]:
     """
     Install *program*, a `Program.insns` of `filters`, on the thread that takes these steps.

@@ -1,17 +1,20 @@
 """
-A guest's flood of requests that cost no quota, and what another user's request waits for: turns of the loop, counted.
+A guest's flood of requests that cost no quota, and slow clients: what another request waits for, in turns of the loop
+and callbacks, which are counted.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from kit import reactors
+from kit.fault_layer import Layer
 from leeward.daemon.config import Config
 from leeward.daemon.serving import rounds
 from leeward.daemon.serving.peers import ServedUsers
@@ -37,10 +40,12 @@ class House:
 
     Attributes:
         refused: reasons, with the users.
+        layer: notes what the loop calls.
     """
 
     def __init__(self, reactor: str) -> None:
-        self.reactor = reactors.reactor(reactor)
+        self.layer = Layer()
+        self.reactor = self.layer.reactor(reactor)
         self.metrics, self.events = Metrics(), EventBook()
         self.refused: list[tuple[str, int]] = []
         jobs: Any = None
@@ -187,3 +192,46 @@ def test_the_owner_is_not_counted(house: House) -> None:
                 pass
 
     assert 12_000 == house.metrics.requests
+
+
+def callbacks_of_a_ping(house: House, sock: socket.socket) -> Counter[str]:
+    """
+    What the loop calls for one ping, until it calls nothing any more.
+    """
+    house.layer.seen.clear()
+    turns_of_a_ping(house, sock)
+    rest(house)
+    return Counter(house.layer.seen)
+
+
+def rest(house: House) -> None:
+    """
+    Turn until the loop calls nothing any more.
+    """
+    for _ in range(10_000):
+        before = house.layer.seen.total()
+        for _ in range(3):
+            house.reactor.turn(0.0)
+        if before == house.layer.seen.total():
+            return
+    raise AssertionError(f"it never rests: {house.layer.seen}")
+
+
+def test_c098_slow_clients_cause_no_work_while_others_are_served(house: House) -> None:
+    """
+    Beside two hundred with half a frame and fifty that never read, a ping causes the same callbacks as without them.
+    """
+    half = encode({"v": 1, "id": 1, "op": "execute", "code": b"#" * 5000})[:3000]
+    good = house.client(os.geteuid())
+    alone = callbacks_of_a_ping(house, good)
+    for number in range(250):
+        slow = house.client(os.geteuid())
+        if number < 200:
+            slow.sendall(half)
+        else:
+            house.fill(slow, KINDS["status"])
+    rest(house)
+
+    assert alone
+    assert alone == callbacks_of_a_ping(house, good)
+    assert 251 == len(house.server.connections)

@@ -1,0 +1,86 @@
+"""
+A test build's injection points: what `leeward.points` is there.
+
+    from kit import points
+    points.build()                                  # before anything of leeward's with points is imported
+    from leeward.crossing import zygote
+    points.fill("privileges.capabilities-left", lambda: 0)
+
+Runs in:   processes that tests start, as their zygotes. Imports nothing of leeward's.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Made = TypeVar("Made", bound=Callable[..., Any])
+
+#: By name: what the product has there, and what was put in its place.
+_made: dict[str, Callable[..., Any]] = {}
+_filled: dict[str, Callable[..., Any]] = {}
+
+
+def build() -> None:
+    """
+    Make leeward a test build in this process.
+
+    Raises:
+        RuntimeError: it is too late, since the product's points have been imported.
+    """
+    if "leeward.points" in sys.modules:
+        raise RuntimeError("leeward.points has been imported: the points in use are the product's")
+    sys.modules["leeward.points"] = sys.modules[__name__]
+
+
+def point(name: str) -> Callable[[Made], Made]:
+    """
+    As `leeward.points.point`; what it makes looks at each call for what was put in its place.
+
+    Raises:
+        ValueError: there is a point of this name.
+    """
+    if name in _made:
+        raise ValueError(f"{name} is a point already")
+
+    def decorated(made: Made) -> Made:
+        _made[name] = made
+
+        @functools.wraps(made)
+        def called(*args: Any, **options: Any) -> Any:
+            return _filled.get(name, made)(*args, **options)
+
+        return called  # type: ignore[return-value]  # it is called as the other is
+
+    return decorated
+
+
+def fill(name: str, replacement: Callable[..., Any]) -> None:
+    """
+    Put *replacement* in the place of a point.
+
+    Raises:
+        LookupError: the product has no such point, so what it does would be done all the same.
+    """
+    if name not in _made:
+        raise LookupError(f"{name} is no point of the product's")
+    _filled[name] = replacement
+
+
+def original(name: str) -> Callable[..., Any]:
+    """
+    What the product has at a point.
+
+    Raises:
+        LookupError: nothing.
+    """
+    return _made[name]
+
+
+def names() -> frozenset[str]:
+    """
+    Of all points in the modules that were imported.
+    """
+    return frozenset(_made)

@@ -1,0 +1,70 @@
+"""
+The threshold between a reply and a memory file is decided once: Python, C and the documents have the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from kit.features import ROOT
+from leeward.daemon.serving import fetching
+from leeward.run import output, placement
+from leeward.run.output import Output
+from leeward.run.placement import INLINE, LARGE_REPLY, PLACEMENTS, SHORT_OUTPUT, inline_bytes
+from leeward.sandboxes.kept import KeptOutput
+from leeward_cli.daemon import RESULTS
+
+SHIM = ROOT / "leeward" / "_native" / "src"
+NAMES = {"INLINE", "SHORT_OUTPUT", "LARGE_REPLY"}
+
+
+def test_the_default_is_one_number() -> None:
+    """
+    Of a job, of a process of a sandbox, of a fetch, and of what counts while a client leaves it unread.
+    """
+    kept = inspect.signature(KeptOutput).parameters["inline"].default
+    drained = inspect.signature(Output).parameters["inline"].default
+    by_results = {inline_bytes("auto"), inline_bytes("auto", files=True)}
+    assert {INLINE} == {SHORT_OUTPUT, LARGE_REPLY, kept, drained} | by_results
+    assert vars(fetching)["INLINE"] is INLINE
+    assert output._READ >= INLINE  # all of a short job's by one
+    assert set(PLACEMENTS) == set(placement.RESULTS) == set(RESULTS)
+
+
+def test_nobody_else_decides_it() -> None:
+    """
+    No other module has a constant of one of these names.
+    """
+    for source in (ROOT / "leeward").rglob("*.py"):
+        defined = set(re.findall(r"^_?([A-Z_]+)\b[^=\n]*=(?!=)", source.read_text(), re.MULTILINE)) & NAMES
+        assert not defined or "placement.py" == source.name, source
+
+
+def test_the_fast_path_sends_less_than_that_in_its_answer() -> None:
+    """
+    In C there is room for half of it, so an answer of the fast path is never one that belongs into a memory file. Its
+    buffer has that size, and its answers are compared with that bound.
+    """
+    header = (SHIM / "fast_path.h").read_text()
+    found = re.search(r"^#define LW_MOST_OUTPUT \((\d+)u << 10\)$", header, re.MULTILINE)
+    assert found is not None
+    assert int(found[1]) << 10 == SHORT_OUTPUT // 2
+    assert "uint8_t output[LW_MOST_OUTPUT];" in header
+    assert "sizes[0] + sizes[1] > LW_MOST_OUTPUT" in (SHIM / "fast_path_answer.c").read_text()
+
+
+@pytest.mark.parametrize(("page", "said"), [
+    ("architecture.md", "Up to {kib} KiB of both streams together stay in memory"),
+    ("performance.md", "the default takes the memory file above {kib} KiB"),
+    ("wire.md", "sends output above {kib} KiB this way"),
+    ("wire.md", "binary up to {bytes:,} bytes, else"),
+    ("wire.md", "replies above {kib} KiB, that wait for their clients"),
+    ("decisions/0013-shared-memory.md", "has its border at {kib} KiB of both streams together"),
+    ("decisions/0075-fetch-by-the-broker.md", "reads none of it above {kib} KiB"),
+])
+def test_the_documents_say_it(page: str, said: str) -> None:
+    text = " ".join((ROOT / "docs" / page).read_text().split())
+    assert said.format(kib=INLINE >> 10, bytes=INLINE) in text
