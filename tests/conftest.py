@@ -12,7 +12,7 @@ import signal
 import pytest
 
 pytest_plugins = ["kit.quick", "kit.skip_policy", "kit.lock_policy", "kit.faults", "kit.ordinary_user", "kit.c_client",
-                  "kit.beside"]
+                  "kit.beside", "kit.fixtures"]
 
 # Ignored, as in the background of a script, they would stay so in every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from kit.attack import serves
 from kit.box import Box
 from kit.drivers import BorrowedDriver
+from kit.sessions import Wire
 
 #: Every cgroup driver; each is tested where this machine can have it.
 DRIVERS = [
@@ -76,6 +78,25 @@ def only() -> Callable[..., Box]:
     `only("landlock")`: a sandbox with that lock alone; `only()` with none that can be left out.
     """
     return lambda *locks: _SHARED.get(frozenset(locks))
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Box]:
+    """
+    The product, with two workers that may both be a session's or a sandbox's.
+    """
+    with Box(pool_size=2, spares=0, max_sessions=2) as made:
+        yield made
+
+
+@pytest.fixture
+def wire(two: Box) -> Iterator[Wire]:
+    """
+    Connections to a server before `two`, which serves as before when the test is over.
+    """
+    with Wire(two) as made:
+        yield made
+    assert serves(two)
 
 
 @pytest.fixture(scope="module", params=DRIVERS)

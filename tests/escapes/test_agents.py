@@ -51,14 +51,6 @@ def daemon() -> Iterator[LiveDaemon]:
 
 
 @pytest.fixture
-def home(daemon: LiveDaemon, tmp_path: Path) -> Iterator[AgentHome]:
-    made = AgentHome(tmp_path / "home", daemon)
-    made.define("sh", 'command = ["sh"]\n')
-    yield made
-    made.gone()
-
-
-@pytest.fixture
 def token(home: AgentHome) -> str:
     token = secrets.token_hex(16)
     (home.project / "deep").mkdir()

@@ -25,12 +25,6 @@ HERE = {"addresses": ["127.0.0.0/8"]}
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Servers]:
-    with egress.servers() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def box(host: Servers) -> Iterator[Box]:
     """
     Requests to *.example.org that are seen, TLS to web.example.org, and bytes to echo.example.org.

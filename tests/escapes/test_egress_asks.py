@@ -5,7 +5,6 @@ Catalogue cases 294 and 297.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,7 +15,7 @@ from kit import egress
 from kit.attack import PRELUDE
 from kit.box import control, run_outside
 from kit.egress import Servers
-from kit.live_daemon import PLACES, LiveDaemon
+from kit.live_daemon import LiveDaemon
 
 CONFIG = """\
 pool_size = 1
@@ -31,26 +30,10 @@ ask = ["http://*.example.org:{port}"]
 addresses = ["127.0.0.1/32"]
 """
 
-CUSTOM = f"""\
-import leeward.pool.broker
-leeward.pool.broker.ENTRY = {egress.ENTRY!r}
-"""
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[Servers]:
-    with egress.servers() as made:
-        yield made
-
 
 @pytest.fixture(scope="module")
 def daemon(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    folder = tmp_path_factory.mktemp("daemon")
-    config = folder / "c.toml"
-    config.write_text(CONFIG.format(port=host.http))
-    config.chmod(0o600)
-    (folder / "sitecustomize.py").write_text(CUSTOM)
-    with LiveDaemon(folder, "--config", str(config), env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}) as daemon:
+    with egress.live(tmp_path_factory.mktemp("daemon"), CONFIG.format(port=host.http)) as daemon:
         yield daemon
 
 

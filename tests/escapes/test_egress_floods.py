@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from kit import egress
 from kit.attack import serves, within
 from kit.box import Box, control
 from kit.egress import Servers, reaching
@@ -27,12 +26,6 @@ BROKER = "the broker decides, a process of the daemon's, and no lock of the job'
 HERE = {"addresses": ["127.0.0.0/8"]}
 
 REFUSED = {"ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError", "PermissionError", "gaierror", ""}
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[Servers]:
-    with egress.servers() as made:
-        yield made
 
 
 def _memory(box: Box) -> int:

@@ -30,12 +30,6 @@ REFUSED = {"ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError", 
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Servers]:
-    with egress.servers() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def box(host: Servers) -> Iterator[Box]:
     """
     Requests to *.example.org that are seen, and TLS to web.example.org.

@@ -16,7 +16,6 @@ import msgpack
 import pytest
 
 from kit import reactors
-from kit.attack import serves
 from kit.box import Box, control
 from kit.sessions import Peer, Wire
 from leeward.client.functions import _Serving
@@ -54,13 +53,6 @@ def two(request: pytest.FixtureRequest) -> Iterator[Box]:
     """
     with Box(reactor=reactors.reactor(request.param), pool_size=2, spares=0, max_sessions=1) as made:
         yield made
-
-
-@pytest.fixture
-def wire(two: Box) -> Iterator[Wire]:
-    with Wire(two) as made:
-        yield made
-    assert serves(two)
 
 
 def begin(peer: Peer, code: str, *names: str, wait: float = 60.0, stop_clock: bool = False, **more: Any) -> int:

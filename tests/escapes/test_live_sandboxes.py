@@ -13,11 +13,9 @@ import secrets
 import select
 import signal
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
-from kit.attack import serves
 from kit.box import PATIENCE_S, RUNS, Box, Run, control, run_outside
 from kit.live_daemon import descendants, watched
 from kit.sessions import Wire
@@ -26,22 +24,6 @@ from leeward.wire.sandbox_ids import ID_ALPHABET
 
 BY_THE_DAEMON = pytest.mark.no_single_lock("the daemon's books say whose a sandbox is, and no lock of a job could")
 STRANGER = 4242
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Box]:
-    """
-    The product, with two workers that may both be a sandbox's.
-    """
-    with Box(pool_size=2, spares=0, max_sessions=2) as made:
-        yield made
-
-
-@pytest.fixture
-def wire(two: Box) -> Iterator[Wire]:
-    with Wire(two) as made:
-        yield made
-    assert serves(two)
 
 
 @pytest.mark.smoke

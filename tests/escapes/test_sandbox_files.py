@@ -20,8 +20,7 @@ from typing import Any
 
 import pytest
 
-from kit.attack import serves
-from kit.box import PATIENCE_S, RUNS, Box, Run, control
+from kit.box import PATIENCE_S, RUNS, Run, control
 from kit.sessions import Wire
 from leeward.client.file_calls import Call, answer_of
 from leeward.client.file_tars import export_tar
@@ -34,19 +33,6 @@ from leeward.wire.replies import Reply
 
 BY_CARE = pytest.mark.no_single_lock("the client's own care holds it: its host is outside all locks")
 BY_BOUNDS = pytest.mark.no_single_lock("bounds of the daemon and of the process inside hold it")
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Box]:
-    with Box(pool_size=2, spares=0, max_sessions=2) as made:
-        yield made
-
-
-@pytest.fixture
-def wire(two: Box) -> Iterator[Wire]:
-    with Wire(two) as made:
-        yield made
-    assert serves(two)
 
 
 class Files:

@@ -9,31 +9,13 @@ from __future__ import annotations
 
 import secrets
 import select
-from collections.abc import Iterator
 
 import pytest
 
-from kit.attack import serves
-from kit.box import PATIENCE_S, Box, control, run_outside
+from kit.box import PATIENCE_S, control, run_outside
 from kit.sessions import Peer, Wire
 
 BY_THE_DAEMON = pytest.mark.no_single_lock("the daemon's books say whose a session is, and no lock of a job could")
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Box]:
-    """
-    The product, with two workers that may both be a session's.
-    """
-    with Box(pool_size=2, spares=0, max_sessions=2) as made:
-        yield made
-
-
-@pytest.fixture
-def wire(two: Box) -> Iterator[Wire]:
-    with Wire(two) as made:
-        yield made
-    assert serves(two)
 
 
 #: A job of a session, so that later ones can wait for an interrupt, which is `told`.

@@ -15,7 +15,6 @@ import msgpack
 import pytest
 
 from kit import reactors
-from kit.attack import serves
 from kit.box import Box, control
 from kit.sessions import Wire
 from leeward.notebook import bundle
@@ -77,13 +76,6 @@ def two(request: pytest.FixtureRequest) -> Iterator[Box]:
     """
     with Box(reactor=reactors.reactor(request.param), pool_size=2, spares=0, max_sessions=1) as made:
         yield made
-
-
-@pytest.fixture
-def wire(two: Box) -> Iterator[Wire]:
-    with Wire(two) as made:
-        yield made
-    assert serves(two)
 
 
 @PROTOCOL

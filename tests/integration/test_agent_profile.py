@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 import leeward
-from kit import model_api
-from kit.egress import ENTRY
+from kit import egress, model_api
 from kit.host_folders import as_user
-from kit.live_daemon import PLACES, LiveDaemon
+from kit.live_daemon import LiveDaemon
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
@@ -27,9 +26,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
     """
     One without a configuration, whose broker asks the tests' resolver.
     """
-    folder = tmp_path_factory.mktemp("daemon")
-    (folder / "sitecustomize.py").write_text(f"import leeward.pool.broker\nleeward.pool.broker.ENTRY = {ENTRY!r}\n")
-    with LiveDaemon(folder, "--pool-size", "1", env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}) as made:
+    with egress.live(tmp_path_factory.mktemp("daemon"), "", "--pool-size", "1") as made:
         yield made
 
 

@@ -4,7 +4,6 @@ Connections that only a rule of `ask` names, decided by the service for approval
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from kit import egress
 from kit.approvals import ServedApprovals
 from kit.egress import Servers
-from kit.live_daemon import PLACES, LiveDaemon
+from kit.live_daemon import LiveDaemon
 from kit.waiting import poll_until
 from leeward.outcome import Result
 
@@ -40,20 +39,8 @@ limits = {{ ask = "60s" }}
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Servers]:
-    with egress.servers() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def daemon(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    folder = tmp_path_factory.mktemp("d")
-    config = folder / "c.toml"
-    config.write_text(CONFIG.format(port=host.http))
-    config.chmod(0o600)
-    custom = f"import leeward.pool.broker\nleeward.pool.broker.ENTRY = {egress.ENTRY!r}\n"
-    (folder / "sitecustomize.py").write_text(custom)
-    with LiveDaemon(folder, "--config", str(config), env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}) as made:
+    with egress.live(tmp_path_factory.mktemp("d"), CONFIG.format(port=host.http)) as made:
         yield made
 
 

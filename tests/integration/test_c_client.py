@@ -22,8 +22,8 @@ from pathlib import Path
 
 import pytest
 
-from kit import c_client, reactors
-from kit.c_client import CLIENT, SOURCES
+from kit import reactors
+from kit.c_client import CLIENT, LANGUAGE, checked
 from kit.fake_daemon import FakeDaemon, Rogue, finished
 from kit.features import ROOT, clang
 from kit.live_daemon import PATIENCE, LiveDaemon
@@ -39,7 +39,6 @@ from leeward.wire.frames import FrameReader, decode, encode
 pytestmark = pytest.mark.needs("compiler")
 
 CHECKS = ROOT / "tests" / "native" / "client_checks.c"
-LANGUAGE = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror")
 AWAY, NO_ANSWER, BAD_REPLY, REFUSED, BUSY, SHUTTING_DOWN = -3, -4, -5, -16, -17, -19
 
 
@@ -50,44 +49,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     """
     with LiveDaemon(tmp_path_factory.mktemp("c"), "--pool-size", "2", *reactors.OPTIONS[request.param]) as daemon:
         yield daemon
-
-
-@pytest.fixture(scope="module")
-def any_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    """
-    Where the transport is tried by another test already.
-    """
-    with LiveDaemon(tmp_path_factory.mktemp("any"), "--pool-size", "2") as daemon:
-        yield daemon
-
-
-@pytest.fixture(scope="session")
-def plain(c_build: Path) -> Path:
-    """
-    The checks, with the static library.
-    """
-    made = c_build / "checks"
-    subprocess.run(["gcc", *LANGUAGE, "-g", f"-I{c_build}", "-o", made, CHECKS, c_build / "libleeward.a",
-                    "-pthread"], check=True)
-    return made
-
-
-@pytest.fixture(scope="session")
-def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """
-    The checks, with the library's sources, under ASan and UBSan.
-    """
-    c_client.require("sanitizers")
-    made = tmp_path_factory.mktemp("sanitized") / "checks"
-    subprocess.run(["gcc", *LANGUAGE, *c_client.SANITIZERS.split(), '-DLEEWARD_LIBRARY_VERSION="0"', f"-I{CLIENT}",
-                    "-o", made, CHECKS, *SOURCES, "-pthread"], check=True)
-    return made
-
-
-def checked(*command: str | Path) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
-
-    assert (0, "") == (done.returncode, done.stderr)
 
 
 def one(program: Path, path: Path | str, *more: str) -> tuple[int, str]:

@@ -7,21 +7,19 @@ under ASan and UBSan. Hostile daemons are those of tests/fuzz.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kit import c_client, reactors
-from kit.c_client import CLIENT, SOURCES
+from kit import reactors
+from kit.c_client import checked
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon
 
 pytestmark = [pytest.mark.needs("compiler"), pytest.mark.needs("user-namespaces")]
 
 CHECKS = ROOT / "tests" / "native" / "sandbox_checks.c"
-LANGUAGE = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror")
 
 
 @pytest.fixture(scope="module", params=reactors.WAYS)
@@ -29,43 +27,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     with LiveDaemon(tmp_path_factory.mktemp("c-sandboxes"), "--pool-size", "2",
                     *reactors.OPTIONS[request.param]) as daemon:
         yield daemon
-
-
-@pytest.fixture(scope="module")
-def any_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    """
-    Where the transport is tried by another test already.
-    """
-    with LiveDaemon(tmp_path_factory.mktemp("any"), "--pool-size", "2") as daemon:
-        yield daemon
-
-
-@pytest.fixture(scope="module")
-def plain(c_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """
-    The checks, with the static library.
-    """
-    made = tmp_path_factory.mktemp("plain") / "checks"
-    subprocess.run(["gcc", *LANGUAGE, "-g", f"-I{c_build}", "-o", made, CHECKS, c_build / "libleeward.a"], check=True)
-    return made
-
-
-@pytest.fixture(scope="module")
-def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """
-    The checks, with the library's sources, under ASan and UBSan.
-    """
-    c_client.require("sanitizers")
-    made = tmp_path_factory.mktemp("sanitized") / "checks"
-    subprocess.run(["gcc", *LANGUAGE, *c_client.SANITIZERS.split(), '-DLEEWARD_LIBRARY_VERSION="test"', f"-I{CLIENT}",
-                    "-o", made, CHECKS, *SOURCES], check=True)
-    return made
-
-
-def checked(*command: str | Path) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-
-    assert (0, "") == (done.returncode, done.stderr)
 
 
 @pytest.mark.parametrize("what", ["good", "nonsense"])

@@ -55,12 +55,6 @@ FIRST = """
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Servers]:
-    with egress.servers() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def box(host: Servers) -> Iterator[Box]:
     """
     Requests to web.example.org that are seen, TLS to it, and bytes to echo.example.org.

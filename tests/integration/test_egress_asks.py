@@ -16,7 +16,7 @@ import pytest
 import leeward
 from kit import egress
 from kit.egress import Servers
-from kit.live_daemon import PLACES, LiveDaemon
+from kit.live_daemon import LiveDaemon
 from kit.waiting import poll_until
 
 GET = """
@@ -67,28 +67,11 @@ addresses = ["127.0.0.1/32"]
 limits = {{ ask = "300ms" }}
 """
 
-CUSTOM = f"""\
-import leeward.pool.broker
-leeward.pool.broker.ENTRY = {egress.ENTRY!r}
-import leeward.pool.asks
-leeward.pool.asks.GRACE_S = 0.2
-"""
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[Servers]:
-    with egress.servers() as made:
-        yield made
-
 
 @pytest.fixture(scope="module")
 def daemon(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    folder = tmp_path_factory.mktemp("daemon")
-    config = folder / "c.toml"
-    config.write_text(CONFIG.format(port=host.http, echo=host.echo))
-    config.chmod(0o600)
-    (folder / "sitecustomize.py").write_text(CUSTOM)
-    with LiveDaemon(folder, "--config", str(config), env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}) as daemon:
+    with egress.live(tmp_path_factory.mktemp("daemon"), CONFIG.format(port=host.http, echo=host.echo),
+                     custom="import leeward.pool.asks\nleeward.pool.asks.GRACE_S = 0.2\n") as daemon:
         yield daemon
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import http.server
-import os
 import shutil
 import subprocess
 import sys
@@ -25,10 +24,9 @@ import pytest
 
 import leeward
 from kit import egress, packages
-from kit.box import TESTS
 from kit.egress import Servers
 from kit.egress_hosts import AUTHORITY, CERTIFICATE
-from kit.live_daemon import PLACES, LiveDaemon
+from kit.live_daemon import LiveDaemon
 
 CONFIG = """\
 pool_size = 1
@@ -40,15 +38,8 @@ addresses = ["127.0.0.1/32"]
 path = "{environment}"
 """
 
-CUSTOM = f"""\
-import leeward.pool.broker
-leeward.pool.broker.ENTRY = {egress.ENTRY!r}
-"""
-
 #: Of a host on which the route can't be made, since no netlink socket can.
-UNROUTED = CUSTOM + f"""\
-import sys
-sys.path.append({str(TESTS)!r})
+UNROUTED = """\
 from kit.no_netlink import refuse
 refuse()
 """
@@ -234,32 +225,22 @@ def http2(folder: Path) -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Servers]:
-    with egress.servers() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def ports(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
     with files(tmp_path_factory.mktemp("served")) as port, http2(tmp_path_factory.mktemp("http2")) as h2:
         yield {"http": host.http, "tls": host.tls, "files": port, "h2": h2}
 
 
 @contextmanager
-def _daemon(ports: dict[str, int], folder: Path, custom: str) -> Iterator[LiveDaemon]:
+def _daemon(ports: dict[str, int], folder: Path, custom: str = "") -> Iterator[LiveDaemon]:
     with packages.shown_folder() as place:
         shown = packages.shown(Path(sys.executable), place) if packages.PACKAGES.exists() else Path(sys.prefix)
-        config = folder / "c.toml"
-        config.write_text(CONFIG.format(**ports, environment=shown))
-        config.chmod(0o600)
-        (folder / "sitecustomize.py").write_text(custom)
-        with LiveDaemon(folder, "--config", str(config), env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}) as made:
+        with egress.live(folder, CONFIG.format(**ports, environment=shown), custom=custom) as made:
             yield made
 
 
 @pytest.fixture(scope="module")
 def daemon(ports: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with _daemon(ports, tmp_path_factory.mktemp("daemon"), CUSTOM) as made:
+    with _daemon(ports, tmp_path_factory.mktemp("daemon")) as made:
         yield made
 
 

@@ -18,7 +18,7 @@ import pytest
 import leeward
 from kit import egress
 from kit.egress import Servers
-from kit.live_daemon import PLACES, LiveDaemon, command, environment
+from kit.live_daemon import LiveDaemon, command, environment
 from leeward.errors import RequestRejected
 
 GET = """
@@ -40,27 +40,10 @@ allow = ["http://web.example.org:{port}", "127.0.0.1:{port}"]
 addresses = ["127.0.0.1/32"]
 """
 
-#: Python runs it at its start: the daemon's broker asks the tests' resolver.
-CUSTOM = f"""\
-import leeward.pool.broker
-leeward.pool.broker.ENTRY = {egress.ENTRY!r}
-"""
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[Servers]:
-    with egress.servers() as made:
-        yield made
-
 
 @pytest.fixture(scope="module")
 def daemon(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    folder = tmp_path_factory.mktemp("daemon")
-    config = folder / "c.toml"
-    config.write_text(CONFIG.format(port=host.http))
-    config.chmod(0o600)
-    (folder / "sitecustomize.py").write_text(CUSTOM)
-    with LiveDaemon(folder, "--config", str(config), env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}) as daemon:
+    with egress.live(tmp_path_factory.mktemp("daemon"), CONFIG.format(port=host.http)) as daemon:
         yield daemon
 
 

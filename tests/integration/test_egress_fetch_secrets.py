@@ -16,7 +16,7 @@ import leeward
 from kit import egress
 from kit.egress_hosts import AUTHORITY
 from kit.egress_secrets import NAME, SOURCE, VALUE, Mirrors, mirrors
-from kit.live_daemon import PLACES, LiveDaemon
+from kit.live_daemon import LiveDaemon
 
 CONFIG = """\
 pool_size = 1
@@ -34,11 +34,6 @@ allow = ["*.example.org:{tls}"]
 addresses = ["127.0.0.1/32"]
 """
 
-CUSTOM = f"""\
-import leeward.pool.broker
-leeward.pool.broker.ENTRY = {egress.ENTRY!r}
-"""
-
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[Mirrors]:
@@ -49,13 +44,10 @@ def host() -> Iterator[Mirrors]:
 @pytest.fixture(scope="module")
 def daemon(host: Mirrors, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
     folder = tmp_path_factory.mktemp("daemon")
-    authorities, config = folder / "authorities.pem", folder / "c.toml"
+    authorities = folder / "authorities.pem"
     authorities.write_text(AUTHORITY)
-    config.write_text(CONFIG.format(tls=host.tls, http=host.http, authorities=authorities, name=NAME, source=SOURCE))
-    config.chmod(0o600)
-    (folder / "sitecustomize.py").write_text(CUSTOM)
-    with LiveDaemon(folder, "--config", str(config), env={
-            "PYTHONPATH": os.pathsep.join((str(folder), PLACES)), SOURCE: VALUE}) as daemon:
+    config = CONFIG.format(tls=host.tls, http=host.http, authorities=authorities, name=NAME, source=SOURCE)
+    with egress.live(folder, config, **{SOURCE: VALUE}) as daemon:
         yield daemon
 
 

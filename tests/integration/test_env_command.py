@@ -21,7 +21,7 @@ import pytest
 import leeward
 from kit import egress, packages
 from kit.features import ROOT
-from kit.live_daemon import PLACES, LiveDaemon, command, environment
+from kit.live_daemon import LiveDaemon, command, environment
 from kit.wheels import source, wheel
 from leeward.client.environments import BuildFailed
 from leeward.errors import BadRequest
@@ -45,12 +45,6 @@ def build_wheel(folder, settings=None, metadata=None):
         file.truncate(96 << 20)
     while True:
         time.sleep(1)
-"""
-
-#: Python runs it at its start: the daemon's broker asks the tests' resolver.
-CUSTOM = f"""\
-import leeward.pool.broker
-leeward.pool.broker.ENTRY = {egress.ENTRY!r}
 """
 
 
@@ -85,13 +79,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         handler = functools.partial(Quiet, directory=str(wheels))
         with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
             threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-            config = folder / "c.toml"
-            config.write_text(CONFIG.format(store=store, port=server.server_port))
-            config.chmod(0o600)
-            (folder / "sitecustomize.py").write_text(CUSTOM)
-            python = {"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}
-            with LiveDaemon(folder, "--config", str(config), env=python) as daemon:
-                yield Place(daemon, store, wheels, config, server.server_port)
+            with egress.live(folder, CONFIG.format(store=store, port=server.server_port)) as daemon:
+                yield Place(daemon, store, wheels, folder / "c.toml", server.server_port)
             server.shutdown()
 
 

@@ -27,12 +27,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def service(daemon: LiveDaemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApprovals]:
-    with ServedApprovals(daemon, tmp_path_factory.mktemp("s")) as made:
-        yield made
-
-
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     made = tmp_path / "project"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import leeward
 from kit import egress
 from kit.egress import Servers
 from kit.egress_hosts import AUTHORITY
-from kit.live_daemon import PLACES, LiveDaemon, command, environment
+from kit.live_daemon import LiveDaemon, command, environment
 from kit.skip_policy import require
 
 CONFIG = """\
@@ -32,11 +31,6 @@ addresses = ["127.0.0.1/32"]
 allow = ["GET https://web.example.org:{tls}"]
 addresses = ["127.0.0.1/32"]
 authorities = "{authorities}"
-"""
-
-CUSTOM = f"""\
-import leeward.pool.broker
-leeward.pool.broker.ENTRY = {egress.ENTRY!r}
 """
 
 POLICY = {"allowed_domains": ["*.example.org"], "blocked_domains": ["api.example.org"], "deny_private_ips": False}
@@ -63,20 +57,12 @@ const [socket, command, workDir, url, other] = process.argv.slice(2);
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Servers]:
-    with egress.servers() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def daemon(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
     folder = tmp_path_factory.mktemp("daemon")
-    config, authorities = folder / "c.toml", folder / "authorities.pem"
+    authorities = folder / "authorities.pem"
     authorities.write_text(AUTHORITY)
-    config.write_text(CONFIG.format(http=host.http, tls=host.tls, authorities=authorities))
-    config.chmod(0o600)
-    (folder / "sitecustomize.py").write_text(CUSTOM)
-    with LiveDaemon(folder, "--config", str(config), env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}"}) as made:
+    config = CONFIG.format(http=host.http, tls=host.tls, authorities=authorities)
+    with egress.live(folder, config) as made:
         yield made
 
 

@@ -9,5 +9,6 @@ What the tests are made with; no test is in here.
     daemons       live_daemon, fake_daemon, sessions, reactors, exposition
     other people  ordinary_user, beside, container: users, and containers with the suite in them
     C             c_client
+    shared        fixtures: those that several files have
     patience      waiting: for what no descriptor tells of
 """

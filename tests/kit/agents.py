@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import leeward
-from kit.egress import ENTRY
-from kit.live_daemon import PATIENCE, PLACES, LiveDaemon, command, environment
+from kit import egress
+from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from kit.operator_terminal import OperatorTerminal
 from kit.waiting import poll_until
 
@@ -86,9 +86,6 @@ def agents_daemon(folder: Path, *options: str) -> Iterator[LiveDaemon]:
     """
     A daemon without a configuration of its own.
     """
-    (folder / "sitecustomize.py").write_text(f"import leeward.pool.broker\nleeward.pool.broker.ENTRY = {ENTRY!r}\n")
     given = os.environ.get("LEEWARD_TESTS_OUTSIDE_TMP")  # this user has all folders below /tmp
-    with LiveDaemon(folder, "--pool-size", "1", *options,
-                    env={"PYTHONPATH": f"{folder}{os.pathsep}{PLACES}",
-                         **({"XDG_RUNTIME_DIR": given} if given else {})}) as made:
+    with egress.live(folder, "", "--pool-size", "1", *options, **({"XDG_RUNTIME_DIR": given} if given else {})) as made:
         yield made

@@ -12,11 +12,13 @@ import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kit.features import ROOT
+from kit.live_daemon import LiveDaemon
 from kit.skip_policy import require
 
 CLIENT = ROOT / "leeward" / "capi"
@@ -57,6 +59,50 @@ def c_inside(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     subprocess.run(["gcc", "-shared", "-fPIC", "-std=c11", "-D_GNU_SOURCE", '-DLEEWARD_LIBRARY_VERSION="test"', "-O1",
                     "-o", made, *SOURCES], check=True)
     return ctypes.CDLL(str(made))
+
+
+LANGUAGE = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror")
+
+
+@pytest.fixture(scope="module")
+def plain(request: pytest.FixtureRequest, c_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """
+    The file's CHECKS, a program in C, with the static library.
+    """
+    made = tmp_path_factory.mktemp("plain") / "checks"
+    subprocess.run(["gcc", *LANGUAGE, "-g", f"-I{c_build}", "-o", made, request.module.CHECKS,
+                    c_build / "libleeward.a", "-pthread"], check=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """
+    The file's CHECKS, with the library's sources, under ASan and UBSan.
+    """
+    require("sanitizers")
+    made = tmp_path_factory.mktemp("sanitized") / "checks"
+    subprocess.run(["gcc", *LANGUAGE, *SANITIZERS.split(), '-DLEEWARD_LIBRARY_VERSION="test"', f"-I{CLIENT}",
+                    "-o", made, request.module.CHECKS, *SOURCES, "-pthread"], check=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def any_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    """
+    Where the transport is tried by another test already.
+    """
+    with LiveDaemon(tmp_path_factory.mktemp("any"), "--pool-size", "2") as daemon:
+        yield daemon
+
+
+def checked(*command: str | Path) -> None:
+    """
+    A program of checks to its end, without a word.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
+
+    assert (0, "") == (done.returncode, done.stderr)
 
 
 @pytest.fixture(params=["python", "c"])

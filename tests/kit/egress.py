@@ -10,18 +10,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.server
+import os
 import socket
 import socketserver
 import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from kit import features
 from kit.box import PATIENCE_S, TESTS, Box
 from kit.egress_hosts import certified
+from kit.live_daemon import PLACES, LiveDaemon
 from leeward.pool import broker
 from leeward.spec.egress import parse_policy
 from leeward.wire.egress_control import Decided
@@ -176,6 +179,28 @@ def servers() -> Iterator[Servers]:
     """
     with Servers(certified()).serving() as made:
         yield made
+
+
+@contextmanager
+def live(folder: Path, config: str = "", *options: str, custom: str = "", **env: str) -> Iterator[LiveDaemon]:
+    """
+    A daemon whose broker asks the tests' resolver.
+
+    Args:
+        config: the text of its configuration, if it has one.
+        custom: Python that it runs at its start beside; the tests' modules can be imported there.
+    """
+    if config:
+        place = folder / "c.toml"
+        place.write_text(config)
+        place.chmod(0o600)
+        options = ("--config", str(place), *options)
+    # Python imports it at its start.
+    (folder / "sitecustomize.py").write_text(
+        f"import leeward.pool.broker\nleeward.pool.broker.ENTRY = {ENTRY!r}\n{custom}")
+    path = os.pathsep.join((str(folder), PLACES, str(TESTS)))
+    with LiveDaemon(folder, *options, env={"PYTHONPATH": path, **env}) as daemon:
+        yield daemon
 
 
 @contextmanager

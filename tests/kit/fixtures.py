@@ -1,0 +1,47 @@
+"""
+Fixtures that more than one file of tests has: servers to reach, people who decide, an agent's home.
+
+Runs in:   pytest, as a plugin of conftest.py. A file that needs one of these in another form has its own of that name;
+           `daemon` is each file's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kit import egress
+from kit.agents import AgentHome
+from kit.approvals import ServedApprovals
+from kit.live_daemon import LiveDaemon
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[egress.Servers]:
+    """
+    Servers on this host's loopback.
+    """
+    with egress.servers() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def service(daemon: LiveDaemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApprovals]:
+    """
+    A service for approvals beside the file's daemon.
+    """
+    with ServedApprovals(daemon, tmp_path_factory.mktemp("s")) as made:
+        yield made
+
+
+@pytest.fixture
+def home(daemon: LiveDaemon, tmp_path: Path) -> Iterator[AgentHome]:
+    """
+    A home with an agent that is a shell, for the file's daemon.
+    """
+    made = AgentHome(tmp_path / "home", daemon)
+    made.define("sh", 'command = ["sh"]\n')
+    yield made
+    made.gone()
