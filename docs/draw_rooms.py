@@ -20,9 +20,6 @@ SOURCES = (ROOT / "leeward", ROOT / "cli" / "leeward_cli")
 BEGIN = "<!-- The table is written by docs/draw_rooms.py. -->\n"
 END = "<!-- The end of the table. -->\n"
 
-#: Modules of the package `leeward` itself that everybody may import; they aren't drawn.
-EVERYWHERE = {"errors", "outcome", "dataclass"}
-
 
 def rooms() -> dict[str, Path]:
     """

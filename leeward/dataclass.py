@@ -3,8 +3,8 @@
 
 Runs in:   anywhere; pure. To a type checker these are the ones of `dataclasses`.
 Why:       `dataclasses` imports `inspect`, and compiles five functions or so for each class that it decorates:
-           a millisecond for most. Here `__init__` is compiled once for all classes with as many fields, and the others
-           are closures. docs/decisions/0018
+           a millisecond for most. Here `__init__` is compiled once for all classes with as many fields, when leeward is
+           built (packaging/initialisers.py), and the others are closures. docs/decisions/0018
 For:       what a client, a zygote, a job, `leeward run` or a daemon imports until it is ready. It saves 9 ms of
            processor time of a client's imports, 7 of a job's, 65 of a zygote's, 120 of a daemon's, where an interpreter
            takes 15 (2026-11-24; docs/decisions/0018 has the table). Modules that a daemon imports later, and those of
@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from operator import attrgetter
 from types import CodeType, FunctionType
+
+from leeward._generated_initialisers import CODES
 
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
@@ -120,12 +122,10 @@ def _made(cls: type, frozen: bool, slots: bool, eq: bool, show: bool) -> type:
 
 def _initialiser(cls: type, defaults: dict[str, Any], frozen: bool) -> Any:
     """
-    `__init__`, from the code of another class with as many fields. Renaming takes a tenth of what compiling does.
+    `__init__`, from the code of any class with as many fields. Renaming takes a tenth of what compiling does.
     """
-    made_here = tuple(type(default) is _Factory for default in defaults.values())
-    template = _templates.get((frozen, made_here))
-    if template is None:
-        template = _templates[frozen, made_here] = _compiled(frozen, made_here)
+    shape = "".join(["+" if type(default) is _Factory else "-" for default in defaults.values()])
+    template = CODES.get((frozen, shape)) or _compiled(frozen, shape)
     names = {f"_{number}": name for number, name in enumerate(defaults)}
     code = template.replace(
         co_varnames=tuple(names.get(name, name) for name in template.co_varnames),
@@ -142,19 +142,27 @@ def _initialiser(cls: type, defaults: dict[str, Any], frozen: bool) -> Any:
     return FunctionType(code, known, "__init__", tuple(given[required:]))
 
 
-#: By whether the class is frozen, and which of its fields have a factory.
-_templates: dict[tuple[bool, tuple[bool, ...]], CodeType] = {}
-
-
-def _compiled(frozen: bool, made_here: tuple[bool, ...]) -> CodeType:
+def source(frozen: bool, shape: str, name: str) -> str:
+    """
+    The text of an `__init__` whose fields are called by their numbers; *shape* has + for each that has a factory, and -
+    for any other.
+    """
     lines = []
-    for number, factory in enumerate(made_here):
-        value = f"_make_{number}() if _{number} is _NONE else _{number}" if factory else f"_{number}"
+    for number, kind in enumerate(shape):
+        value = f"_make_{number}() if _{number} is _NONE else _{number}" if "+" == kind else f"_{number}"
         lines.append(f"_set(self, '_{number}', {value})" if frozen else f"self._{number} = {value}")
-    parameters = ", ".join(["self", *(f"_{number}" for number in range(len(made_here)))])
+    parameters = ", ".join(["self", *(f"_{number}" for number in range(len(shape)))])
+    return f"def {name}({parameters}): {'; '.join(lines or ['pass'])}\n"
+
+
+def _compiled(frozen: bool, shape: str) -> CodeType:
+    """
+    For a shape that no class of leeward's own has, or none had when the file was written.
+    """
     found: dict[str, Any] = {}
-    exec(f"def __init__({parameters}):\n  " + "\n  ".join(lines or ["pass"]), found)
+    exec(source(frozen, shape, "__init__"), found)
     code: CodeType = found["__init__"].__code__
+    CODES[frozen, shape] = code
     return code
 
 

@@ -10,7 +10,8 @@ Only a process that a test has started can be one: the module is put there befor
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # see wire/frames.py
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar

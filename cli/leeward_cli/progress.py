@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
+from leeward.protocols import Protocol
 from leeward.wire.replies import Reply
 from leeward_cli.job import escape
 

@@ -178,7 +178,7 @@ class Table:
         layout = _Layout()
         arguments = [argument for step in self.steps for argument in step.arguments]
         for argument in arguments:
-            if not isinstance(argument, Cell):
+            if not isinstance(argument, (int, Cell)):
                 layout.place(argument)
         for cell in [*arguments, *(step.into for step in self.steps)]:
             if isinstance(cell, Cell):  # one that lies in no block

@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.agents import outside
 from leeward.agents.definition import AgentDefinition
@@ -31,6 +31,7 @@ from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.dataclass import replace
 from leeward.errors import Busy, DaemonAway, DaemonError, LeewardError, RequestRejected, SandboxOver
+from leeward.protocols import Protocol
 from leeward.spec.paths import client_socket
 
 #: Seconds that a hook on the host, and a clean-up hook, may take.

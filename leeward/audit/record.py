@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Protocol
 
 from leeward.audit.journal import KEPT_FILES, ROTATE, Journal, Verified, read, read_head, verify
 from leeward.audit.rows import AuditRow, ReadLine
+from leeward.protocols import Protocol
 
 #: The folder of the second chain.
 DECISIONS = "decisions"

@@ -15,10 +15,11 @@ import errno
 import io
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from leeward.dataclass import dataclass
 from leeward.errors import EditError, PeerError
+from leeward.protocols import Protocol
 from leeward.wire.file_answers import CHUNK, MAX_PATH, MAX_ROWS, check_answer
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import answer

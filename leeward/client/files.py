@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from leeward.client import file_calls, file_tars, file_trees
 from leeward.client.file_calls import (
@@ -28,6 +28,7 @@ from leeward.client.file_calls import (
 )
 from leeward.client.file_trees import MOST_BYTES, Transfer
 from leeward.client.sandbox_calls import checked
+from leeward.protocols import Protocol
 from leeward.wire.file_answers import MAX_ROWS
 from leeward.wire.replies import Reply
 

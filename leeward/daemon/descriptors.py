@@ -11,12 +11,12 @@ job needs. Where the limit is high this changes nothing: `max_connections` is wh
 from __future__ import annotations
 
 import resource
-from typing import Protocol
 
 from leeward.dataclass import dataclass
 from leeward.errors import Unsupported
 from leeward.isolation.cgroup.v1 import V1Driver
 from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds
+from leeward.protocols import Protocol
 from leeward.spec.machine import SIZED
 
 #: The daemon's own: standard streams, socket and its folder, groups, signals, loop, supervisor, zygote, log, service

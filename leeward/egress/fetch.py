@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 import h11
@@ -35,6 +35,7 @@ from leeward.egress.policy import CAUSES, Decision, Request
 from leeward.egress.tenancy import ANSWERED, Attempt, NotAllowed
 from leeward.egress.tls import TlsPipe
 from leeward.errors import LeewardError, PeerError
+from leeward.protocols import Protocol
 from leeward.spec.egress import Policy
 from leeward.spec.hosts import Address, InvalidHost
 

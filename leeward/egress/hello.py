@@ -56,16 +56,6 @@ class Hello:
     hidden: bool = False
 
 
-def parse_hello(data: bytes) -> Hello | None:
-    """
-    The hello at the start of *data*; None if more bytes are needed.
-
-    Raises:
-        HelloError: as `HelloReader.feed`.
-    """
-    return HelloReader().feed(data)
-
-
 class HelloReader:
     """
     Reads the hello of one connection, from as many pieces as it comes in. A piece costs what its length does.

@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from leeward.egress.names import NameTable
 from leeward.egress.policy import ALLOW, ASK, DENY, NEED_ADDRESS, Decision, Request, decide
 from leeward.errors import PeerError
+from leeward.protocols import Protocol
 from leeward.spec.egress import Policy
 from leeward.spec.hosts import Address
 from leeward.wire.egress_control import MAX_TEXT, Decided

@@ -12,7 +12,7 @@ import signal
 import threading
 import types
 from collections.abc import Callable
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from leeward.inside import (
     answer,
@@ -30,6 +30,7 @@ from leeward.inside import (
     showing,
 )
 from leeward.points import point
+from leeward.protocols import Protocol
 from leeward.wire import job as wire
 
 _CHUNK = 1 << 20

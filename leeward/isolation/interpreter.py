@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterable
 
@@ -74,6 +73,7 @@ def find(python_env: str = "") -> HostPython:
     check_place(env)
     _check_owners(python_env, env, executable, own.executable)
     import json
+    import subprocess
 
     try:
         said = subprocess.run([executable, "-I", "-c", _ASK], capture_output=True, timeout=_ASK_DEADLINE_S,

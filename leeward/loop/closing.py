@@ -24,9 +24,12 @@ import array
 import contextlib
 import queue
 import socket
-import subprocess
 import sys
 import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
 
 #: setsockopt(2), Linux 6.16; the socket module doesn't have its name.
 _SO_PASSRIGHTS = 83
@@ -150,16 +153,21 @@ class Closer:
             if self._suspects.empty() or len(self._processes) >= _PROCESSES:
                 threading.Event().wait(_LOOK_S)
                 continue
-            with contextlib.suppress(OSError, subprocess.SubprocessError):  # no descriptor, no memory: the next time
+            with contextlib.suppress(OSError, ImportError):  # no descriptor, no memory: the next time
                 self._pass_on()
 
     def _pass_on(self) -> None:
+        import subprocess  # most daemons never do this
+
         near, far = socket.socketpair()
         with near:
             with far:
-                process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", _PROGRAM], stdin=far.fileno(), stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL, cwd="/", env={})
+                try:
+                    process = subprocess.Popen(
+                        [sys.executable, "-I", "-S", "-c", _PROGRAM], stdin=far.fileno(), stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL, cwd="/", env={})
+                except subprocess.SubprocessError as error:
+                    raise OSError(str(error)) from error
             self._processes.append(process)
             for _ in range(_TAKES):
                 try:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import math
 from functools import partial
-from typing import Protocol
 
 import msgpack
 
@@ -28,6 +27,7 @@ from leeward.errors import Refused
 from leeward.loop.barrier import Barrier
 from leeward.loop.stream import JobStart, Ran, Receiver
 from leeward.outcome import Outcome, Result
+from leeward.protocols import Protocol
 from leeward.spec.job import Job
 from leeward.wire import job as wire
 from leeward.wire.answers import encode_refused, encode_result

@@ -15,10 +15,10 @@ import select
 import socket
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from leeward.dataclass import dataclass
 from leeward.loop import closing
+from leeward.protocols import Protocol
 
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT

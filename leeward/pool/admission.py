@@ -10,7 +10,6 @@ in the line, which has a bound by number and one by time, with a deadline of its
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
 
 from leeward.errors import BadRequest, Busy, QueueTimeout, Refused, ShuttingDown
 from leeward.loop.barrier import in_any_case
@@ -21,6 +20,7 @@ from leeward.pool.quotas import Ledger
 from leeward.pool.shedding import Shedding
 from leeward.pool.ticket import Ticket
 from leeward.pool.workforce import Workforce
+from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.worker.worker import Worker
 

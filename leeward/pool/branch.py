@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Protocol
 
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.plan import ZygotePlan
@@ -24,6 +23,7 @@ from leeward.pool.relief import NO_BOUNDS, SeatBounds
 from leeward.pool.ticket import Ticket
 from leeward.pool.workforce import Workforce
 from leeward.pool.zygotes import EventLog, Zygotes
+from leeward.protocols import Protocol
 from leeward.run.awake import Awake
 from leeward.run.report import Report
 from leeward.spec.limits import Limits

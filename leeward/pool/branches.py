@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, Busy, LeewardError, PoolFailed, Refused, ShuttingDown
@@ -25,6 +25,7 @@ from leeward.pool.branch import Branch, Ground
 from leeward.pool.confinement import confine
 from leeward.pool.memory import memory_of
 from leeward.pool.quotas import Book
+from leeward.protocols import Protocol
 from leeward.spec.pool_key import PoolKey
 from leeward.worker.hatch import Hatched
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -52,7 +51,9 @@ from leeward.wire.egress_control import (
 )
 from leeward.worker.hatch import import_path
 
-if TYPE_CHECKING:  # a daemon without policies doesn't import it
+if TYPE_CHECKING:  # a daemon without policies doesn't import them
+    import subprocess
+
     from leeward.spec.egress_tls import LeaseSeal
 
 #: What the process runs; the tests put another resolver here.
@@ -413,6 +414,8 @@ def start() -> tuple[subprocess.Popen[bytes], socket.socket]:
     Raises:
         OSError: it can't be started.
     """
+    import subprocess
+
     found = [each.origin for each in map(find_spec, ("h11", "cryptography")) if each is not None and each.origin]
     places = list(dict.fromkeys(os.path.dirname(os.path.dirname(origin)) for origin in found))
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

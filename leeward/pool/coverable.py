@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import subprocess
 import sys
 
 from leeward.dataclass import replace
@@ -48,6 +47,8 @@ def with_what_can_be_covered(spec: SandboxSpec) -> SandboxSpec:
 def is_coverable() -> bool:
     if _version(os.uname().release) <= _KNOWN:
         return True
+    import subprocess  # most kernels are known
+
     try:
         tried = subprocess.run([sys.executable, "-I", "-S", "-c", _TRY.format(path=import_path())], cwd="/", env={},
                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol
 
 from leeward.errors import Refused, ShuttingDown
 from leeward.loop.reactor import Reactor
 from leeward.pool.admission import Admission
 from leeward.pool.ticket import Ticket
 from leeward.pool.workforce import Workforce
+from leeward.protocols import Protocol
 from leeward.run.report import internal
 from leeward.run.verdict import Stop, why_ended
 

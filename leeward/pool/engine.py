@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
 
 from leeward.errors import LeewardError, Unsupported
 from leeward.isolation.cgroup.entry import Driver
@@ -28,6 +27,7 @@ from leeward.pool.relief import NO_BOUNDS, SURPLUS
 from leeward.pool.ticket import Ticket
 from leeward.pool.ways_out import Exits
 from leeward.pool.zygotes import EventLog, Zygotes
+from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.spec.pool_key import PLAIN, PoolKey
 from leeward.spec.sandbox import SandboxSpec

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from leeward.errors import Refused, ShuttingDown
 from leeward.loop.barrier import in_any_case
@@ -28,6 +27,7 @@ from leeward.pool.sessions import PoolSession
 from leeward.pool.tenants import Tenants
 from leeward.pool.ticket import Done, Ticket
 from leeward.pool.workforce import WorkerMaker, Workforce
+from leeward.protocols import Protocol
 from leeward.run.lease import Lease
 from leeward.run.report import Report, internal
 from leeward.run.verdict import bug

@@ -17,9 +17,9 @@ that jobs always have the other half. It is retired when it has been idle for a 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
 
 from leeward.dataclass import dataclass
+from leeward.protocols import Protocol
 from leeward.worker.states import WorkerState
 
 #: Workers beyond the pool's size, for as long as some are renewed.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import socket
-import subprocess
 import sys
 
 from leeward.isolation.egress import route
@@ -36,6 +35,8 @@ def is_routed() -> bool:
     Raises:
         Unsupported: pyroute2 isn't installed.
     """
+    import subprocess  # a daemon without policies never asks
+
     source = _TRY.format(path=import_path(), request=route(socket.AF_INET))
     try:
         tried = subprocess.run([sys.executable, "-I", "-S", "-c", source], cwd="/", env={}, stdin=subprocess.DEVNULL,

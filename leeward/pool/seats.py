@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.errors import Busy, LeewardError, Refused
 from leeward.loop.barrier import in_any_case
+from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.spec.limits import Limits
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import signal
 import stat
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -24,6 +23,8 @@ from leeward.pool.zygotes import EventLog
 from leeward.wire.egress_control import Sealed
 
 if TYPE_CHECKING:  # a daemon without policies doesn't import these
+    import subprocess
+
     from leeward.spec.egress import Secret
     from leeward.spec.egress_tls import Seal
 
@@ -102,6 +103,8 @@ class OpenSeal:
             os.close(fd)
 
     def _run(self, name: str, command: str, into: int) -> None:
+        import subprocess
+
         os.set_blocking(into, True)
         process = subprocess.Popen(["/bin/sh", "-c", _SHELL, "sh", command], stdin=subprocess.DEVNULL, stdout=into,
                                    stderr=subprocess.DEVNULL, cwd="/", start_new_session=True)

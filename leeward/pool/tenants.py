@@ -7,7 +7,7 @@ Runs in:   the daemon, on the reactor's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.errors import Busy, LeewardError, Refused
 from leeward.loop.barrier import in_any_case
@@ -15,6 +15,7 @@ from leeward.pool.admission import Admission
 from leeward.pool.seats import Home, Seat
 from leeward.pool.sessions import PoolSession, SessionPool, no_room, sessions_of
 from leeward.pool.workforce import Workforce
+from leeward.protocols import Protocol
 from leeward.spec.limits import Limits
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Protocol
 
 from leeward.dataclass import dataclass, field, replace
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.reactor import Timer
+from leeward.protocols import Protocol
 from leeward.run.execution import Execution
 from leeward.run.report import Report
 from leeward.run.verdict import Stop

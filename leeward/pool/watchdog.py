@@ -37,7 +37,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Protocol
 
 from leeward.dataclass import dataclass
 from leeward.errors import LeewardError
@@ -45,6 +44,7 @@ from leeward.isolation.cgroup import descent
 from leeward.loop.barrier import trace_of_frame
 from leeward.loop.reactor import Reactor
 from leeward.outcome import Limit
+from leeward.protocols import Protocol
 from leeward.run.beside import Beside
 from leeward.run.execution import Execution
 from leeward.run.functions import Calling

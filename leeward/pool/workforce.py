@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sized
 from functools import partial
-from typing import Protocol
 
 from leeward.errors import LeewardError
 from leeward.loop.barrier import in_any_case
@@ -22,6 +21,7 @@ from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import Reactor
 from leeward.pool.refill import Refill
 from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds, may_go, superfluous, vacancy
+from leeward.protocols import Protocol
 from leeward.worker.states import WorkerState
 from leeward.worker.worker import Worker
 

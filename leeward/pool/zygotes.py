@@ -15,13 +15,13 @@ import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from leeward.errors import LeewardError
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
 from leeward.pool.workforce import Workforce
+from leeward.protocols import Protocol
 from leeward.wire import control
 from leeward.worker.hatch import Hatched
 from leeward.worker.patience import Patience

@@ -12,9 +12,9 @@ which takes some 100 us.
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
 
 from leeward.loop.reactor import Reactor, Timer
+from leeward.protocols import Protocol
 
 QUIET_S = 2.0
 

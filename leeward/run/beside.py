@@ -17,7 +17,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from leeward._native.loop import CLOCK, Gauge
 from leeward.dataclass import replace
@@ -26,6 +26,7 @@ from leeward.isolation.cgroup.entry import Entry, Gauges, Leaf, Nest, Sockets, U
 from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor
+from leeward.protocols import Protocol
 from leeward.run.births import attend, stop_listening
 from leeward.run.execution import Execution
 from leeward.run.holder import RunTerms

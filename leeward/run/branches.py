@@ -25,7 +25,6 @@ import struct
 from _socket import socket as Socket
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from leeward.dataclass import dataclass
 from leeward.errors import LeewardError
@@ -34,6 +33,7 @@ from leeward.isolation.cgroup.entry import Nest
 from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
+from leeward.protocols import Protocol
 from leeward.run.beside import Beside, Interpreter, SharedLeaf
 from leeward.run.holder import RunTerms
 from leeward.run.process import House, LiveProcess

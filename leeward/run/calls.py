@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Protocol
 
 from leeward.errors import LeewardError, PeerError
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, WRITE, Reactor
+from leeward.protocols import Protocol
 from leeward.run.runner import Runner
 from leeward.run.verdict import bug
 

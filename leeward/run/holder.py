@@ -15,9 +15,10 @@ A job that no runner has read takes the same way, by `gone` and `lost`; its tick
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from leeward.loop.fast_path import ReplyAddress
+from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.run.runner import Runner
 from leeward.spec.job import Job

@@ -10,9 +10,9 @@ an earlier one would hit code of leeward, or in a session the job before. The jo
 from __future__ import annotations
 
 import signal
-from typing import Protocol
 
 from leeward.loop.reactor import Reactor, Timer
+from leeward.protocols import Protocol
 
 #: It waits so long for its job's frame to be read, and then looks again.
 _UNREAD_S = 0.001

@@ -7,10 +7,10 @@ Runs in:   the daemon.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from leeward.errors import LeewardError
 from leeward.loop.fast_path import FastPath
+from leeward.protocols import Protocol
 from leeward.run.awake import Awake
 from leeward.run.holder import RunTerms
 from leeward.run.lease import Lease

@@ -11,9 +11,9 @@ them. After some output the daemon reads again only after _NEXT_LOOK_S; a flood 
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
 
 from leeward.loop.reactor import READ, Reactor, Timer
+from leeward.protocols import Protocol
 from leeward.run.output import Output, OutputStream, unread
 from leeward.run.verdict import Stop
 

@@ -11,9 +11,9 @@ up.
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
 
 from leeward.loop.reactor import Reactor, Timer
+from leeward.protocols import Protocol
 from leeward.run.runner import Runner
 from leeward.run.verdict import Stop
 from leeward.wire import job as wire

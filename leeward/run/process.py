@@ -18,7 +18,6 @@ import os
 import signal
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Protocol
 
 from leeward.dataclass import replace
 from leeward.errors import KernelRefusal, LeewardError, PeerError
@@ -28,6 +27,7 @@ from leeward.isolation.channel import Channel
 from leeward.isolation.terminals import resize
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
+from leeward.protocols import Protocol
 from leeward.run.launch import Exit, unstarted
 from leeward.run.runner import Denials, Runner
 from leeward.run.spill import Spill

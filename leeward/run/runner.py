@@ -16,7 +16,6 @@ import signal
 from collections.abc import Callable, Mapping
 from functools import partial
 from threading import Lock
-from typing import Protocol
 
 from leeward._native.loop import Offer
 from leeward.errors import LeewardError
@@ -24,6 +23,7 @@ from leeward.isolation.cgroup.entry import Leaf
 from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
 from leeward.outcome import Limit
+from leeward.protocols import Protocol
 from leeward.run.states import RUNNER, RunnerEvent, RunnerState, after
 from leeward.run.verdict import Stop
 from leeward.spec.limits import Limits

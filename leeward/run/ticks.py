@@ -6,10 +6,9 @@ Runs in:   the daemon.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from leeward.loop.reactor import Reactor, Timer
 from leeward.outcome import Limit
+from leeward.protocols import Protocol
 from leeward.run.runner import Runner
 from leeward.run.verdict import Stop
 

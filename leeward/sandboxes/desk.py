@@ -14,13 +14,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.dataclass import dataclass, replace
 from leeward.errors import Bug, Busy, LeewardError, Refused, RequestRejected, SandboxOver
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
 from leeward.outcome import Result
+from leeward.protocols import Protocol
 from leeward.sandboxes.mounting import Mounting, Mounts
 from leeward.sandboxes.registry import Registry, RegistryEntry
 from leeward.sandboxes.sandbox import LiveSandbox

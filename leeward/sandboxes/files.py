@@ -19,13 +19,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgpack
 
 from leeward.errors import Busy, LeewardError, PeerError
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
+from leeward.protocols import Protocol
 from leeward.run.states import after
 from leeward.run.verdict import bug
 from leeward.sandboxes.kernel import KernelProcess

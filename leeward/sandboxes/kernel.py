@@ -14,13 +14,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.errors import Bug, Busy, LeewardError, SessionOver
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.stream import JobStart, Ran
 from leeward.outcome import Outcome
+from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.run.states import after
 from leeward.run.verdict import bug

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.errors import Busy, LeewardError, RequestRejected
 from leeward.loop.reactor import Reactor, Timer
+from leeward.protocols import Protocol
 from leeward.run.porter import PorterRefusal
 from leeward.run.verdict import bug
 from leeward.sandboxes.mounting import Mounts

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest, Busy, LeewardError
 from leeward.loop.barrier import in_any_case
+from leeward.protocols import Protocol
 from leeward.sandboxes.place import PorterAsked
 from leeward.spec.folders import Folder, is_deep
 from leeward.spec.profiles.agent import HomePlan, check_names

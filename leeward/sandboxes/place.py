@@ -7,10 +7,11 @@ Runs in:   the daemon; declarations alone, so that tests can use another impleme
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.entry import Usage
+from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.run.verdict import Stop
 from leeward.sandboxes.files import FileProcess

@@ -7,9 +7,9 @@ Runs in:   client and daemon; pure data and declarations.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from leeward.dataclass import dataclass
+from leeward.protocols import Protocol
 
 #: Seconds that a call waits for its answer unless the client says otherwise, and at most.
 WAIT_S, MAX_WAIT_S = 60.0, 3600.0

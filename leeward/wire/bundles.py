@@ -11,9 +11,10 @@ A bundle is one thing in several forms, a map from MIME type to content: text, o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.errors import PeerError
+from leeward.protocols import Protocol
 
 #: The forms that there are, and whether they are text.
 IS_TEXT = {

@@ -15,12 +15,12 @@ import itertools
 import os
 from collections import deque
 from functools import partial
-from typing import Protocol
 
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.entry import WorkerGroup
 from leeward.isolation.channel import Channel
 from leeward.loop.reactor import Reactor
+from leeward.protocols import Protocol
 from leeward.run.births import attend
 from leeward.run.runner import Runner
 from leeward.run.states import RunnerEvent, RunnerState

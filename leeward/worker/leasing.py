@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.errors import Bug
 from leeward.isolation.cgroup.entry import WorkerGroup
@@ -21,6 +21,7 @@ from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import Reactor
 from leeward.loop.stream import JobStart
+from leeward.protocols import Protocol
 from leeward.run.execution import Execution
 from leeward.run.functions import execution_of
 from leeward.run.holder import Caller

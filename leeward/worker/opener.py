@@ -12,11 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
@@ -27,6 +26,9 @@ from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.run.verdict import bug
 from leeward.spec.folders import MOST
 from leeward.worker.hatch import import_path
+
+if TYPE_CHECKING:
+    import subprocess
 
 #: Seconds for an answer; the child's own deadline, and what a start takes on a busy machine.
 LATE_S = 10.0
@@ -108,6 +110,8 @@ class Opener:
             socket.send_fds(self._there(), [data], fds)
 
     def _there(self) -> socket.socket:
+        import subprocess  # when the daemon is ready: 2 ms of a start
+
         if self._channel is None:
             here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with there:

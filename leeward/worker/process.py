@@ -11,11 +11,12 @@ import contextlib
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from typing import IO, Protocol
+from typing import IO
 
 from leeward._native import start
 from leeward._native.steps import Call, Cell, Gives, Step
 from leeward.isolation import backstage, descriptors
+from leeward.protocols import Protocol
 from leeward.spec.sandbox import Bind, View
 from leeward.worker.idmaps import write_maps
 

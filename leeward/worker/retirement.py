@@ -12,11 +12,11 @@ between two of them.
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
 
 from leeward.isolation.cgroup.entry import WorkerGroup
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
+from leeward.protocols import Protocol
 from leeward.run.births import stop_listening
 from leeward.run.runner import Runner
 from leeward.worker.keeper import Keeper

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from leeward.dataclass import dataclass
 from leeward.errors import Bug, LeewardError
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
+from leeward.protocols import Protocol
 from leeward.wire import control
 from leeward.worker.hatch import Hatched
 from leeward.worker.zygote import Zygote

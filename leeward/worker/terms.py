@@ -7,9 +7,10 @@ Runs in:   the daemon, and `leeward run`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.dataclass import dataclass, field
+from leeward.protocols import Protocol
 from leeward.run.awake import Awake
 from leeward.run.runner import Denials
 from leeward.spec.limits import Limits

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.errors import KernelRefusal, PeerError
 from leeward.isolation.cgroup.entry import WorkerGroup
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor
 from leeward.loop.stream import JobStart
+from leeward.protocols import Protocol
 from leeward.run.births import stop_listening
 from leeward.run.execution import Execution
 from leeward.run.holder import Caller
@@ -75,8 +76,7 @@ class Worker:
         Args:
             ids: the host's uid and gid of its processes.
         """
-        self.slot = slot
-        self.group = group
+        self.slot, self.group = slot, group
         self.jobs = 0
         self.state = WorkerState.MAKING
         self.keeper = Keeper(reactor, terms.limits)

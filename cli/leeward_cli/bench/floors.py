@@ -15,9 +15,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from socket import AF_UNIX, SOCK_SEQPACKET, SOCK_STREAM, socket, socketpair
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from leeward.errors import LeewardError
+from leeward.protocols import Protocol
 from leeward_cli.bench import peers
 
 CODE = 'print("hello world")'

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.dataclass import dataclass, field
 from leeward.isolation.seccomp.syscalls import NUMBERS
 from leeward.outcome import Outcome, Result
+from leeward.protocols import Protocol
 
 #: Before each program, which defines attack(): `given` is what the client passes, `call` makes a system call by name.
 #: The last line of output tells what attack() returned, by which errno it was refused, or which mistake it made.

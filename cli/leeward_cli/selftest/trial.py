@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.dataclass import dataclass
 from leeward.errors import DaemonError
 from leeward.outcome import Result
+from leeward.protocols import Protocol
 from leeward_cli.selftest.attack import Attack, seen_of
 from leeward_cli.selftest.attacks_kernel import CALLS, RIGHTS
 from leeward_cli.selftest.attacks_limits import LEFTOVERS, LIMITS

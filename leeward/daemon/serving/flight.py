@@ -10,7 +10,7 @@ it first. The sessions of the connection are here as well: a job that is withdra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.daemon.config import Config
 from leeward.daemon.serving.functions import Exchanges
@@ -25,6 +25,7 @@ from leeward.errors import Busy, Refused
 from leeward.loop.barrier import in_any_case
 from leeward.loop.stream import JobStart, Ran
 from leeward.pool.sessions import Cancellable, Endable
+from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.spec.pool_key import PoolKey
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused

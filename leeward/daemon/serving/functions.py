@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.errors import BadRequest
 from leeward.pool.sessions import Cancellable
+from leeward.protocols import Protocol
 from leeward.spec.functions import Functions
 from leeward.wire.requests import FunctionAnswer, FunctionTake
 

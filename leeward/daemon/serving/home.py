@@ -7,7 +7,7 @@ Runs in:   the daemon.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.daemon.config import Config
 from leeward.daemon.serving.peers import RefusalObserver
@@ -23,6 +23,7 @@ from leeward.pool.egress_record import EgressRecord
 from leeward.pool.fetches import Answered
 from leeward.pool.seats import Seat
 from leeward.pool.sessions import Cancellable, PoolSession
+from leeward.protocols import Protocol
 from leeward.run.report import Arena, Report
 from leeward.sandboxes.desk import Desk
 from leeward.spec.job import Job

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.sandbox_calls import SandboxCall
@@ -23,6 +23,7 @@ from leeward.dataclass import dataclass
 from leeward.errors import BadRequest, Busy, Refused, SessionOver
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.stream import JobStart, Ran
+from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.sandboxes.desk import Desk, Held
 from leeward.sandboxes.registry import RegistryEntry

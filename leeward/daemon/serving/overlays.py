@@ -11,12 +11,13 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from leeward._native.memfd import memory_file
 from leeward.daemon.serving.parcel import SEALS, Parcel
 from leeward.daemon.serving.sandbox_calls import SandboxCall, SandboxOwner
 from leeward.errors import BadRequest, Busy, LeewardError, Refused, RequestRejected, SandboxOver
+from leeward.protocols import Protocol
 from leeward.run.report import Arena
 from leeward.sandboxes.desk import Desk, Held
 from leeward.sandboxes.layer_changes import LayerChange, keep

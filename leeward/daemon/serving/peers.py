@@ -10,13 +10,13 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
-from typing import Protocol
 
 from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.metrics import Metrics
 from leeward.dataclass import dataclass, field
 from leeward.pool.quotas import Quotas
+from leeward.protocols import Protocol
 
 #: getsockopt(2) for a peer's supplementary groups, Linux 4.13; the socket module doesn't have its name.
 _SO_PEERGROUPS = 59

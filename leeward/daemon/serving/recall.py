@@ -7,9 +7,10 @@ Runs in:   the daemon, on the reactor's one thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.loop.reactor import Reactor
+from leeward.protocols import Protocol
 
 
 class UserBook(Protocol):

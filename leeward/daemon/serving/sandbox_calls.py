@@ -7,7 +7,7 @@ Runs in:   the daemon, on the reactor's one thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.daemon.config import Config
 from leeward.daemon.serving.functions import Exchanges
@@ -16,6 +16,7 @@ from leeward.daemon.serving.parcel import Parcel
 from leeward.errors import BadRequest, Refused
 from leeward.loop.reactor import Reactor, Timer
 from leeward.pool.sessions import Cancellable
+from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.sandboxes.desk import Desk, Held
 from leeward.sandboxes.registry import RegistryEntry

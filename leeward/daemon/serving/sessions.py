@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from leeward.daemon.config import Config
 from leeward.daemon.serving import agent_home, host_view, narrowing
@@ -21,6 +21,7 @@ from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.stream import JobStart, Ran
 from leeward.pool.sessions import Cancellable, PoolSession, SessionState
+from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.spec.functions import Functions
 from leeward.spec.job import Job

@@ -19,9 +19,10 @@ import sys
 import time
 import types
 from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.telling import journal
+from leeward.protocols import Protocol
 
 if TYPE_CHECKING:
     from structlog import BoundLoggerBase

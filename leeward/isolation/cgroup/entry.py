@@ -12,11 +12,11 @@ clones the job with the leaf's entry.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from leeward._native.loop import Gauge
 from leeward.dataclass import dataclass
 from leeward.outcome import Limit
+from leeward.protocols import Protocol
 from leeward.spec.limits import Limits
 
 Sockets = Callable[[], int]

@@ -9,11 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.hellos import block, hello, of_openssl, records, server_name
-from leeward.egress.hello import MAX_BYTES, MAX_HELLO, MAX_RECORDS, Hello, HelloError, HelloReader, parse_hello
+from leeward.egress.hello import MAX_BYTES, MAX_HELLO, MAX_RECORDS, Hello, HelloError, HelloReader
 
 ALPN = b"\0\x10" + block(block(block(b"h2", 1) + block(b"http/1.1", 1), 2), 2)
 ECH = b"\xfe\x0d" + block(b"\0" * 40, 2)
 NAMED = server_name(b"Example.org")
+
+
+def parse_hello(data: bytes) -> Hello | None:
+    """
+    The hello at the start of *data*, given as one piece.
+    """
+    return HelloReader().feed(data)
 
 
 @pytest.mark.parametrize(("name", "protocols"), [

@@ -36,7 +36,7 @@ def on(monkeypatch: pytest.MonkeyPatch, release: str, status: int | Exception) -
         return subprocess.CompletedProcess([], status)
 
     monkeypatch.setattr(coverable.os, "uname", lambda: replaced(release))
-    monkeypatch.setattr(coverable.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     return tries
 
 
