@@ -113,7 +113,7 @@ def look_ahead(ways: Ways) -> None:
     Have the pages that such a runner writes copied before it faults. Called in the zygote, after all that jobs find is
     there.
     """
-    if COPY_BY_CLONE and BEGIN_EARLY:
+    if COPY_BY_CLONE and _begins_in_c():
         ways.kept.copy_by_clone(scout.hurried(ways.kept, JOB, REPLY))
 
 
