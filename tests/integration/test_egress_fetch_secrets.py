@@ -150,20 +150,17 @@ def test_a_value_from_a_file_is_in_no_memory_but_the_brokers(host: Mirrors, tmp_
     Nor in what the daemon says of itself.
     """
     value = "sk-file-" + secrets.token_hex(16)
-    authorities, config, key = (tmp_path / name for name in ("authorities.pem", "c.toml", "key"))
+    authorities, key = (tmp_path / name for name in ("authorities.pem", "key"))
     authorities.write_text(AUTHORITY)
     key.write_text(f"{value}\n")
-    config.write_text(CONFIG.format(tls=host.tls, http=host.http, authorities=authorities, name=NAME, source=SOURCE)
-                      .replace(f"env:{SOURCE}", f"file:{key}"))
-    config.chmod(0o600)
-    (tmp_path / "sitecustomize.py").write_text(CUSTOM)
+    config = (CONFIG.format(tls=host.tls, http=host.http, authorities=authorities, name=NAME, source=SOURCE)
+              .replace(f"env:{SOURCE}", f"file:{key}"))
     code = f"""
 import os, urllib.request
 asked = urllib.request.Request("https://api.example.org:{host.tls}/", headers={{"X-Key": os.environ["{NAME}"]}})
 print(urllib.request.urlopen(asked, timeout=60).read().decode())
 """
-    with LiveDaemon(tmp_path, "--config", str(config), env={
-            "PYTHONPATH": os.pathsep.join((str(tmp_path), PLACES))}) as daemon, daemon.client() as client:
+    with egress.live(tmp_path, config) as daemon, daemon.client() as client:
         got = client.execute(code, egress="web", timeout=120)
         assert value in host.last(), got
         said = repr(client.status()) + repr(daemon.log) + repr(got)
