@@ -198,9 +198,10 @@ def test_c058_nothing_looks_at_the_wall_clock() -> None:
     may = {ROOT / "leeward" / name for name in (
         "daemon/telling/log.py", "spec/folders.py", "daemon/serving/folders.py", "client/overlay.py",
         "egress/tenancy.py", "egress/certificates.py", "pool/seals.py", "pool/asks.py",
-        "client/environments.py", "audit/bounded.py",
+        "client/environments.py", "audit/bounded.py", "audit/record.py",
         # Programs of the operator's.
-        "agents/running.py", "approvals/boxes.py", "approvals/recording.py", "approvals/runs.py",
+        "agents/running.py", "approvals/box_rows.py", "approvals/boxes.py", "approvals/git_store.py",
+        "approvals/recording.py", "approvals/runs.py",
         "approvals/service.py", "approvals/serving.py", "approvals/web/feed.py", "approvals/web/pages.py")} | {
         ROOT / "cli/leeward_cli" / name for name in ("agent.py", "approvals.py")}
     log = (ROOT / "leeward/daemon/telling/log.py").read_text()
