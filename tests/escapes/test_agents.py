@@ -180,7 +180,7 @@ def test_c381_cannot_keep_a_project_from_being_looked_at(home: AgentHome, token:
     By a folder that only those enter who know what is in it, or by folders within each other without end.
     """
     with control():
-        home.settings('[files]\ninclude = [".env"]\n')
+        home.settings('[files]\ninclude = [".env", "shut"]\n')
         assert token in later(home, attack, name, token)
         home.settings("")
         outside(home, "chmod -R 700 shut; rm -rf shut here d")
