@@ -327,7 +327,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "framework-pydantic-ai": lambda: _framework("pydantic-ai"),
     "framework-llm": lambda: _framework("llm"),
     "framework-inspect-ai": lambda: _framework("inspect-ai"),  # environments, by ./dev test
-    "agent-aider": lambda: present(agent_programs.aider()),  # by ./dev test: aider-chat from PyPI
+    "agent-aider": lambda: present(agent_programs.aider()),  # by LEEWARD_LONG=1 ./dev test: aider-chat
     "agent-claude": lambda: present(agent_programs.claude()),  # by ./dev test: the wheel claude-agent-sdk from PyPI
     "agent-codex": lambda: present(agent_programs.codex()),    # by ./dev test: @openai/codex from npm, and a Node
     "agent-gemini": lambda: present(agent_programs.gemini()),  # by ./dev test: @google/gemini-cli from npm, and a Node
