@@ -335,15 +335,17 @@ class Controls:
             message = control.decode(data)
         except PeerError:
             return False
-        for name in names_of(type(message)):
-            value = getattr(message, name)
+        values = {name: getattr(message, name) for name in names_of(type(message))}
+        for name, value in values.items():
             assert type(value).__name__ == str(type(message).__annotations__[name]).partition("[")[0]
             assert type(value) is not int or 0 <= value < 1 << 63
             assert type(value) is not str or (len(value) <= control.MAX_TEXT and value.isprintable())
             assert type(value) is not float or isfinite(value)
             assert type(value) is not list or len(value) <= 64
         assert not isinstance(message, control.Decided) or message.verdict in control.VERDICTS
-        assert repr(control.decode(control.encode(message))) == repr(message)
+        again = control.decode(control.encode(message))
+        assert type(again) is type(message)
+        assert repr({name: getattr(again, name) for name in values}) == repr(values)  # some have no repr of their own
         return True
 
 
