@@ -119,7 +119,7 @@ def test_c248_a_strangers_ends_cannot_be_heard_of(wire: Wire):
         box = owner.box()
         owner.ask("sandbox_kill", sandbox=box)
     for number in range(5000):
-        book.sandbox(os.geteuid(), f"{number}", "memory", "x" * 5000)
+        book.sandbox(os.geteuid(), f"{number}", "memory", "x" * 5000, {})
     assert 256 >= len(owner.ask("recall")["events"]) == len(book)
     own = stranger.box()
     stranger.ask("sandbox_kill", sandbox=own)
