@@ -43,8 +43,13 @@ def refusing(pid: int, kind: str, told: Path) -> Iterator[None]:
             assert b"attached" in strace.stderr.readline()
             yield
         finally:
-            strace.terminate()
-            strace.communicate(timeout=PATIENCE)
+            strace.terminate()  # it detaches from each process when that stops next
+            try:
+                strace.communicate(timeout=PATIENCE / 3)
+            except subprocess.TimeoutExpired:
+                # It waits for one whose last stop, that of its exit, it has missed. Its own end lets that one go.
+                strace.kill()
+                strace.communicate(timeout=PATIENCE)
 
 
 def answer(socket: Path, number: int) -> str:
