@@ -539,16 +539,16 @@ def test_c163_a_job_that_fills_every_pipe_it_has_fills_none_of_the_keepers():
     """
     Its output ends it, as it should; the keeper has heard nothing, and arms the next runner.
     """
-    with control():  # else it speaks in the keeper's name
-        assert Outcome.INTERNAL is _fill(ALL - {"descriptors"})
+    with control():  # else it speaks in the keeper's name, whichever end the daemon sees first
+        assert not _fill(ALL - {"descriptors"})[1]
 
     for locks in (None, frozenset({"descriptors"})):
-        assert Outcome.OUTPUT_LIMIT is _fill(locks)
+        assert (Outcome.OUTPUT_LIMIT, True) == _fill(locks)
 
 
-def _fill(locks: frozenset[str] | None) -> Outcome:
+def _fill(locks: frozenset[str] | None) -> tuple[Outcome, bool]:
     """
-    How such a job ends. By its own fault it doesn't cost its worker.
+    How such a job ends, and whether its worker was kept.
     """
     with Box(locks=locks) as box:
         before = [worker.pid for worker in box.engine.pool.workers]
@@ -556,6 +556,5 @@ def _fill(locks: frozenset[str] | None) -> Outcome:
         box.reactor.run(lambda: box.engine.pool.any_free)
 
         kept = before == [worker.pid for worker in box.engine.pool.workers]
-        assert kept is (Outcome.OUTPUT_LIMIT is got.outcome)
         serves(box)
-        return got.outcome
+        return got.outcome, kept

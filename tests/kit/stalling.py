@@ -54,6 +54,7 @@ def _prepare(asked: dict[str, Any]) -> None:
     from leeward.errors import Busy
     from leeward.loop import closing
     from leeward.pool.watchdog import Watchdog, deadlines
+    from leeward.run.process import LiveProcess
     from leeward.wire.requests import Ping
 
     answers: Any = operations._ANSWERS
@@ -67,8 +68,14 @@ def _prepare(asked: dict[str, Any]) -> None:
         watchdogs.append(self)
 
     def runs() -> bool:
-        return any(each.ends < math.inf for watchdog in watchdogs for worker in watchdog._workers()
-                   for each in deadlines(worker.tenant))
+        return any(each.ends < math.inf and has_begun(each.target) for watchdog in watchdogs
+                   for worker in watchdog._workers() for each in deadlines(worker.tenant))
+
+    def has_begun(target: Any) -> bool:
+        """
+        A process of a live sandbox has a deadline from when it is ordered. Its number comes by the loop.
+        """
+        return not isinstance(target, LiveProcess) or target.host_pid >= 0
 
     def stall(self: Any, request: Any) -> Any:
         if not (asked.get("idle") or runs()):
