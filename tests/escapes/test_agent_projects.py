@@ -98,7 +98,7 @@ def test_c357_cannot_be_given_the_users_keys_under_a_projects_name(home: AgentHo
 
 
 @BY_CLIENT
-def test_c358_cannot_make_an_agent_write_what_says_what_agents_may(home: AgentHome, token: str) -> None:
+def test_c358_cannot_make_an_agent_write_the_settings_of_agents(home: AgentHome, token: str) -> None:
     """
     The folder of the user's settings as a project: a hook that it writes there would run on the host at the next start.
     """

@@ -71,9 +71,9 @@ def outside(home: AgentHome, line: str) -> str:
 
 @pytest.mark.parametrize("overlay", [False, True])
 @BY_MOUNTS
-def test_c335_cannot_read_what_is_hidden_by_another_name(home: AgentHome, token: str, overlay: bool) -> None:
+def test_c335_cannot_read_a_hidden_file_by_another_name(home: AgentHome, token: str, overlay: bool) -> None:
     """
-    Links, renames of it and of its folder, copies, what is below the mount, and another mount.
+    By links, by renaming it or its folder, by copies, below the mount, and through another mount.
     """
     attack = ("cat .env; cat ./deep/../.env; ln .env a; cat a; ln -s .env b; cat b; cp .env c; mv .env d; cat d;"
               " mv deep e; cat e/.env; cat /proc/self/cwd/.env /proc/self/root$PWD/.env; umount .env; rm -f .env;"
@@ -157,9 +157,10 @@ def later(home: AgentHome, attack: str, name: str, token: str) -> str:
 
 
 @BY_MOUNTS
-def test_c380_cannot_use_up_what_hides(home: AgentHome, token: str) -> None:
+def test_c380_cannot_exhaust_the_covers_of_hidden_files(home: AgentHome, token: str) -> None:
     """
-    A sandbox can have so many names hidden. An agent that makes more is ended, as the next one would be seen.
+    A sandbox can have a bounded number of names hidden. An agent that makes more is ended, since the next name would
+    be seen.
     """
     attack = "mkdir many; for i in $(seq 2100); do echo x >many/$i.env; done"
     with control():
@@ -212,9 +213,9 @@ def test_c336_cannot_give_git_a_hook(home: AgentHome) -> None:
 
 
 @BY_CLIENT
-def test_c337_cannot_leave_what_runs_outside_by_itself_unseen(home: AgentHome) -> None:
+def test_c337_cannot_change_a_file_that_host_programs_obey_without_a_notice(home: AgentHome) -> None:
     """
-    Editors, shells, other agents and package managers obey these files. What changes nothing of them says nothing.
+    Editors, shells, other agents and package managers obey these files. A change of another file gives no notice.
     """
     with control():
         assert "obey" not in within(home, "echo x >code.py")
@@ -364,10 +365,10 @@ def test_c344_cannot_change_a_staged_files_original(home: AgentHome) -> None:
 
 
 @BY_MOUNTS
-def test_c345_what_hiding_cannot_hide(home: AgentHome, token: str) -> None:
+def test_c345_a_hidden_file_is_still_readable_in_git_objects(home: AgentHome, token: str) -> None:
     """
-    What git has of a hidden file in its objects is read, as docs/agent-command.md says: whoever commits a secret has
-    to hide .git as well.
+    What git has of a hidden file in its objects is read, as docs/agent-command.md says: a user who commits a secret
+    has to hide .git as well.
     """
     outside(home, "git init -q; git add -f .env; git -c user.name=a -c user.email=a@b commit -qm x")
     with control():

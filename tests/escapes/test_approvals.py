@@ -243,8 +243,8 @@ def _asks_once(service: ServedApprovals, box: Sandbox) -> list[int]:
 
 @SERVICE
 @pytest.mark.needs("usr-git")
-def test_c309_cannot_run_anything_on_the_host_by_what_it_pushes(service: ServedApprovals, project: Path,
-                                                                tmp_path: Path) -> None:
+def test_c309_cannot_run_a_program_on_the_host_by_a_push(service: ServedApprovals, project: Path,
+                                                         tmp_path: Path) -> None:
     """
     By hooks, by keys of git's configuration that name programs, by alternates and attributes of the repository that it
     pushes to.

@@ -74,7 +74,7 @@ def planted(request: pytest.FixtureRequest) -> Iterator[Path]:
 
 @pytest.mark.smoke
 @pytest.mark.no_single_lock(BEFORE_JOBS)
-def test_c205_cannot_plant_settings_for_what_is_imported(imported: Imported, planted: Path) -> None:
+def test_c205_cannot_plant_settings_for_preloaded_modules(imported: Imported, planted: Path) -> None:
     """
     As matplotlib reads a matplotlibrc below MPLCONFIGDIR, which is /tmp.
     """
@@ -137,9 +137,10 @@ def listening() -> Iterator[tuple[int, str, list[bytes]]]:
 
 
 @pytest.mark.no_single_lock(BEFORE_JOBS)
-def test_c207_cannot_answer_what_is_imported(imported: Imported, listening: tuple[int, str, list[bytes]]) -> None:
+def test_c207_cannot_answer_a_connection_of_a_preloaded_module(imported: Imported,
+                                                               listening: tuple[int, str, list[bytes]]) -> None:
     """
-    Neither at an address nor at a name; a module that insists stops the start, which says why.
+    Neither at an address nor at a name; a module that insists stops the start, and the error says why.
     """
     port, name, came = listening
     connects = f"socket.create_connection(('127.0.0.1', {port}), 5).close()\n"
@@ -157,9 +158,10 @@ def test_c207_cannot_answer_what_is_imported(imported: Imported, listening: tupl
 
 
 @pytest.mark.no_single_lock(BEFORE_JOBS)
-def test_c208_cannot_lead_what_is_imported_to_the_hosts_files(imported: Imported, folder: Path, tmp_path: Path) -> None:
+def test_c208_cannot_lead_a_preloaded_module_to_files_of_the_host(imported: Imported, folder: Path,
+                                                                  tmp_path: Path) -> None:
     """
-    It reads what jobs read, writes to nothing of the host, and has no capability.
+    A preloaded module reads what jobs read, writes to no file of the host, and has no capability.
     """
     secret, own = tmp_path / "secret", folder / "planted.py"
     secret.write_text("the daemon's user may read this")

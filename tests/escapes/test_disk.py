@@ -257,9 +257,9 @@ socket.socket(socket.AF_UNIX).bind('socket')
 @pytest.mark.no_single_lock("what is taken along is bounded where it is collected, and by the daemon")
 @pytest.mark.parametrize("what", ODD)
 @pytest.mark.parametrize("patterns", [("**",), ("wanted", "**/*", "*/*/*")], ids=["all", "some"])
-def test_c060_what_comes_back_is_bounded(box: Box, what: str, patterns: tuple[str, ...]) -> None:
+def test_c060_collected_files_are_bounded(box: Box, what: str, patterns: tuple[str, ...]) -> None:
     """
-    Whatever it leaves, a job ends as it ended, with the file that is wanted, in no more time and bytes than
+    Whatever files a job leaves, it ends as it ended, with the file that was asked for, in no more time and bytes than
     such a file takes.
     """
     wanted = "import os\nopen('/workspace/0 wanted', 'w').write('x')\nopen('/workspace/wanted', 'w').write('x')\n"

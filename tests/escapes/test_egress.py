@@ -294,9 +294,10 @@ tell(socket.getaddrinfo("echo.example.org", None, socket.AF_INET)[0][4][0])
 
 
 @pytest.mark.no_single_lock("a lease begins with no names")
-def test_c256_cannot_use_what_another_has_asked_for(host: Servers, box: Box) -> None:
+def test_c256_cannot_use_an_address_resolved_for_another_job(host: Servers, box: Box) -> None:
     """
-    The address of a name, known from a job before or from elsewhere: it's no name's until the job itself has asked.
+    The address of a name, known from an earlier job or from elsewhere, belongs to no name until the job itself has
+    resolved one to it.
     """
     with control():
         address = within(box, ADDRESS)
@@ -318,7 +319,7 @@ os._exit(0) if leaves else sock.recv(10)
 
 
 @pytest.mark.no_single_lock("a lease ends with all of its connections")
-def test_c257_nothing_of_a_job_stays_connected(host: Servers) -> None:
+def test_c257_connections_of_a_job_end_with_the_job(host: Servers) -> None:
     """
     A server sees the end of a job's connection, whatever the job did with it.
     """

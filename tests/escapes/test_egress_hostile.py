@@ -61,7 +61,7 @@ tell(said)
 
 @pytest.mark.smoke
 @pytest.mark.no_single_lock(BROKER)
-def test_c293_cannot_have_the_proxy_reach_what_no_rule_names(host: Servers, box: Box) -> None:
+def test_c293_cannot_have_the_proxy_reach_a_host_that_no_rule_names(host: Servers, box: Box) -> None:
     """
     CONNECT to an address, in its number forms and with a zone; whole URLs for another host than the Host field's.
     """

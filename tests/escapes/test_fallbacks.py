@@ -60,8 +60,9 @@ MEMORY = 64 << 20
 
 @pytest.mark.no_single_lock("it is about what the daemon finds on its host, and whom it tells")
 @pytest.mark.parametrize("lacks", HOSTS)
-def test_c064_what_a_host_lacks_is_named_everywhere(unlimited: Box, lacks: str, monkeypatch: pytest.MonkeyPatch,
-                                                    tmp_path: Path) -> None:
+def test_c064_a_missing_feature_of_the_host_is_reported_everywhere(unlimited: Box, lacks: str,
+                                                                   monkeypatch: pytest.MonkeyPatch,
+                                                                   tmp_path: Path) -> None:
     """
     In doctor, in status and in every result; and the limits hold in another way.
     """
@@ -91,9 +92,9 @@ def test_c064_what_a_host_lacks_is_named_everywhere(unlimited: Box, lacks: str, 
 
 @pytest.mark.smoke
 @pytest.mark.no_attack("what is told of a host as it is")
-def test_c064_nothing_is_named_where_nothing_is_lacking(box: Box) -> None:
+def test_c064_a_complete_host_reports_no_missing_feature(box: Box) -> None:
     """
-    It is the host that makes the difference.
+    The reports of the test above come from the host alone.
     """
     driver, told = box.engine.driver, judged()
 

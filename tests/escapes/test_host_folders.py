@@ -88,9 +88,9 @@ def test_c215_cannot_leave_the_folder(daemon: LiveDaemon, place: Path):
 
 
 @BY_MOUNTS
-def test_c216_cannot_write_what_is_to_be_read_alone(daemon: LiveDaemon, place: Path):
+def test_c216_cannot_write_to_a_read_only_folder(daemon: LiveDaemon, place: Path):
     """
-    By any call that changes something, by a mount anew, over it or beside it.
+    By any call that changes a file, by a new mount of the folder, over it or beside it.
     """
     data = place / "project"
     with control():
@@ -233,7 +233,7 @@ def test_c219_places_of_the_kernel_the_daemon_and_the_sandbox_cannot_be_given(da
 
 @BY_OPENER
 @pytest.mark.needs("root")
-def test_c220_roots_daemon_cannot_be_made_to_open_what_its_client_may_not(daemon: LiveDaemon, place: Path):
+def test_c220_a_root_daemon_cannot_be_made_to_open_files_that_its_client_may_not(daemon: LiveDaemon, place: Path):
     """
     A folder that the client can't pass, files in it that are root's or a third user's; and what is made there is the
     client's own.
@@ -411,7 +411,7 @@ def test_c222_apply_cannot_race_with_the_host(daemon: LiveDaemon, place: Path, m
 
 
 @BY_CLIENT
-def test_c223_strange_entries_neither_stop_nor_mislead_a_diff(daemon: LiveDaemon, place: Path):
+def test_c223_special_files_do_not_stop_or_mislead_a_diff(daemon: LiveDaemon, place: Path):
     """
     A FIFO, a socket, a file of a tebibyte that occupies nothing, modes 000 and set-id, names with newlines and without
     valid UTF-8, links in a circle, deep folders.

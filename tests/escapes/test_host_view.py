@@ -155,10 +155,11 @@ def test_c271_cannot_read_secrets(daemon: LiveDaemon, home: Path, token: str) ->
 
 
 @BY_VEIL
-def test_c272_cannot_read_what_lies_in_or_beside_the_current_folder(daemon: LiveDaemon, home: Path, token: str,
-                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c272_cannot_read_secrets_in_the_current_folder_or_files_beside_it(daemon: LiveDaemon, home: Path, token: str,
+                                                                           monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Its .env files, in home and below /tmp; and there what is beside it, which isn't shown at all.
+    The .env files of the current folder, in home and below /tmp; and the files beside the folder, which aren't shown
+    at all.
     """
     with tempfile.TemporaryDirectory(prefix="lw-view-") as made:
         place = Path(made)
@@ -231,10 +232,10 @@ def test_c275_a_set_id_program_has_no_effect(daemon: LiveDaemon, home: Path, tok
 
 @pytest.mark.needs("root")
 @BY_MOUNTS
-def test_c276_cannot_read_what_is_roots_alone(daemon: LiveDaemon, home: Path, token: str,
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c276_cannot_read_files_that_only_root_may_read(daemon: LiveDaemon, home: Path, token: str,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The daemon is root's, and so is its client: the sandbox has the rights of nobody still, in the current folder too.
+    The daemon is root's, and so is its client: the sandbox still has the rights of nobody, in the current folder too.
     """
     with tempfile.TemporaryDirectory(prefix="lw-view-") as made:
         os.chmod(made, 0o755)
@@ -325,9 +326,10 @@ def test_c279_cannot_see_the_hosts_processes(daemon: LiveDaemon, home: Path, tok
 
 
 @BY_DAEMON
-def test_c280_nobody_else_and_nothing_else(daemon: LiveDaemon, home: Path, token: str) -> None:
+def test_c280_the_shell_profile_refuses_egress_environments_mounts_and_other_users(daemon: LiveDaemon, home: Path,
+                                                                                   token: str) -> None:
     """
-    Another user, whom the daemon serves; mounts, which would be writable; a network; an interpreter.
+    Another user, whom the daemon serves; mounts, which would be writable; a network; an environment of packages.
     """
     def opened(**fields: object) -> str:
         link = Link(str(daemon.socket))

@@ -50,7 +50,7 @@ def ask_device() -> None:
 
 
 @pytest.mark.no_attack("what the table of attacks has")
-def test_c046_each_right_has_an_attack():
+def test_c046_every_right_has_an_attack():
     """
     A right that the kernel learns later and this table doesn't know would go untested.
     """
@@ -158,9 +158,9 @@ def test_c046_cannot_do_it_outside_the_rules(host, right):
 
 @pytest.mark.no_single_lock("rules of the test's own, in a child that has Landlock and no sandbox around it")
 @pytest.mark.parametrize("right", ATTACKS, ids=lambda right: right.name)
-def test_c046_each_right_is_held_by_itself(host, right):
+def test_c046_every_right_is_enforced_alone(host, right):
     """
-    A folder with every right but one refuses just what that one is for.
+    A folder with every right but one refuses exactly the operations of that right.
     """
     needed_for(right)
     attack, expected = ATTACKS[right]
@@ -365,9 +365,9 @@ def test_c047_without_no_new_privs_it_is_refused(host):
 
 @pytest.mark.needs("landlock>=2")
 @pytest.mark.no_single_lock("what the kernel bears of a lock that a job has no call for")
-def test_c052_the_seventeenth_ruleset_is_refused_and_harms_nothing(host):
+def test_c052_the_seventeenth_ruleset_is_refused_and_the_first_still_holds(host):
     """
-    A job could stack no more than the kernel bears, and the first goes on holding.
+    A job can stack no more rulesets than the kernel allows.
     """
     def stack() -> None:
         ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

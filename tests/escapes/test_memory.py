@@ -112,7 +112,7 @@ def test_c053_cannot_touch_more_than_its_limit(held: Box, held_alone: Box, beyon
 
 @pytest.mark.smoke
 @pytest.mark.no_single_lock("nothing happens to a neighbour without a limit either: it is about what a limit ends")
-def test_c053_a_job_beside_it_and_the_daemon_notice_nothing(held: Box) -> None:
+def test_c053_the_daemon_and_a_job_beside_it_are_unaffected(held: Box) -> None:
     """
     A neighbour with 50 MiB of its own, keeper and zygote are what they were when the job has been ended.
     """

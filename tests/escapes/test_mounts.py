@@ -120,7 +120,7 @@ os._exit(0)
 
 
 @pytest.mark.lock("seccomp", beside=("mounts",), because="else there are the host's mounts alone, which are locked")
-def test_c016_cannot_unmount_what_hides_the_host(box: Box, only: Only, secret: tuple[Path, str]) -> None:
+def test_c016_cannot_unmount_the_covers_of_the_host(box: Box, only: Only, secret: tuple[Path, str]) -> None:
     """
     Refused; without the filter, in a user namespace that it makes, every mount is locked.
     """

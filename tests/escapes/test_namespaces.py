@@ -248,9 +248,10 @@ def test_c005_cannot_reach_a_process_of_the_host(box: Box, only: Only, stranger:
 
 
 @pytest.mark.lock("namespaces", beside=("mounts",), because="/proc/1 has to be its own init")
-def test_c005_cannot_signal_what_it_cannot_see(box: Box, only: Only, stranger: tuple[int, str]) -> None:
+def test_c005_cannot_signal_a_process_outside_its_pid_namespace(box: Box, only: Only,
+                                                                stranger: tuple[int, str]) -> None:
     """
-    SIGKILL to everybody reaches nobody outside, and not its own init.
+    SIGKILL to every process reaches none outside, and not its own init.
     """
     attack = """
 for target in (-1, 1, pid):

@@ -46,7 +46,7 @@ def project() -> Iterator[Path]:
 
 @pytest.mark.smoke
 @BY_PORTER
-def test_c246_a_copy_of_a_strange_folder_neither_stops_nor_leads_out(daemon: LiveDaemon, project: Path):
+def test_c246_a_copy_of_a_folder_of_special_files_ends_and_stays_inside(daemon: LiveDaemon, project: Path):
     """
     FIFOs, a file of a tebibyte, links to the host's files and in a circle, entries that change places while they are
     copied, and more than there is room for.

@@ -91,7 +91,7 @@ tell(bits)
 
 
 @pytest.mark.lock("seccomp")
-def test_c172_cannot_signal_by_what_is_cached(box: Box, only: Only, shared: Path) -> None:
+def test_c172_cannot_send_a_bit_through_the_page_cache(box: Box, only: Only, shared: Path) -> None:
     """
     RWF_NOWAIT isn't there, and POSIX_FADV_DONTNEED does nothing: no bit of a byte comes across.
     """
@@ -165,9 +165,9 @@ tell([*said, sum(vector), got[0]])
 
 
 @pytest.mark.lock("seccomp")
-def test_c172_cannot_ask_what_is_cached(box: Box, only: Only, shared: Path, writable: Path) -> None:
+def test_c172_cannot_ask_which_pages_are_cached(box: Box, only: Only, shared: Path, writable: Path) -> None:
     """
-    mincore tells it of files that the caller may write by their mode, cachestat too; for a job neither is there.
+    mincore tells it of files that the caller may write by their mode, and so does cachestat; a job is refused both.
     """
     with control():
         said = within(only(), RESIDENT, path=str(writable))

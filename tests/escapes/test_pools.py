@@ -71,9 +71,10 @@ def daemon(shown: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Li
 
 @pytest.mark.smoke
 @BY_DAEMON
-def test_c226_cannot_see_what_another_pool_shows(daemon: LiveDaemon, shown: Path) -> None:
+def test_c226_cannot_see_files_of_another_pool(daemon: LiveDaemon, shown: Path) -> None:
     """
-    Neither a plain job, a session or a sandbox, nor one of another environment; and a name is looked up, not opened.
+    Neither a plain job, a session or a sandbox, nor a job of another environment; and an environment's name is looked
+    up, not opened.
     """
     look = f"print(open({str(shown / 'file')!r}).read())"
     with leeward.Sandbox(socket=daemon.socket, profile="open") as box, control():

@@ -129,7 +129,7 @@ tell({name: attempt(os.open, f"/proc/sys/kernel/{name}", os.O_WRONLY) for name i
 
 @pytest.mark.needs("root")
 @pytest.mark.no_single_lock("the host uid is that of the user namespace, which every sandbox has")
-def test_c007_cannot_open_what_is_roots_though_root_runs_the_daemon(box: Box, only: Only) -> None:
+def test_c007_cannot_open_files_of_root_where_root_runs_the_daemon(box: Box, only: Only) -> None:
     """
     A worker's host uid is never 0: without a capability, root's own files would still open.
     """

@@ -205,7 +205,7 @@ def _goes_soon(box: Box) -> bool:
 
 
 @pytest.mark.lock("namespaces")
-def test_c056_nothing_spins_after_the_result(held: Box, only: Only, unlimited: Box) -> None:
+def test_c056_no_process_of_a_job_runs_after_its_result(held: Box, only: Only, unlimited: Box) -> None:
     """
     A child whose parent has ended ends with the job.
     """

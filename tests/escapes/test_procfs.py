@@ -172,7 +172,7 @@ MADE = ("cpuinfo", "meminfo", "stat")
 
 @pytest.mark.smoke
 @pytest.mark.lock("mounts")
-def test_c024_cannot_read_what_proc_tells_of_the_host(box: Box, only: Only) -> None:
+def test_c024_cannot_read_information_about_the_host_in_proc(box: Box, only: Only) -> None:
     """
     /proc holds processes, two links to oneself and the four files of the view; no other name opens.
     """
@@ -194,10 +194,10 @@ def test_c024_cannot_read_what_proc_tells_of_the_host(box: Box, only: Only) -> N
 
 
 @pytest.mark.no_single_lock("with the keeper's capabilities, which no job has")
-def test_c024_what_is_uncovered_in_proc_is_the_kernels_own(only: Only) -> None:
+def test_c024_below_the_covers_of_proc_are_only_the_kernels_own_files(only: Only) -> None:
     """
-    Who could unmount leeward's /proc/meminfo, as no job can, would find the host's, or nothing where the kernel has
-    dropped the name meanwhile (5.10 does). No other name is beneath.
+    A process that could unmount leeward's /proc/meminfo, as no job can, would find the host's, or no file where the
+    kernel has dropped the name meanwhile (5.10 does). No other name is beneath.
     """
     attack = """
 names = ("meminfo", "cpuinfo", "stat", "uptime")
@@ -221,7 +221,7 @@ tell({"gone": gone, "names": [attempt(os.stat, f"/proc/{name}") for name in ("ve
 @pytest.mark.needs("whole-root")
 @pytest.mark.lock("mounts")
 @pytest.mark.lock("namespaces")
-def test_c024_what_is_the_jobs_own_shows_the_sandbox_only(box: Box, only: Only) -> None:
+def test_c024_a_jobs_own_files_of_proc_show_the_sandbox_only(box: Box, only: Only) -> None:
     """
     Mounts, groups and network as of the sandbox; no path of the host that isn't one inside as well.
     """

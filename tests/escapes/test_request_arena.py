@@ -149,9 +149,9 @@ def test_c068_cannot_read_beyond_a_slot(daemon: FakeDaemon, peer: Peer, slot: ob
     payload(id=2, op="execute", code=b"x") + b"\0", payload(id=2, op="execute", code=b"x", files={"../x": b""}),
     encode({"v": 2, "id": 2, "op": "execute", "code": b"x"})[4:],
 ], ids=range(11))
-def test_c068_cannot_confuse_the_daemon_by_what_lies_in_a_slot(daemon: FakeDaemon, peer: Peer, content: bytes):
+def test_c068_cannot_confuse_the_daemon_by_the_content_of_a_slot(daemon: FakeDaemon, peer: Peer, content: bytes):
     """
-    It is read as a frame is, and costs that request alone.
+    The slot is decoded as a frame is, and a bad one costs that request alone.
     """
     fd = peer.arena()
     os.pwrite(fd, content, 0)

@@ -246,9 +246,9 @@ def lasting() -> Iterator[Box]:
 
 
 @pytest.mark.no_attack("it is about the list of the tests below")
-def test_c033_the_policy_refuses_what_is_listed() -> None:
+def test_c033_the_policy_refuses_every_listed_call() -> None:
     """
-    None of them has left the list below by a change of the table.
+    No change of the table has removed one of them from the list below.
     """
     assert set() == set(NAMED.split()) & set(NUMBER) - set(REFUSED)
 
@@ -296,7 +296,7 @@ tell({"said": said, "is": value("personality", 0xffffffff), "back": call("person
 
 @pytest.mark.smoke
 @pytest.mark.lock("seccomp")
-def test_c033_what_is_refused_without_a_record(box: Box, only: Only) -> None:
+def test_c033_calls_that_the_filter_refuses_by_itself_are_not_recorded(box: Box, only: Only) -> None:
     """
     Refused by the filter itself: EACCES, and nothing is counted.
     """
@@ -310,9 +310,9 @@ def test_c033_what_is_refused_without_a_record(box: Box, only: Only) -> None:
 
 
 @pytest.mark.no_attack("what the log says of a refusal")
-def test_c033_each_refusal_is_told_while_the_job_runs(box: Box) -> None:
+def test_c033_every_refusal_is_logged_while_the_job_runs(box: Box) -> None:
     """
-    One record in the log, by the call's name, of the worker that it was.
+    One record in the log, with the call's name and the worker.
     """
     before = len(box.log.of("system call denied"))
     code = f"{PRELUDE}call('kcmp')\nos.write(1, b'here')\nwhile True: signal.pause()"
@@ -413,9 +413,9 @@ while True:
 
 
 @pytest.mark.lock("seccomp")
-def test_c035_a_dead_supervisor_allows_nothing() -> None:
+def test_c035_a_dead_supervisor_allows_no_call() -> None:
     """
-    The daemon is killed, a job of it still runs: what was refused isn't there any more, no listener can be
+    The daemon is killed while a job of it runs: calls that were refused fail with ENOSYS, no listener can be
     installed in place of the one that is gone, and the job ends with its keeper.
     """
     with control():
@@ -717,9 +717,10 @@ def test_c044_cannot_have_a_socket_of_another_family(box: Box, only: Only) -> No
 
 
 @pytest.mark.lock("seccomp")
-def test_c044_nothing_answers_outside(box: Box, only: Only) -> None:
+def test_c044_cannot_get_an_answer_from_outside(box: Box, only: Only) -> None:
     """
-    By what the standard library offers there is no connection; without the filter there is a socket for one at least.
+    No connection comes about by what the standard library offers; without the filter there is a socket for at least
+    one way.
     """
     attack = """
 import socket

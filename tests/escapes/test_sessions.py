@@ -126,7 +126,7 @@ print(len([n for n in os.listdir('/proc') if n.isdigit()]), len(open('/proc/self
 
 @pytest.mark.no_single_lock("a process, namespaces and mounts of its own: it takes all of them")
 @pytest.mark.parametrize("end", ["client", "close", "reset"])
-def test_c167_nothing_is_left_of_an_ended_session(wire: Wire, end: str):
+def test_c167_an_ended_session_leaves_no_process_file_or_socket(wire: Wire, end: str):
     """
     The client vanishes, while a job runs or not; it closes; it resets.
     """

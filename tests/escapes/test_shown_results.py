@@ -80,7 +80,7 @@ def two(request: pytest.FixtureRequest) -> Iterator[Box]:
 
 @PROTOCOL
 @pytest.mark.smoke
-def test_c190_cannot_end_the_daemon_by_what_it_shows(wire: Wire) -> None:
+def test_c190_cannot_end_the_daemon_by_a_shown_result(wire: Wire) -> None:
     """
     Each lie is answered as `internal`, and the daemon keeps nothing of it; a lie about itself alone is passed on, if
     somebody asked.
@@ -101,9 +101,9 @@ def test_c190_cannot_end_the_daemon_by_what_it_shows(wire: Wire) -> None:
 
 
 @PROTOCOL
-def test_c190_cannot_show_to_who_did_not_ask(wire: Wire) -> None:
+def test_c190_cannot_show_a_result_to_a_client_that_did_not_ask(wire: Wire) -> None:
     """
-    A client that knows nothing of results gets none, nor a reply that is larger than it may be.
+    A client that doesn't know of results gets none, nor a reply that is larger than it may be.
     """
     peer = wire.peer()
     with control():

@@ -301,7 +301,7 @@ def test_c085_death_in_any_stage_gives_one_answer(box: Box, stage: str):
 
 
 @pytest.mark.no_single_lock(ACCOUNT)
-def test_c085_death_right_after_the_reply_changes_nothing(box: Box):
+def test_c085_a_death_right_after_the_reply_does_not_change_the_result(box: Box):
     """
     A thread that waits for the reply's pipe to fill and ends the process then: the reply counts, once.
     """
@@ -428,9 +428,9 @@ JOBS = "attacks_*.py"
 
 
 @pytest.mark.no_attack("it is about what stands in the source")
-def test_c087_nothing_is_killed_by_a_number_that_was_remembered():
+def test_c087_no_process_is_signalled_by_a_remembered_pid():
     """
-    By pidfd and cgroup alone: a number may be a stranger's by now.
+    Processes are signalled by pidfd and by cgroup alone: a pid may be another process's by now.
     """
     found: dict[str, int] = {}
     for path in [*ROOT.glob("leeward/**/*.py"), *ROOT.glob("cli/**/*.py"), *ROOT.glob("leeward/_native/src/*.c")]:

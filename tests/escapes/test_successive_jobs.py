@@ -188,7 +188,7 @@ def test_c088_a_job_finds_a_pristine_interpreter(looks: Any, pool_size: int) -> 
 
 @ALL_OF_THEM
 @POOLS
-def test_c089_nothing_of_the_job_before_runs(looks: Any, pool_size: int) -> None:
+def test_c089_no_thread_or_process_of_the_job_before_runs(looks: Any, pool_size: int) -> None:
     """
     No thread, timer, handler, atexit function or process.
     """
@@ -206,7 +206,7 @@ def test_c090_no_file_of_the_job_before_is_there(looks: Any, pool_size: int) -> 
 
 @ALL_OF_THEM
 @POOLS
-def test_c091_nothing_that_the_job_before_opened_is_open(looks: Any, pool_size: int) -> None:
+def test_c091_no_descriptor_of_the_job_before_is_open(looks: Any, pool_size: int) -> None:
     """
     No descriptor, socket, name of a socket or segment.
     """
@@ -247,7 +247,7 @@ print(after[-200:])
 
 
 @pytest.mark.lock("pipes")
-def test_c093_nothing_of_a_job_shows_in_the_output_of_the_next(box: Box, only: Only):
+def test_c093_output_of_a_job_does_not_show_in_the_next_one(box: Box, only: Only):
     """
     A's children write on and on; B's output is B's, to the byte, and so is its error.
     """
@@ -340,9 +340,9 @@ print(json.dumps([random.random(), random.SystemRandom().random(), str(uuid.uuid
 
 
 @pytest.mark.lock("randomness")
-def test_c095_what_a_library_wants_done_after_a_fork_is_done_in_each_job(folder: Path):
+def test_c095_fork_hooks_of_a_library_run_in_each_job(folder: Path):
     """
-    A generator of its own that it renews by os.register_at_fork, say.
+    A library's random generator, for example, which it renews by os.register_at_fork.
     """
     packages = make_environment(folder)
     (packages / "hooking.py").write_text("""
@@ -436,7 +436,7 @@ print("works")
 
 @pytest.mark.no_single_lock("which limit of a user id bites first depends on the host")
 @pytest.mark.parametrize("end", ["", "while True: time.sleep(60)"], ids=["before", "beside"])
-def test_c096_c162_what_a_job_uses_up_is_there_for_the_next(end: str):
+def test_c096_c162_resources_that_a_job_uses_up_are_there_for_the_next(end: str):
     """
     Pipes, descriptors in flight, pending signals of one user id; A is over, or still runs in another worker.
     """
@@ -564,7 +564,7 @@ def test_c161_no_socket_waits_in_the_network_namespace():
 
 
 @pytest.mark.lock("seccomp")
-def test_c161_other_families_can_leave_nothing(box: Box, only: Only):
+def test_c161_cannot_leave_a_port_a_route_or_a_time_wait_socket(box: Box, only: Only):
     """
     No socket but Unix ones can be made, so no port, route or TIME_WAIT is left in a namespace.
     """

@@ -184,14 +184,14 @@ def test_c058_a_clock_that_jumps_moves_no_limit(jumping: str, tmp_path: Path) ->
 
 
 @pytest.mark.no_attack("what the source says")
-def test_c058_nothing_looks_at_the_wall_clock() -> None:
+def test_c058_limits_do_not_depend_on_the_wall_clock() -> None:
     """
-    No line of the daemon, of a client and of what runs in a sandbox asks what time it is but those that only tell it:
-    the log, the records of egress, of approvals and of what waits for an answer; those that compare the times of a
-    host's files with that of an opening, or with now (docs/decisions/0043): there is no other clock for these; and
-    those that write into certificates and manifests when they were made. Programs of the operator's that aren't the
-    daemon show how long something lasts, and what decides lets requests expire by the wall clock, since they outlive
-    it (0080).
+    No line of the daemon, of a client and of what runs in a sandbox reads the wall clock but those that only show it:
+    the log, the records of egress, of approvals and of requests that wait for an answer; those that compare the times
+    of a host's files with that of an opening, or with now (docs/decisions/0043): there is no other clock for these;
+    and those that write into certificates and manifests when they were made. Programs of the operator's that aren't
+    the daemon show how long something lasts, and the approvals service lets requests expire by the wall clock, since
+    they outlive it (0080).
     """
     asks = re.compile(r"\btime\.time\(|time_ns\(|datetime\.(now|utcnow|today)|CLOCK_REALTIME|\bgettimeofday\("
                       r"|\btime\(NULL\)|TFD_TIMER_ABSTIME|pthread_cond_timedwait|sem_timedwait")

@@ -86,9 +86,9 @@ def own_addresses() -> list[str]:
 
 @pytest.mark.smoke
 @pytest.mark.lock("namespaces")
-def test_c168_nothing_leaves_over_loopback(wide: Box, wide_with: With) -> None:
+def test_c168_cannot_reach_the_host_over_loopback(wide: Box, wide_with: With) -> None:
     """
-    A server of the host on every address that the host has: nothing arrives, over TCP or UDP.
+    A server of the host on every address that the host has: no packet arrives, over TCP or UDP.
     """
     with ExitStack() as stack:
         targets: dict[str, tuple[int, int, tuple[str, int]]] = {}
@@ -151,7 +151,7 @@ tell({
 
 
 @pytest.mark.lock("seccomp")
-def test_c168_loopback_is_tcp_and_udp_and_nothing_else(wide: Box, wide_with: With) -> None:
+def test_c168_loopback_carries_tcp_and_udp_alone(wide: Box, wide_with: With) -> None:
     """
     No raw packets, no other protocol; of netlink the list of interfaces alone; no option that loads a module or runs a
     program in the kernel.
